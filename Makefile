@@ -1,0 +1,96 @@
+# Everything a developer runs. Each target sets up what it needs in .venv, once, and again when
+# pyproject.toml or constraints.txt has changed: a bare machine needs Python 3.11 or later, and a package registry.
+# Choose another interpreter with `make PYTHON=/path/to/python3.12 …`.
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+VENV := .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+DEMO_INPUT ?= examples/data/*.txt
+DEMO_OUTPUT := build/demo/counts
+
+# The first of these that is Python 3.11 or later makes the environment.
+PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
+
+.PHONY: help demo test bench lint format constraints clean
+
+help:
+	@echo "make demo         count the words of a text with the tidegate command, and show the top ten"
+	@echo "make test         every check: lint, types, floors, tests"
+	@echo "make bench        the workloads beside hand-written loops, as a table"
+	@echo "make lint         ruff, mypy --strict and the import floors"
+	@echo "make format       let ruff put the code in shape"
+	@echo "make constraints  resolve every dependency anew into constraints.txt"
+	@echo "make clean        delete the environment, build results and caches"
+
+demo: $(VENV)/.with-demo
+	@rm -rf build/demo && mkdir -p build/demo
+	@echo "==> tidegate run examples/wordcount.py --runner direct --input '$(DEMO_INPUT)' --output $(DEMO_OUTPUT)"
+	@$(BIN)/tidegate run examples/wordcount.py --runner direct --input '$(DEMO_INPUT)' --output $(DEMO_OUTPUT)
+	@echo "==> written:"
+	@ls -l $(DEMO_OUTPUT)*
+	@echo "==> the ten most frequent words:"
+	@awk '{ count = $$NF; $$NF = ""; sub(/[: ]+$$/, ""); printf "%8d  %s\n", count, $$0 }' $(DEMO_OUTPUT)* \
+		| LC_ALL=C sort -k1,1nr -k2 | sed 10q
+
+test: lint
+	@echo "==> pytest"
+	@$(BIN)/python -m pytest -n $(JOBS)
+
+bench: $(VENV)/.with-bench
+	@echo "==> benchmarks/run.py"
+	@$(BIN)/python benchmarks/run.py
+
+lint: $(VENV)/.with-dev
+	@echo "==> ruff check"
+	@$(BIN)/ruff check --quiet .
+	@echo "==> ruff format --check"
+	@$(BIN)/ruff format --quiet --check . || { echo "Files need formatting: run 'make format'." >&2; exit 1; }
+	@echo "==> mypy --strict"
+	@$(BIN)/mypy
+	@echo "==> import floors"
+	@$(BIN)/lint-imports --no-logo
+
+format: $(VENV)/.with-dev
+	@$(BIN)/ruff check --quiet --fix --exit-zero .
+	@$(BIN)/ruff format .
+
+# All extras are resolved together, so that any can be installed beside any other, and on the oldest Python that is
+# supported, so that the versions chosen exist for every one.
+constraints:
+	@rm -rf build/constraints
+	@$(MAKE) VENV=build/constraints PYTHON=$(or $(PYTHON),python3.11) build/constraints/bin/python
+	@echo "==> resolving all extras anew (this downloads Spark)"
+	@build/constraints/bin/python -m pip install --quiet --upgrade --editable '.[bench,demo,dev,remote,rocksdb,spark,zstd]'
+	@{ echo "# Exact versions of everything the extras install. Written by 'make constraints'."; \
+	   build/constraints/bin/python -m pip freeze --exclude-editable; } > build/constraints.txt
+	@mv build/constraints.txt constraints.txt
+	@rm -rf build/constraints
+	@echo "==> constraints.txt: $$(grep -c == constraints.txt) packages"
+
+clean:
+	rm -rf $(VENV) build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp for each extra that has been installed.
+$(VENV)/.with-%: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "==> installing tidegate[$*] in $(VENV)"
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
+	@touch $@
+
+$(BIN)/python:
+	@for python in $(PYTHONS); do \
+		"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+		echo "==> making $(VENV) with $$("$$python" --version) ($$(command -v "$$python"))"; \
+		rm -rf $(VENV); \
+		"$$python" -m venv --upgrade-deps $(VENV) && exit 0; \
+		rm -rf $(VENV); \
+		echo "$$python can't make virtual environments: install its venv module (on Debian and Ubuntu: apt-get install python3-venv)." >&2; \
+		exit 1; \
+	done; \
+	echo "Tidegate needs Python 3.11 or later; none of these is: $(PYTHONS). Install one, or say: make PYTHON=/path/to/python3 …" >&2; \
+	exit 1

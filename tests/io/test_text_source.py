@@ -1,0 +1,384 @@
+"""Reading lines: any cuts give the same lines, any position the same rest, and bad input is named."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+import lzma
+import os
+import pickle
+import re
+import threading
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.io import text_source
+from tidegate.io.text_source import FilePart, TextSource
+from tidegate.sdk.errors import BuildError, ReadError
+from tidegate.sdk.sources import Split
+
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".xz": lzma.compress,
+    ".zst": lambda data: zstandard.ZstdCompressor().compress(data),
+}
+
+
+def lines_of(source: TextSource, desired: int = 1, limit: int = 1000) -> list[Any]:
+    return [line for split in source.splits(desired) for line in drain(source, split, limit=limit)]
+
+
+def drain(source: TextSource, split: Split, position: Any = None, limit: int = 1000) -> list[Any]:
+    reader = source.reader(split, position)
+    lines: list[Any] = []
+    try:
+        while True:
+            batch = reader.read(limit)
+            lines += batch.block.values
+            if batch.end:
+                return lines
+    finally:
+        reader.close()
+
+
+def model(data: bytes, skip: int = 0) -> list[str]:
+    text = data.removeprefix(b"\xef\xbb\xbf").decode()
+    lines = re.findall(r"[^\n]*\n|[^\n]+", text)[skip:]
+    return [line.removesuffix("\n").removesuffix("\r") if line.endswith("\n") else line for line in lines]
+
+
+@pytest.fixture
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_source, "PIECE", 7)
+
+
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("scratch") / "scratch.txt"
+
+
+texts = st.lists(
+    st.sampled_from(["\n", "\r\n", "\r", "a", "bc", "é", "\x0b", "\u2028", "𝄞", "\ufeff", "long " * 9]), max_size=30
+).map(lambda parts: "".join(parts).encode())
+
+
+@given(data=texts, size=st.integers(1, 60), skip=st.integers(0, 3), piece=st.integers(1, 40), limit=st.integers(1, 9))
+def test_any_splits_give_the_same_lines_in_order(
+    scratch: Path, data: bytes, size: int, skip: int, piece: int, limit: int
+) -> None:
+    scratch.write_bytes(data)
+    source = TextSource((str(scratch),), min_split_size=size, skip_header_lines=skip)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_source, "PIECE", piece)
+        assert lines_of(source, desired=1000, limit=limit) == model(data, skip)
+
+
+@given(data=texts, count=st.integers(1, 4), piece=st.integers(1, 40), limit=st.integers(1, 9), packed=st.booleans())
+def test_resuming_at_any_position_gives_exactly_the_rest(
+    scratch: Path, data: bytes, count: int, piece: int, limit: int, packed: bool
+) -> None:
+    scratch.write_bytes(gzip.compress(data) if packed else data)
+    source = TextSource((str(scratch),), min_split_size=1, compression="gzip" if packed else "none")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(text_source, "PIECE", piece)
+        for split in source.splits(count):
+            whole = drain(source, split)
+            reader = source.reader(split)
+            given: list[str] = []
+            while True:
+                position = json.loads(json.dumps(reader.position()))
+                assert given + drain(source, split, position, limit=2) == whole
+                batch = reader.read(limit)
+                given += batch.block.values
+                if batch.end:
+                    break
+            reader.close()
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_each_compression_is_known_by_its_suffix_or_by_name(tmp_path: Path, suffix: str, small_pieces: None) -> None:
+    data = b"one\ntwo\r\nthree"
+    named, plain_name = tmp_path / f"x.txt{suffix}", tmp_path / "x.dat"
+    named.write_bytes(COMPRESS[suffix](data))
+    plain_name.write_bytes(named.read_bytes())
+    flag = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}[suffix]
+    assert lines_of(TextSource((str(named),))) == ["one", "two", "three"]
+    assert lines_of(TextSource((str(plain_name),), compression=flag)) == ["one", "two", "three"]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+def test_joined_compressed_files_are_read_to_the_end(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    path.write_bytes(COMPRESS[suffix](b"one\nt") + COMPRESS[suffix](b"wo\n") + b"\0\0")
+    assert lines_of(TextSource((str(path),))) == ["one", "two"]
+
+
+@pytest.mark.parametrize("suffix", COMPRESS)
+@pytest.mark.parametrize("damage", ["cut", "garbage"])
+def test_a_broken_compressed_file_is_named(tmp_path: Path, suffix: str, damage: str) -> None:
+    path = tmp_path / f"x{suffix}"
+    packed = COMPRESS[suffix](os.urandom(5000))
+    path.write_bytes(packed[:3000] if damage == "cut" else b"plain text\n")
+    flag = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}[suffix]
+    with pytest.raises(ReadError) as caught:
+        lines_of(TextSource((str(path),), errors="replace"))
+    message = str(caught.value)
+    assert message.startswith(f"{path}: not a whole {flag} file: ")
+    assert message.endswith(f"If it is not {flag} at all, say compression='none'")
+    assert ("cut short" in message) == (damage == "cut")
+
+
+def test_a_gzip_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.gz"
+    packed = bytearray(gzip.compress(b"one\ntwo\n"))
+    packed[-8] ^= 1
+    path.write_bytes(bytes(packed))
+    with pytest.raises(ReadError, match="incorrect data check"):
+        lines_of(TextSource((str(path),)))
+
+
+def test_all_members_of_a_zip_are_read_each_with_its_header(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("b.txt", "head\none\n")
+        archive.writestr("folder/", "")
+        archive.writestr("folder/a.txt", "head\ntwo")
+    source = TextSource((str(path),), skip_header_lines=1, with_filename=True)
+    assert lines_of(source) == [(f"{path}!b.txt", "one"), (f"{path}!folder/a.txt", "two")]
+    assert [split.size for split in source.splits(1)] == [9, 8]
+
+
+def test_a_broken_zip_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    path.write_bytes(b"PK\x03\x04 and then nothing")
+    with pytest.raises(ReadError) as caught:
+        TextSource((str(path),)).splits(1)
+    assert str(caught.value) == (
+        f"{path}: not a whole zip file: BadZipFile: File is not a zip file. "
+        "If it is not zip at all, say compression='none'"
+    )
+
+
+def test_a_damaged_zip_member_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.txt", "one line of text\n")
+    path.write_bytes(path.read_bytes().replace(b"one line", b"two line", 1))
+    with pytest.raises(ReadError, match=re.escape(f"{path}!a.txt: not a whole zip file: BadZipFile: Bad CRC-32")):
+        lines_of(TextSource((str(path),)))
+
+
+@pytest.mark.parametrize("desired", [1, 5])
+def test_an_undecodable_line_is_named_with_its_number_in_the_file(
+    tmp_path: Path, desired: int, small_pieces: None
+) -> None:
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"first\nsecond\nthird\ncaf\xe9 au lait\n")
+    with pytest.raises(ReadError) as caught:
+        lines_of(TextSource((str(path),), min_split_size=1), desired=desired)
+    assert str(caught.value) == (
+        f"{path}, line 4 (byte 22): 0xe9 is not utf-8. If the file is in another encoding, say so with encoding=…; "
+        "errors='replace' puts U+FFFD in the place of what can't be decoded"
+    )
+
+
+def test_what_cannot_be_decoded_may_be_replaced_or_read_in_its_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"caf\xe9\n\xff\n")
+    assert lines_of(TextSource((str(path),), errors="replace")) == ["caf\ufffd", "\ufffd"]
+    assert lines_of(TextSource((str(path),), encoding="latin-1")) == ["café", "ÿ"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "cp037", "utf-8-sig", "iso2022_jp", "gb18030"])
+def test_encodings_in_which_lines_end_otherwise_are_read_all_the_same(
+    tmp_path: Path, encoding: str, small_pieces: None
+) -> None:
+    lines = ["one", "", "two" if encoding == "cp037" else "日本", "x" * 40]
+    path = tmp_path / "x.txt"
+    path.write_bytes("\n".join(lines).encode(encoding))
+    source = TextSource((str(path),), encoding=encoding, min_split_size=4, skip_header_lines=1)
+    assert lines_of(source, desired=9) == lines[1:]
+    [split, *_] = source.splits(1)
+    reader = source.reader(split)
+    reader.read(1)
+    assert drain(source, split, reader.position()) == lines[2:]
+    reader.close()
+
+
+def test_an_undecodable_place_in_utf_16_is_named(tmp_path: Path, small_pieces: None) -> None:
+    path = tmp_path / "x.txt"
+    path.write_bytes("one\ntwo\nx".encode("utf-16-le") + b"\x00\xdc" + "y".encode("utf-16-le"))
+    with pytest.raises(ReadError, match=re.escape(f"{path}, line 3 (byte 18): 0x00 0xdc is not utf-16-le.")):
+        lines_of(TextSource((str(path),), encoding="utf-16-le"))
+
+
+def test_line_ends_are_kept_on_demand(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"one\r\n\ntwo")
+    assert lines_of(TextSource((str(path),), strip_trailing_newlines=False)) == ["one\r\n", "\n", "two"]
+
+
+def test_patterns_are_read_in_order_and_each_file_once(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "deep/er/c.txt", ".tidegate-run1/x/d.txt"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(name + "\n")
+    found = lines_of(TextSource((f"{tmp_path}/b.*", f"{tmp_path}/*.txt", f"{tmp_path}/**/*.txt")))
+    assert found == ["b.txt", "a.txt", "deep/er/c.txt"]
+
+
+def test_a_file_whose_name_looks_like_a_pattern_is_read_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "x[1].txt").write_text("literal\n")
+    (tmp_path / "x1.txt").write_text("matched\n")
+    assert lines_of(TextSource((f"{tmp_path}/x[1].txt",))) == ["literal"]
+
+
+def test_home_and_file_urls_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "x.txt").write_text("home\n")
+    assert lines_of(TextSource(("~/x.txt",))) == ["home"]
+    assert lines_of(TextSource((f"file://{tmp_path}/x.txt",))) == ["home"]
+
+
+def test_empty_files_and_none_at_all_give_no_lines(tmp_path: Path) -> None:
+    (tmp_path / "empty.txt").touch()
+    (tmp_path / "bom.txt").write_bytes(b"\xef\xbb\xbf")
+    (tmp_path / "empty.gz").touch()
+    assert lines_of(TextSource((f"{tmp_path}/*",))) == []
+    source = TextSource((f"{tmp_path}/none*",), allow_empty=True)
+    source.check()
+    assert source.splits(3) == []
+
+
+def test_a_line_of_many_pieces_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("a" * 3_000_000 + "\nb\n")
+    assert [len(line) for line in lines_of(TextSource((str(path),)), desired=3)] == [3_000_000, 1]
+
+
+def test_a_pipe_is_read_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_text, args=("one\ntwo",))
+    source = TextSource((str(path),), skip_header_lines=1)
+    [split] = source.splits(8)
+    writer.start()
+    assert drain(source, split) == ["two"]
+    writer.join()
+
+
+def test_what_is_appended_while_reading_is_not_read_and_what_is_cut_off_is_reported(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("one\ntwo")
+    source = TextSource((str(path),))
+    [split] = source.splits(1)
+    path.write_text("one\ntwofold\nthree\n")
+    assert drain(source, split) == ["one", "two"]
+    path.write_text("one\n")
+    with pytest.raises(ReadError) as caught:
+        drain(source, split)
+    assert str(caught.value) == (
+        f"{path}: it ends at byte 4 and had 7 bytes when the run started: it was changed while it was read"
+    )
+    path.unlink()
+    with pytest.raises(ReadError, match=re.escape(f"{path}: the file is gone; it was there when the run started")):
+        drain(source, split)
+
+
+def test_splits_are_balanced_stable_and_travel(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("x" * 100)
+    source = TextSource((str(path),), min_split_size=25)
+    splits = source.splits(3)
+    assert [split.id for split in splits] == [f"{path}:0-50", f"{path}:50-100"]
+    assert splits == pickle.loads(pickle.dumps(source)).splits(3)
+    assert splits[1].payload == FilePart(str(path), str(path), None, 50, 100, 100)
+    assert [split.size for split in source.splits(100)] == [25] * 4
+
+
+def test_files_behind_a_url_are_read_and_cut_alike() -> None:
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/text_source/a.txt", b"one\ntwo\nthree\n")
+    memory.pipe("/text_source/b.txt.gz", gzip.compress(b"four\n"))
+    try:
+        source = TextSource(("memory://text_source/*",), min_split_size=3, with_filename=True)
+        source.check()
+        a, b = "memory:///text_source/a.txt", "memory:///text_source/b.txt.gz"
+        assert lines_of(source, desired=9) == [(a, "one"), (a, "two"), (a, "three"), (b, "four")]
+        assert len(source.splits(9)) > 2
+        with pytest.raises(BuildError) as caught:
+            TextSource(("memory://text_source/c.txt",)).check()
+        assert str(caught.value) == (
+            "no file matches 'memory://text_source/c.txt': looked in memory:///text_source; there is a.txt, b.txt.gz. "
+            "If it may be that there is none, say allow_empty=True"
+        )
+    finally:
+        memory.rm("/text_source", recursive=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("orders.csv", "orders_2.csv", "people.csv", "places.csv"):
+        (tmp_path / name).touch()
+    (tmp_path / "empty").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("order.csv", "looked in {0}; there is orders.csv, orders_2.csv"),
+        ("*.parquet", "looked in {0}; none of its 5 names is like it"),
+        ("nowhere/*.csv", "there is no folder {0}/nowhere"),
+        ("empty/*.csv", "looked in {0}/empty, which is empty"),
+        ("empty", "it is a folder: for the files in it, say {0}/empty/*"),
+    ],
+)
+def test_a_path_that_matches_nothing_is_refused_with_what_there_is(folder: Path, pattern: str, problem: str) -> None:
+    source = TextSource((f"{folder}/{pattern}",))
+    message = (
+        f"no file matches '{folder}/{pattern}': {problem.format(folder)}. "
+        "If it may be that there is none, say allow_empty=True"
+    )
+    with pytest.raises(BuildError) as built:
+        source.check()
+    with pytest.raises(ReadError) as run:
+        source.splits(1)
+    assert str(built.value) == str(run.value) == message
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"encoding": "utf-9"}, "ReadFromText: 'utf-9' is not an encoding that Python knows; 'utf-8' is the usual one"),
+        ({"encoding": "rot13"}, "ReadFromText: 'rot13' is not an encoding that Python knows; 'utf-8' is the usual one"),
+        (
+            {"errors": "lenient"},
+            "ReadFromText: errors is one of 'strict', 'replace', 'ignore', 'backslashreplace', not 'lenient'",
+        ),
+        (
+            {"compression": "gz"},
+            "ReadFromText: compression is one of 'auto', 'none', 'gzip', 'bz2', 'xz', 'zstd', 'zip', not 'gz'",
+        ),
+        ({"skip_header_lines": -1}, "ReadFromText: skip_header_lines is a whole number from 0 on, not -1"),
+        ({"min_split_size": 0}, "ReadFromText: min_split_size is a whole number from 1 on, not 0"),
+    ],
+)
+def test_an_option_that_means_nothing_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BuildError) as caught:
+        TextSource((str(tmp_path / "x"),), **options).check()
+    assert str(caught.value) == message
+
+
+def test_an_unknown_protocol_or_one_whose_package_is_missing_is_refused() -> None:
+    with pytest.raises(BuildError, match="nosuch://x: Protocol not known: nosuch; a local path has no '://'"):
+        TextSource(("nosuch://x",)).check()

@@ -1,0 +1,556 @@
+"""Options: what flags are read, what is refused, and in which words."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Sequence
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import Field, field_validator, model_validator
+
+from tidegate.sdk import runner as runners
+from tidegate.sdk.errors import OptionsError
+from tidegate.sdk.options import (
+    DurationOption,
+    PipelineOptions,
+    RunnerOptions,
+    SizeOption,
+    default_memory_budget,
+    flags,
+    format_duration,
+    help_text,
+    options_for,
+    parse_duration,
+    parse_size,
+)
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Duration
+
+
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+
+
+class WordCount(PipelineOptions):
+    """Counts words."""
+
+    input: str = Field(description="what to read")
+    limit: int = Field(10, gt=0, description="how many words to print")
+
+
+class Everything(PipelineOptions):
+    names: list[str] = Field([])
+    numbers: tuple[int, ...] | None = None
+    pairs: dict[str, str] = Field({})
+    gap: DurationOption = Duration(10)
+    patience: timedelta = timedelta(0)
+    big: SizeOption = 256_000_000
+    colour: Colour = Colour.RED
+    level: Literal[1, 2] = 1
+    verbose: bool = False
+    sure: bool | None = None
+    out: Path | None = None
+    either: int | Literal["auto"] = "auto"
+    rate: float | None = 0.5
+    from_: str = "here"
+
+
+class StreamOptions(RunnerOptions):
+    runner: str = "stream"
+    workers: int = Field(2, gt=0, description="how many processes")
+
+
+class ClusterOptions(RunnerOptions):
+    runner: str = "cluster"
+    workers: int = 4
+    master: str = "local"
+
+
+class NoRunner(runners.Runner):
+    """Declares options and runs nothing."""
+
+    model: type[PipelineOptions] | None = None
+
+    @classmethod
+    def options_model(cls) -> type[PipelineOptions] | None:
+        return cls.model
+
+    def check(self, pipeline: Any, options: Any) -> list[str]:
+        raise NotImplementedError
+
+    def plan(self, pipeline: Any, options: Any) -> Any:
+        raise NotImplementedError
+
+    def run(self, pipeline: Any, options: Any) -> Any:
+        raise NotImplementedError
+
+
+class Stream(NoRunner):
+    model = StreamOptions
+
+
+class Cluster(NoRunner):
+    model = ClusterOptions
+
+
+@pytest.fixture(autouse=True)
+def three_runners(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        runners,
+        "BUILT_IN",
+        {"direct": f"{__name__}:NoRunner", "stream": f"{__name__}:Stream", "cluster": f"{__name__}:Cluster"},
+    )
+
+
+def refusal(model: type[PipelineOptions], *argv: str, **defaults: Any) -> str:
+    with pytest.raises(OptionsError) as caught:
+        model.from_args(argv, **defaults)
+    return str(caught.value)
+
+
+# What is read.
+
+
+@pytest.mark.parametrize(
+    ("argv", "name", "value"),
+    [
+        (["--names", "a", "--names=b,c"], "names", ["a", "b", "c"]),
+        (["--names", '["a,b"]'], "names", ["a,b"]),
+        (["--names", "[a-z]"], "names", ["[a-z]"]),
+        (["--names="], "names", []),
+        (["--numbers", "1, 2"], "numbers", (1, 2)),
+        (["--numbers", "none"], "numbers", None),
+        (["--pairs", "a=b,c", "--pairs=d=e=f"], "pairs", {"a": "b,c", "d": "e=f"}),
+        (["--gap", "1h30m"], "gap", Duration(5400)),
+        (["--gap", "-5s"], "gap", Duration(-5)),
+        (["--gap", "0.25"], "gap", Duration(0.25)),
+        (["--patience", "500ms"], "patience", timedelta(milliseconds=500)),
+        (["--patience", "PT5M"], "patience", timedelta(minutes=5)),
+        (["--big", "1.5GiB"], "big", 3 * 2**29),
+        (["--colour", "BLUE"], "colour", Colour.BLUE),
+        (["--colour", "2"], "colour", Colour.BLUE),
+        (["--level", "2"], "level", 2),
+        (["--verbose"], "verbose", True),
+        (["--verbose", "--no-verbose"], "verbose", False),
+        (["--verbose=YES"], "verbose", True),
+        (["--no_sure"], "sure", False),
+        (["--sure=none"], "sure", None),
+        (["--out", "-"], "out", Path("-")),
+        (["--either", "7"], "either", 7),
+        (["--either", "auto"], "either", "auto"),
+        (["--rate", "-1e-3"], "rate", -0.001),
+        (["--rate", "none"], "rate", None),
+        (["--from", "there"], "from_", "there"),
+        (["--from=--there"], "from_", "--there"),
+        (["--memory-budget", "256MB"], "memory_budget", 256_000_000),
+        (["--memory_budget=256MiB"], "memory_budget", 256 * 2**20),
+        (["--run-for=5m"], "run_for", Duration(300)),
+        (["--level", "1", "--level", "2"], "level", 2),
+    ],
+)
+def test_a_flag_is_read_as_its_type_says(argv: Sequence[str], name: str, value: object) -> None:
+    read = getattr(Everything.from_args(argv), name)
+    assert read == value
+    assert type(read) is type(value)
+
+
+def test_without_arguments_the_command_line_of_the_script_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["script.py", "--input", "x"])
+    assert WordCount.from_args().input == "x"
+
+
+def test_arguments_win_over_a_scripts_defaults_and_those_over_the_models() -> None:
+    options = WordCount.from_args(["--limit", "3"], input="x", limit=5, mode="streaming")
+    assert (options.limit, options.input, options.mode, options.checks) == (3, "x", "streaming", "sample")
+
+
+def test_a_flag_named_no_x_wins_over_the_negation_of_x() -> None:
+    class Cached(PipelineOptions):
+        no_cache: bool = False
+        cache: bool = True
+
+    options = Cached.from_args(["--no-cache"])
+    assert (options.no_cache, options.cache) == (True, True)
+
+
+def test_constructor_values_may_be_written_as_flags_are() -> None:
+    options = Everything(gap="5m", big="1kB", memory_budget="1GB")  # type: ignore[arg-type]
+    assert (options.gap, options.big, options.memory_budget) == (Duration(300), 1000, 10**9)
+
+
+def test_known_args_leave_the_rest_in_order() -> None:
+    options, rest = WordCount.from_known_args(
+        ["a", "--input", "b", "--foo", "1", "-v", "--limit=2", "--", "--limit", "9"]
+    )
+    assert (options.input, options.limit) == ("b", 2)
+    assert rest == ["a", "--foo", "1", "-v", "--", "--limit", "9"]
+
+
+# What is refused, in which words.
+
+
+def test_an_unknown_flag_is_refused_with_the_nearest_name() -> None:
+    assert refusal(WordCount, "--input", "x", "--limt", "5") == "unknown flag --limt: did you mean --limit?"
+    assert (
+        refusal(WordCount, "--input", "x", "--memory-buget=1")
+        == "unknown flag --memory-buget: did you mean --memory_budget?"
+    )
+    assert refusal(WordCount, "--input", "x", "--zzz") == "unknown flag --zzz; --help lists those there are"
+
+
+def test_an_unknown_flag_near_to_another_runners_says_whose_it_is() -> None:
+    assert refusal(WordCount, "--input=x", "--mastr=y") == (
+        "unknown flag --mastr: did you mean --master (a flag of the cluster runner)?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--limit", "ten"], "--limit takes a whole number, not 'ten', for example --limit 10"),
+        (["--limit", "0"], "--limit can't be '0': should be greater than 0, for example --limit 10"),
+        (["--limit"], "--limit needs a value: it takes a whole number, for example --limit 10"),
+        (["--mode", "stream"], "--mode takes one of batch, streaming, not 'stream', for example --mode batch"),
+        (["--run_for", "soon"], "--run_for takes a duration, not 'soon', for example --run_for 10s"),
+        (["--run_for", "-5s"], "--run_for can't be '-5s': must be more than 0, for example --run_for 10s"),
+        (["--memory_budget", "lots"], "--memory_budget takes a size, not 'lots', for example --memory_budget 256MB"),
+        (
+            ["--memory_budget", "0"],
+            "--memory_budget can't be '0': must be more than 0, for example --memory_budget 256MB",
+        ),
+        (
+            ["--allow_unsafe_triggers=maybe"],
+            "--allow_unsafe_triggers takes true or false, not 'maybe', for example --allow_unsafe_triggers=true",
+        ),
+        (
+            ["--allow_unsafe_triggers", "true"],
+            "--allow_unsafe_triggers takes no separate value: write --allow_unsafe_triggers=true",
+        ),
+        (
+            ["--no-allow-unsafe-triggers=yes"],
+            "--no_allow_unsafe_triggers takes no value: write --allow_unsafe_triggers=yes",
+        ),
+        (["-limit", "3"], "unknown flag -limit: flags start with two dashes, as in --limit"),
+        (["-x"], "unknown flag -x: flags start with two dashes; --help lists them"),
+        (
+            ["b"],
+            "unexpected argument 'b': every value belongs to a flag; write it as --name VALUE; --help lists the flags",
+        ),
+    ],
+)
+def test_a_value_that_a_flag_cannot_take_is_refused_with_an_example(argv: Sequence[str], message: str) -> None:
+    assert refusal(WordCount, "--input", "x", *argv) == message
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--numbers", "1,x"], "--numbers takes a list, each a whole number, not 'x', for example --numbers 10"),
+        (["--pairs", "a"], "--pairs takes pairs key=value, not 'a', for example --pairs key=TEXT"),
+        (["--colour", "GREEN"], "--colour takes one of RED, BLUE, not 'GREEN', for example --colour RED"),
+        (["--level", "3"], "--level takes one of 1, 2, not '3', for example --level 1"),
+        (["--either", "q"], "--either takes a whole number or one of auto, not 'q', for example --either 10"),
+        (["--big", "-1"], "--big takes a size, not '-1', for example --big 256MB"),
+        (["--patience", "soon"], "--patience takes a duration, not 'soon', for example --patience 10s"),
+    ],
+)
+def test_every_kind_of_flag_says_what_it_takes(argv: Sequence[str], message: str) -> None:
+    assert refusal(Everything, *argv) == message
+
+
+def test_a_value_with_two_dashes_is_told_to_be_joined_with_an_equals_sign() -> None:
+    assert refusal(WordCount, "--input", "--there").splitlines()[1] == (
+        "--input needs a value: it takes text, for example --input TEXT; "
+        "a value that starts with two dashes is written --input=--there"
+    )
+
+
+def test_a_missing_required_flag_is_named() -> None:
+    assert refusal(WordCount) == "--input is required: it takes text, for example --input TEXT"
+
+
+def test_a_positional_argument_is_pointed_at_the_flag_it_may_belong_to() -> None:
+    assert refusal(WordCount, "data.txt").splitlines() == [
+        "unexpected argument 'data.txt': every value belongs to a flag; did you mean --input data.txt?",
+        "--input is required: it takes text, for example --input TEXT",
+    ]
+
+
+def test_everything_wrong_is_told_at_once() -> None:
+    assert refusal(WordCount, "--inptu", "x", "--limit", "ten").splitlines() == [
+        "unknown flag --inptu: did you mean --input?",
+        "--input is required: it takes text, for example --input TEXT",
+        "--limit takes a whole number, not 'ten', for example --limit 10",
+    ]
+
+
+def test_another_runners_flag_is_refused_by_that_runners_name() -> None:
+    assert refusal(WordCount, "--input", "x", "--master", "m") == (
+        "--master is a flag of the cluster runner, but this run is on direct: "
+        "add --runner cluster, or leave the flag out"
+    )
+    assert refusal(WordCount, "--input", "x", "--workers", "3") == (
+        "--workers is a flag of the cluster and stream runners, but this run is on direct: "
+        "add --runner cluster or --runner stream, or leave the flag out"
+    )
+    assert refusal(WordCount, "--input", "x", "--runner", "stream", "--checks", "all") == (
+        "--checks is a flag of the direct runner, but this run is on stream: add --runner direct, or leave the flag out"
+    )
+
+
+def test_an_unknown_runner_is_refused_with_the_nearest_name() -> None:
+    assert refusal(WordCount, "--input=x", "--runner", "steram") == (
+        "unknown runner 'steram': did you mean stream? --runner takes one of direct, stream, cluster"
+    )
+
+
+def test_the_constructor_refuses_in_the_same_words() -> None:
+    with pytest.raises(OptionsError) as caught:
+        WordCount(inptu="x", limit="ten")  # type: ignore[call-arg, arg-type]
+    assert str(caught.value).splitlines() == [
+        "--input is required: it takes text, for example --input TEXT",
+        "--limit takes a whole number, not 'ten', for example --limit 10",
+        "unknown flag --inptu: did you mean --input?",
+    ]
+
+
+def test_an_authors_own_validators_speak() -> None:
+    class Checked(PipelineOptions):
+        low: int = 0
+        high: int = 1
+
+        @field_validator("low")
+        @classmethod
+        def _even(cls, low: int) -> int:
+            if low % 2:
+                raise ValueError("must be even")
+            return low
+
+        @model_validator(mode="after")
+        def _ordered(self) -> Checked:
+            if self.low > self.high:
+                raise ValueError("--low is above --high")
+            return self
+
+    assert refusal(Checked, "--low", "3") == "--low can't be '3': must be even, for example --low 10"
+    assert refusal(Checked, "--low", "4") == "--low is above --high"
+
+
+def test_one_string_is_no_list_of_flags() -> None:
+    with pytest.raises(
+        OptionsError, match=r"^flags are a list of strings, not one string: shlex\.split\('--limit 3'\)$"
+    ):
+        WordCount.from_args("--limit 3")
+
+
+def test_options_cannot_be_changed() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        PipelineOptions().mode = "streaming"
+
+
+@pytest.mark.filterwarnings("ignore:Field name:UserWarning")
+@pytest.mark.parametrize("name", ["help", "dump", "view_as"])
+def test_a_field_with_a_name_that_is_taken_is_refused(name: str) -> None:
+    with pytest.raises(OptionsError, match=rf"^Bad\.{name}: the name is taken by PipelineOptions; choose another$"):
+        type("Bad", (PipelineOptions,), {"__annotations__": {name: str}, "__module__": __name__})
+
+
+def test_a_common_flag_may_get_another_default_but_no_other_type() -> None:
+    class Streaming(PipelineOptions):
+        mode: Literal["batch", "streaming"] = "streaming"
+
+    assert Streaming.from_args([]).mode == "streaming"
+    with pytest.raises(OptionsError, match="--mode is a common flag and keeps its type"):
+
+        class Wrong(PipelineOptions):
+            mode: int = 3
+
+
+# Options of runners.
+
+
+def test_the_chosen_runners_flags_join_the_authors() -> None:
+    options = WordCount.from_args(["--workers", "3", "--input", "x", "--runner", "stream"])
+    assert isinstance(options, WordCount)
+    assert isinstance(options, StreamOptions)
+    assert (options.runner, options.workers, options.input) == ("stream", 3, "x")
+    assert type(WordCount.from_args(["--input", "x"])) is WordCount
+
+
+def test_joined_options_default_to_their_runner() -> None:
+    assert options_for("stream", WordCount)(input="x").runner == "stream"
+    assert options_for("stream", PipelineOptions) is StreamOptions
+    assert options_for("stream", WordCount) is options_for("stream", WordCount)
+
+
+def test_another_runner_replaces_the_one_a_model_is_joined_with() -> None:
+    joined = options_for("stream", WordCount)
+    assert issubclass(options_for("cluster", joined), ClusterOptions)
+    assert options_for("direct", joined) is WordCount
+
+
+def test_a_scripts_default_for_another_runner_waits_for_that_runner() -> None:
+    assert WordCount.from_args(["--runner", "direct"], input="x", runner="stream", workers=7).runner == "direct"
+    assert WordCount.from_args([], input="x", runner="stream", workers=7).workers == 7  # type: ignore[attr-defined]
+
+
+def test_a_default_that_no_runner_knows_is_refused() -> None:
+    assert refusal(WordCount, "--input", "x", limt=1) == "unknown flag --limt: did you mean --limit?"
+
+
+def test_an_author_cannot_declare_a_flag_of_the_runner() -> None:
+    class Clash(PipelineOptions):
+        workers: str = "me"
+
+    assert Clash.from_args([]).workers == "me"
+    assert refusal(Clash, "--runner", "stream") == (
+        "Clash.workers: --workers is a flag of the stream runner; choose another name"
+    )
+
+
+def test_a_runner_that_cannot_be_loaded_hides_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(runners.BUILT_IN, "broken", "no_such_module:Runner")
+    assert refusal(WordCount, "--input", "x", "--limt", "5") == "unknown flag --limt: did you mean --limit?"
+    assert refusal(WordCount, "--input", "x", "--runner", "broken") == (
+        "the broken runner can't be loaded: No module named 'no_such_module'"
+    )
+
+
+def test_options_can_be_seen_as_another_model() -> None:
+    options = WordCount(input="x", mode="streaming")
+    assert options.view_as(StreamOptions).workers == 2
+    assert options.view_as(StreamOptions).mode == "streaming"
+    assert options.view_as(PipelineOptions) is options
+    with pytest.raises(OptionsError, match="--input is required"):
+        PipelineOptions().view_as(WordCount)
+
+
+# There and back.
+
+
+def test_options_survive_json_and_pickle() -> None:
+    argv = ["--names=a,b", "--pairs=a=b", "--gap=90s", "--patience=1500ms", "--colour=BLUE", "--out=x", "--run_for=5m"]
+    for runner in ("direct", "stream"):
+        options = Everything.from_args([*argv, "--runner", runner])
+        assert Everything.load(options.dump()) == options
+        assert pickle.loads(pickle.dumps(options)) == options
+        assert copy.deepcopy(options) == options
+
+
+def test_a_value_that_json_would_lose_is_refused_when_written() -> None:
+    class Anything(PipelineOptions):
+        value: Any = None
+
+    with pytest.raises(OptionsError, match=r"^--value: \(1, 2\) doesn't survive being written as JSON$"):
+        Anything(value=(1, 2)).dump()
+    with pytest.raises(OptionsError, match=r"^Anything can't be written as JSON: "):
+        Anything(value=object()).dump()
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"limt": 1}', '{"input": 1}', ""])
+def test_json_that_does_not_fit_is_refused(text: str) -> None:
+    with pytest.raises(OptionsError):
+        WordCount.load(text)
+
+
+def test_a_mapping_takes_the_flags_of_the_runner_it_names() -> None:
+    options = PipelineOptions.from_mapping({"runner": "stream", "workers": 3})
+    assert isinstance(options, StreamOptions)
+    assert options.workers == 3
+
+
+# Units.
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("7", 7), ("7B", 7), ("512k", 512_000), ("512K", 512_000), ("1KB", 1000), ("1Ki", 1024), ("1KiB", 1024),
+        ("256MB", 256_000_000), ("4GiB", 4 * 2**30), ("0.1GB", 100_000_000), ("1.5 MiB", 3 * 2**19), ("1PB", 10**15),
+    ],
+)  # fmt: skip
+def test_sizes_tell_powers_of_1000_from_powers_of_1024(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1", "1iB", "1i", "1XB", "1.MB", "1e3", "1 2", "nan", "٣MB"])
+def test_what_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size such as 512k, 256MB or 4GiB"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "micros"),
+    [
+        ("500ms", 500_000), ("10s", 10**7), ("5m", 3 * 10**8), ("2h", 72 * 10**8), ("1d", 864 * 10**8), ("10", 10**7),
+        ("1.5", 1_500_000), ("1h30m", 54 * 10**8), ("7us", 7), ("-1.5s", -1_500_000), ("0", 0), ("1D", 864 * 10**8),
+    ],
+)  # fmt: skip
+def test_durations_have_units_and_seconds_without(text: str, micros: int) -> None:
+    assert parse_duration(text).micros == micros
+
+
+@pytest.mark.parametrize("text", ["", "s", "10x", "1 s", "--1s", "nan", "inf", "1h30", "1e3"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a duration such as 500ms, 10s, 5m, 2h or 1d"):
+        parse_duration(text)
+
+
+@given(st.integers(MIN_MICROS, MAX_MICROS))
+def test_a_duration_written_out_is_read_back_exactly(micros: int) -> None:
+    duration = Duration(micros=micros)
+    assert parse_duration(format_duration(duration)) == duration
+
+
+def test_the_default_budget_is_a_plausible_part_of_the_machine() -> None:
+    assert 2**20 < default_memory_budget() < 2**50
+
+
+# Help.
+
+
+def test_flags_list_the_authors_then_the_common_then_the_runners() -> None:
+    listed = flags(options_for("stream", WordCount))
+    assert [flag.name for flag in listed if flag.group == "author"] == ["input", "limit"]
+    assert [flag.name for flag in listed if flag.group == "runner"] == ["workers"]
+    assert [flag.group for flag in listed] == ["author"] * 2 + ["common"] * len(PipelineOptions.model_fields) + [
+        "runner"
+    ]
+    unsafe = next(flag for flag in listed if flag.name == "allow_unsafe_triggers")
+    assert unsafe.is_bool
+    assert unsafe.aliases == (
+        "--allow-unsafe-triggers", "--no_allow_unsafe_triggers", "--no-allow-unsafe-triggers",
+    )  # fmt: skip
+
+
+def test_help_shows_groups_types_defaults_and_descriptions(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        WordCount.from_args(["--runner=stream", "--help"])
+    assert left.value.code == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[:5] == [
+        "Counts words.",
+        "",
+        "Flags of WordCount:",
+        "  --input TEXT                what to read (required)",
+        "  --limit INT                 how many words to print (default: 10)",
+    ]
+    assert "Common flags:" in shown
+    assert shown[shown.index("Flags of the stream runner:") + 1] == (
+        "  --workers INT               how many processes (default: 2)"
+    )
+    assert max(map(len, shown)) <= 100
+
+
+def test_help_writes_defaults_as_flags_are_written() -> None:
+    text = help_text(Everything)
+    for line in ("--gap DURATION              (default: 10s)", "--big SIZE                  (default: 256MB)"):
+        assert line in text
+    assert "--colour RED|BLUE           (default: RED)" in text

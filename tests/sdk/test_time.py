@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.sdk.time import (
+    MAX_MICROS,
+    MAX_TIMESTAMP,
+    MIN_MICROS,
+    MIN_TIMESTAMP,
+    Duration,
+    Timestamp,
+    clamp,
+    duration_micros,
+    format_micros,
+    timestamp_micros,
+)
+
+
+def test_all_forms_of_an_instant_are_the_same_microseconds() -> None:
+    paris = timezone(timedelta(hours=2))
+    forms: list[Any] = [86400, 86400.0, Timestamp(86400), datetime(1970, 1, 2, tzinfo=UTC)]
+    forms.append(datetime(1970, 1, 2, 2, tzinfo=paris))
+    assert {timestamp_micros(form) for form in forms} == {86_400_000_000}
+    assert {Timestamp.of(form) for form in forms} == {Timestamp(86400)}
+
+
+def test_seconds_are_rounded_to_the_nearest_microsecond() -> None:
+    assert timestamp_micros(1.0000004) == 1_000_000
+    assert timestamp_micros(1.0000006) == 1_000_001
+    assert duration_micros(-0.0000006) == -1
+
+
+def test_all_forms_of_a_duration_are_the_same_microseconds() -> None:
+    assert (
+        duration_micros(1.5) == duration_micros(timedelta(seconds=1.5)) == duration_micros(Duration(1.5)) == 1_500_000
+    )
+
+
+@pytest.mark.parametrize("value", [True, "10", None, timedelta(1)])
+def test_what_is_no_instant_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="timestamp"):
+        timestamp_micros(value)
+
+
+@pytest.mark.parametrize("value", [False, "10", None, datetime(1970, 1, 1, tzinfo=UTC), Timestamp(1)])
+def test_what_is_no_duration_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError, match="duration"):
+        duration_micros(value)
+
+
+def test_a_naive_datetime_is_an_error() -> None:
+    with pytest.raises(ValueError, match="has no time zone"):
+        timestamp_micros(datetime(2024, 1, 1))
+    with pytest.raises(ValueError, match="NaN"):
+        timestamp_micros(float("nan"))
+
+
+@pytest.mark.parametrize("value", [float("inf"), 1e300, 1e308, 10**40])
+def test_times_saturate_at_the_ends(value: Any) -> None:
+    assert timestamp_micros(value) == duration_micros(value) == MAX_MICROS
+    assert timestamp_micros(-value) == duration_micros(-value) == MIN_MICROS
+    assert Timestamp(value) == MAX_TIMESTAMP
+    assert MIN_TIMESTAMP - 5 == MIN_TIMESTAMP
+    assert MAX_TIMESTAMP + 5 == MAX_TIMESTAMP
+
+
+def test_the_longest_timedelta_saturates() -> None:
+    assert duration_micros(timedelta.max) == MAX_MICROS
+
+
+@given(st.integers(), st.integers())
+def test_clamping_keeps_order(a: int, b: int) -> None:
+    assert MIN_MICROS <= clamp(a) <= MAX_MICROS
+    assert a > b or clamp(a) <= clamp(b)
+
+
+def test_times_are_values() -> None:
+    assert Timestamp(1) == Timestamp(micros=1_000_000)
+    assert Timestamp(1) != Duration(1)
+    assert Timestamp(1) < Timestamp(2) <= Timestamp(2)
+    assert len({Timestamp(1), Timestamp(1.0)}) == 1
+    assert pickle.loads(pickle.dumps(Timestamp(1.5))) == Timestamp(1.5)
+    with pytest.raises(AttributeError, match="can't be changed"):
+        Timestamp(1).micros = 5
+    with pytest.raises(TypeError):
+        _ = Timestamp(1) < Duration(1)
+
+
+def test_arithmetic_of_instants_and_durations() -> None:
+    assert Timestamp(5) + 2 == Timestamp(7)
+    assert Timestamp(5) - timedelta(seconds=2) == Timestamp(3)
+    assert Timestamp(5).since(Timestamp(2)) == Duration(3)
+    assert Duration(5) - 7 == Duration(-2)
+    assert Timestamp(1.5).seconds() == 1.5
+    assert Timestamp(0).to_utc_datetime() == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def test_times_read_well() -> None:
+    assert repr(Timestamp(0)) == "Timestamp(1970-01-01T00:00:00Z)"
+    assert format_micros(MIN_MICROS) == "-inf"
+    assert format_micros(MAX_MICROS) == "+inf"
+    assert format_micros(MAX_MICROS - 10) == f"{MAX_MICROS - 10}µs"
+    assert repr(Duration(1_234_567.25)) == "Duration(1234567.25s)"
+    assert repr(Duration(micros=-1)) == "Duration(-0.000001s)"
+    assert repr(Duration(10)) == "Duration(10s)"

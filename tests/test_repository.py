@@ -1,0 +1,110 @@
+"""What the repository promises about itself: a light import, documented modules, types that ship, pins that hold."""
+
+from __future__ import annotations
+
+import ast
+import importlib.resources
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import tidegate
+
+ROOT = Path(__file__).resolve().parent.parent
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+MODULES = sorted((ROOT / "tidegate").rglob("*.py"))
+
+HEAVY = ("click", "cloudpickle", "fsspec", "numpy", "pandas", "pyarrow", "pydantic", "pyspark", "rich", "zstandard")
+SLOW_TO_IMPORT = ("asyncio", "importlib.metadata", "logging", "multiprocessing", "subprocess", "tempfile")
+
+
+def run_python(script: str) -> str:
+    """What `script` prints in a fresh interpreter that has loaded nothing else."""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def modules_loaded_by_importing_tidegate() -> set[str]:
+    """Names of the modules that `import tidegate` adds to those of a bare interpreter."""
+    script = "import sys; before = set(sys.modules); import tidegate; print(*(set(sys.modules) - before))"
+    return set(run_python(script).split())
+
+
+def test_importing_tidegate_loads_no_heavy_package() -> None:
+    loaded = modules_loaded_by_importing_tidegate()
+    assert "tidegate" in loaded
+    assert loaded.isdisjoint(HEAVY), sorted(loaded.intersection(HEAVY))
+
+
+def test_importing_tidegate_loads_no_slow_part_of_the_standard_library() -> None:
+    loaded = modules_loaded_by_importing_tidegate()
+    assert loaded.isdisjoint(SLOW_TO_IMPORT), sorted(loaded.intersection(SLOW_TO_IMPORT))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak is read from /proc")
+def test_importing_tidegate_takes_less_than_40_megabytes() -> None:
+    status = run_python("import tidegate; print(open('/proc/self/status').read())")
+    peak = re.search(r"^VmHWM:\s+(\d+) kB$", status, re.MULTILINE)
+    assert peak is not None, status
+    assert int(peak[1]) < 40 * 1024
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_module_says_what_it_is_for(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert docstring, f"{path.relative_to(ROOT)} has no docstring"
+
+
+def test_every_room_of_the_package_can_be_imported() -> None:
+    without_init = {path.parent for path in MODULES if not (path.parent / "__init__.py").exists()}
+    assert not without_init, f"no __init__.py in {sorted(str(room.relative_to(ROOT)) for room in without_init)}"
+
+
+def test_the_marker_of_a_typed_package_ships() -> None:
+    assert (importlib.resources.files("tidegate") / "py.typed").is_file()
+
+
+def test_the_package_has_the_version_of_the_project() -> None:
+    assert tidegate.__version__ == PROJECT["version"]
+
+
+def test_the_console_script_leads_to_something_callable() -> None:
+    assert callable(pkgutil.resolve_name(PROJECT["scripts"]["tidegate"]))
+
+
+def requirements() -> list[Requirement]:
+    """All that the project and its extras ask for, but for the extras' references to one another."""
+    groups = [PROJECT["dependencies"], *PROJECT["optional-dependencies"].values()]
+    asked = [Requirement(text) for group in groups for text in group]
+    return [requirement for requirement in asked if requirement.name != PROJECT["name"]]
+
+
+def pins() -> dict[str, str]:
+    """Package name to the exact version that constraints.txt gives it."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {canonicalize_name(name): version for name, version in pairs}
+
+
+@pytest.mark.parametrize("requirement", requirements(), ids=str)
+def test_every_requirement_has_a_pin_within_its_bounds(requirement: Requirement) -> None:
+    pin = pins().get(canonicalize_name(requirement.name))
+    assert pin is not None, f"run 'make constraints': {requirement.name} has no pin"
+    assert requirement.specifier.contains(pin), f"run 'make constraints': {requirement} is pinned to {pin}"
+
+
+def test_the_contributors_guide_names_only_files_that_exist() -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"`((?:tidegate|tests|examples|benchmarks|docs)/[\w./]*)`", guide)
+    assert named
+    missing = [name for name in named if not (ROOT / name).exists()]
+    assert not missing, f"CONTRIBUTING.md names what is not there: {missing}"

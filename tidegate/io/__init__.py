@@ -1,0 +1,8 @@
+"""Connectors: where pipelines read from and write to, built on sdk/sources.py and sdk/sinks.py alone.
+
+What a connector needs beyond the standard library is imported when it is used.
+"""
+
+from tidegate.io.text import ReadFromText, ReadFromTextWithFilename, WriteToText
+
+__all__ = ["ReadFromText", "ReadFromTextWithFilename", "WriteToText"]

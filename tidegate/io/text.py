@@ -1,0 +1,145 @@
+"""Text files, a line an element: `ReadFromText` and `WriteToText`."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from tidegate.io.compression import Compression
+from tidegate.io.text_sink import DEFAULT_TEMPLATE, TextSink
+from tidegate.io.text_source import DecodeErrors, TextSource
+from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
+from tidegate.sdk.primitives import Read, Write
+
+Path: TypeAlias = str | os.PathLike[str]
+
+
+class ReadFromText(PTransform[Pipeline, PCollection[str]]):
+    """The lines of text files, as `str`, without their line ends.
+
+    `path` is a path, a pattern (`*`, `?`, `[…]`, `**`) or several of them: local (`~` allowed) or any URL that fsspec
+    knows. Files are read in the order of the list, those of a pattern by name; a file that is named twice is read
+    once. Relative paths are resolved where the pipeline runs.
+
+    A line ends with `\\n` or `\\r\\n` and nothing else; the last one may lack its end. A byte order mark at the start
+    of a file is not part of its first line.
+
+    - `compression`: `"auto"` goes by the suffix (.gz, .bz2, .xz, .zst, .zip); or `"none"`, `"gzip"`, `"bz2"`, `"xz"`,
+      `"zstd"`, `"zip"`. All members of a zip archive are read, in its order.
+    - `skip_header_lines`: so many at the start of each file (and zip member) are left out.
+    - `strip_trailing_newlines=False` keeps the line ends.
+    - `encoding`, `errors`: `"strict"` fails at what can't be decoded, naming the line; `"replace"` puts U+FFFD there;
+      `"ignore"` and `"backslashreplace"` as Python's.
+    - `allow_empty`: a pattern without a file is no error.
+    - `min_split_size`: plain files above it (in bytes) may be cut, so that several workers read them at once.
+
+    Raises BuildError when applied, if a path matches nothing; ReadError when running, for what is broken.
+    """
+
+    def __init__(
+        self,
+        path: Path | Iterable[Path],
+        *,
+        compression: Compression = "auto",
+        skip_header_lines: int = 0,
+        strip_trailing_newlines: bool = True,
+        encoding: str = "utf-8",
+        errors: DecodeErrors = "strict",
+        allow_empty: bool = False,
+        min_split_size: int = 1 << 20,
+        name: str | None = None,
+    ) -> None:
+        self.label = name
+        self.source = TextSource(
+            _paths(path),
+            compression=compression,
+            skip_header_lines=skip_header_lines,
+            strip_trailing_newlines=strip_trailing_newlines,
+            encoding=encoding,
+            errors=errors,
+            allow_empty=allow_empty,
+            min_split_size=min_split_size,
+        )
+
+    def expand(self, input: Pipeline) -> PCollection[str]:
+        return input | Read(self.source, name="Read")
+
+
+class ReadFromTextWithFilename(PTransform[Pipeline, PCollection[tuple[str, str]]]):
+    """As `ReadFromText`, with the same arguments; each element is `(file, line)`. The file is named as its pattern
+    names it, a zip archive's member `archive.zip!member`."""
+
+    def __init__(self, path: Path | Iterable[Path], *, name: str | None = None, **options: Any) -> None:
+        self.label = name
+        self.source = dataclasses.replace(ReadFromText(path, **options).source, with_filename=True)
+
+    def expand(self, input: Pipeline) -> PCollection[tuple[str, str]]:
+        return input | Read(self.source, name="Read")
+
+
+class WriteToText(PTransform[PCollection[Any], None]):
+    """Each element as a line: `str` as it is, `bytes` unchanged, anything else as `str(element)`.
+
+    Files are named `file_path_prefix`, then the shard (`-00000-of-00003`), then `file_name_suffix`. They appear when
+    the run has succeeded: until then everything is under `.tidegate-<run>/` beside them, so a failed run leaves what an
+    earlier one wrote as it was. Success replaces it: files of the same prefix, template and suffix that this run did
+    not write are removed, so that `prefix-*` is never a mixture of two runs. (Should the machine die, its
+    `.tidegate-…` folder stays; it may be deleted when its run is over.)
+
+    A stream writes files at each checkpoint and removes none: `<prefix>-<run>-<checkpoint><shard><suffix>`.
+
+    - `num_shards`: how many files, some of them empty if need be; 0: one for each task that writes.
+    - `shard_name_template`: runs of `S` become the shard's number, runs of `N` how many there are, in as many digits.
+      `""` means one file with exactly the name `prefix + suffix`.
+    - `header`, `footer`: a line at the start and the end of each file.
+    - `compression`: `"auto"` goes by the file's name (.gz, .bz2, .xz, .zst); or `"none"`, `"gzip"`, `"bz2"`, `"xz"`,
+      `"zstd"`.
+    - `append_trailing_newlines=False`: elements follow each other directly.
+
+    Raises BuildError when applied, if the folder can't be written to; WriteError when running.
+    """
+
+    def __init__(
+        self,
+        file_path_prefix: Path,
+        file_name_suffix: str = "",
+        *,
+        num_shards: int = 0,
+        shard_name_template: str = DEFAULT_TEMPLATE,
+        header: str | None = None,
+        footer: str | None = None,
+        compression: Compression = "auto",
+        append_trailing_newlines: bool = True,
+        encoding: str = "utf-8",
+        name: str | None = None,
+    ) -> None:
+        self.label = name
+        if not shard_name_template and not num_shards:
+            num_shards = 1
+        if not isinstance(file_path_prefix, (str, os.PathLike)):
+            raise BuildError(f"WriteToText takes a path, not {shorten(file_path_prefix)}")
+        self.sink = TextSink(
+            os.fspath(file_path_prefix),
+            file_name_suffix,
+            num_shards=num_shards,
+            template=shard_name_template,
+            header=header,
+            footer=footer,
+            compression=compression,
+            append_trailing_newlines=append_trailing_newlines,
+            encoding=encoding,
+        )
+
+    def expand(self, input: PCollection[Any]) -> None:
+        return input | Write(self.sink, name="Write")
+
+
+def _paths(path: Path | Iterable[Path]) -> tuple[str, ...]:
+    try:
+        paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
+        return tuple(os.fspath(path) for path in paths)
+    except TypeError:
+        raise BuildError(f"ReadFromText takes a path, a pattern, or a list of them, not {shorten(path)}") from None

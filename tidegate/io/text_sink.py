@@ -1,0 +1,383 @@
+"""Text files written in two phases: parts in a work folder, moved to their final names by the commit.
+
+Every attempt writes its parts under `<folder>/.tidegate-<run>/<sink>/<attempt>/`. A part is whole in itself: header,
+lines, footer, each compressed as a stream of its own, so that parts can be joined byte by byte, headers and footers in
+between left out. The commit gives a part its final name by moving it; several parts of one shard are joined first.
+
+While the commit of a bounded run is under way, a marker file lies in its work folder. It is the last thing to go: a
+commit made again with the marker there goes on where the first one stopped; without marker and parts, it only checks
+that all final files are there and as long as they were written.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, NamedTuple
+
+from tidegate.io import compression as _compression
+from tidegate.io import files
+from tidegate.io.compression import Compression
+from tidegate.io.files import Store
+from tidegate.io.text_source import check_encoding
+from tidegate.sdk.errors import BuildError, WriteError, shorten
+from tidegate.sdk.sinks import Attempt, Committable, Delivery, Sink, in_order
+
+DEFAULT_TEMPLATE: Final = "-SSSSS-of-NNNNN"
+
+_MARKER: Final = "COMMITTING"
+_RUN: Final = re.compile(r"[A-Za-z0-9_.-]+")
+_TEMPLATE: Final = re.compile(r"S+|N+")
+_BOMS: Final = {
+    "utf-8-sig": ("utf-8", codecs.BOM_UTF8),
+    "utf-16": ("utf-16-le", codecs.BOM_UTF16_LE),
+    "utf-32": ("utf-32-le", codecs.BOM_UTF32_LE),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TextSink(Sink[Any]):
+    """Elements as lines of text files; see `WriteToText` for what the fields mean."""
+
+    prefix: str
+    suffix: str = ""
+    num_shards: int = 0
+    template: str = DEFAULT_TEMPLATE
+    header: str | None = None
+    footer: str | None = None
+    compression: Compression = "auto"
+    append_trailing_newlines: bool = True
+    encoding: str = "utf-8"
+
+    @property
+    def delivery(self) -> Delivery:
+        return "exactly_once"
+
+    @property
+    def name(self) -> str:
+        return f"text {self.prefix}{self.template}{self.suffix}"
+
+    def check(self) -> None:
+        if not self.prefix:
+            raise BuildError("WriteToText: there is no path to write to")
+        if type(self.num_shards) is not int or self.num_shards < 0:
+            raise BuildError(
+                f"WriteToText: num_shards is a whole number, 0 to leave it to the runner, not {self.num_shards!r}"
+            )
+        if self.num_shards != 1 and "S" not in self.template:
+            raise BuildError(
+                f"WriteToText: with shard_name_template={self.template!r} all shards would have the same name: "
+                "it needs an S, the shard's number, or num_shards=1"
+            )
+        for what, text in (("shard_name_template", self.template), ("file_name_suffix", self.suffix)):
+            if "/" in text:
+                raise BuildError(f"WriteToText: {what}={text!r} may not have a '/': folders go into the prefix")
+        check_encoding(self.encoding, "WriteToText")
+        if self._compression() == "zip":
+            raise BuildError("WriteToText: zip files are only read; write gzip, bz2, xz or zstd")
+        _compression.check(self.compression, "WriteToText")
+        _compression.check(self._compression(), "WriteToText")
+        for what, line in (("header", self.header), ("footer", self.footer)):
+            try:
+                (line or "").encode(self.encoding)
+            except UnicodeEncodeError as error:
+                raise BuildError(f"WriteToText: the {what} can't be written as {self.encoding}: {error}") from error
+        store, prefix = files.store_of(self.prefix)
+        store.check_writable(files.folder_of(prefix))
+        if isinstance(store, files.Local) and os.path.isdir(final := self._final(prefix, 0, 1)):
+            raise BuildError(f"WriteToText: can't write the file {final}: it is a folder")
+
+    def attempt(self, run: str, task: int) -> Attempt[Any]:
+        return _TextAttempt(self, run, task)
+
+    def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
+        pieces = [_Piece(*committable.payload) for committable in in_order(committables)]
+        shards = self._shards(pieces, bounded=checkpoint is None)
+        store, prefix = files.store_of(self.prefix)
+        if checkpoint is not None:
+            prefix = f"{prefix}-{_checked(run)}-{checkpoint:05d}"
+        final = {self._final(prefix, shard, len(shards)): pieces for shard, pieces in enumerate(shards)}
+        if checkpoint is not None:
+            final = {path: pieces for path, pieces in final.items() if pieces}
+        try:
+            if checkpoint is None:
+                self._commit_all(store, run, prefix, final)
+            else:
+                for path, pieces in final.items():
+                    self._finalise(store, run, path, pieces)
+                    for piece in pieces if len(pieces) > 1 else ():
+                        store.remove(files.join(self._work(run), piece.path))
+        except WriteError:
+            raise
+        except Exception as error:  # a remote file system raises what it likes
+            raise WriteError(f"{self.prefix}: the output can't be committed: {files.describe(error)}") from error
+
+    def abort(self, run: str) -> None:
+        store, _ = files.store_of(self.prefix)
+        try:
+            self._remove_work(store, run)
+        except Exception as error:
+            raise WriteError(f"{self.prefix}: can't remove unfinished output: {files.describe(error)}") from error
+
+    def _commit_all(self, store: Store, run: str, prefix: str, final: dict[str, list[_Piece]]) -> None:
+        work = self._work(run)
+        marker = files.join(work, _MARKER)
+        parts = [files.join(work, piece.path) for pieces in final.values() for piece in pieces]
+        if parts and store.find(marker) is None:
+            there = [store.find(part) is not None for part in parts]
+            if not any(there):
+                # Done before, to the end: to move anything now could only harm a later run's output.
+                for path, pieces in final.items():
+                    self._check_committed(store, path, pieces)
+                return
+            if not all(there):
+                lost = store.url(parts[there.index(False)])
+                raise WriteError(f"output is lost: {lost} is gone. Was it removed while the pipeline ran?")
+        store.finish(store.create(marker))
+        for path, pieces in final.items():
+            self._finalise(store, run, path, pieces)
+        for path in self._stale(store, prefix, final):
+            store.remove(path)
+        self._remove_work(store, run)
+
+    def _finalise(self, store: Store, run: str, path: str, pieces: list[_Piece]) -> None:
+        """Gives a shard its final name; does nothing if it has it already."""
+        parts = [files.join(self._work(run), piece.path) for piece in pieces]
+        if any(store.find(part) is None for part in parts):
+            self._check_committed(store, path, pieces)
+            return
+        source = parts[0] if len(parts) == 1 else self._join(store, run, path, pieces)
+        store.move(source, path)
+
+    def _join(self, store: Store, run: str, path: str, pieces: list[_Piece]) -> str:
+        """One file of several parts: the first one's header and the last one's footer stay. Of none: both alone."""
+        joined = files.join(self._work(run), f"joined/{path.rpartition('/')[2]}")
+        with store.create(joined) as target:
+            if not pieces:
+                target.write(self._empty())
+            for i, piece in enumerate(pieces):
+                start = piece.head if i else 0
+                end = piece.size - (piece.foot if i < len(pieces) - 1 else 0)
+                with store.open(files.join(self._work(run), piece.path)) as part:
+                    part.seek(start)
+                    _copy(part, target, end - start)
+            store.finish(target)
+        return joined
+
+    def _check_committed(self, store: Store, path: str, pieces: list[_Piece]) -> None:
+        # What joining keeps: all lines, the first header, the last footer.
+        expected = sum(piece.size for piece in pieces) if pieces else len(self._empty())
+        expected -= sum(piece.head for piece in pieces[1:]) + sum(piece.foot for piece in pieces[:-1])
+        found = store.find(path)
+        if found is None or found.size not in (None, expected):
+            state = "is not there" if found is None else f"has {found.size} bytes, not {expected}"
+            raise WriteError(
+                f"output is lost: the parts of {store.url(path)} are gone, and the file itself {state}. "
+                f"Was {store.url(self._work_root())}* removed while the pipeline ran?"
+            )
+
+    def _stale(self, store: Store, prefix: str, final: dict[str, list[_Piece]]) -> list[str]:
+        """Files that an earlier run with the same prefix, template and suffix left, and this one has not replaced."""
+        folder, base = files.folder_of(prefix), prefix.rpartition("/")[2]
+        numbered = "".join(
+            f"[0-9]{{{len(part)},}}" if _TEMPLATE.fullmatch(part) else re.escape(part)
+            for part in re.split("(S+|N+)", self.template)
+        )
+        own = re.compile(re.escape(base) + numbered + re.escape(self.suffix))
+        kept = {path.rpartition("/")[2] for path in final}
+        names = store.names(folder) or []
+        return [files.join(folder, name) for name in names if own.fullmatch(name) and name not in kept]
+
+    def _shards(self, pieces: list[_Piece], *, bounded: bool) -> list[list[_Piece]]:
+        """Which pieces make up which final file."""
+        if not self.num_shards:
+            return [[piece] for piece in pieces] or ([[]] if bounded else [])
+        return [[piece for piece in pieces if piece.shard == shard] for shard in range(self.num_shards)]
+
+    def _final(self, prefix: str, shard: int, count: int) -> str:
+        def number(found: re.Match[str]) -> str:
+            letters = found.group()
+            return str(shard if letters[0] == "S" else count).rjust(len(letters), "0")
+
+        return prefix + _TEMPLATE.sub(number, self.template) + self.suffix
+
+    def _work_root(self) -> str:
+        _, prefix = files.store_of(self.prefix)
+        return files.join(files.folder_of(prefix), files.WORK_PREFIX)
+
+    def _work(self, run: str) -> str:
+        """The work folder of this sink in a run: other sinks of the run may write into the same folder."""
+        of = hashlib.sha256(f"{self.prefix}\0{self.template}\0{self.suffix}".encode()).hexdigest()[:12]
+        return f"{self._work_root()}{_checked(run)}/{of}"
+
+    def _remove_work(self, store: Store, run: str) -> None:
+        work = self._work(run)
+        for name in store.names(work) or []:
+            if name != _MARKER:
+                store.remove_folder(files.join(work, name))
+        store.remove(files.join(work, _MARKER))
+        store.remove_empty_folder(work)
+        store.remove_empty_folder(files.folder_of(work))
+
+    def _compression(self) -> Compression:
+        return _compression.of_path(self._final(self.prefix, 0, 1), self.compression)
+
+    def _codec(self) -> tuple[str, bytes]:
+        """The encoding of lines, and the mark at the start of a file."""
+        name = codecs.lookup(self.encoding).name
+        return _BOMS.get(name, (name, b""))
+
+    def _head(self) -> bytes:
+        encoding, mark = self._codec()
+        return self._packed(mark + ("" if self.header is None else self.header + "\n").encode(encoding))
+
+    def _foot(self) -> bytes:
+        return self._packed(("" if self.footer is None else self.footer + "\n").encode(self._codec()[0]))
+
+    def _empty(self) -> bytes:
+        """A file without lines; a compressed one is valid all the same."""
+        return self._head() + self._foot() or bytes(_compression.compressor(self._compression()).flush())
+
+    def _packed(self, data: bytes) -> bytes:
+        if not data:
+            return b""
+        stream = _compression.compressor(self._compression())
+        return bytes(stream.compress(data) + stream.flush())
+
+
+class _Piece(NamedTuple):
+    """A committable's payload: a part's path in the sink's work folder, its shard, and its bytes: all, and those of
+    its header and its footer."""
+
+    path: str
+    shard: int
+    size: int
+    head: int
+    foot: int
+
+
+class _TextAttempt(Attempt[Any]):
+    """Writes one part per shard between two `prepare`s, opened when it has its first line."""
+
+    def __init__(self, sink: TextSink, run: str, task: int) -> None:
+        self._sink = sink
+        self._task = task
+        self._store, _ = files.store_of(sink.prefix)
+        self._name = f"{task:05d}-{os.urandom(8).hex()}"
+        self._work = sink._work(run)
+        self._head, self._foot = sink._head(), sink._foot()
+        self._encoding = sink._codec()[0]
+        self._end = "\n" if sink.append_trailing_newlines else ""
+        self._parts: dict[int, _Part] = {}
+        self._sequence = 0
+        # Where the next element goes; tasks start apart, so that little data is not all in the first shard.
+        self._turn = task % (sink.num_shards or 1)
+
+    def write(self, values: Sequence[Any]) -> None:
+        if not values:
+            return
+        shards = self._sink.num_shards or 1
+        try:
+            for i in range(min(shards, len(values))):
+                shard = (self._turn + i) % shards
+                self._part(shard).write(self._encoded(values if shards == 1 else values[i::shards]))
+        except WriteError:
+            raise
+        except Exception as error:  # a remote file system raises what it likes
+            raise self._failed(error) from error
+        self._turn = (self._turn + len(values)) % shards
+
+    def prepare(self) -> list[Committable]:
+        prepared = []
+        try:
+            while self._parts:
+                shard = min(self._parts)
+                piece = self._parts[shard].finish(self._store, self._foot)
+                del self._parts[shard]
+                prepared.append(Committable((self._task, self._sequence), list(piece)))
+                self._sequence += 1
+        except Exception as error:
+            raise self._failed(error) from error
+        return prepared
+
+    def close(self) -> None:
+        parts, self._parts = self._parts, {}
+        for part in parts.values():
+            try:
+                part.file.close()
+                self._store.remove(part.path)
+            except Exception:
+                pass  # what is left is the sweep's
+        if not self._sequence:
+            self._store.remove_empty_folder(files.join(self._work, self._name))
+
+    def _part(self, shard: int) -> _Part:
+        part = self._parts.get(shard)
+        if part is None:
+            name = f"{self._name}/{self._sequence:05d}-{shard:05d}"
+            compressor = _compression.compressor(self._sink._compression())
+            part = self._parts[shard] = _Part(self._store, self._work, name, shard, self._head, compressor)
+        return part
+
+    def _encoded(self, values: Sequence[Any]) -> bytes:
+        end = self._end
+        try:
+            return (end.join(values) + end).encode(self._encoding)
+        except TypeError:
+            pass  # not all are strings
+        except UnicodeEncodeError:
+            pass  # find out which
+        lines = []
+        tail = end.encode(self._encoding)
+        for value in values:
+            try:
+                lines.append(value if isinstance(value, bytes) else str(value).encode(self._encoding))
+            except UnicodeEncodeError as error:
+                raise WriteError(
+                    f"{self._sink.prefix}: {shorten(value)} can't be written as {self._sink.encoding}: {error.reason}. "
+                    "encoding='utf-8' can write all but lone surrogates"
+                ) from error
+        return tail.join(lines) + tail
+
+    def _failed(self, error: Exception) -> WriteError:
+        return WriteError(f"{self._sink.prefix}: can't be written: {files.describe(error)}")
+
+
+class _Part:
+    """A file being written: its header already, then lines."""
+
+    def __init__(self, store: Store, work: str, name: str, shard: int, head: bytes, compressor: Any) -> None:
+        self.path = files.join(work, name)
+        self._name = name
+        self._shard = shard
+        self._head = len(head)
+        self._compressor = compressor
+        self.file: BinaryIO = store.create(self.path)
+        self._size = self.file.write(head)
+
+    def write(self, data: bytes) -> None:
+        self._size += self.file.write(self._compressor.compress(data))
+
+    def finish(self, store: Store, foot: bytes) -> _Piece:
+        self._size += self.file.write(self._compressor.flush() + foot)
+        store.finish(self.file)
+        return _Piece(self._name, self._shard, self._size, self._head, len(foot))
+
+
+def _checked(run: str) -> str:
+    if not _RUN.fullmatch(run):
+        raise ValueError(f"a run's name has letters, digits, '-', '_' and '.', unlike {run!r}")
+    return run
+
+
+def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:
+    while size > 0:
+        data = source.read(min(1 << 20, size))
+        if not data:
+            raise WriteError(f"a part of the output is {size} bytes shorter than it was written")
+        target.write(data)
+        size -= len(data)

@@ -1,0 +1,397 @@
+"""Lines of text files, read in big pieces.
+
+A plain file is cut into splits by byte offsets; a line belongs to the split that its first byte is in, so any cuts
+give the same lines. A reader takes 128 KiB of whole lines at a time, decodes it at once and splits it
+at `\\n`. Its position is `[offset, lines]`: where that piece starts, and how many of its lines have been given.
+
+Compressed files, members of zip archives, and encodings in which a line does not end with the byte 0x0a (UTF-16)
+are read as one stream each; offsets count plain bytes there (UTF-8 for recoded ones), and resuming reads up to them
+again.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, Literal, TypeAlias, cast
+
+from tidegate.io import compression as _compression
+from tidegate.io import files
+from tidegate.io.compression import Compression
+from tidegate.sdk.block import Block
+from tidegate.sdk.errors import BuildError, ReadError
+from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+
+PIECE: Final = 1 << 17
+"""Bytes read at a time; a block's lines come from one piece, so it is also about what a block weighs at the most."""
+
+DecodeErrors: TypeAlias = Literal["strict", "replace", "ignore", "backslashreplace"]
+_DECODE_ERRORS: Final = ("strict", "replace", "ignore", "backslashreplace")
+
+
+@dataclass(frozen=True, slots=True)
+class FilePart:
+    """A split's payload: bytes `[start, end)` of a file (of a zip member, if there is one). `end` None: to its end.
+
+    `size` is the file's when the splits were made: what is appended later is not read.
+    """
+
+    pattern: str
+    path: str
+    member: str | None = None
+    start: int = 0
+    end: int | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextSource(Source[Any]):
+    """The lines of the files that match some patterns; see `ReadFromText` for what the fields mean."""
+
+    patterns: tuple[str, ...]
+    compression: Compression = "auto"
+    skip_header_lines: int = 0
+    strip_trailing_newlines: bool = True
+    encoding: str = "utf-8"
+    errors: DecodeErrors = "strict"
+    allow_empty: bool = False
+    min_split_size: int = 1 << 20
+    with_filename: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"text {', '.join(self.patterns)}"
+
+    @property
+    def element_type(self) -> Any:
+        return tuple[str, str] if self.with_filename else str
+
+    def check(self) -> None:
+        for what, value, least in (
+            ("skip_header_lines", self.skip_header_lines, 0),
+            ("min_split_size", self.min_split_size, 1),
+        ):
+            if type(value) is not int or value < least:
+                raise BuildError(f"ReadFromText: {what} is a whole number from {least} on, not {value!r}")
+        check_encoding(self.encoding, "ReadFromText")
+        if self.errors not in _DECODE_ERRORS:
+            raise BuildError(
+                f"ReadFromText: errors is one of {', '.join(map(repr, _DECODE_ERRORS))}, not {self.errors!r}"
+            )
+        _compression.check(self.compression, "ReadFromText")
+        if not self.patterns or not all(self.patterns):
+            raise BuildError("ReadFromText: there is no path to read from")
+        self._files(BuildError)
+        for used in {_compression.of_path(pattern, self.compression) for pattern in self.patterns}:
+            _compression.check(used, "ReadFromText")
+
+    def splits(self, desired: int) -> list[Split]:
+        found = self._files(ReadError)
+        total = sum(file.size or 0 for _, file in found)
+        size = max(self.min_split_size, -(-total // max(1, desired)))
+        return [split for pattern, file in found for split in self._cut(pattern, file, size)]
+
+    def reader(self, split: Split, position: Position = None) -> Reader[Any]:
+        return _LineReader(self, split.payload, position)
+
+    def _files(self, error: type[Exception]) -> list[tuple[str, files.FileInfo]]:
+        """The files of each pattern in order, with the pattern; one that several match only once."""
+        found: dict[str, tuple[str, files.FileInfo]] = {}
+        for pattern in self.patterns:
+            try:
+                matched = files.match(pattern)
+            except OSError as problem:
+                raise error(f"{pattern}: {files.describe(problem)}") from problem
+            if not matched and not self.allow_empty:
+                raise error(
+                    f"no file matches {pattern!r}: {files.explain_no_match(pattern)}. "
+                    "If it may be that there is none, say allow_empty=True"
+                )
+            for file in matched:
+                found.setdefault(files.store_of(pattern)[0].url(file.path), (pattern, file))
+        return list(found.values())
+
+    def _cut(self, pattern: str, file: files.FileInfo, size: int) -> Iterator[Split]:
+        url = files.store_of(pattern)[0].url(file.path)
+        compression = _compression.of_path(file.path, self.compression)
+        if compression == "zip":
+            for member, unpacked in _zip_members(pattern, file.path, url):
+                yield Split(f"{url}!{member}", unpacked, FilePart(pattern, file.path, member))
+        elif compression != "none" or _needs_recoding(self.encoding) or not file.size:
+            # A size of 0 may be a lie (/proc): whoever reads it finds out.
+            yield Split(url, file.size, FilePart(pattern, file.path))
+        else:
+            count = max(1, file.size // size)
+            bounds = [file.size * i // count for i in range(count + 1)]
+            for start, end in itertools.pairwise(bounds):
+                part = FilePart(pattern, file.path, None, start, end, file.size)
+                yield Split(url if count == 1 else f"{url}:{start}-{end}", end - start, part)
+
+
+class _LineReader(Reader[Any]):
+    """Reads the lines of one split; opens its file at the first `read`."""
+
+    def __init__(self, source: TextSource, part: FilePart, position: Position) -> None:
+        self._source = source
+        self._part = part
+        self._pieces: Iterator[tuple[int, bytes]] | None = None
+        self._open: list[BinaryIO] = []
+        self._values: list[Any] = []
+        self._offset: int | None = None
+        self._next = 0
+        if position is not None:
+            self._offset, self._next = position
+        self._skip = self._next
+        """Lines still to pass over when resuming: pieces are not cut again where they were."""
+        self._encoding = "utf-8" if _needs_recoding(source.encoding) else _without_bom(source.encoding)
+        store, _ = files.store_of(part.pattern)
+        self._store = store
+        self._url = store.url(part.path) + (f"!{part.member}" if part.member is not None else "")
+
+    def read(self, limit: int) -> Batch:
+        while self._next >= len(self._values):
+            if not self._fill():
+                return Batch(Block.of([]), end=True)
+        start, self._next = self._next, min(self._next + limit, len(self._values))
+        if start == 0 and self._next == len(self._values):
+            return Batch(Block.of(self._values))
+        return Batch(Block.of(self._values[start : self._next]))
+
+    def position(self) -> Position:
+        return None if self._offset is None else [self._offset, self._next]
+
+    def close(self) -> None:
+        self._pieces = None
+        while self._open:
+            self._open.pop().close()
+
+    def _fill(self) -> bool:
+        """The next piece's lines into `_values`; False when there is none."""
+        try:
+            if self._pieces is None:
+                self._pieces = self._start()
+            offset, piece = next(self._pieces, (None, b""))
+        except FileNotFoundError as error:
+            raise ReadError(f"{self._url}: the file is gone; it was there when the run started") from error
+        except _compression.broken() as error:
+            raise self._broken(error) from error
+        if offset is None:
+            return False
+        self._values = self._lines(offset, piece)
+        self._offset, self._next = offset, min(self._skip, len(self._values))
+        self._skip -= self._next
+        return True
+
+    def _start(self) -> Iterator[tuple[int, bytes]]:
+        part, resume = self._part, self._offset
+        stream = self._stream()
+        if resume is not None:
+            _forward(stream, resume)
+            return _whole_lines(stream, resume, part.end, part.size, self._url)
+        body = sum(len(stream.readline()) for _ in range(self._source.skip_header_lines))
+        first = body
+        if part.start > body:
+            # Line ends belong to the line before them: from one byte ahead, the next line starts here or later.
+            stream.seek(part.start - 1)
+            first = part.start - 1 + len(stream.readline())
+        self._offset = first
+        return _whole_lines(stream, first, part.end, part.size, self._url)
+
+    def _stream(self) -> BinaryIO:
+        """The file's bytes, decompressed, in an encoding whose lines end with the byte 0x0a."""
+        part, source = self._part, self._source
+        file = self._store.open(part.path)
+        self._open.append(file)
+        compression = _compression.of_path(part.path, source.compression)
+        if part.member is not None:
+            stream = _compression.zip_member(file, part.member)
+        else:
+            stream = _compression.decompressing(file, compression)
+        if _needs_recoding(source.encoding):
+            stream = cast(BinaryIO, io.BufferedReader(_Recoded(stream, source, self._undecodable), 1 << 16))
+        if stream is not file:
+            self._open.append(stream)
+        return stream
+
+    def _lines(self, offset: int, piece: bytes) -> list[Any]:
+        if offset == 0 and self._encoding == "utf-8" and piece.startswith(codecs.BOM_UTF8):
+            piece = piece[len(codecs.BOM_UTF8) :]
+            offset = len(codecs.BOM_UTF8)
+        if not piece:
+            return []
+        try:
+            text = piece.decode(self._encoding, self._source.errors)
+        except UnicodeDecodeError as error:
+            at = offset + error.start
+            raise self._undecodable(at, self._line_number(at), error) from error
+        lines: list[Any]
+        if self._source.strip_trailing_newlines:
+            if "\r" in text:
+                text = text.replace("\r\n", "\n")
+            lines = text.split("\n")
+            if not lines[-1]:
+                lines.pop()
+        else:
+            lines = [line + "\n" for line in text.split("\n")]
+            lines[-1] = lines[-1][:-1]
+            if not lines[-1]:
+                lines.pop()
+        if self._source.with_filename:
+            url = self._url
+            lines = [(url, line) for line in lines]
+        return lines
+
+    def _line_number(self, offset: int) -> int | None:
+        """Of the byte at `offset`, from 1; reads the file again up to there, for an error's sake."""
+        try:
+            stream, number = self._stream(), 1
+            while offset > 0:
+                piece = stream.read(min(PIECE, offset))
+                if not piece:
+                    return None
+                number += piece.count(b"\n")
+                offset -= len(piece)
+            return number
+        except _compression.broken():
+            return None
+
+    def _undecodable(self, offset: int, line: int | None, error: UnicodeDecodeError) -> ReadError:
+        bad = " ".join(f"0x{byte:02x}" for byte in error.object[error.start : error.end][:4])
+        where = f"line {line} (byte {offset})" if line is not None else f"byte {offset}"
+        return ReadError(
+            f"{self._url}, {where}: {bad} is not {self._source.encoding}. "
+            "If the file is in another encoding, say so with encoding=…; "
+            "errors='replace' puts U+FFFD in the place of what can't be decoded"
+        )
+
+    def _broken(self, error: Exception) -> ReadError:
+        part = self._part
+        compression = "zip" if part.member is not None else _compression.of_path(part.path, self._source.compression)
+        own_words = files.describe(error)
+        if compression == "none" or (isinstance(error, OSError) and error.errno is not None):
+            return ReadError(f"{self._url}: can't be read: {own_words}")
+        return ReadError(f"{self._url}: not a whole {compression} file: {own_words}.{_hint(compression)}")
+
+
+class _Recoded(io.RawIOBase):
+    """A stream of bytes in some encoding, as UTF-8."""
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        source: TextSource,
+        undecodable: Callable[[int, int, UnicodeDecodeError], ReadError],
+    ) -> None:
+        self._stream = stream
+        self._decoder = codecs.getincrementaldecoder(source.encoding)(source.errors)
+        self._undecodable = undecodable
+        self._read = 0
+        self._lines = 1
+        self._utf8 = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._utf8:
+            piece = self._stream.read(PIECE)
+            self._read += len(piece)
+            try:
+                text = self._decoder.decode(piece, final=not piece)
+            except UnicodeDecodeError as error:
+                # The decoder's object starts with what it had kept of earlier pieces.
+                offset = self._read - len(error.object) + error.start
+                before = error.object[: error.start].decode(error.encoding, "replace")
+                raise self._undecodable(offset, self._lines + before.count("\n"), error) from error
+            if not piece and not text:
+                return 0
+            self._lines += text.count("\n")
+            self._utf8 = memoryview(text.encode("utf-8", "surrogatepass"))
+        size = min(len(self._utf8), len(buffer))
+        buffer[:size] = self._utf8[:size]
+        self._utf8 = self._utf8[size:]
+        return size
+
+
+def check_encoding(encoding: str, of: str) -> None:
+    """BuildError for what is not a text encoding."""
+    try:
+        "".encode(encoding)
+    except (LookupError, TypeError):
+        raise BuildError(f"{of}: {encoding!r} is not an encoding that Python knows; 'utf-8' is the usual one") from None
+
+
+def _whole_lines(
+    stream: BinaryIO, at: int, end: int | None, size: int | None, name: str
+) -> Iterator[tuple[int, bytes]]:
+    """Runs of whole lines that start in `[at, end)`, each with the offset of its first byte. The stream is at `at`.
+
+    The last one may lack its line end. Reads nothing behind `size`.
+    """
+    if end is not None and at >= end:
+        return
+    read = at
+    carried: list[bytes] = []
+    while True:
+        finishing = end is not None and read >= end
+        stop = size if finishing else end
+        data = stream.read(PIECE if stop is None else min(PIECE, stop - read))
+        if not data:
+            if stop is not None and read < stop:
+                raise ReadError(
+                    f"{name}: it ends at byte {read} and had {size} bytes when the run started: "
+                    "it was changed while it was read"
+                )
+            if carried:
+                yield at, b"".join(carried)
+            return
+        read += len(data)
+        # Until `end` all lines are ours; the one that reaches over it is the last.
+        cut = (data.find(b"\n") if finishing else data.rfind(b"\n")) + 1
+        if not cut:
+            carried.append(data)
+            continue
+        whole = b"".join((*carried, data[:cut])) if carried or cut < len(data) else data
+        yield at, whole
+        at += len(whole)
+        carried = [data[cut:]] if cut < len(data) else []
+        if finishing or (end is not None and at >= end):
+            return
+
+
+def _forward(stream: BinaryIO, to: int) -> None:
+    """To the byte at `to`: by a jump, or by reading up to it."""
+    if stream.seekable():
+        stream.seek(to)
+        return
+    while to > 0:
+        data = stream.read(min(PIECE, to))
+        if not data:
+            return
+        to -= len(data)
+
+
+def _needs_recoding(encoding: str) -> bool:
+    """Whether the byte 0x0a is not what ends a line, or is not only that."""
+    name = codecs.lookup(encoding).name
+    return name.startswith(("utf-16", "utf-32", "utf-7", "iso2022", "hz")) or "\n".encode(encoding)[-1:] != b"\n"
+
+
+def _without_bom(encoding: str) -> str:
+    name = codecs.lookup(encoding).name
+    return "utf-8" if name in ("utf-8", "utf-8-sig") else name
+
+
+def _zip_members(pattern: str, path: str, url: str) -> list[tuple[str, int]]:
+    try:
+        with files.store_of(pattern)[0].open(path) as file:
+            return _compression.zip_members(file)
+    except _compression.broken() as error:
+        raise ReadError(f"{url}: not a whole zip file: {files.describe(error)}.{_hint('zip')}") from error
+
+
+def _hint(compression: str) -> str:
+    return f" If it is not {compression} at all, say compression='none'"

@@ -1,0 +1,119 @@
+"""Drives a plan in this process: sources are read in order, and each block is pushed through all that follows."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tidegate.runners.direct.execute import Execution
+from tidegate.runners.engine.checks import Checks
+from tidegate.runners.engine.operator import Context
+from tidegate.runners.plan import Plan
+from tidegate.runners.planner import Traits, plan
+from tidegate.sdk.block import BLOCK_SIZE
+from tidegate.sdk.errors import UnsupportedError
+from tidegate.sdk.metrics import MetricCells, MetricResults, collecting
+from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.portable.seal import located
+from tidegate.sdk.runner import PipelineResult, PipelineState, Runner
+
+if TYPE_CHECKING:
+    from tidegate.sdk.options import PipelineOptions
+
+
+class DirectRunner(Runner):
+    """Runs in memory, with the checks that other runners need. `block_size` is for tests: results don't depend on it."""
+
+    name = "direct"
+
+    def __init__(self, *, block_size: int = BLOCK_SIZE) -> None:
+        self.block_size = block_size
+
+    def check(self, pipeline: portable.Pipeline, options: PipelineOptions) -> list[str]:
+        self.plan(pipeline, options)
+        return []
+
+    def plan(self, pipeline: portable.Pipeline, options: PipelineOptions) -> Plan:
+        refuse(pipeline)
+        return plan(pipeline, Traits(parallel=False, streaming=options.mode == "streaming"))
+
+    def run(self, pipeline: portable.Pipeline, options: PipelineOptions) -> PipelineResult:
+        from tidegate.sdk.options import default_memory_budget
+
+        planned = self.plan(pipeline, options)
+        metrics = MetricCells()
+        with _temporary_directory(options.temp_dir) as temp_dir:
+            context = Context(
+                memory_budget=options.memory_budget or default_memory_budget(),
+                temp_dir=temp_dir,
+                metrics=metrics,
+                block_size=self.block_size,
+                checks=None if options.checks == "off" else Checks(options.checks),
+                runtime_types=options.type_check == "runtime",
+            )
+            with collecting(metrics):
+                Execution(planned, context).run()
+        return Finished(metrics)
+
+
+class Finished(PipelineResult):
+    """A run that is over: a bounded pipeline has ended when `run` returns, and has raised if it failed."""
+
+    def __init__(self, metrics: MetricCells) -> None:
+        self._metrics = metrics
+
+    @property
+    def state(self) -> PipelineState:
+        return PipelineState.DONE
+
+    def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
+        return self.state
+
+    def cancel(self) -> PipelineState:
+        return self.state
+
+    def metrics(self) -> MetricResults:
+        return MetricResults(self._metrics)
+
+
+def refuse(pipeline: portable.Pipeline) -> None:
+    """Raise UnsupportedError for what this runner does not run."""
+    for node in pipeline.nodes:
+        feature = _unsupported(pipeline, node)
+        if feature:
+            raise located(UnsupportedError(f"the direct runner does not run {feature}"), node.label, node.where)
+
+
+def _unsupported(pipeline: portable.Pipeline, node: portable.Node) -> str | None:
+    if portable.side_inputs(node):
+        return "side inputs"
+    match node:
+        case portable.Read(bounded=False):
+            return "unbounded sources"
+        case portable.TestStream():
+            return "TestStream"
+        case portable.ParDo() if node.stateful:
+            return "state and timers"
+        case _:
+            return None
+
+
+@contextlib.contextmanager
+def _temporary_directory(parent: Path | None) -> Iterator[Callable[[], Path]]:
+    """A directory that is made when it is first asked for, and removed at the end."""
+    made: list[Any] = []
+
+    def directory() -> Path:
+        import tempfile
+
+        if not made:
+            made.append(tempfile.TemporaryDirectory(prefix="tidegate-", dir=parent))
+        return Path(made[0].name)
+
+    try:
+        yield directory
+    finally:
+        for temporary in made:
+            temporary.cleanup()

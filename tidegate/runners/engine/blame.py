@@ -1,0 +1,92 @@
+"""From what was raised to what its author reads: which step, which line, which element; engine frames trimmed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, TidegateError, UserCodeError, shorten
+from tidegate.sdk.functions import Where
+from tidegate.sdk.metrics import GENERATED, in_step
+
+T = TypeVar("T")
+
+_NOTHING: Final = object()
+_HOME: Final = __file__.rsplit("runners", 1)[0]
+
+
+def user_error(
+    error: BaseException, *, step: str, where: Where, element: Any = _NOTHING, method: str = "", key: Any = _NOTHING
+) -> BaseException:
+    """The error to raise for `error`, which came out of the author's code in `step`.
+
+    Errors that are no failure of the code (KeyboardInterrupt, SystemExit) and Tidegate's own are given back as they
+    are, Tidegate's with the step added.
+    """
+    match error:
+        case UserCodeError():
+            return error
+        case CheckError() | KeyEncodingError():
+            return located(error, step, where)
+        case TidegateError():
+            return error
+        case Exception():
+            pass
+        case _:
+            return error
+    shown = None if element is _NOTHING else shorten(element)
+    lines = [f"{type(error).__name__}: {error}", f"  in step {step!r}, applied at {where}"]
+    if method:
+        lines.append(f"  while calling {method}")
+    if shown is not None:
+        lines.append(f"  element: {shown}")
+    if key is not _NOTHING:
+        lines.append(f"  key: {shorten(key)}")
+    trimmed = error.with_traceback(author_frames(error.__traceback__))
+    raised = UserCodeError("\n".join(lines), step=step, where=str(where), element=shown)
+    raised.__cause__ = trimmed
+    return raised
+
+
+def located(error: TidegateError, step: str, where: Where) -> TidegateError:
+    """The same error, with step and line in its message."""
+    if getattr(error, "step", None) is None:
+        error.args = (f"{error}\n  in step {step!r}, applied at {where}",)
+        error.step = step  # type: ignore[attr-defined]
+    return error.with_traceback(None)
+
+
+def author_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without Tidegate's frames."""
+    kept = []
+    while trace is not None:
+        file = trace.tb_frame.f_code.co_filename
+        if not file.startswith(_HOME) and not file.startswith(GENERATED):
+            kept.append(trace)
+        trace = trace.tb_next
+    result: TracebackType | None = None
+    for part in reversed(kept):
+        result = TracebackType(result, part.tb_frame, part.tb_lasti, part.tb_lineno)
+    return result
+
+
+def has_author_frames(error: BaseException) -> bool:
+    """Whether any code of the author's was on the stack."""
+    return author_frames(error.__traceback__) is not None
+
+
+def guarded(call: Callable[..., T], *args: Any, step: str, where: Where, method: str) -> T:
+    """Call a life-cycle method of the author's; what it raises names the step and the method."""
+    try:
+        with in_step(step):
+            return call(*args)
+    except BaseException as error:
+        raise user_error(error, step=step, where=where, method=method) from error.__cause__
+
+
+def not_pairs(value: Any, step: str, where: Where) -> RunError:
+    """The error for an element that is no (key, value) pair."""
+    error = RunError(f"this step takes pairs (key, value), and got {shorten(value)}")
+    located(error, step, where)
+    return error

@@ -1,0 +1,518 @@
+"""A fused chain at work: blocks in, blocks out, or into the table of the grouping it ends in."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.runners.engine import checks
+from tidegate.runners.engine.blame import guarded, has_author_frames, located, user_error
+from tidegate.runners.engine.codegen import Fold, Shape, Source, generate
+from tidegate.runners.engine.links import Link
+from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.sdk.block import (
+    Block,
+    DerivedFrom,
+    Each,
+    Same,
+    WindowsColumn,
+    take_panes,
+    take_timestamps,
+    take_windows,
+)
+from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, shorten
+from tidegate.sdk.keys import check_key
+from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
+from tidegate.sdk.panes import PaneInfo
+from tidegate.sdk.portable.pipeline import ParDo
+from tidegate.sdk.time import MIN_MICROS, Timestamp
+from tidegate.sdk.types import matches, type_name
+from tidegate.sdk.values import SPECIAL, TaggedOutput, TimestampedValue, WindowedValue
+from tidegate.sdk.windows import (
+    GlobalWindows,
+    Merged,
+    assign,
+    assign_windows,
+    element_dependent,
+    is_global_assigner,
+    single_window,
+)
+
+if TYPE_CHECKING:
+    from tidegate.runners.engine.tables import Grouping
+
+_serial: Final = count()
+
+
+class Chain(Operator):
+    """Element-wise links as one loop. With a `grouping`, the loop ends in its table and gives no blocks.
+
+    `main` is the id of the collection the last link makes; its further outputs, where someone reads them, are in
+    `tags`.
+    """
+
+    def __init__(
+        self,
+        links: tuple[Link, ...],
+        context: Context,
+        main: str,
+        *,
+        tags: dict[str, str] | None = None,
+        grouping: Grouping | None = None,
+        sides: dict[str, Callable[[Any], Any]] | None = None,
+    ) -> None:
+        self.links = links
+        self.context = context
+        self.main = main
+        self.tags = tags or {}
+        self.grouping = grouping
+        self._sides = sides or {}
+        self._stamps: frozenset[int] = frozenset()
+        self._loops: dict[tuple[Shape, Fold | None], Callable[..., Iterator[Emitted]]] = {}
+        self._sources: dict[str, Source] = {}
+        self._suffixes: dict[int, Chain] = {}
+        self._seen = 0
+        self._blocks = 0
+        self._taken = 0
+        self._emitted = 0
+        self._counts = [0] * len(links)
+        self._left = [0] * len(links)
+        self._calls = [0] * len(links)
+        self._failures = [0] * len(links)
+        self._tagged: dict[str, list[Any]] = {tag: [] for tag in self._declared()}
+        self._started: list[Link] = []
+
+    # -- the life of the chain
+
+    def open(self) -> None:
+        for link in self.links:
+            if link.dofn is not None:
+                guarded(link.dofn.setup, step=link.label, where=link.where, method="setup")
+
+    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        if not len(block):
+            return
+        self._start_bundle()
+        self._blocks += 1
+        share = 0
+        if self.context.checks is not None:
+            share = self.context.checks.share(self._seen, self._blocks, len(block))
+        self._seen += len(block)
+        if share:
+            yield from self._run(block.slice(0, share), checked=True)
+        if share < len(block):
+            yield from self._run(block.slice(share, len(block)) if share else block, checked=False)
+        if self.grouping is not None:
+            self.grouping.settle()
+
+    def finish_bundle(self) -> Iterator[Emitted]:
+        started, self._started = self._started, []
+        for link in started:
+            k = self.links.index(link)
+            if link.dofn is not None:
+                emitted = guarded(link.dofn.finish_bundle, step=link.label, where=link.where, method="finish_bundle")
+                if emitted is not None:
+                    yield from self._from_bundle(k, link, emitted)
+        for k, link in enumerate(self.links):
+            if link.catches:
+                self._check_threshold(k, link)
+        self.report()
+
+    def finish(self) -> Iterator[Emitted]:
+        yield from self.finish_bundle()
+
+    def close(self) -> None:
+        for name in self._sources:
+            STEP_OF_LINE.pop(name, None)
+        for suffix in self._suffixes.values():
+            suffix._forget()
+        for link in self.links:
+            if link.dofn is not None:
+                guarded(link.dofn.teardown, step=link.label, where=link.where, method="teardown")
+
+    def _forget(self) -> None:
+        for name in self._sources:
+            STEP_OF_LINE.pop(name, None)
+        for suffix in self._suffixes.values():
+            suffix._forget()
+
+    def _start_bundle(self) -> None:
+        if self._started:
+            return
+        for link in self.links:
+            if isinstance(link.node, ParDo) and link.node.bundle_hooks and link.dofn is not None:
+                guarded(link.dofn.start_bundle, step=link.label, where=link.where, method="start_bundle")
+                self._started.append(link)
+
+    # -- one block
+
+    def _run(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
+        loop = self._loop(block, checked)
+        self._taken += len(block)
+        try:
+            yield from loop(block.values, block.timestamps, block)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            raise self._blamed(error) from error.__cause__
+        if self._tagged:
+            yield from self._flush_tagged(block)
+
+    def _loop(self, block: Block, checked: bool) -> Callable[..., Iterator[Emitted]]:
+        match block.windows:
+            case Same():
+                windows = "same"
+            case Each():
+                windows = "each"
+            case DerivedFrom():
+                windows = "derived"
+        shape = Shape(
+            timed=not isinstance(block.timestamps, int),
+            indexed=windows == "each" or not isinstance(block.panes, PaneInfo),
+            windows=windows,  # type: ignore[arg-type]
+            stamps=self._stamps,
+            checked=checked,
+            typed=self.context.runtime_types,
+        )
+        fold = self._fold(block)
+        loop = self._loops.get((shape, fold))
+        if loop is None:
+            loop = self._loops[shape, fold] = self._compile(shape, fold)
+        return loop
+
+    def _fold(self, block: Block) -> Fold | None:
+        """How the grouping at the end takes elements in, by where their windows will be found."""
+        if self.grouping is None:
+            return None
+        derived: WindowsColumn | None = block.windows
+        for link in self.links:
+            if link.form == "assign":
+                assigner = link.windowing.assigner
+                derived = None if element_dependent(assigner) else DerivedFrom(assigner)  # type: ignore[arg-type]
+            elif link.sees_window:
+                derived = None
+        match derived:
+            case Same(windows) if len(windows) == 1:
+                return self.grouping.fold("same")
+            case DerivedFrom(GlobalWindows()):
+                return self.grouping.fold("global")
+            case DerivedFrom(assigner) if single_window(assigner) is not None:
+                return self.grouping.fold("single", assigner)
+            case _:
+                return self.grouping.fold("multi")
+
+    def _compile(self, shape: Shape, fold: Fold | None) -> Callable[..., Iterator[Emitted]]:
+        source = generate(self.links, shape, fold)
+        name = f"{GENERATED}{next(_serial)}>"
+        self._sources[name] = source
+        labels = [link.label for link in self.links]
+        if self.grouping is not None:
+            labels.append(self.grouping.label)
+        STEP_OF_LINE[name] = {line: labels[k] for line, (k, _) in source.lines.items()}
+        env = self._environment()
+        exec(compile(source.text, name, "exec"), env)
+        loop: Callable[..., Iterator[Emitted]] = env["run"]
+        return loop
+
+    def _environment(self) -> dict[str, Any]:
+        env: dict[str, Any] = {
+            "SPECIAL": SPECIAL,
+            "TimestampedValue": TimestampedValue,
+            "TaggedOutput": TaggedOutput,
+            "timestamp": Timestamp,
+            "block_size": self.context.block_size,
+            "counts": self._counts,
+            "calls": self._calls,
+            "tagged": self._tagged,
+            "pack": self._pack,
+            "special": self._special,
+            "restamped": self._restamped,
+            "same_windows": lambda block: block.windows.windows,
+            "derived": lambda block, t: assign_windows(block.windows.assigner)(t),
+            "dead": self._dead,
+            "none_as_empty": lambda results: () if results is None else results,
+            "snapshot": checks.snapshot,
+            "unchanged": self._unchanged,
+            "watched": self._watched,
+            "crosses": _crosses,
+            "typed": self._typed,
+            "watermark": lambda: None,
+        }
+        for k, link in enumerate(self.links):
+            env[f"f{k}"] = link.fn
+            env[f"catch{k}"] = link.catches
+            for number, const in enumerate(link.consts):
+                env[f"c{k}_{number}"] = const
+            if link.form == "assign":
+                env[f"assign{k}"] = _assigning(link)
+            for param in link.params:
+                if param.kind == "side":
+                    env[f"side{k}_{param.ref}"] = self._sides[f"{link.label}:{param.ref}"]
+        if self.grouping is not None:
+            env.update(self.grouping.environment())
+        return env
+
+    def _pack(
+        self, block: Block, out: list[Any], out_t: list[int], out_i: list[int], out_w: list[tuple[Any, ...]]
+    ) -> Emitted:
+        """The loop's output so far as a block."""
+        self._emitted += len(out)
+        windows: WindowsColumn
+        if out_w:
+            windows = Each(out_w)
+        else:
+            derived = self._derived()
+            windows = take_windows(block.windows, out_i) if derived is None else derived
+        timestamps = out_t or (block.timestamps if not out_i else take_timestamps(block.timestamps, out_i))
+        panes = take_panes(block.panes, out_i) if out_i else block.panes
+        return self.main, Block(out, timestamps, windows, panes)
+
+    def _derived(self) -> DerivedFrom | None:
+        for link in reversed(self.links):
+            if link.form == "assign":
+                return DerivedFrom(link.windowing.assigner)  # type: ignore[arg-type]
+        return None
+
+    # -- what is rare
+
+    def _special(
+        self, k: int, made: Any, t: int, windows: tuple[Any, ...] | None, derived: int, i: int, block: Block
+    ) -> Iterator[Emitted]:
+        """A step gave something that is no plain value: unwrap it and take it through the rest of the chain."""
+        self._left[k] += 1
+        link = self.links[k]
+        pane = block.panes if isinstance(block.panes, PaneInfo) else block.panes[i]
+        if windows is None:
+            column: WindowsColumn
+            if derived >= 0:
+                column = DerivedFrom(self.links[derived].windowing.assigner)  # type: ignore[arg-type]
+            else:
+                column = take_windows(block.windows, [i]) if i >= 0 else block.windows
+        else:
+            column = Each([windows])
+        collection = None
+        if type(made) is TaggedOutput:
+            collection = self._destination(link, k, made.tag)
+            made = made.value
+        if type(made) is TimestampedValue:
+            self._stamps = self._stamps | {k}
+            if not isinstance(column, DerivedFrom):
+                column = Each([self._restamped(k, made.micros, Block([None], t, column).window_list()[0])])
+            t, made = made.micros, made.value
+        elif type(made) is WindowedValue:
+            column, t, pane, made = Each([made.windows]), made.micros, made.pane, made.value
+        if type(made) in SPECIAL:
+            raise located(
+                RunError(f"this step gave a {type(made).__name__} inside another wrapper: {shorten(made)}. Put the tag outside"),
+                link.label,
+                link.where,
+            )
+        out = Block([made], t, column, pane)
+        if collection is None:
+            yield from self._rest(k, out)
+        elif collection:
+            self.context.count(link.label, "elements_out")
+            yield collection, out
+
+    def _destination(self, link: Link, k: int, tag: str) -> str | None:
+        """Where a tagged output goes: None for the main output, "" if nobody reads it."""
+        outputs = link.node.outputs
+        if tag == outputs[0].tag:
+            return None
+        for output in outputs[1:]:
+            if output.tag == tag:
+                return self.tags.get(tag, "")
+        declared = ", ".join(repr(output.tag) for output in outputs[1:]) or "none"
+        raise located(
+            RunError(f"this step gave an output tagged {tag!r}, but declares {declared}: add .with_outputs({tag!r})"),
+            link.label,
+            link.where,
+        )
+
+    def _rest(self, k: int, block: Block) -> Iterator[Emitted]:
+        """Take a block that link `k` made through the links after it."""
+        if k == len(self.links) - 1 and self.grouping is None:
+            yield self.main, block
+            return
+        suffix = self._suffixes.get(k)
+        if suffix is None:
+            suffix = self._suffixes[k] = Chain(
+                self.links[k + 1 :], self.context, self.main, tags=self.tags, grouping=self.grouping, sides=self._sides
+            )
+            suffix._stamps = frozenset(j - k - 1 for j in self._stamps if j > k)
+        yield from suffix._run(block, checked=self.context.checks is not None and self.context.checks.mode == "all")
+
+    def _restamped(self, k: int, t: int, windows: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The windows of an element whose timestamp has changed: assigned anew, if the timestamp alone tells them."""
+        assigner = self.links[k].windowing.assigner
+        if isinstance(assigner, Merged) or element_dependent(assigner):
+            return windows
+        return assign_windows(assigner)(t)
+
+    def _from_bundle(self, k: int, link: Link, emitted: Any) -> Iterator[Emitted]:
+        """What `finish_bundle` gave: WindowedValues, or plain values in the global window."""
+        try:
+            for value in emitted:
+                if type(value) is not WindowedValue and not is_global_assigner(link.windowing.assigner):
+                    raise RunError(
+                        f"finish_bundle gave {shorten(value)}: outside the global window it must give tg.WindowedValue"
+                    )
+                block = Block([None])
+                if type(value) in SPECIAL:
+                    yield from self._special(k, value, MIN_MICROS, None, -1, -1, block)
+                else:
+                    self._left[k] += 1
+                    yield from self._rest(k, Block([value]))
+        except Exception as error:
+            raise user_error(error, step=link.label, where=link.where, method="finish_bundle") from error.__cause__
+
+    def _dead(self, k: int, element: Any, error: BaseException, t: int, i: int, block: Block) -> Iterator[Emitted]:
+        """A dead letter: the element and what was raised."""
+        self._failures[k] += 1
+        node = self.links[k].node
+        assert isinstance(node, ParDo) and node.dead_letters is not None
+        self.context.count(node.label, "dead_letters")
+        collection = self.tags.get(node.dead_letters.tag)
+        if collection is not None:
+            lines = [line for part in traceback.format_exception(error)[1:] for line in part.rstrip("\n").split("\n")]
+            letter = (element, (type(error).__name__, repr(error), lines))
+            pane = block.panes if isinstance(block.panes, PaneInfo) else block.panes[i]
+            windows = take_windows(block.windows, [i]) if i >= 0 else block.windows
+            yield collection, Block([letter], t, windows, pane)
+
+    def _check_threshold(self, k: int, link: Link) -> None:
+        assert isinstance(link.node, ParDo) and link.node.dead_letters is not None
+        calls, failures = self._calls[k], self._failures[k]
+        self._calls[k] = self._failures[k] = 0
+        threshold = link.node.dead_letters.threshold
+        if calls and failures > threshold * calls:
+            raise located(
+                RunError(
+                    f"{failures} of {calls} elements failed in this bundle, more than the threshold of {threshold:.0%} "
+                    "that with_exception_handling allows"
+                ),
+                link.label,
+                link.where,
+            )
+
+    def _declared(self) -> list[str]:
+        node = self.links[-1].node if self.links else None
+        if not isinstance(node, ParDo) or self.grouping is not None:
+            return []
+        dead = node.dead_letters.tag if node.dead_letters is not None else None
+        return [output.tag for output in node.outputs[1:] if output.tag != dead]
+
+    def _flush_tagged(self, block: Block) -> Iterator[Emitted]:
+        for tag, values in self._tagged.items():
+            if values:
+                collection = self.tags.get(tag)
+                self.context.count(self.links[-1].label, "elements_out", len(values))
+                full = values[:]
+                values.clear()
+                if collection is not None:
+                    for part in Block(full, block.timestamps, block.windows, block.panes).split(self.context.block_size):
+                        yield collection, part
+
+    # -- checks
+
+    def _unchanged(self, k: int, before: bytes | None, element: Any) -> None:
+        if checks.changed(before, element):
+            raise checks.mutated(before, element, "the element was")
+
+    def _watched(self, k: int, results: Any, before: bytes | None, element: Any) -> Any:
+        if before is None or not hasattr(results, "__iter__"):
+            return results
+        return checks.watched(results, before, element)
+
+    def _typed(self, k: int, made: Any) -> None:
+        hint = self.links[k].hint
+        if not matches(made, hint):
+            raise CheckError(f"the step gave {shorten(made)}, which is no {type_name(hint)}, as its annotation says")
+
+    # -- errors and counts
+
+    def _blamed(self, error: BaseException) -> BaseException:
+        """The error for the author: the frame of the loop says which link was running, and on what."""
+        if isinstance(error, (RunError,)) and not isinstance(error, (CheckError, KeyEncodingError)):
+            return error
+        trace, found = error.__traceback__, None
+        while trace is not None:
+            source = self._sources.get(trace.tb_frame.f_code.co_filename)
+            if source is not None:
+                found = source, trace
+            trace = trace.tb_next
+        if found is None:
+            return error
+        source, trace = found
+        k, local = source.lines.get(trace.tb_lineno, (self._line_before(source, trace.tb_lineno), ""))
+        element = trace.tb_frame.f_locals.get(local or f"v{k}")
+        if k >= len(self.links):
+            assert self.grouping is not None
+            return self.grouping.blamed(error, element)
+        link = self.links[k]
+        if isinstance(error, TypeError) and not has_author_frames(error) and trace.tb_next is None and link.flat:
+            result = trace.tb_frame.f_locals.get(f"r{k}")
+            if result is not None and not hasattr(result, "__iter__"):
+                error = TypeError(
+                    f"this step's function must return an iterable or None, and returned {shorten(result, 60)} "
+                    f"({type(result).__name__}); for one result per element use tg.Map"
+                )
+        method = "process" if link.dofn is not None else ""
+        return user_error(error, step=link.label, where=link.where, element=element, method=method)
+
+    @staticmethod
+    def _line_before(source: Source, line: int) -> int:
+        """The link of the nearest line above that runs one: a check belongs to the call it checks."""
+        above = [at for at in source.lines if at <= line]
+        return source.lines[max(above)][0] if above else 0
+
+    def report(self) -> None:
+        """Add what the links have given since the last time to the metrics."""
+        source = next(iter(self._sources.values()), None)
+        if source is not None and self.links:
+            for link, n in zip(self.links, self._outputs(source), strict=True):
+                self.context.count(link.label, "elements_out", n)
+        self._taken = self._emitted = 0
+        for k in range(len(self.links)):
+            self._counts[k] = self._left[k] = 0
+        for suffix in self._suffixes.values():
+            suffix.report()
+
+    def _outputs(self, source: Source) -> list[int]:
+        """How many elements each link gave: counted, or told by those before or after it."""
+        outputs = [0] * len(self.links)
+        changing = [k for k, link in enumerate(self.links) if k in source.counted]
+        last = self._last_changing()
+        flow = self._taken
+        for k in range(len(self.links)):
+            if k in changing:
+                flow = self._counts[k]
+                outputs[k] = flow + self._left[k]
+            elif self.grouping is None and last >= 0 and k >= last:
+                outputs[k] = self._emitted + sum(self._left[k:])
+            else:
+                outputs[k] = flow
+                flow -= self._left[k]
+        return outputs
+
+    def _last_changing(self) -> int:
+        changing = [
+            k
+            for k, link in enumerate(self.links)
+            if link.form not in ("map", "map_tuple", "assign") or link.catches or link.sees_window
+        ]
+        return changing[-1] if changing else -1
+
+
+
+def _assigning(link: Link) -> Callable[..., tuple[Any, ...]]:
+    assigner = link.windowing.assigner
+    return assign(assigner) if element_dependent(assigner) else assign_windows(assigner)
+
+
+def _crosses(value: Any) -> None:
+    checks.check_travels(value)
+    if type(value) is tuple and len(value) == 2:
+        check_key(value[0])

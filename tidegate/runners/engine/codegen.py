@@ -1,0 +1,338 @@
+"""The source of a fused chain: one loop, in which each step has its own line and its own local.
+
+Nothing is called per element but the author's functions. Since a step's line and local are known, an exception's
+line number names the step and its frame holds the element: errors are exact and cost nothing.
+
+What a block looks like is known before its loop runs, so there is a variant of the loop for each shape: timestamps
+and windows are carried per element only where they differ, and the checks of `--checks` are lines that most blocks'
+variant does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from tidegate.runners.engine.links import Link
+from tidegate.sdk.dofn import Param
+from tidegate.sdk.portable.pipeline import ParDo
+from tidegate.sdk.windows import element_dependent
+
+Terminal: TypeAlias = Literal["emit", "table"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a variant of the loop is made for.
+
+    `timed`: timestamps differ within the block. `indexed`: windows or panes do. `windows`: where an element's windows
+    are found. `stamps`: the links that have been seen to emit TimestampedValues.
+    """
+
+    timed: bool = False
+    indexed: bool = False
+    windows: Literal["same", "each", "derived"] = "same"
+    stamps: frozenset[int] = frozenset()
+    checked: bool = False
+    typed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """How a grouping takes in one element: the lines that do it, over `k`, `x`, `table` and `get`.
+
+    `key` is the line that finds `k` and `x` in the element `v`. `windows` says where an element's windows are found:
+    all are in the global window; all are in the block's one window; each is in one, told by its timestamp (`single`);
+    or they must be looked up (`multi`).
+    """
+
+    key: str
+    body: tuple[str, ...]
+    windows: Literal["global", "same", "single", "multi"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Generated code: its text, and for each line which link it runs and which local holds that link's input."""
+
+    text: str
+    lines: dict[int, tuple[int, str]]
+    counted: tuple[int, ...]
+    """The links whose outputs the loop counts itself."""
+
+
+@dataclass(slots=True)
+class _Writer:
+    links: Sequence[Link]
+    shape: Shape
+    fold: Fold | None
+    text: list[str] = field(default_factory=list)
+    lines: dict[int, tuple[int, str]] = field(default_factory=dict)
+    depth: int = 0
+    time: str = "t"
+    """The expression of the current element's timestamp (µs)."""
+    windows: str = ""
+    """The expression of the current element's windows, or "" while the input column, or its assigner, tells."""
+    derived: int = -1
+    """The last link that assigned windows by timestamp alone, or -1."""
+
+    def put(self, line: str, link: int = -1, local: str = "") -> None:
+        self.text.append("    " * self.depth + line)
+        if link >= 0:
+            self.lines[len(self.text)] = (link, local)
+
+
+def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
+    """The loop over `links`, ending in blocks, or in a fold into a table."""
+    w = _Writer(links, shape, fold)
+    carries_time = shape.timed or bool(shape.stamps)
+    counted = _counted(links, fold)
+    w.put("def run(values, t, block):")
+    w.depth = 1
+    if fold is None:
+        w.put("out = []; out_t = []; out_i = []; out_w = []")
+    elif fold.windows == "global":
+        w.put("table = table_in(global_window); get = table.get")
+    elif fold.windows == "same":
+        w.put("table = table_in(block.windows.windows[0]); get = table.get")
+    elif fold.windows == "single":
+        w.put("lo = hi = 0")
+    if shape.windows == "each":
+        w.put("block_windows = block.window_list()")
+    if shape.indexed:
+        w.put("panes = block.pane_list()")
+    else:
+        w.put("pane = block.panes")
+    for k in counted:
+        w.put(f"n{k} = 0")
+    match (shape.indexed, shape.timed):
+        case (False, False):
+            w.put("for v0 in values:")
+        case (True, False):
+            w.put("for i, v0 in enumerate(values):")
+        case (False, True):
+            w.put("for v0, t in zip(values, t):")
+        case (True, True):
+            w.put("for i, v0, t in zip(range(len(values)), values, t):")
+    w.depth = 2
+    _links(w, counted, carries_time)
+    w.depth = 1
+    for k in counted:
+        w.put(f"counts[{k}] += n{k}")
+    if fold is None:
+        w.put("if out:")
+        w.put("    yield pack(block, out, out_t, out_i, out_w)")
+    else:
+        w.put("return")
+        w.put("yield")
+    return Source("\n".join(w.text) + "\n", w.lines, counted)
+
+
+def _counted(links: Sequence[Link], fold: Fold | None) -> tuple[int, ...]:
+    """Links whose number of outputs nothing else tells: the last one that changes it is told by what is emitted."""
+    changing = [k for k, link in enumerate(links) if link.form not in ("map", "map_tuple", "assign") or link.catches]
+    changing += [k for k, link in enumerate(links) if link.sees_window and k not in changing]
+    changing.sort()
+    return tuple(changing if fold is not None else changing[:-1])
+
+
+def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
+    for k, link in enumerate(w.links):
+        taken, made = f"v{k}", f"v{k + 1}"
+        if link.form == "assign":
+            _assign(w, k, link, taken)
+            w.put(f"{made} = {taken}")
+            continue
+        if link.sees_window:
+            w.put(f"for w{k} in {_windows(w)}:", k, taken)
+            w.depth += 1
+            w.windows = f"(w{k},)"
+        call = _call(w, k, link, taken)
+        if w.shape.checked:
+            w.put(f"s{k} = snapshot({taken})")
+        if link.catches:
+            _caught(w, k, link, call, taken, made)
+        elif link.form == "filter":
+            if w.shape.checked:
+                w.put(f"r{k} = {call}", k, taken)
+                w.put(f"unchanged({k}, s{k}, {taken})")
+                w.put(f"if not r{k}: continue")
+            else:
+                w.put(f"if not {call}: continue", k, taken)
+            w.put(f"{made} = {taken}")
+        elif link.flat:
+            w.put(f"r{k} = {call}", k, taken)
+            w.put(f"if r{k} is None: continue")
+            if w.shape.checked:
+                w.put(f"r{k} = watched({k}, r{k}, s{k}, {taken})")
+            w.put(f"for {made} in r{k}:", k, taken)
+            w.depth += 1
+        else:
+            w.put(f"{made} = {call}", k, taken)
+            if w.shape.checked:
+                w.put(f"unchanged({k}, s{k}, {taken})")
+        if link.form != "filter" and link.guarded:
+            _guard(w, k, link, made)
+        if w.shape.typed and link.hint is not None:
+            w.put(f"typed({k}, {made})")
+        if k in counted:
+            w.put(f"n{k} += 1")
+    _terminal(w, f"v{len(w.links)}", carries_time)
+
+
+def _assign(w: _Writer, k: int, link: Link, taken: str) -> None:
+    """Windows by timestamp alone are derived where they are needed; others are found now."""
+    if element_dependent(link.windowing.assigner):
+        w.put(f"w{k} = assign{k}({w.time}, {taken})", k, taken)
+        w.windows = f"w{k}"
+    else:
+        w.windows = ""
+        w.derived = k
+
+
+def _windows(w: _Writer) -> str:
+    """The expression of the current element's windows."""
+    if w.windows:
+        return w.windows
+    if w.derived >= 0:
+        return f"assign{w.derived}({w.time})"
+    match w.shape.windows:
+        case "same":
+            return "same_windows(block)"
+        case "each":
+            return "block_windows[i]"
+        case "derived":
+            return f"derived(block, {w.time})"
+
+
+def _call(w: _Writer, k: int, link: Link, taken: str) -> str:
+    star = "*" if link.form in ("map_tuple", "flat_map_tuple") else ""
+    args = [star + taken] if star else []
+    for param in link.params:
+        expression = _argument(w, k, param, taken)
+        args.append(f"{param.keyword}={expression}" if param.keyword else expression)
+    return f"f{k}({', '.join(args)})"
+
+
+def _argument(w: _Writer, k: int, param: Param, taken: str) -> str:
+    match param.kind:
+        case "element":
+            return taken
+        case "key":
+            return f"{taken}[0]"
+        case "timestamp":
+            return f"timestamp(0, {w.time})"
+        case "window":
+            return f"w{k}"
+        case "pane":
+            return "panes[i]" if w.shape.indexed else "pane"
+        case "watermark":
+            return "watermark()"
+        case "const":
+            return f"c{k}_{param.ref}"
+        case "side":
+            return f"side{k}_{param.ref}(w{k})"
+        case "state" | "timer" | "tag":
+            raise AssertionError(f"a chain has no {param.kind} parameter")
+
+
+def _caught(w: _Writer, k: int, link: Link, call: str, taken: str, made: str) -> None:
+    """A call whose exceptions become dead letters."""
+    letter = f"yield from dead({k}, {taken}, error{k}, {w.time}, {_index(w)}, block)"
+    partial = isinstance(link.node, ParDo) and link.node.dead_letters is not None and link.node.dead_letters.partial
+    w.put(f"calls[{k}] += 1")
+    if link.flat:
+        w.put(f"r{k} = []")
+        w.put("try:")
+        w.put(f"    r{k}.extend(none_as_empty({call}))", k, taken)
+        w.put(f"except catch{k} as error{k}:")
+        w.put(f"    {letter}")
+        if not partial:
+            w.put("    continue")
+        w.put(f"for {made} in r{k}:", k, taken)
+        w.depth += 1
+    elif link.form == "filter":
+        w.put("try:")
+        w.put(f"    r{k} = {call}", k, taken)
+        w.put(f"except catch{k} as error{k}:")
+        w.put(f"    {letter}")
+        w.put("    continue")
+        w.put(f"if not r{k}: continue")
+        w.put(f"{made} = {taken}")
+    else:
+        w.put("try:")
+        w.put(f"    {made} = {call}", k, taken)
+        w.put(f"except catch{k} as error{k}:")
+        w.put(f"    {letter}")
+        w.put("    continue")
+    if w.shape.checked and not link.flat:
+        w.put(f"unchanged({k}, s{k}, {taken})")
+
+
+def _guard(w: _Writer, k: int, link: Link, made: str) -> None:
+    """Unwrap what the step may have emitted instead of a plain value. What is rare leaves the loop and comes back."""
+    last = k == len(w.links) - 1
+    tagged = last and w.fold is None and isinstance(link.node, ParDo) and len(link.node.outputs) > 1
+    before = w.time
+    if k in w.shape.stamps:
+        if not w.windows and w.derived < 0 and w.shape.windows == "each":
+            w.windows = "block_windows[i]"
+        w.time = f"t{k}"
+        w.put(f"if type({made}) is TimestampedValue:")
+        w.put(f"    t{k} = {made}.micros; {made} = {made}.value")
+        if w.windows:
+            w.put(f"    q{k} = restamped({k}, t{k}, {w.windows})")
+        w.put("else:")
+        w.put(f"    t{k} = {before}")
+        if w.windows:
+            w.put(f"    q{k} = {w.windows}")
+            w.windows = f"q{k}"
+    w.put(f"if type({made}) in SPECIAL:")
+    if tagged and not (w.shape.timed or w.shape.indexed or w.shape.stamps or w.windows or w.derived >= 0):
+        w.put(f"    if type({made}) is TaggedOutput and {made}.tag in tagged and type({made}.value) not in SPECIAL:")
+        w.put(f"        tagged[{made}.tag].append({made}.value)")
+        w.put("        continue")
+    if w.fold is None:
+        w.put("    if out:")
+        w.put("        yield pack(block, out, out_t, out_i, out_w)")
+        w.put("        out = []; out_t = []; out_i = []; out_w = []")
+    windows = w.windows or "None"
+    w.put(f"    yield from special({k}, {made}, {before}, {windows}, {w.derived}, {_index(w)}, block)", k, f"v{k}")
+    w.put("    continue")
+
+
+def _index(w: _Writer) -> str:
+    return "i" if w.shape.indexed else "-1"
+
+
+def _terminal(w: _Writer, made: str, carries_time: bool) -> None:
+    last = len(w.links)
+    if w.fold is None:
+        w.put(f"out.append({made})")
+        if carries_time:
+            w.put(f"out_t.append({w.time})")
+        if w.windows:
+            w.put(f"out_w.append({w.windows})")
+        if w.shape.indexed:
+            w.put("out_i.append(i)")
+        if any(link.flat or link.sees_window for link in w.links):
+            w.put("if len(out) >= block_size:")
+            w.put("    yield pack(block, out, out_t, out_i, out_w)")
+            w.put("    out = []; out_t = []; out_i = []; out_w = []")
+        return
+    if w.shape.checked:
+        w.put(f"crosses({made})", last, made)
+    match w.fold.windows:
+        case "single":
+            w.put(f"if not lo <= {w.time} < hi:")
+            w.put(f"    lo, hi, table = table_at({w.time}); get = table.get", last, made)
+        case "multi":
+            w.put(f"for window in {_windows(w)}:", last, made)
+            w.depth += 1
+            w.put("table = table_in(window); get = table.get")
+        case "global" | "same":
+            pass
+    w.put(w.fold.key.format(v=made), last, made)
+    for line in w.fold.body:
+        w.put(line, last, made)

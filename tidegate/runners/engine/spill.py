@@ -1,0 +1,243 @@
+"""What does not fit in memory: a grouping's table, written to disk in partitions by the key's hash.
+
+A table that has reached its budget is written out and starts empty again; each write adds one frame per partition.
+When input has ended, partitions are read back one by one. A partition that is still too large is cut again by other
+bits of the hash; a key whose values alone are too many is never loaded: they are streamed from disk, as often as
+they are asked for.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from tidegate.sdk.coders import decode_columns, encode_columns
+from tidegate.sdk.keys import partition_of
+
+PARTITIONS: Final = 32
+_HEADER: Final = struct.Struct("<QQ")
+_FRAME_VALUES: Final = 50_000
+_MAX_LEVEL: Final = 4
+
+
+class SpilledValues:
+    """The values of one key, too many for memory: read from disk at each iteration. Pickles as a list."""
+
+    __slots__ = ("_count", "_frames", "_path")
+
+    def __init__(self, path: Path, frames: list[tuple[int, int, int]], count: int) -> None:
+        self._path = path
+        self._frames = frames
+        self._count = count
+
+    def __iter__(self) -> Iterator[Any]:
+        with self._path.open("rb") as file:
+            for offset, start, stop in self._frames:
+                yield from _read_values(file, offset)[start:stop]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __repr__(self) -> str:
+        return f"SpilledValues({self._count} values on disk)"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (list, SpilledValues)) or len(other) != self._count:
+            return False
+        return all(a == b for a, b in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+
+@dataclass(slots=True)
+class Spill:
+    """The runs one grouping has written, in one file per partition; `lists` says that a key's entry is a list of values."""
+
+    directory: Callable[[], Path]
+    lists: bool
+    merge: Callable[[tuple[Any, Any]], Any]
+    budget: int
+    level: int = 0
+    files: dict[int, _Partition] = field(default_factory=dict)
+    written: int = 0
+
+    def write(self, window: Any, table: dict[Any, Any]) -> None:
+        """Write a window's whole table out, in frames of bounded size."""
+        buckets: list[list[Any]] = [[] for _ in range(PARTITIONS)]
+        level = self.level
+        for key in table:
+            buckets[partition_of(key, PARTITIONS, level)].append(key)
+        for number, keys in enumerate(buckets):
+            if keys:
+                self._write_partition(number, window, keys, table)
+
+    def _write_partition(self, number: int, window: Any, keys: list[Any], table: dict[Any, Any]) -> None:
+        partition = self.files.get(number)
+        if partition is None:
+            partition = self.files[number] = _Partition(self.directory() / f"{id(self):x}-{self.level}-{number}")
+        frame_keys: list[Any] = []
+        counts: list[int] = []
+        values: list[Any] = []
+        for key in keys:
+            entry = table.pop(key)
+            if not self.lists:
+                frame_keys.append(key)
+                counts.append(1)
+                values.append(entry)
+            else:
+                for start in range(0, len(entry), _FRAME_VALUES):
+                    part = entry[start : start + _FRAME_VALUES] if len(entry) > _FRAME_VALUES else entry
+                    frame_keys.append(key)
+                    counts.append(len(part))
+                    values += part
+                    if len(values) >= _FRAME_VALUES:
+                        partition.append(window, frame_keys, counts, values)
+                        frame_keys, counts, values = [], [], []
+            if len(values) >= _FRAME_VALUES:
+                partition.append(window, frame_keys, counts, values)
+                frame_keys, counts, values = [], [], []
+        if frame_keys:
+            partition.append(window, frame_keys, counts, values)
+
+    def drain(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
+        """Every window and part of its table, partition by partition; what a yielded table holds is whole."""
+        for number in sorted(self.files):
+            partition = self.files.pop(number)
+            partition.close()
+            yield from self._drain_partition(partition)
+
+    def _drain_partition(self, partition: _Partition) -> Iterator[tuple[Any, dict[Any, Any]]]:
+        share = partition.bytes * _EXPANSION
+        if share > self.budget and self.level < _MAX_LEVEL and (self.lists or partition.many_keys):
+            huge = self._huge(partition) if self.lists else {}
+            yield from self._recut(partition, huge)
+            return
+        tables: dict[Any, dict[Any, Any]] = {}
+        for window, keys, counts, values in partition.frames():
+            self._take_in(tables.setdefault(window, {}), keys, counts, values)
+        partition.path.unlink()
+        yield from tables.items()
+
+    def _take_in(self, table: dict[Any, Any], keys: list[Any], counts: list[int], values: list[Any]) -> None:
+        if not self.lists:
+            for key, accumulator in zip(keys, values, strict=True):
+                table[key] = self.merge((table[key], accumulator)) if key in table else accumulator
+            return
+        at = 0
+        for key, n in zip(keys, counts, strict=True):
+            known = table.get(key)
+            if known is None:
+                table[key] = values[at : at + n]
+            else:
+                known += values[at : at + n]
+            at += n
+
+    def _huge(self, partition: _Partition) -> dict[tuple[Any, Any], int]:
+        """Keys (with their windows) whose values alone would fill a quarter of the budget, with how many they are."""
+        totals: dict[tuple[Any, Any], int] = {}
+        values = 0
+        for window, keys, counts, _ in partition.frames(values=False):
+            for key, n in zip(keys, counts, strict=True):
+                totals[window, key] = totals.get((window, key), 0) + n
+                values += n
+        per_value = max(1, partition.bytes * _EXPANSION // max(1, values))
+        return {at: n for at, n in totals.items() if n * per_value > self.budget // 4}
+
+    def _recut(self, partition: _Partition, huge: dict[tuple[Any, Any], int]) -> Iterator[tuple[Any, dict[Any, Any]]]:
+        """Cut a partition by other bits of the hash; values of huge keys stay where they are."""
+        deeper = Spill(self.directory, self.lists, self.merge, self.budget, self.level + 1)
+        places: dict[tuple[Any, Any], list[tuple[int, int, int]]] = {at: [] for at in huge}
+        for offset, window, keys, counts in partition.heads():
+            at = 0
+            wanted: list[tuple[Any, int, int]] = []
+            for key, n in zip(keys, counts, strict=True):
+                if (window, key) in places:
+                    places[window, key].append((offset, at, at + n))
+                else:
+                    wanted.append((key, at, n))
+                at += n
+            if wanted:
+                values = partition.values_at(offset)
+                table: dict[Any, Any] = {}
+                for key, start, n in wanted:
+                    self._take_in(table, [key], [n], values[start : start + n])
+                deeper.write(window, table)
+        for (window, key), frames in places.items():
+            yield window, {key: SpilledValues(partition.path, frames, huge[window, key])}
+        if not huge:
+            partition.path.unlink()
+        yield from deeper.drain()
+
+
+_EXPANSION: Final = 4
+"""About how many times larger elements are in memory than on disk."""
+
+
+class _Partition:
+    """One file of frames: a head (window, keys, counts), then the values."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.bytes = 0
+        self.many_keys = False
+        self._file: BinaryIO | None = path.open("wb", buffering=1 << 16)
+
+    def append(self, window: Any, keys: list[Any], counts: list[int], values: list[Any]) -> None:
+        assert self._file is not None
+        head = encode_columns((window, keys, counts))
+        body = encode_columns((values,))
+        self._file.write(_HEADER.pack(len(head), len(body)))
+        self._file.write(head)
+        self._file.write(body)
+        self.bytes += len(head) + len(body)
+        self.many_keys = self.many_keys or len(keys) > 1
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def heads(self) -> Iterator[tuple[int, Any, list[Any], list[int]]]:
+        """Of each frame: where it stands, its window, keys and counts."""
+        with self.path.open("rb") as file:
+            while True:
+                offset = file.tell()
+                header = file.read(_HEADER.size)
+                if not header:
+                    return
+                head, body = _HEADER.unpack(header)
+                window, keys, counts = decode_columns(file.read(head))
+                file.seek(body, 1)
+                yield offset, window, keys, counts
+
+    def frames(self, *, values: bool = True) -> Iterator[tuple[Any, list[Any], list[int], list[Any]]]:
+        """Every frame; without `values` these are skipped on disk."""
+        for offset, window, keys, counts in self.heads():
+            yield window, keys, counts, self.values_at(offset) if values else []
+
+    def values_at(self, offset: int) -> list[Any]:
+        """The values of the frame at `offset`."""
+        with self.path.open("rb") as file:
+            return _read_values(file, offset)
+
+
+def _read_values(file: BinaryIO, offset: int) -> list[Any]:
+    file.seek(offset)
+    head, body = _HEADER.unpack(file.read(_HEADER.size))
+    file.seek(head, 1)
+    (values,) = decode_columns(file.read(body))
+    return values  # type: ignore[no-any-return]
+
+
+def chunks(table: dict[Any, Any], size: int) -> Iterator[list[tuple[Any, Any]]]:
+    """The table's entries in order, `size` at a time."""
+    items = iter(table.items())
+    while chunk := list(islice(items, size)):
+        yield chunk

@@ -1,0 +1,259 @@
+"""Grouping by tables, window-major: `table[window][key]`, fired when input ends.
+
+The loop that fills a table is generated (codegen, folds); here is what it fills, what keeps it within its memory
+budget, and what comes out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Any, Final, Literal
+
+from tidegate.runners.engine import folds
+from tidegate.runners.engine.blame import guarded, located, not_pairs, user_error
+from tidegate.runners.engine.codegen import Fold
+from tidegate.runners.engine.memory import LIST, TABLE_ENTRY, deep_size
+from tidegate.runners.engine.operator import Context, Emitted
+from tidegate.runners.engine.spill import Spill, SpilledValues, chunks
+from tidegate.runners.engine.trials import Trials
+from tidegate.runners.plan import Phase
+from tidegate.sdk.block import Block, Same
+from tidegate.sdk.combine import NOTHING, CallableFn, CombineFn, CountFn, ListFn, TupleFn, WithArguments
+from tidegate.sdk.errors import KeyEncodingError
+from tidegate.sdk.keys import check_key, check_keys
+from tidegate.sdk.panes import PaneInfo, Timing
+from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
+from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
+from tidegate.sdk.windows import single_window
+
+ONLY_PANE: Final = PaneInfo(True, True, Timing.ON_TIME, 0, 0)
+"""The pane of a window that fires once, on time."""
+
+_SAMPLE: Final = 16
+
+
+class Grouping:
+    """The tables of one grouping: whole, in parts, or merging parts. A Chain feeds it."""
+
+    def __init__(self, node: GroupByKey | CombinePerKey, phase: Phase, context: Context, main: str) -> None:
+        self.node = node
+        self.label = node.label
+        self.phase: Phase = phase
+        self.context = context
+        self.main = main
+        self.combiner: CombineFn[Any, Any, Any] | None = load_combiner(node)
+        self.lists = self.combiner is None or (phase != "merge" and type(self.combiner) in (ListFn, TupleFn, CallableFn))
+        self._tables: dict[Any, dict[Any, Any]] = {}
+        self._by_start: dict[int, tuple[int, int, dict[Any, Any]]] = {}
+        self._bounds: Callable[[int], tuple[int, int]] | None = None
+        self._spill: Spill | None = None
+        self._key_size = self._value_size = 0
+        self._settled = 0
+        self._trials = Trials(self.combiner) if self._tries() else None
+
+    def _tries(self) -> bool:
+        return (
+            self.context.checks is not None
+            and self.context.checks.mode == "all"
+            and self.phase == "whole"
+            and self.combiner is not None
+            and Trials.concerns(self.combiner)
+        )
+
+    # -- what the generated loop uses
+
+    def fold(self, windows: Literal["global", "same", "single", "multi"], assigner: Any = None) -> Fold:
+        """How elements are taken in, where their windows are found this way."""
+        if assigner is not None:
+            self._bounds = single_window(assigner)
+        key = "first" if isinstance(self.node, GroupByKey) or self.phase == "merge" else self.node.key
+        body = folds.fold_lines(self.combiner, self.phase)
+        if self._trials is not None:
+            body = (*body, "witness(k, x)")
+        return Fold(folds.key_line(key), body, windows)
+
+    def environment(self) -> dict[str, Any]:
+        """The names the generated lines use."""
+        combiner = self.combiner
+        return {
+            "NOTHING": NOTHING,
+            "global_window": GLOBAL_WINDOW,
+            "table_in": self.table_in,
+            "table_at": self._table_at,
+            "add": combiner.add_input if combiner is not None else None,
+            "create": combiner.create_accumulator if combiner is not None else None,
+            "merge": combiner.merge_accumulators if combiner is not None else None,
+            "witness": self._trials.witness if self._trials is not None else None,
+        }
+
+    def table_in(self, window: Any) -> dict[Any, Any]:
+        """The table of a window."""
+        table = self._tables.get(window)
+        if table is None:
+            table = self._tables[window] = Counter() if type(self.combiner) is CountFn else {}
+        return table
+
+    def _table_at(self, t: int) -> tuple[int, int, dict[Any, Any]]:
+        assert self._bounds is not None
+        low, high = self._bounds(t)
+        found = self._by_start.get(low)
+        if found is None:
+            found = self._by_start[low] = low, high, self.table_in(IntervalWindow(low, high))
+        return found
+
+    def counts_elements(self, block: Block) -> bool:
+        """Count a whole block's elements in one go, if that is all this grouping does with them."""
+        match self.node, block.windows:
+            case CombinePerKey(key="element"), Same((window,)) if type(self.combiner) is CountFn and self.phase != "merge":
+                self.table_in(window).update(block.values)
+                return True
+            case _:
+                return False
+
+    def blamed(self, error: BaseException, element: Any) -> BaseException:
+        """The error for the author, for what was raised while `element` was taken in."""
+        node = self.node
+        if isinstance(error, (TypeError, ValueError)):
+            key = element
+            if isinstance(node, GroupByKey) or node.key == "first":
+                try:
+                    key, _ = element
+                except (TypeError, ValueError):
+                    return not_pairs(element, node.label, node.where)
+            try:
+                check_key(key)
+            except KeyEncodingError as refused:
+                return located(refused, node.label, node.where)
+        return user_error(error, step=node.label, where=node.where, element=element, method=self._method())
+
+    def _method(self) -> str:
+        return "" if self.combiner is None else f"{type(self.combiner).__name__}.add_input"
+
+    # -- memory
+
+    def settle(self) -> None:
+        """After each block: write the tables out when they have reached the budget."""
+        self._settled += 1
+        if self._settled & (self._settled - 1) == 0 or self._settled % 128 == 0:
+            self._measure()
+        if self._settled % 8 == 0 and self._estimate() > self.context.memory_budget:
+            self._measure()
+            if self._estimate() > self.context.memory_budget:
+                self._write_out()
+
+    def _estimate(self) -> int:
+        keys = sum(map(len, self._tables.values()))
+        if not self.lists:
+            return keys * (TABLE_ENTRY + self._key_size + self._value_size)
+        if keys * (TABLE_ENTRY + LIST + self._key_size) > self.context.memory_budget:
+            return keys * (TABLE_ENTRY + LIST + self._key_size)
+        values = sum(sum(map(len, table.values())) for table in self._tables.values())
+        return keys * (TABLE_ENTRY + LIST + self._key_size) + values * (9 + self._value_size)
+
+    def _measure(self) -> None:
+        """What a key and a value (or an accumulator) take, from the oldest and the newest entries."""
+        keys: list[int] = []
+        values: list[int] = []
+        for table in islice(reversed(self._tables.values()), 4):
+            newest, oldest = islice(reversed(table.items()), _SAMPLE), islice(table.items(), _SAMPLE)
+            for key, entry in (*newest, *oldest):
+                keys.append(deep_size(key))
+                values += [deep_size(value) for value in entry[-2:]] if self.lists else [deep_size(entry)]
+        if keys and values:
+            self._key_size = sum(keys) // len(keys)
+            self._value_size = sum(values) // len(values)
+
+    def _write_out(self) -> None:
+        if self._spill is None:
+            self._spill = Spill(self.context.temp_dir, self.lists, self._merge, self.context.memory_budget)
+        for window, table in self._tables.items():
+            self._check_keys(table)
+            self._spill.write(window, table)
+            self.context.count(self.label, "spills")
+        self._tables.clear()
+        self._by_start.clear()
+
+    def _merge(self, pair: tuple[Any, Any]) -> Any:
+        assert self.combiner is not None
+        return self.combiner.merge_accumulators(pair)
+
+    def _check_keys(self, table: dict[Any, Any]) -> None:
+        if self.context.checks is None and self._spill is None:
+            return
+        try:
+            check_keys(table)
+        except KeyEncodingError as error:
+            raise located(error, self.node.label, self.node.where) from None
+
+    # -- results
+
+    def open(self) -> None:
+        """The combiner's `setup`."""
+        if self.combiner is not None:
+            guarded(self.combiner.setup, step=self.label, where=self.node.where, method="setup")
+
+    def close(self) -> None:
+        """The combiner's `teardown`."""
+        if self.combiner is not None:
+            guarded(self.combiner.teardown, step=self.label, where=self.node.where, method="teardown")
+
+    def drain(self) -> Iterator[Emitted]:
+        """Everything grouped, windows by (end, start) and keys by first arrival; the tables are empty afterwards.
+
+        What was spilled comes partition by partition instead.
+        """
+        for window, table in self._parts():
+            timestamp = window_end(window) - 1
+            for chunk in chunks(table, self.context.block_size):
+                values = self._results(chunk)
+                self.context.count(self.label, "elements_out", len(values))
+                yield self.main, Block(values, timestamp, Same((window,)), ONLY_PANE)
+
+    def _parts(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
+        if self._spill is not None:
+            self._write_out()
+            yield from self._spill.drain()
+            return
+        for window in sorted(self._tables, key=_window_order):
+            table = self._tables.pop(window)
+            self._check_keys(table)
+            yield window, table
+        self._by_start.clear()
+
+    def _results(self, chunk: list[tuple[Any, Any]]) -> list[Any]:
+        combiner = self.combiner
+        if self._trials is not None:
+            self._trials.check(chunk, self.node)
+        extract = folds.extracts(combiner, self.phase)
+        if extract is None:
+            if combiner is not None and self.lists:
+                return [(k, list(v) if type(v) is SpilledValues else v) for k, v in chunk]
+            return chunk
+        key = None
+        try:
+            results = []
+            for key, accumulator in chunk:
+                results.append((key, extract(accumulator)))
+            return results
+        except Exception as error:
+            method = "" if isinstance(combiner, CallableFn) else f"{type(combiner).__name__}.{extract.__name__}"
+            raise user_error(error, step=self.label, where=self.node.where, method=method, key=key) from error.__cause__
+
+
+def load_combiner(node: GroupByKey | CombinePerKey) -> CombineFn[Any, Any, Any] | None:
+    """The node's combiner, its extra arguments bound; None for a plain grouping."""
+    if isinstance(node, GroupByKey):
+        return None
+    combiner: CombineFn[Any, Any, Any] = node.fn.load()
+    if node.params:
+        consts = node.consts.load() if node.consts is not None else ()
+        args = tuple(consts[int(param.ref)] for param in node.params if param.keyword is None)
+        kwargs = {param.keyword: consts[int(param.ref)] for param in node.params if param.keyword is not None}
+        return WithArguments(combiner, args, kwargs)
+    return combiner
+
+
+def _window_order(window: Any) -> tuple[int, Any]:
+    return window_end(window), window

@@ -1,0 +1,82 @@
+"""`--checks all`: an author's CombineFn tried in other groupings, which other runners will use."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tidegate.runners.engine.blame import located
+from tidegate.sdk.combine import CombineFn
+from tidegate.sdk.errors import CheckError, shorten
+from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
+
+_MOST: Final = 200
+"""How many inputs of a key are kept for trials; keys with more are not tried."""
+
+
+class Trials:
+    """Keeps the inputs of each key, and compares the result with those of the same inputs combined in parts."""
+
+    def __init__(self, combiner: CombineFn[Any, Any, Any]) -> None:
+        self.combiner = combiner
+        self._inputs: dict[Any, list[Any]] = {}
+
+    @staticmethod
+    def concerns(combiner: CombineFn[Any, Any, Any]) -> bool:
+        """Whether a combiner is the author's own, and promises to work in parts."""
+        return combiner.in_parts and not type(combiner).__module__.startswith("tidegate.")
+
+    def witness(self, key: Any, value: Any) -> None:
+        """One more input."""
+        inputs = self._inputs.setdefault(key, [])
+        if len(inputs) <= _MOST:
+            inputs.append(value)
+
+    def check(self, chunk: list[tuple[Any, Any]], node: GroupByKey | CombinePerKey) -> None:
+        """Raise CheckError if a key's inputs, combined in parts, give another result than in one go."""
+        for key, _ in chunk:
+            inputs = self._inputs.pop(key, [])
+            if not 1 < len(inputs) <= _MOST:
+                continue
+            whole = self._combined([inputs])
+            for parts in (_halves(inputs), [[value] for value in inputs], [[], inputs]):
+                result = self._combined(parts)
+                if not _same(result, whole):
+                    raise located(
+                        CheckError(
+                            f"{type(self.combiner).__name__} gives {shorten(whole, 60)} for the {len(inputs)} inputs of key "
+                            f"{shorten(key, 40)} in one go, and {shorten(result, 60)} when they are combined in "
+                            f"{len(parts)} parts and merged: other runners combine in parts, so both must agree"
+                        ),
+                        node.label,
+                        node.where,
+                    )
+
+    def _combined(self, parts: list[list[Any]]) -> Any:
+        combiner = self.combiner
+        accumulators = []
+        for part in parts:
+            accumulator = combiner.create_accumulator()
+            for value in part:
+                accumulator = combiner.add_input(accumulator, value)
+            accumulators.append(combiner.compact(accumulator))
+        return combiner.extract_output(
+            combiner.merge_accumulators(accumulators) if len(accumulators) > 1 else accumulators[0]
+        )
+
+
+def _halves(inputs: list[Any]) -> list[list[Any]]:
+    middle = len(inputs) // 2
+    return [inputs[:middle], inputs[middle:]]
+
+
+def _same(a: Any, b: Any) -> bool:
+    if isinstance(a, float) and isinstance(b, float):
+        import math
+
+        return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) or (a != a and b != b)
+    if isinstance(a, (tuple, list)) and type(a) is type(b) and len(a) == len(b):
+        return all(_same(x, y) for x, y in zip(a, b, strict=True))
+    try:
+        return bool(a == b)
+    except Exception:
+        return True

@@ -1,0 +1,139 @@
+"""The plan: steps joined by edges, cut into stages by exchanges and into regions by blocking ones. Data only.
+
+A step is a run of nodes fused into one operator. What the planner decides is a field here, with its reason; the
+engine and the runners only execute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from tidegate.sdk.portable.pipeline import (
+    CombinePerKey,
+    Create,
+    GroupByKey,
+    Node,
+    Pipeline,
+    Read,
+    TestStream,
+    Write,
+)
+
+Routing: TypeAlias = Literal["forward", "hash", "broadcast", "rebalance", "gather"]
+Mode: TypeAlias = Literal["pipelined", "blocking"]
+Phase: TypeAlias = Literal["whole", "parts", "merge"]
+"""Of a combine: all of it at once, the parts before an exchange, or the merge of the parts after it."""
+Path: TypeAlias = Literal["table", "window_major", "sessions", "general"]
+"""How a grouping is executed: one table fired when input ends, tables by window fired by the watermark, sessions
+merged in sorted order, or the general trigger machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """How elements get from one stage to the next. `reason` says why so, for people."""
+
+    routing: Routing
+    mode: Mode
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Nodes fused into one operator: element-wise ones, then at most one that groups or writes.
+
+    `phase` and `path` are set when the last node groups. `in_time_order`: bounded input whose order can show is
+    presented per key in timestamp order.
+    """
+
+    id: int
+    nodes: tuple[Node, ...]
+    stage: int
+    phase: Phase | None = None
+    path: Path | None = None
+    in_time_order: bool = False
+
+    @property
+    def label(self) -> str:
+        """The last node's label path."""
+        return self.nodes[-1].label
+
+    @property
+    def head(self) -> Node:
+        """The first node, which takes the input."""
+        return self.nodes[0]
+
+    @property
+    def tail(self) -> Node:
+        """The last node, which gives the outputs."""
+        return self.nodes[-1]
+
+    @property
+    def is_source(self) -> bool:
+        """Whether the step reads from outside."""
+        return isinstance(self.head, (Create, Read, TestStream))
+
+    @property
+    def is_sink(self) -> bool:
+        """Whether the step writes to outside."""
+        return isinstance(self.tail, Write)
+
+    @property
+    def groups(self) -> bool:
+        """Whether the step ends in a grouping."""
+        return isinstance(self.tail, (GroupByKey, CombinePerKey))
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Elements of one collection from one step to another; `exchange` is None inside a stage (a plain call).
+
+    `side` is the number of the side input the edge feeds on the target's node `node`; None for main input.
+    """
+
+    collection: str
+    source: int
+    target: int
+    exchange: Exchange | None = None
+    side: int | None = None
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Something the planner chose, and why."""
+
+    step: str
+    choice: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A pipeline, planned. Steps stand in an order in which every input comes before its use.
+
+    `regions` are tuples of stage numbers in an order in which they may run: the unit of scheduling and recovery.
+    """
+
+    pipeline: Pipeline
+    steps: tuple[Step, ...]
+    edges: tuple[Edge, ...]
+    regions: tuple[tuple[int, ...], ...]
+    decisions: tuple[Decision, ...] = ()
+
+    def inputs(self, step: int) -> Iterator[Edge]:
+        """The edges into a step."""
+        return (edge for edge in self.edges if edge.target == step)
+
+    def outputs(self, step: int) -> Iterator[Edge]:
+        """The edges out of a step."""
+        return (edge for edge in self.edges if edge.source == step)
+
+    def stage_steps(self, stage: int) -> Iterator[Step]:
+        """The steps of a stage, in order."""
+        return (step for step in self.steps if step.stage == stage)
+
+    def region_of(self, stage: int) -> int:
+        """The number of the region a stage belongs to."""
+        return next(number for number, stages in enumerate(self.regions) if stage in stages)

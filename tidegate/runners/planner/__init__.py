@@ -1,0 +1,18 @@
+"""From portable pipeline to plan, in small pure passes. What was chosen, and why, is recorded for `explain`."""
+
+from __future__ import annotations
+
+from tidegate.runners.plan import Plan
+from tidegate.runners.planner.cut import Traits, cut
+from tidegate.runners.planner.rewrite import drop_dead
+from tidegate.runners.planner.validate import validate
+from tidegate.sdk.portable.pipeline import Pipeline
+
+__all__ = ["Traits", "plan", "validate"]
+
+
+def plan(pipeline: Pipeline, traits: Traits) -> Plan:
+    """Plan a pipeline for a runner with these traits. Raises BuildError for one that has no meaning."""
+    validate(pipeline)
+    kept, dropped = drop_dead(pipeline)
+    return cut(kept, traits, dropped)

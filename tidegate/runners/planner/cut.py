@@ -1,0 +1,278 @@
+"""Cutting a pipeline into fused steps, stages and regions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tidegate.runners.plan import Decision, Edge, Exchange, Path, Phase, Plan, Step
+from tidegate.runners.planner import rules
+from tidegate.sdk.portable.pipeline import (
+    CombinePerKey,
+    Create,
+    Flatten,
+    GroupByKey,
+    Node,
+    ParDo,
+    Pipeline,
+    Read,
+    Reshuffle,
+    TestStream,
+    Write,
+    side_inputs,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the planner must know of a runner.
+
+    `parallel`: a stage runs as several tasks, so equal keys must be brought together. `streaming`: bounded input is
+    treated as a stream. `blocking`: exchanges of bounded data are materialised.
+    """
+
+    parallel: bool
+    streaming: bool = False
+    blocking: bool = False
+
+
+@dataclass(slots=True)
+class _Cut:
+    pipeline: Pipeline
+    traits: Traits
+    steps: list[Step] = field(default_factory=list)
+    edges: list[Edge] = field(default_factory=list)
+    decisions: list[Decision] = field(default_factory=list)
+    made_by: dict[str, int] = field(default_factory=dict)
+    stages: int = 0
+
+    def decide(self, node: Node, choice: str, reason: str) -> None:
+        self.decisions.append(Decision(node.label, choice, reason))
+
+
+def cut(pipeline: Pipeline, traits: Traits, dropped: tuple[Node, ...] = ()) -> Plan:
+    """Fuse, lift, route, and cut into stages and regions."""
+    state = _Cut(pipeline, traits)
+    for node in dropped:
+        state.decide(node, "dropped", "nothing reads its result")
+    fused: set[str] = set()
+    for node in pipeline.nodes:
+        if node.label in fused or isinstance(node, Flatten):
+            continue
+        chain = _chain(state, node)
+        fused.update(part.label for part in chain)
+        if len(chain) > 1:
+            state.decide(chain[-1], f"fused {len(chain)} steps into one loop", "each has the one reader")
+        _place(state, chain)
+    regions = _regions(state)
+    return Plan(pipeline, tuple(state.steps), tuple(state.edges), regions, tuple(state.decisions))
+
+
+def _chain(state: _Cut, head: Node) -> tuple[Node, ...]:
+    """The node and those that fuse behind it."""
+    chain = [head]
+    while rules.element_wise(chain[-1]):
+        last = chain[-1]
+        if any(list(state.pipeline.consumers(out.collection)) for out in last.outputs[1:]):
+            break
+        if _read_as_side_input(state.pipeline, last.output()):
+            break
+        readers = list(state.pipeline.consumers(last.output()))
+        if len(readers) != 1 or isinstance(readers[0], Flatten):
+            break
+        reader = readers[0]
+        if side_inputs(reader):
+            break
+        if rules.element_wise(reader):
+            chain.append(reader)
+            continue
+        if _absorbs(state, chain, reader):
+            chain.append(reader)
+        break
+    return tuple(chain)
+
+
+def _absorbs(state: _Cut, chain: list[Node], reader: Node) -> bool:
+    """Whether a grouping runs inside the loop that feeds it: no exchange between, at most one result per element."""
+    match reader:
+        case GroupByKey():
+            pass
+        case CombinePerKey(key=key):
+            if key == "none":
+                return False
+        case _:
+            return False
+    if state.traits.parallel or not all(rules.at_most_one(node) for node in chain):
+        return False
+    return _path(state, reader)[0] in ("table", "window_major")
+
+
+def _read_as_side_input(pipeline: Pipeline, collection: str) -> bool:
+    return any(ref.collection == collection for node in pipeline.nodes for ref in side_inputs(node))
+
+
+def _path(state: _Cut, node: GroupByKey | CombinePerKey) -> tuple[Path, str]:
+    source = state.pipeline.collection(node.inputs[0])
+    return rules.grouping_path(
+        source.windowing, node.late_tag, bounded=source.bounded, streaming=state.traits.streaming
+    )
+
+
+def _place(state: _Cut, chain: tuple[Node, ...]) -> None:
+    """Add the step(s) of a chain, with their edges and exchanges."""
+    head, tail = chain[0], chain[-1]
+    path: Path | None = None
+    phase: Phase | None = None
+    ordered = False
+    match tail:
+        case GroupByKey() | CombinePerKey():
+            path, why = _path(state, tail)
+            state.decide(tail, f"grouped by the {path} path", why)
+            phase = "whole"
+            source = state.pipeline.collection(tail.inputs[0])
+            ordered = source.bounded and not state.traits.streaming and rules.order_shows(tail, source.windowing)
+        case ParDo() if tail.stateful:
+            source = state.pipeline.collection(tail.inputs[0])
+            ordered = source.bounded and not state.traits.streaming
+        case _:
+            pass
+    if isinstance(tail, CombinePerKey) and len(chain) == 1 and _lift(state, tail):
+        _place_lifted(state, tail, path)
+        return
+    exchange = _exchange(state, head)
+    _add(state, Step(len(state.steps), chain, 0, phase, path, ordered), _inputs(state, head), exchange)
+
+
+def _lift(state: _Cut, node: CombinePerKey) -> bool:
+    source = state.pipeline.collection(node.inputs[0])
+    allowed, why = rules.lift(node, source.windowing, bounded=source.bounded and not state.traits.streaming)
+    if not state.traits.parallel:
+        state.decide(node, "combined once", "one process: there is no exchange to save")
+        return False
+    state.decide(node, "combined in parts before the exchange" if allowed else "combined after the exchange", why)
+    return allowed
+
+
+def _place_lifted(state: _Cut, node: CombinePerKey, path: Path | None) -> None:
+    parts = Step(len(state.steps), (node,), 0, "parts", path)
+    _add(state, parts, _inputs(state, node), None)
+    merge = Step(len(state.steps), (node,), 0, "merge", path)
+    exchange = Exchange("hash" if node.key != "none" else "gather", _mode(state, node), "parts of one key meet")
+    _add(state, merge, [(node.inputs[0], parts.id)], exchange)
+
+
+def _inputs(state: _Cut, node: Node) -> list[tuple[str, int]]:
+    """The collections a node reads, with the steps that make them; a Flatten's parts stand for it."""
+    found: list[tuple[str, int]] = []
+
+    def walk(collection: str) -> None:
+        producer = state.pipeline.producer(collection)
+        if isinstance(producer, Flatten):
+            for part in producer.inputs:
+                walk(part)
+        else:
+            found.append((collection, state.made_by[collection]))
+
+    for used in node.inputs:
+        walk(used)
+    return found
+
+
+def _exchange(state: _Cut, node: Node) -> Exchange | None:
+    """What must lie before a node, if anything."""
+    match node:
+        case Reshuffle():
+            return Exchange("rebalance", _mode(state, node), "a Reshuffle was asked for")
+        case Write(shards=shards) if shards and state.traits.parallel:
+            return Exchange("gather" if shards == 1 else "rebalance", _mode(state, node), f"{shards} shards were asked for")
+        case _ if not rules.needs_key(node):
+            return None
+    if isinstance(node, CombinePerKey) and node.key == "none":
+        return Exchange("gather", _mode(state, node), "one result over all elements")
+    before = rules.partitioned_by_key(state.pipeline, node.inputs[0])
+    if before is not None and not (isinstance(node, CombinePerKey) and node.key == "element"):
+        state.decide(node, "no exchange", f"{before!r} has partitioned its input by the same key")
+        return None
+    return Exchange("hash", _mode(state, node), "equal keys meet")
+
+
+def _mode(state: _Cut, node: Node) -> str:
+    bounded = all(state.pipeline.collection(used).bounded for used in node.inputs)
+    return "blocking" if state.traits.blocking and bounded and not state.traits.streaming else "pipelined"
+
+
+def _add(state: _Cut, step: Step, inputs: list[tuple[str, int]], exchange: Exchange | None) -> None:
+    from dataclasses import replace
+
+    sources = [state.steps[source].stage for _, source in inputs]
+    sides = [
+        (ref.collection, source, number, node.label)
+        for node in step.nodes
+        for number, ref in enumerate(side_inputs(node))
+        for _, source in _inputs_of_collection(state, ref.collection)
+    ]
+    if isinstance(step.head, (Create, Read, TestStream)) or exchange is not None:
+        state.stages += 1
+        stage = state.stages - 1
+    elif len(set(sources)) == 1:
+        stage = sources[0]
+    else:
+        stage = _join(state, sources)
+    state.steps.append(replace(step, stage=stage))
+    for collection, source in inputs:
+        state.edges.append(Edge(collection, source, step.id, exchange))
+    for collection, source, number, label in sides:
+        broadcast = Exchange("broadcast", "blocking" if state.pipeline.collection(collection).bounded else "pipelined", "a side input")
+        state.edges.append(Edge(collection, source, step.id, broadcast, side=number, node=label))
+    for node in step.nodes:
+        for out in node.outputs:
+            state.made_by[out.collection] = step.id
+
+
+def _inputs_of_collection(state: _Cut, collection: str) -> list[tuple[str, int]]:
+    producer = state.pipeline.producer(collection)
+    if isinstance(producer, Flatten):
+        return [found for part in producer.inputs for found in _inputs_of_collection(state, part)]
+    return [(collection, state.made_by[collection])]
+
+
+def _join(state: _Cut, stages: list[int]) -> int:
+    """Stages that meet at a step without an exchange become one."""
+    from dataclasses import replace
+
+    into = min(stages)
+    state.steps = [replace(step, stage=into) if step.stage in stages else step for step in state.steps]
+    return into
+
+
+def _regions(state: _Cut) -> tuple[tuple[int, ...], ...]:
+    """Stages that are joined by pipelined exchanges run together; regions in an order that feeds each."""
+    stages = sorted({step.stage for step in state.steps})
+    parent = {stage: stage for stage in stages}
+
+    def root(stage: int) -> int:
+        while parent[stage] != stage:
+            stage = parent[stage]
+        return stage
+
+    feeds: list[tuple[int, int]] = []
+    for edge in state.edges:
+        a, b = state.steps[edge.source].stage, state.steps[edge.target].stage
+        if edge.exchange is not None and edge.exchange.mode == "blocking":
+            feeds.append((a, b))
+        else:
+            parent[root(b)] = root(a)
+    groups: dict[int, list[int]] = {}
+    for stage in stages:
+        groups.setdefault(root(stage), []).append(stage)
+    before: dict[int, set[int]] = {group: set() for group in groups}
+    for a, b in feeds:
+        if root(a) != root(b):
+            before[root(b)].add(root(a))
+    ordered: list[tuple[int, ...]] = []
+    done: set[int] = set()
+    while len(done) < len(groups):
+        ready = [g for g in groups if g not in done and before[g] <= done]
+        for group in ready or [g for g in groups if g not in done]:
+            ordered.append(tuple(groups[group]))
+            done.add(group)
+    return tuple(ordered)

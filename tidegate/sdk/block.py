@@ -1,0 +1,130 @@
+"""Block: the unit of work. A run of elements held as columns.
+
+A column whose entries are all equal is held once. Windows are `Same` for all, one entry for `Each`, or
+`DerivedFrom` an assigner: computed where needed, and valid only for the timestamps the assigner saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from tidegate.sdk.panes import NO_PANE, PaneInfo
+from tidegate.sdk.time import MIN_MICROS
+from tidegate.sdk.windows import BuiltinAssigner, GlobalWindow, assign_windows
+
+BLOCK_SIZE: Final = 4096
+"""How many elements a block holds at the most, unless a runner says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """All elements are in these windows."""
+
+    windows: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """One tuple of windows per element."""
+
+    windows: list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedFrom:
+    """The windows an assigner gives each element's timestamp."""
+
+    assigner: BuiltinAssigner
+
+
+WindowsColumn: TypeAlias = Same | Each | DerivedFrom
+TimestampsColumn: TypeAlias = int | list[int]
+PanesColumn: TypeAlias = PaneInfo | list[PaneInfo]
+
+GLOBAL: Final = Same((GlobalWindow(),))
+
+
+class Block:
+    """A run of elements: `values`, and their `timestamps` (µs), `windows` and `panes` as columns."""
+
+    __slots__ = ("panes", "timestamps", "values", "windows")
+
+    def __init__(
+        self,
+        values: Sequence[Any],
+        timestamps: TimestampsColumn = MIN_MICROS,
+        windows: WindowsColumn = GLOBAL,
+        panes: PanesColumn = NO_PANE,
+    ) -> None:
+        self.values = values
+        self.timestamps = timestamps
+        self.windows = windows
+        self.panes = panes
+
+    @staticmethod
+    def of(values: Sequence[Any], timestamps: TimestampsColumn = MIN_MICROS) -> Block:
+        """A block as readers give it: in the global window, no pane yet."""
+        return Block(values, timestamps)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def slice(self, start: int, stop: int) -> Block:
+        """The elements from `start` up to `stop`."""
+        timestamps = self.timestamps if isinstance(self.timestamps, int) else self.timestamps[start:stop]
+        windows = Each(self.windows.windows[start:stop]) if isinstance(self.windows, Each) else self.windows
+        panes = self.panes if isinstance(self.panes, PaneInfo) else self.panes[start:stop]
+        return Block(self.values[start:stop], timestamps, windows, panes)
+
+    def split(self, limit: int) -> Iterator[Block]:
+        """The same elements in blocks of at most `limit`."""
+        if len(self.values) <= limit:
+            yield self
+            return
+        for start in range(0, len(self.values), limit):
+            yield self.slice(start, start + limit)
+
+    def timestamp_list(self) -> list[int]:
+        """One timestamp (µs) per element."""
+        return [self.timestamps] * len(self.values) if isinstance(self.timestamps, int) else self.timestamps
+
+    def window_list(self) -> list[tuple[Any, ...]]:
+        """One tuple of windows per element."""
+        match self.windows:
+            case Same(windows):
+                return [windows] * len(self.values)
+            case Each(windows):
+                return windows
+            case DerivedFrom(assigner):
+                assign = assign_windows(assigner)
+                if isinstance(self.timestamps, int):
+                    return [assign(self.timestamps)] * len(self.values)
+                return [assign(t) for t in self.timestamps]
+
+    def pane_list(self) -> list[PaneInfo]:
+        """One pane per element."""
+        return [self.panes] * len(self.values) if isinstance(self.panes, PaneInfo) else self.panes
+
+    def __repr__(self) -> str:
+        return f"Block({len(self.values)} elements)"
+
+
+def take_timestamps(column: TimestampsColumn, index: list[int]) -> TimestampsColumn:
+    """The column's entries at `index`, in that order."""
+    return column if isinstance(column, int) else [column[i] for i in index]
+
+
+def take_windows(column: WindowsColumn, index: list[int]) -> WindowsColumn:
+    """The column's entries at `index`, in that order."""
+    match column:
+        case Each(windows):
+            return Each([windows[i] for i in index])
+        case _:
+            return column
+
+
+def take_panes(column: PanesColumn, index: list[int]) -> PanesColumn:
+    """The column's entries at `index`, in that order."""
+    return column if isinstance(column, PaneInfo) else [column[i] for i in index]

@@ -1,0 +1,85 @@
+"""The tree of errors. Every message says what is wrong, where, and what to do.
+
+`BuildError` and its kin are raised before anything runs; `UserCodeError` carries what the author's own
+code raised while a pipeline ran.
+"""
+
+from __future__ import annotations
+
+
+class TidegateError(Exception):
+    """The root: `except tg.TidegateError` catches whatever Tidegate itself raises."""
+
+
+class BuildError(TidegateError):
+    """A pipeline that can't mean what its author wants: refused while it is built or checked."""
+
+
+class TypeCheckError(BuildError):
+    """Two steps meet whose element types can't agree."""
+
+
+class PicklingError(BuildError):
+    """A function or value of the author's that can't travel to where it must run."""
+
+
+class UnsupportedError(BuildError):
+    """A feature the chosen runner does not have, by name."""
+
+
+class OptionsError(TidegateError):
+    """An unknown flag, or a value that a flag can't take."""
+
+
+class LoadError(TidegateError):
+    """A compiled pipeline that can't be read: truncated, of another version, or inconsistent."""
+
+
+class RunError(TidegateError):
+    """A pipeline that failed while it ran."""
+
+
+class UserCodeError(RunError):
+    """The author's own code raised. `__cause__` is the original exception, engine frames trimmed.
+
+    `step` is the label path, `where` the `file:line` at which the step was applied, `element` a short repr of
+    the element in hand (None at a life-cycle method).
+    """
+
+    def __init__(self, message: str, *, step: str, where: str, element: str | None = None) -> None:
+        super().__init__(message)
+        self.step = step
+        self.where = where
+        self.element = element
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _user_code_error, (self.args[0], self.step, self.where, self.element)
+
+
+def _user_code_error(message: str, step: str, where: str, element: str | None) -> UserCodeError:
+    return UserCodeError(message, step=step, where=where, element=element)
+
+
+class CheckError(RunError):
+    """A step broke a rule that other runners rely on: it mutated an element, say. Found by `--checks`."""
+
+
+class KeyEncodingError(RunError):
+    """A key without a canonical encoding (NaN, a list, an object with no registered coder)."""
+
+
+class ReadError(RunError):
+    """Input that can't be read: a missing or broken file, a line that can't be decoded."""
+
+
+class WriteError(RunError):
+    """Output that can't be written or committed."""
+
+
+def shorten(value: object, limit: int = 120) -> str:
+    """A repr for messages: at most `limit` characters, and never itself an error."""
+    try:
+        text = repr(value)
+    except Exception as error:
+        text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,0 +1,254 @@
+"""Metrics an author's code counts with: counters, distributions, gauges and sets of strings.
+
+A metric is attributed to the step that is running. Fused steps run inside one generated function, so the step is
+read off that function's current line: code that counts nothing pays nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Final
+
+GENERATED: Final = "<tidegate:"
+"""How the file name of a generated function starts; the engine registers its lines in `STEP_OF_LINE`."""
+
+STEP_OF_LINE: Final[dict[str, dict[int, str]]] = {}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class MetricKey:
+    """Which metric: the step's label path, and the author's namespace and name."""
+
+    step: str
+    namespace: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class DistributionResult:
+    """What a distribution has seen."""
+
+    count: int = 0
+    sum: int | float = 0
+    min: int | float | None = None
+    max: int | float | None = None
+
+    @property
+    def mean(self) -> float:
+        """The mean, NaN of nothing."""
+        return self.sum / self.count if self.count else float("nan")
+
+
+@dataclass(slots=True)
+class MetricCells:
+    """The metrics of one run, or of one task's part of it; `merge` adds parts up."""
+
+    counters: dict[MetricKey, int] = field(default_factory=dict)
+    distributions: dict[MetricKey, DistributionResult] = field(default_factory=dict)
+    gauges: dict[MetricKey, Any] = field(default_factory=dict)
+    string_sets: dict[MetricKey, set[str]] = field(default_factory=dict)
+
+    def count(self, key: MetricKey, n: int = 1) -> None:
+        """Add `n` to a counter."""
+        self.counters[key] = self.counters.get(key, 0) + n
+
+    def merge(self, other: MetricCells) -> None:
+        """Add another part's metrics to these; of a gauge the other's is the later."""
+        for key, n in other.counters.items():
+            self.count(key, n)
+        for key, d in other.distributions.items():
+            self.distributions[key] = merge_distributions(self.distributions.get(key, DistributionResult()), d)
+        self.gauges.update(other.gauges)
+        for key, strings in other.string_sets.items():
+            self.string_sets.setdefault(key, set()).update(strings)
+
+
+def merge_distributions(a: DistributionResult, b: DistributionResult) -> DistributionResult:
+    """Both together."""
+    lows = [x for x in (a.min, b.min) if x is not None]
+    highs = [x for x in (a.max, b.max) if x is not None]
+    return DistributionResult(
+        a.count + b.count, a.sum + b.sum, min(lows) if lows else None, max(highs) if highs else None
+    )
+
+
+class _Current(threading.local):
+    cells: MetricCells | None = None
+    step: str = ""
+
+
+_current: Final = _Current()
+
+
+@contextmanager
+def collecting(cells: MetricCells) -> Iterator[MetricCells]:
+    """Metrics counted by this thread inside the block go to `cells`."""
+    before, _current.cells = _current.cells, cells
+    try:
+        yield cells
+    finally:
+        _current.cells = before
+
+
+@contextmanager
+def in_step(label: str) -> Iterator[None]:
+    """Metrics counted inside, outside generated code (life-cycle methods, combiners), belong to this step."""
+    before, _current.step = _current.step, label
+    try:
+        yield
+    finally:
+        _current.step = before
+
+
+def current_step(frame: FrameType | None) -> str:
+    """The step that is running, seen from `frame`."""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file.startswith(GENERATED):
+            found = STEP_OF_LINE.get(file, {}).get(frame.f_lineno)
+            if found is not None:
+                return found
+        frame = frame.f_back
+    return _current.step
+
+
+class _Metric:
+    __slots__ = ("name", "namespace")
+
+    def __init__(self, namespace: str, name: str) -> None:
+        self.namespace = namespace
+        self.name = name
+
+    def _key(self) -> MetricKey:
+        return MetricKey(_current.step or current_step(sys._getframe(2)), self.namespace, self.name)
+
+
+class Counter(_Metric):
+    """A whole number that adds up."""
+
+    __slots__ = ()
+
+    def inc(self, n: int = 1) -> None:
+        """Add `n`."""
+        if (cells := _current.cells) is not None:
+            cells.count(self._key(), n)
+
+    def dec(self, n: int = 1) -> None:
+        """Subtract `n`."""
+        self.inc(-n)
+
+
+class Distribution(_Metric):
+    """Count, sum, least and greatest of numbers."""
+
+    __slots__ = ()
+
+    def update(self, value: int | float) -> None:
+        """One more number."""
+        if (cells := _current.cells) is not None:
+            key = self._key()
+            cells.distributions[key] = merge_distributions(
+                cells.distributions.get(key, DistributionResult()), DistributionResult(1, value, value, value)
+            )
+
+
+class Gauge(_Metric):
+    """The latest value."""
+
+    __slots__ = ()
+
+    def set(self, value: int | float) -> None:
+        """Now it is this."""
+        if (cells := _current.cells) is not None:
+            cells.gauges[self._key()] = value
+
+
+class StringSet(_Metric):
+    """The distinct strings seen."""
+
+    __slots__ = ()
+
+    def add(self, value: str) -> None:
+        """One more string."""
+        if (cells := _current.cells) is not None:
+            cells.string_sets.setdefault(self._key(), set()).add(value)
+
+
+class Metrics:
+    """`Metrics.counter(namespace, name).inc()` from any function of the author's that runs in a step."""
+
+    @staticmethod
+    def counter(namespace: str | type, name: str) -> Counter:
+        """A counter; the namespace may be a class, for its name."""
+        return Counter(_namespace(namespace), name)
+
+    @staticmethod
+    def distribution(namespace: str | type, name: str) -> Distribution:
+        """A distribution."""
+        return Distribution(_namespace(namespace), name)
+
+    @staticmethod
+    def gauge(namespace: str | type, name: str) -> Gauge:
+        """A gauge."""
+        return Gauge(_namespace(namespace), name)
+
+    @staticmethod
+    def string_set(namespace: str | type, name: str) -> StringSet:
+        """A set of strings."""
+        return StringSet(_namespace(namespace), name)
+
+
+@dataclass(frozen=True, slots=True)
+class MetricResult:
+    """One metric's value after, or during, a run."""
+
+    key: MetricKey
+    value: Any
+
+
+ENGINE: Final = "tidegate"
+"""The namespace of what the engine counts: `elements_out`, `dropped_late`, `dropped_closed`, …"""
+
+
+class MetricResults:
+    """What a run counted: `query(name=…, step=…)`, or `counter(name)` for the sum over all steps."""
+
+    def __init__(self, cells: MetricCells) -> None:
+        self._cells = cells
+
+    def all(self) -> Iterator[MetricResult]:
+        """Every metric, ordered by step, namespace and name."""
+        tables: Iterable[dict[MetricKey, Any]] = (
+            self._cells.counters,
+            self._cells.distributions,
+            self._cells.gauges,
+            self._cells.string_sets,
+        )
+        found = [MetricResult(key, value) for table in tables for key, value in table.items()]
+        yield from sorted(found, key=lambda result: result.key)
+
+    def query(
+        self, name: str | None = None, *, namespace: str | type | None = None, step: str | None = None
+    ) -> list[MetricResult]:
+        """Those whose name, namespace and step are as given; a step matches by label path or its last part."""
+        return [
+            result
+            for result in self.all()
+            if (name is None or result.key.name == name)
+            and (namespace is None or result.key.namespace == _namespace(namespace))
+            and (step is None or result.key.step == step or result.key.step.endswith("/" + step))
+        ]
+
+    def counter(self, name: str, *, namespace: str | type | None = None, step: str | None = None) -> int:
+        """The sum of the counters of this name; 0 when nothing was counted."""
+        keys = {result.key for result in self.query(name, namespace=namespace, step=step)}
+        return sum(n for key, n in self._cells.counters.items() if key in keys)
+
+
+def _namespace(namespace: str | type) -> str:
+    return namespace if isinstance(namespace, str) else f"{namespace.__module__}.{namespace.__qualname__}"

@@ -1,0 +1,355 @@
+"""What authors write with: a Pipeline, the PCollections in it, and the PTransforms between them.
+
+Applying a transform appends nodes to the portable pipeline at once; nothing runs before `run()`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+
+from tidegate.sdk import types
+from tidegate.sdk.errors import BuildError, TypeCheckError
+from tidegate.sdk.functions import UserFn, Where, caller, name_of
+from tidegate.sdk.portable import pipeline as nodes
+from tidegate.sdk.portable.seal import located, seal, this_environment
+from tidegate.sdk.runner import PipelineResult, PipelineState, Runner, find_runner
+from tidegate.sdk.windowing import GLOBAL_DEFAULT, WindowingStrategy
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from tidegate.sdk.options import PipelineOptions
+
+T = TypeVar("T")
+R = TypeVar("R")
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out", covariant=True)
+A = TypeVar("A")
+B = TypeVar("B")
+
+
+class Pipeline:
+    """A pipeline being written.
+
+    `runner` is a name, a Runner, or None for what the options say (`direct` if they say nothing). `options` are
+    PipelineOptions, a mapping, or a list of flags. As a context manager it runs when the block ends well.
+    """
+
+    def __init__(
+        self,
+        runner: str | Runner | None = None,
+        options: PipelineOptions | Mapping[str, Any] | Sequence[str] | None = None,
+        *,
+        name: str = "pipeline",
+    ) -> None:
+        self.name = name
+        self._runner = runner
+        self._options = options
+        self._nodes: list[nodes.Node] = []
+        self._collections: dict[str, nodes.Collection] = {}
+        self._scopes: list[_Scope] = [_Scope("", Where("", 0), False)]
+        self._labels: set[str] = set()
+        self.result: PipelineResult | None = None
+
+    @property
+    def options(self) -> PipelineOptions:
+        """The options, as a model."""
+        from tidegate.sdk.options import PipelineOptions
+
+        match self._options:
+            case PipelineOptions():
+                pass
+            case None:
+                self._options = PipelineOptions()
+            case Mapping():
+                self._options = PipelineOptions.from_mapping(self._options)
+            case _:
+                self._options = PipelineOptions.from_args(self._options)
+        return self._options
+
+    @property
+    def has_options(self) -> bool:
+        """Whether any were given, so that asking for them costs no import of the model for those who gave none."""
+        return self._options is not None
+
+    @overload
+    def __or__(self, transform: PTransform[Pipeline, R]) -> R: ...
+    @overload
+    def __or__(self, transform: Callable[[Pipeline], R]) -> R: ...
+    def __or__(self, transform: Any) -> Any:
+        return self.apply(transform, self)
+
+    def apply(self, transform: Any, input: Any) -> Any:
+        """Apply a PTransform, or a function from PCollection to PCollection, to `input`."""
+        if not isinstance(transform, Transform):
+            if not callable(transform):
+                raise BuildError(
+                    f"{transform!r} is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection"
+                )
+            transform = _Applied(transform)
+        with self._scope(transform) as scope:
+            try:
+                result = transform.expand(input)
+            except BuildError as error:
+                raise located(error, scope.path, scope.where) from None
+            return result
+
+    def run(self) -> PipelineResult:
+        """Check, plan and run. Bounded pipelines on `direct` have ended when it returns."""
+        options = self.options
+        runner = self._runner if isinstance(self._runner, Runner) else find_runner(self._runner or options.runner)
+        self.result = runner.run(self.sealed(), options)
+        return self.result
+
+    def sealed(self, *, values: bool = False) -> nodes.Pipeline:
+        """The portable pipeline, the author's code pickled; with `values`, those of Create too.
+
+        Raises PicklingError, naming step and variable, when something can't travel.
+        """
+        if not self._nodes:
+            raise BuildError("this pipeline has no steps: apply one, such as `pipeline | tg.Create([1, 2, 3])`")
+        return seal(self.portable(), values=values)
+
+    def portable(self) -> nodes.Pipeline:
+        """The portable pipeline as it stands, code still live."""
+        return nodes.Pipeline(
+            tuple(self._nodes), tuple(self._collections.values()), this_environment(), name=self.name
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.run().wait_until_finish()
+
+    def add(
+        self, make: Callable[..., nodes.Node], outputs: Iterable[PCollection[Any]], inputs: Iterable[str] = (), **parts: Any
+    ) -> None:
+        """Append the node of the primitive being applied; `outputs` are its PCollections, the main one first."""
+        scope = self._scopes[-1]
+        outputs = list(outputs)
+        node = make(
+            label=scope.path,
+            where=scope.where,
+            composite=self._scopes[-2].path,
+            inputs=tuple(inputs),
+            outputs=tuple(nodes.Output(out.tag, out.id) for out in outputs),
+            numbered=any(s.numbered for s in self._scopes),
+            **parts,
+        )
+        self._nodes.append(node)
+        for out in outputs:
+            self._collections[out.id] = out.as_data()
+
+    def collection(
+        self,
+        tag: str = nodes.MAIN,
+        *,
+        element_type: Any = Any,
+        windowing: WindowingStrategy = GLOBAL_DEFAULT,
+        bounded: bool = True,
+    ) -> PCollection[Any]:
+        """A PCollection that the primitive being applied makes, on output `tag`."""
+        path = self._scopes[-1].path
+        id = path if tag == nodes.MAIN else f"{path}:{tag}"
+        return PCollection(self, id, tag, element_type, windowing, bounded)
+
+    def retype(self, pcoll: PCollection[Any], element_type: Any) -> None:
+        """Set what a collection holds, as `with_output_types` says."""
+        pcoll.element_type = element_type
+        self._collections[pcoll.id] = pcoll.as_data()
+
+    @contextmanager
+    def _scope(self, transform: Transform) -> Iterator[_Scope]:
+        parent = self._scopes[-1]
+        where = caller() if len(self._scopes) == 1 or not parent.where.file else parent.where
+        name = transform.label or transform.default_label()
+        path = f"{parent.path}/{name}" if parent.path else name
+        numbered = False
+        if path in self._labels:
+            if transform.label:
+                raise located(
+                    BuildError(f"there is a step {path!r} already: labels are unique, so give this one another"), path, where
+                )
+            numbered = True
+            ordinal = 2
+            while f"{path}#{ordinal}" in self._labels:
+                ordinal += 1
+            path = f"{path}#{ordinal}"
+        self._labels.add(path)
+        scope = _Scope(path, where, numbered)
+        self._scopes.append(scope)
+        try:
+            yield scope
+        finally:
+            self._scopes.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    path: str
+    where: Where
+    numbered: bool
+
+
+class PCollection(Generic[T]):
+    """A collection that will exist when the pipeline runs. `pcoll | Map(f)` makes the next one."""
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        id: str,
+        tag: str = nodes.MAIN,
+        element_type: Any = Any,
+        windowing: WindowingStrategy = GLOBAL_DEFAULT,
+        bounded: bool = True,
+    ) -> None:
+        self.pipeline = pipeline
+        self.id = id
+        self.tag = tag
+        self.element_type = element_type
+        self.windowing = windowing
+        self.is_bounded = bounded
+
+    @overload
+    def __or__(self, transform: PTransform[PCollection[T], R]) -> R: ...
+    @overload
+    def __or__(self, transform: Callable[[PCollection[T]], R]) -> R: ...
+    def __or__(self, transform: Any) -> Any:
+        return self.pipeline.apply(transform, self)
+
+    def as_data(self) -> nodes.Collection:
+        """This collection in the portable pipeline."""
+        return nodes.Collection(self.id, self.is_bounded, self.windowing, type_ref(self.element_type))
+
+    def __iter__(self) -> Iterator[T]:
+        raise BuildError(
+            f"{self!r} can't be iterated: it exists only while the pipeline runs. Apply a transform, such as tg.Map(print)"
+        )
+
+    def __repr__(self) -> str:
+        return f"PCollection({self.id!r})"
+
+
+class Transform:
+    """A step under a label. Authors subclass `PTransform`; a step whose type shows best on `__call__` subclasses this."""
+
+    label: str | None = None
+    input_type: Any = None
+    output_type: Any = None
+
+    def expand(self, input: Any) -> Any:
+        """What the step is made of: apply transforms to `input` and return the last result."""
+        raise NotImplementedError(f"{type(self).__name__}.expand is missing")
+
+    def default_label(self) -> str:
+        """The automatic label, from names alone: never from line numbers."""
+        return type(self).__name__
+
+    def with_label(self, label: str) -> Self:
+        """The same under another label."""
+        if not label or not isinstance(label, str):
+            raise BuildError(f"a label is a string that says something, not {label!r}")
+        labelled = copy.copy(self)
+        labelled.label = label
+        return labelled
+
+    def __rrshift__(self, label: str) -> Self:
+        return self.with_label(label)
+
+    def with_input_types(self, hint: Any) -> Self:
+        """Say what elements the step takes; checked against what comes in."""
+        typed = copy.copy(self)
+        typed.input_type = hint
+        return typed
+
+    def with_output_types(self, hint: Any) -> Self:
+        """Say what elements the step gives."""
+        typed = copy.copy(self)
+        typed.output_type = hint
+        return typed
+
+    def check_input(self, actual: Any, wanted: Any, what: str) -> None:
+        """Raise TypeCheckError if elements of type `actual` can't be what `what` wants."""
+        reason = types.clash(actual, wanted)
+        if reason:
+            raise TypeCheckError(
+                f"{what} takes {types.type_name(wanted)}, but its input holds {types.type_name(actual)}: {reason}. "
+                "If the annotation is wrong, correct it, or say .with_input_types(...)"
+            )
+
+
+class PTransform(Transform, Generic[In, Out]):
+    """A step, or several under one name. Subclass and override `expand`."""
+
+    def expand(self, input: In) -> Out:
+        """What the step is made of: apply transforms to `input` and return the last result."""
+        raise NotImplementedError(f"{type(self).__name__}.expand is missing")
+
+    def __ror__(self, inputs: Any) -> Any:
+        """`(a, b) | Join()`: a transform of several collections."""
+        return pipeline_of(inputs, self).apply(self, inputs)
+
+
+def pipeline_of(inputs: Any, transform: Transform) -> Pipeline:
+    """The one pipeline that all of `inputs` belong to; BuildError if there is none, or more than one."""
+    found: dict[int, Pipeline] = {}
+    parts = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, (tuple, list)) else ()
+    for part in parts:
+        if isinstance(part, (PCollection, Pipeline)):
+            pipeline = part if isinstance(part, Pipeline) else part.pipeline
+            found[id(pipeline)] = pipeline
+        else:
+            raise BuildError(f"{transform.default_label()} takes PCollections, not {type(part).__name__}")
+    if len(found) != 1:
+        problem = "PCollections of two different pipelines" if found else f"no PCollection in {inputs!r}"
+        raise BuildError(f"{transform.default_label()}: {problem}")
+    return next(iter(found.values()))
+
+
+class _Applied(PTransform[Any, Any]):
+    """A plain function from PCollection to PCollection, as a step of its own name."""
+
+    def __init__(self, fn: Callable[[Any], Any]) -> None:
+        self.fn = fn
+
+    def default_label(self) -> str:
+        return name_of(self.fn)
+
+    def expand(self, input: Any) -> Any:
+        return self.fn(input)
+
+
+class _Composed(_Applied):
+    def __init__(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        super().__init__(fn)
+        self.args = args
+        self.kwargs = kwargs
+
+    def expand(self, input: Any) -> Any:
+        return self.fn(input, *self.args, **self.kwargs)
+
+
+def ptransform_fn(fn: Callable[..., R]) -> Callable[..., PTransform[Any, R]]:
+    """Make a function of a PCollection (and arguments) a transform: `pcoll | Count(3)` for `def Count(pcoll, n)`."""
+    from functools import wraps
+
+    @wraps(fn)
+    def make(*args: Any, **kwargs: Any) -> PTransform[Any, R]:
+        return _Composed(fn, args, kwargs)
+
+    return make
+
+
+def type_ref(hint: Any) -> nodes.TypeRef:
+    """An element type as data."""
+    return nodes.TypeRef() if hint is Any else nodes.TypeRef(types.type_name(hint), UserFn.of(hint, types.type_name(hint)))
+
+

@@ -1,0 +1,73 @@
+"""Sealing: a pipeline whose code is live becomes one whose code is data. After it, building is over."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from tidegate.sdk.errors import BuildError, PicklingError
+from tidegate.sdk.functions import ImportRef, Sealer, UserFn, Where
+from tidegate.sdk.portable.pipeline import Environment, Pipeline, Values, code_of, map_code
+
+E = TypeVar("E", bound=BuildError)
+
+
+def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
+    """The same pipeline with every function pickled or referred to; with `values`, those of Create pickled too.
+
+    Raises PicklingError naming the step and the variable.
+    """
+    sealer = Sealer()
+
+    def sealed(part: UserFn | Values, label: str) -> UserFn | Values:
+        match part:
+            case UserFn():
+                return sealer.seal(part)
+            case Values():
+                return part.sealed(sealer, f"the values of {label!r}") if values else part
+
+    nodes = []
+    for node in pipeline.nodes:
+        try:
+            nodes.append(map_code(node, lambda part, label=node.label: sealed(part, label)))
+        except PicklingError as error:
+            raise located(error, node.label, node.where) from error.__cause__
+    collections = map_code(pipeline.collections, lambda part: sealed(part, ""))
+    classes = sealer.classes()
+    distributions = {
+        (part.code.distribution, part.code.version or "")
+        for part in code_of((tuple(nodes), collections))
+        if isinstance(part, UserFn) and isinstance(part.code, ImportRef) and part.code.distribution
+    }
+    return replace(
+        pipeline,
+        nodes=tuple(nodes),
+        collections=collections,
+        classes=classes,
+        coders=_coders(sealer),
+        environment=replace(pipeline.environment, distributions=tuple(sorted(distributions))),
+    )
+
+
+def located(error: E, label: str, where: Where) -> E:
+    """The error with the step and the line it was applied at in its message; once, by the innermost step."""
+    if getattr(error, "step", None) is None:
+        error.args = (f"{error.args[0] if error.args else error}\n  in step {label!r}, applied at {where}",)
+        error.step = label  # type: ignore[attr-defined]
+    return error
+
+
+def this_environment() -> Environment:
+    """Python's minor version and Tidegate's, here and now."""
+    from tidegate._version import __version__
+
+    return Environment(f"{sys.version_info.major}.{sys.version_info.minor}", __version__)
+
+
+def _coders(sealer: Sealer) -> tuple[tuple[UserFn, UserFn], ...]:
+    coders = sys.modules.get("tidegate.sdk.coders")
+    if coders is None:
+        return ()
+    pairs: Any = coders.registered()
+    return tuple((sealer.seal(UserFn.of(cls)), sealer.seal(UserFn.of(coder))) for cls, coder in pairs)

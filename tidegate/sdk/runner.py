@@ -1,0 +1,107 @@
+"""What a runner is, seen from the author's side, and how one is found by its name."""
+
+from __future__ import annotations
+
+import enum
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from tidegate.sdk.errors import OptionsError
+from tidegate.sdk.metrics import MetricResults
+from tidegate.sdk.portable import pipeline as portable
+
+if TYPE_CHECKING:
+    from tidegate.sdk.options import PipelineOptions
+
+BUILT_IN: Final = {
+    "direct": "tidegate.runners.direct:DirectRunner",
+}
+"""Built-in runners by name; others are found by the entry-point group `tidegate.runners`."""
+
+ENTRY_POINTS: Final = "tidegate.runners"
+
+
+class PipelineState(enum.Enum):
+    """Where a run is."""
+
+    RUNNING = "RUNNING"
+    DONE = "DONE"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen."""
+        return self is not PipelineState.RUNNING
+
+
+class PipelineResult(ABC):
+    """A run, going on or over."""
+
+    @property
+    @abstractmethod
+    def state(self) -> PipelineState:
+        """Where the run is now."""
+
+    @abstractmethod
+    def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
+        """Wait until the run ends, at most `timeout` seconds, and return the state; raises the run's error if it failed."""
+
+    @abstractmethod
+    def cancel(self) -> PipelineState:
+        """Ask the run to stop, wait until it has, and return the state."""
+
+    @abstractmethod
+    def metrics(self) -> MetricResults:
+        """What has been counted so far."""
+
+
+class Runner(ABC):
+    """Something that runs portable pipelines. Runners know nothing of how a pipeline was written."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    def options_model(cls) -> type[PipelineOptions] | None:
+        """The runner's own flags, a PipelineOptions subclass; None if it has none."""
+        return None
+
+    @abstractmethod
+    def check(self, pipeline: portable.Pipeline, options: PipelineOptions) -> list[str]:
+        """Refuse, by name, what this runner can't do (raises BuildError); return warnings."""
+
+    @abstractmethod
+    def plan(self, pipeline: portable.Pipeline, options: PipelineOptions) -> Any:
+        """The plan this runner would execute (`tidegate.runners.plan.Plan`)."""
+
+    @abstractmethod
+    def run(self, pipeline: portable.Pipeline, options: PipelineOptions) -> PipelineResult:
+        """Run a sealed pipeline."""
+
+
+def runner_names() -> list[str]:
+    """Every runner that can be named, built-in ones first."""
+    return [*BUILT_IN, *sorted(set(_others()) - set(BUILT_IN))]
+
+
+def find_runner(name: str) -> Runner:
+    """The runner of that name; OptionsError, with the names there are, when there is none."""
+    target = BUILT_IN.get(name)
+    if target is None:
+        entry = _others().get(name)
+        if entry is None:
+            known = ", ".join(runner_names())
+            raise OptionsError(f"there is no runner {name!r}; there are: {known}")
+        found: Runner = entry.load()()
+        return found
+    from importlib import import_module
+
+    module, _, cls = target.partition(":")
+    runner: Runner = getattr(import_module(module), cls)()
+    return runner
+
+
+def _others() -> dict[str, Any]:
+    from importlib.metadata import entry_points
+
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}

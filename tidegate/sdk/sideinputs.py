@@ -1,0 +1,55 @@
+"""Side inputs: a whole collection, windowed, as an extra argument of a step (SEMANTICS, Side inputs)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+View: TypeAlias = Literal["singleton", "iter", "list", "dict", "multimap"]
+
+
+class _Missing:
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "MISSING"
+
+    def __reduce__(self) -> str:
+        return "MISSING"
+
+
+MISSING: Final = _Missing()
+
+
+@dataclass(frozen=True, slots=True)
+class SideInput:
+    """A view of `pcoll` for use as an argument: `AsList(pcoll)` and its kin make these."""
+
+    pcoll: Any
+    view: View
+    default: Any = MISSING
+
+
+def AsSingleton(pcoll: Any, default: Any = MISSING) -> Any:  # noqa: N802 - Beam's name
+    """The collection's only value; `default` when there is none (an error without one)."""
+    return SideInput(pcoll, "singleton", default)
+
+
+def AsIter(pcoll: Any) -> Any:  # noqa: N802 - Beam's name
+    """The values as an iterable that can be walked again."""
+    return SideInput(pcoll, "iter")
+
+
+def AsList(pcoll: Any) -> Any:  # noqa: N802 - Beam's name
+    """The values as a list."""
+    return SideInput(pcoll, "list")
+
+
+def AsDict(pcoll: Any) -> Any:  # noqa: N802 - Beam's name
+    """Pairs as a dict; a key that stands twice is an error."""
+    return SideInput(pcoll, "dict")
+
+
+def AsMultiMap(pcoll: Any) -> Any:  # noqa: N802 - Beam's name
+    """Pairs as a dict from key to the list of its values."""
+    return SideInput(pcoll, "multimap")

@@ -1,0 +1,168 @@
+"""Event time: whole microseconds since 1970, and the ends of time.
+
+Inside the engine a time is a plain `int`; `Timestamp` and `Duration` are what authors see.
+"""
+
+from __future__ import annotations
+
+import datetime as _dt
+from functools import total_ordering
+from typing import Final, TypeAlias
+
+MIN_MICROS: Final = -(2**63)
+MAX_MICROS: Final = 2**63 - 1
+SECOND: Final = 1_000_000
+_EPOCH: Final = _dt.datetime(1970, 1, 1, tzinfo=_dt.UTC)
+_MICROSECOND: Final = _dt.timedelta(microseconds=1)
+
+
+class _Micros:
+    """A count of microseconds; what `Timestamp` and `Duration` share."""
+
+    __slots__ = ("micros",)
+    micros: int
+
+    def __init__(self, seconds: int | float = 0, micros: int = 0) -> None:
+        object.__setattr__(self, "micros", clamp(_from_seconds(seconds) + micros))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{type(self).__name__} can't be changed")
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.micros == self.micros
+
+    def __lt__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self.micros < other.micros
+
+    def __hash__(self) -> int:
+        return hash(self.micros)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (0, self.micros)
+
+    def seconds(self) -> float:
+        """The same in seconds."""
+        return self.micros / SECOND
+
+
+@total_ordering
+class Timestamp(_Micros):
+    """An instant: microseconds since 1970-01-01 UTC, `Timestamp(seconds, micros)`."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def of(value: TimestampLike) -> Timestamp:
+        """Any of the accepted forms as a Timestamp; ValueError for a naive datetime, TypeError for the rest."""
+        return value if isinstance(value, Timestamp) else Timestamp(micros=timestamp_micros(value))
+
+    def to_utc_datetime(self) -> _dt.datetime:
+        """An aware datetime; OverflowError outside years 1 to 9999."""
+        return _EPOCH + _dt.timedelta(microseconds=self.micros)
+
+    def __add__(self, other: DurationLike) -> Timestamp:
+        return Timestamp(micros=self.micros + duration_micros(other))
+
+    def __sub__(self, other: DurationLike) -> Timestamp:
+        return Timestamp(micros=self.micros - duration_micros(other))
+
+    def since(self, other: Timestamp) -> Duration:
+        """The time from `other` to this instant."""
+        return Duration(micros=self.micros - other.micros)
+
+    def __repr__(self) -> str:
+        return f"Timestamp({format_micros(self.micros)})"
+
+
+@total_ordering
+class Duration(_Micros):
+    """A length of time in microseconds, `Duration(seconds, micros)`; may be negative."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def of(value: DurationLike) -> Duration:
+        """Any of the accepted forms as a Duration; TypeError for the rest."""
+        return value if isinstance(value, Duration) else Duration(micros=duration_micros(value))
+
+    def __add__(self, other: DurationLike) -> Duration:
+        return Duration(micros=self.micros + duration_micros(other))
+
+    def __sub__(self, other: DurationLike) -> Duration:
+        return Duration(micros=self.micros - duration_micros(other))
+
+    def __repr__(self) -> str:
+        return f"Duration({_decimal(self.micros)}s)"
+
+
+TimestampLike: TypeAlias = Timestamp | int | float | _dt.datetime
+DurationLike: TypeAlias = Duration | int | float | _dt.timedelta
+
+
+def timestamp_micros(value: TimestampLike) -> int:
+    """Microseconds since 1970 of a `Timestamp`, a number of seconds, or an aware `datetime`."""
+    match value:
+        case Timestamp():
+            return value.micros
+        case bool():
+            raise TypeError("a bool is not a timestamp")
+        case int() | float():
+            return clamp(_from_seconds(value))
+        case _dt.datetime():
+            if value.tzinfo is None:
+                raise ValueError(f"{value!r} has no time zone: give it one, e.g. .replace(tzinfo=timezone.utc)")
+            return (value - _EPOCH) // _MICROSECOND
+    raise TypeError(f"a timestamp is seconds, an aware datetime or a Timestamp, not {type(value).__name__}")
+
+
+def duration_micros(value: DurationLike) -> int:
+    """Microseconds of a `Duration`, a number of seconds, or a `timedelta`."""
+    match value:
+        case Duration():
+            return value.micros
+        case bool():
+            raise TypeError("a bool is not a duration")
+        case int() | float():
+            return clamp(_from_seconds(value))
+        case _dt.timedelta():
+            return clamp(value // _MICROSECOND)
+    raise TypeError(f"a duration is seconds, a timedelta or a Duration, not {type(value).__name__}")
+
+
+def clamp(micros: int) -> int:
+    """Within the ends of time: bounds saturate (SEMANTICS, Time)."""
+    return MIN_MICROS if micros < MIN_MICROS else MAX_MICROS if micros > MAX_MICROS else micros
+
+
+def format_micros(micros: int) -> str:
+    """For people: an ISO instant, or the end of time it is."""
+    if micros == MIN_MICROS:
+        return "-inf"
+    if micros >= MAX_MICROS - 1:
+        return "+inf"
+    try:
+        return (_EPOCH + _dt.timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return f"{micros}µs"
+
+
+def _decimal(micros: int) -> str:
+    whole, part = divmod(abs(micros), SECOND)
+    return f"{'-' if micros < 0 else ''}{whole}" + (f".{part:06d}".rstrip("0") if part else "")
+
+
+def _from_seconds(seconds: int | float) -> int:
+    if isinstance(seconds, int):
+        return seconds * SECOND
+    if seconds != seconds:
+        raise ValueError("NaN is not a time")
+    micros = seconds * SECOND
+    if micros in (float("inf"), float("-inf")):
+        return MAX_MICROS if micros > 0 else MIN_MICROS
+    return round(micros)
+
+
+MIN_TIMESTAMP: Final = Timestamp(micros=MIN_MICROS)
+MAX_TIMESTAMP: Final = Timestamp(micros=MAX_MICROS)
