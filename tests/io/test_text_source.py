@@ -9,6 +9,7 @@ import lzma
 import os
 import pickle
 import re
+import sys
 import threading
 import zipfile
 from collections.abc import Callable
@@ -382,3 +383,32 @@ def test_an_option_that_means_nothing_is_refused(tmp_path: Path, options: dict[s
 def test_an_unknown_protocol_or_one_whose_package_is_missing_is_refused() -> None:
     with pytest.raises(BuildError, match="nosuch://x: Protocol not known: nosuch; a local path has no '://'"):
         TextSource(("nosuch://x",)).check()
+
+
+@pytest.mark.parametrize(
+    ("suffix", "message"),
+    [
+        (".zst", "ReadFromText: zstd needs the module zstandard: pip install 'tidegate[zstd]'"),
+        (".xz", "ReadFromText: xz needs the module lzma: this Python was built without it"),
+    ],
+)
+def test_a_compression_whose_module_is_missing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, message: str
+) -> None:
+    (tmp_path / f"x{suffix}").touch()
+    monkeypatch.setitem(sys.modules, {".zst": "zstandard", ".xz": "lzma"}[suffix], None)
+    with pytest.raises(BuildError) as caught:
+        TextSource((f"{tmp_path}/*",)).check()
+    assert str(caught.value) == message
+
+
+def test_a_file_that_can_no_longer_be_opened_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_text("x")
+    source = TextSource((str(path),))
+    [split] = source.splits(1)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(ReadError) as caught:
+        drain(source, split)
+    assert str(caught.value) == f"{path}: can't be read: Is a directory"

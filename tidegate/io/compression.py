@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any, BinaryIO, Final, Literal, TypeAlias, cast
 
 from tidegate.sdk.errors import BuildError
@@ -38,11 +39,14 @@ def check(compression: str, of: str) -> None:
     """BuildError for a compression that doesn't exist, or whose package is missing (`of` says where it is used)."""
     if compression not in _NAMES:
         raise BuildError(f"{of}: compression is one of {', '.join(map(repr, _NAMES))}, not {compression!r}")
-    if compression == "zstd":
-        try:
-            import zstandard  # noqa: F401
-        except ImportError:
-            raise BuildError(f"{of}: zstd needs a package: pip install 'tidegate[zstd]'") from None
+    module = {"zstd": "zstandard", "gzip": "zlib", "bz2": "bz2", "xz": "lzma", "zip": "zlib"}.get(compression)
+    if module is None:
+        return
+    try:
+        import_module(module)
+    except ImportError:
+        cure = "pip install 'tidegate[zstd]'" if compression == "zstd" else "this Python was built without it"
+        raise BuildError(f"{of}: {compression} needs the module {module}: {cure}") from None
 
 
 def decompressing(file: BinaryIO, compression: Compression) -> BinaryIO:
@@ -91,19 +95,19 @@ def zip_member(file: BinaryIO, name: str) -> BinaryIO:
 
 def broken() -> tuple[type[Exception], ...]:
     """What the decompressors raise for data that is not theirs, cut short, or encrypted."""
-    import lzma
-    import zipfile
-    import zlib
+    import sys
 
-    errors: tuple[type[Exception], ...] = (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
     # bz2 raises OSError and ValueError; zipfile RuntimeError (a password is needed) and NotImplementedError.
-    errors += (OSError, ValueError, RuntimeError, NotImplementedError)
-    try:
-        import zstandard
-
-        errors += (zstandard.ZstdError,)
-    except ImportError:
-        pass
+    errors: tuple[type[Exception], ...] = (EOFError, OSError, ValueError, RuntimeError, NotImplementedError)
+    # What has not been imported has raised nothing, and may be missing.
+    for module, name in (
+        ("zlib", "error"),
+        ("lzma", "LZMAError"),
+        ("zipfile", "BadZipFile"),
+        ("zstandard", "ZstdError"),
+    ):
+        if (loaded := sys.modules.get(module)) is not None:
+            errors += (getattr(loaded, name),)
     return errors
 
 

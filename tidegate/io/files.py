@@ -8,9 +8,7 @@ has none: `move` makes the target appear whole, by renaming where that works and
 
 from __future__ import annotations
 
-import glob as _glob
 import os
-import shutil
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, cast
@@ -155,7 +153,9 @@ class Local(Store):
         return _local_info(path)
 
     def glob(self, pattern: str) -> list[FileInfo]:
-        infos = (_local_info(path) for path in _glob.glob(pattern, recursive=True))
+        import glob
+
+        infos = (_local_info(path) for path in glob.glob(pattern, recursive=True))
         return [info for info in infos if info is not None]
 
     def open(self, path: str) -> BinaryIO:
@@ -188,6 +188,8 @@ class Local(Store):
             pass
 
     def remove_folder(self, path: str) -> None:
+        import shutil
+
         # A straggler may be adding files meanwhile: what it adds is the next sweep's.
         shutil.rmtree(path, ignore_errors=True)
 

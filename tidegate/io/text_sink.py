@@ -12,7 +12,6 @@ that all final files are there and as long as they were written.
 from __future__ import annotations
 
 import codecs
-import hashlib
 import os
 import re
 from collections.abc import Sequence
@@ -211,6 +210,8 @@ class TextSink(Sink[Any]):
 
     def _work(self, run: str) -> str:
         """The work folder of this sink in a run: other sinks of the run may write into the same folder."""
+        import hashlib
+
         of = hashlib.sha256(f"{self.prefix}\0{self.template}\0{self.suffix}".encode()).hexdigest()[:12]
         return f"{self._work_root()}{_checked(run)}/{of}"
 

@@ -1,8 +1,8 @@
 """Lines of text files, read in big pieces.
 
 A plain file is cut into splits by byte offsets; a line belongs to the split that its first byte is in, so any cuts
-give the same lines. A reader takes 128 KiB of whole lines at a time, decodes it at once and splits it
-at `\\n`. Its position is `[offset, lines]`: where that piece starts, and how many of its lines have been given.
+give the same lines. A reader takes 128 KiB of whole lines at a time, decodes it at once and splits it at `\\n`. Its
+position is `[offset, lines]`: where that piece starts, and how many of its lines have been given.
 
 Compressed files, members of zip archives, and encodings in which a line does not end with the byte 0x0a (UTF-16)
 are read as one stream each; offsets count plain bytes there (UTF-8 for recoded ones), and resuming reads up to them
@@ -84,8 +84,7 @@ class TextSource(Source[Any]):
         _compression.check(self.compression, "ReadFromText")
         if not self.patterns or not all(self.patterns):
             raise BuildError("ReadFromText: there is no path to read from")
-        self._files(BuildError)
-        for used in {_compression.of_path(pattern, self.compression) for pattern in self.patterns}:
+        for used in sorted({_compression.of_path(file.path, self.compression) for _, file in self._files(BuildError)}):
             _compression.check(used, "ReadFromText")
 
     def splits(self, desired: int) -> list[Split]:

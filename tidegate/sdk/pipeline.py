@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from tidegate.sdk import types
-from tidegate.sdk.errors import BuildError, TypeCheckError
+from tidegate.sdk.errors import BuildError, TidegateError, TypeCheckError
 from tidegate.sdk.functions import UserFn, Where, caller, name_of
 from tidegate.sdk.portable import pipeline as nodes
 from tidegate.sdk.portable.seal import located, seal, this_environment
@@ -91,7 +91,7 @@ class Pipeline:
                     f"{transform!r} is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection"
                 )
             transform = _Applied(transform)
-        with self._scope(transform) as scope:
+        with self._scope(transform, caller()) as scope:
             try:
                 result = transform.expand(input)
             except BuildError as error:
@@ -102,7 +102,11 @@ class Pipeline:
         """Check, plan and run. Bounded pipelines on `direct` have ended when it returns."""
         options = self.options
         runner = self._runner if isinstance(self._runner, Runner) else find_runner(self._runner or options.runner)
-        self.result = runner.run(self.sealed(), options)
+        try:
+            self.result = runner.run(self.sealed(), options)
+        except TidegateError as error:
+            # The message tells where it comes from; Tidegate's own frames would only bury the author's.
+            raise error.with_traceback(None) from error.__cause__
         return self.result
 
     def sealed(self, *, values: bool = False) -> nodes.Pipeline:
@@ -167,9 +171,8 @@ class Pipeline:
         self._collections[pcoll.id] = pcoll.as_data()
 
     @contextmanager
-    def _scope(self, transform: Transform) -> Iterator[_Scope]:
+    def _scope(self, transform: Transform, where: Where) -> Iterator[_Scope]:
         parent = self._scopes[-1]
-        where = caller() if len(self._scopes) == 1 or not parent.where.file else parent.where
         name = transform.label or transform.default_label()
         path = f"{parent.path}/{name}" if parent.path else name
         numbered = False

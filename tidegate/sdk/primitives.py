@@ -17,6 +17,7 @@ from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.sideinputs import MISSING
 from tidegate.sdk.sinks import Sink
 from tidegate.sdk.sources import Source
+from tidegate.sdk.time import Duration, DurationLike, TimestampLike
 from tidegate.sdk.values import TimestampedValue
 from tidegate.sdk.windowing import WindowingStrategy, after_grouping, build_strategy, compatible
 
@@ -63,16 +64,46 @@ def _plain_type(value: Any) -> Any:
 
 
 class Read(PTransform[Pipeline, PCollection[T]]):
-    """The elements of a `Source`."""
+    """The elements of a `Source`.
 
-    def __init__(self, source: Source[T], *, name: str | None = None) -> None:
+    `timestamp` stamps each element with its event time, which lets the watermark follow at `out_of_orderness` behind
+    the greatest seen. `ingestion_time` stamps with the clock on entry instead. A split that gives nothing for
+    `idle_after` of processing time holds back nobody's watermark.
+    """
+
+    def __init__(
+        self,
+        source: Source[T],
+        *,
+        timestamp: Callable[[T], TimestampLike] | None = None,
+        out_of_orderness: DurationLike = 0,
+        ingestion_time: bool = False,
+        idle_after: DurationLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        if timestamp is not None and ingestion_time:
+            raise BuildError("Read: elements are stamped by a function or on entry, not both")
+        if Duration.of(out_of_orderness).micros < 0:
+            raise BuildError(f"Read: out_of_orderness can't be negative, and is {out_of_orderness!r}")
+        if idle_after is not None and Duration.of(idle_after).micros <= 0:
+            raise BuildError(f"Read: idle_after must be positive, and is {idle_after!r}")
         self.source = source
         self.label = name
+        self.stamping = None
+        if timestamp is not None or ingestion_time or idle_after is not None:
+            self.stamping = portable.Stamping(
+                None if timestamp is None else UserFn.of(timestamp),
+                ingestion_time,
+                Duration.of(out_of_orderness),
+                None if idle_after is None else Duration.of(idle_after),
+            )
 
     def default_label(self) -> str:
         return f"Read({self.source.name})"
 
     def expand(self, input: Pipeline) -> PCollection[T]:
+        if not isinstance(input, Pipeline):
+            raise BuildError("Read begins a pipeline: write `pipeline | tg.Read(...)`")
         self.source.check()
         out = input.collection(element_type=self.output_type or self.source.element_type, bounded=self.source.bounded)
         input.add(
@@ -81,6 +112,7 @@ class Read(PTransform[Pipeline, PCollection[T]]):
             source=UserFn.of(self.source, self.source.name),
             name=self.source.name,
             bounded=self.source.bounded,
+            stamping=self.stamping,
         )
         return out
 

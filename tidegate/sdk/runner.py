@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from tidegate.sdk.errors import OptionsError
-from tidegate.sdk.metrics import MetricResults
+from tidegate.sdk.metrics import MetricCells, MetricResults
 from tidegate.sdk.portable import pipeline as portable
 
 if TYPE_CHECKING:
@@ -60,6 +61,10 @@ class Runner(ABC):
     """Something that runs portable pipelines. Runners know nothing of how a pipeline was written."""
 
     name: ClassVar[str]
+
+    watch: Callable[[MetricCells], None] | None = None
+    """Called with a run's metrics as it starts, by runners whose `run` returns only at the end: whoever shows progress
+    reads them while they grow."""
 
     @classmethod
     def options_model(cls) -> type[PipelineOptions] | None:

@@ -6,6 +6,7 @@ Inside the engine a time is a plain `int`; `Timestamp` and `Duration` are what a
 from __future__ import annotations
 
 import datetime as _dt
+from collections.abc import Callable
 from functools import total_ordering
 from typing import Final, TypeAlias
 
@@ -68,6 +69,11 @@ class Timestamp(_Micros):
     def __sub__(self, other: DurationLike) -> Timestamp:
         return Timestamp(micros=self.micros - duration_micros(other))
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:
+        """In JSON: an ISO instant, or microseconds where the calendar ends."""
+        return _in_json(cls, _instant_text, _instant_of_text)
+
     def since(self, other: Timestamp) -> Duration:
         """The time from `other` to this instant."""
         return Duration(micros=self.micros - other.micros)
@@ -92,6 +98,11 @@ class Duration(_Micros):
 
     def __sub__(self, other: DurationLike) -> Duration:
         return Duration(micros=self.micros - duration_micros(other))
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:
+        """In JSON: seconds as `10s` or `0.25s`."""
+        return _in_json(cls, lambda micros: f"{_decimal(micros)}s", _length_of_text)
 
     def __repr__(self) -> str:
         return f"Duration({_decimal(self.micros)}s)"
@@ -151,6 +162,50 @@ def format_micros(micros: int) -> str:
 def _decimal(micros: int) -> str:
     whole, part = divmod(abs(micros), SECOND)
     return f"{'-' if micros < 0 else ''}{whole}" + (f".{part:06d}".rstrip("0") if part else "")
+
+
+def _in_json(cls: type[_Micros], write: Callable[[int], str | int], read: Callable[[object], int]) -> object:
+    """How JSON holds a time: pydantic's schema for `cls`, from the functions that write and read its microseconds."""
+    from pydantic_core import core_schema
+
+    def made(value: object) -> _Micros:
+        if isinstance(value, cls):
+            return value
+        micros = read(value)
+        if not MIN_MICROS <= micros <= MAX_MICROS:
+            raise ValueError(f"{value!r} is beyond the ends of time")
+        return cls(micros=micros)
+
+    return core_schema.no_info_plain_validator_function(
+        made, serialization=core_schema.plain_serializer_function_ser_schema(lambda value: write(value.micros))
+    )
+
+
+def _instant_text(micros: int) -> str | int:
+    try:
+        return (_EPOCH + _dt.timedelta(microseconds=micros)).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return micros
+
+
+def _instant_of_text(value: object) -> int:
+    match value:
+        case bool():
+            pass
+        case int():
+            return value
+        case str() if value.endswith("Z"):
+            return (_dt.datetime.fromisoformat(value) - _EPOCH) // _MICROSECOND
+    raise ValueError(f"an instant is written '2025-01-31T12:00:00Z', or as microseconds, not {value!r}")
+
+
+def _length_of_text(value: object) -> int:
+    if isinstance(value, str) and value.endswith("s"):
+        sign = -1 if value.startswith("-") else 1
+        whole, _, part = value.removeprefix("-")[:-1].partition(".")
+        if whole.isdecimal() and len(part) <= 6 and (part.isdecimal() or "." not in value):
+            return sign * (int(whole) * SECOND + int(part.ljust(6, "0")))
+    raise ValueError(f"a duration is written '10s' or '0.25s', not {value!r}")
 
 
 def _from_seconds(seconds: int | float) -> int:

@@ -1,196 +1,240 @@
-"""One run on the direct runner: operators in one process, each block pushed through before the next is pulled."""
+"""One run on the direct runner: operators in one process, each block pushed through before the next event is taken.
+
+Bounded collections come first, region by region, each read to its end; then the live feeds are polled in turn. After
+every event, marks travel down the plan in the order of its steps: a step whose input watermark has advanced ends its
+bundle, handles the watermark, and passes on what it may pass on.
+"""
 
 from __future__ import annotations
 
+import threading
+import uuid
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.runners.engine.blame import guarded, located, user_error
+from tidegate.runners.direct.feeds import Event, Feed, Mark, feed
+from tidegate.runners.direct.writing import Writing, commit_all, quietly
 from tidegate.runners.engine.build import build
-from tidegate.runners.engine.operator import Context, Operator
+from tidegate.runners.engine.clock import Clock
+from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.block import Block
-from tidegate.sdk.errors import TidegateError
-from tidegate.sdk.portable.pipeline import Create, Read, Write
-from tidegate.sdk.sinks import Attempt, Committable, Sink
-from tidegate.sdk.sources import Source
-from tidegate.sdk.values import TimestampedValue
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
+
+
+class _Node:
+    """A step at work: its operator, or its sink, and how its input stands."""
+
+    def __init__(self, step: Step, plan: Plan) -> None:
+        self.step = step
+        self.operator: Operator | None = None
+        self.writing: Writing | None = None
+        edges = list(plan.inputs(step.id))
+        self.inputs = [edge.collection for edge in edges if edge.side is None]
+        self.sides = list(dict.fromkeys(edge.collection for edge in edges if edge.side is not None))
+        self.outputs = [output.collection for output in step.tail.outputs]
+        self.watermark = MIN_MICROS
+        self.side_marks: dict[str, int] = {}
+        self.ended = False
+        self.returning: set[str] = set()
+
+    def stands(self, marks: dict[str, Mark]) -> tuple[int, bool, bool]:
+        """The input's watermark, whether it is idle and whether it has ended (SEMANTICS, Time).
+
+        It is the minimum over inputs that are not idle; one that comes back counts again once it has caught up.
+        """
+        live = [(name, marks[name]) for name in self.inputs if not marks[name].ended]
+        if not live:
+            return MAX_MICROS, False, True
+        counting = []
+        for name, mark in live:
+            if mark.idle:
+                self.returning.add(name)
+            elif name in self.returning and mark.watermark < self.watermark:
+                continue
+            else:
+                self.returning.discard(name)
+                counting.append(mark.watermark)
+        if not counting:
+            return self.watermark, all(mark.idle for _, mark in live), False
+        return max(self.watermark, min(counting)), False, False
 
 
 class Execution:
-    """A plan at work. `run` returns when everything is written and committed, or raises and leaves nothing behind."""
+    """A plan at work. `run` returns when all input has ended, or `stop` is set, or `run_for` seconds are over.
 
-    def __init__(self, plan: Plan, context: Context) -> None:
-        import uuid
+    What was written is committed then. If it raises, nothing is left behind.
+    """
 
+    def __init__(self, plan: Plan, context: Context, clock: Clock, *, streaming: bool) -> None:
         self.plan = plan
         self.context = context
+        self.clock = clock
+        self.streaming = streaming
+        self.stop = threading.Event()
         self.run_id = uuid.uuid4().hex[:12]
-        self._operators: dict[int, Operator] = {}
-        self._sinks: dict[int, _Writing] = {}
-        self._targets: dict[str, list[int]] = {}
-        for edge in plan.edges:
-            self._targets.setdefault(edge.collection, []).append(edge.target)
-        self._waiting = {step.id: len({edge.source for edge in plan.inputs(step.id)}) for step in plan.steps}
+        self._nodes: dict[int, _Node] = {}
+        self._targets: dict[str, list[_Node]] = {}
+        self._marks: dict[str, Mark] = {}
 
-    def run(self) -> None:
-        """Read all sources, region by region, to the end."""
+    def run(self, run_for: float | None = None) -> None:
+        """Everything, from opening the operators to committing the sinks."""
         opened: list[Operator] = []
+        feeds: list[Feed] = []
         try:
-            for step in self.plan.steps:
-                if step.is_sink:
-                    self._sinks[step.id] = _Writing(step, self.run_id)
-                elif not step.is_source:
-                    operator = self._operators[step.id] = build(step, self.plan, self.context)
-                    opened.append(operator)
-                    operator.open()
-            for step in self._sources():
-                self._read(step)
-                self._ended(step.id)
-            for writing in self._sinks.values():
-                writing.commit()
+            self._build(opened)
+            for step in self._sources(live=False):
+                self._read_to_end(step, feeds)
+            self._read_live(run_for, feeds)
+            commit_all(node.writing for node in self._nodes.values() if node.writing is not None)
         except BaseException:
-            for writing in self._sinks.values():
-                writing.abort()
-            _close_quietly(opened)
+            for node in self._nodes.values():
+                if node.writing is not None:
+                    node.writing.abort()
+            for operator in opened:
+                quietly(operator.close)
             raise
+        finally:
+            for part in feeds:
+                quietly(part.close)
         for operator in opened:
             operator.close()
 
-    def _sources(self) -> Iterator[Step]:
+    def _build(self, opened: list[Operator]) -> None:
+        for step in self.plan.steps:
+            for output in step.tail.outputs:
+                self._marks[output.collection] = Mark()
+            if step.is_source:
+                continue
+            node = self._nodes[step.id] = _Node(step, self.plan)
+            if step.is_sink:
+                node.writing = Writing(step, self.run_id)
+            else:
+                node.operator = build(step, self.plan, self.context)
+                opened.append(node.operator)
+                node.operator.open()
+        for edge in self.plan.edges:
+            self._targets.setdefault(edge.collection, []).append(self._nodes[edge.target])
+
+    # -- input
+
+    def _sources(self, *, live: bool) -> Iterator[Step]:
         for region in self.plan.regions:
             for step in self.plan.steps:
                 if step.stage in region and step.is_source:
-                    yield step
+                    bounded = self.plan.pipeline.collection(step.head.output()).bounded
+                    if live == (self.streaming or not bounded):
+                        yield step
 
-    # -- one source
+    def _read_to_end(self, step: Step, feeds: list[Feed]) -> None:
+        source = feed(step, self.clock, self.context.block_size)
+        feeds.append(source)
+        while not source.ended:
+            event = source.poll()
+            if event.block is not None:
+                self._enter(step, event.collection, event.block)
+        for output in step.tail.outputs:
+            self._marks[output.collection] = Mark(ended=True)
+        self._settle()
 
-    def _read(self, step: Step) -> None:
-        collection = step.head.output()
-        size = self.context.block_size
-        match step.head:
-            case Create(values=values):
-                elements = values.load()
-                for start in range(0, len(elements), size):
-                    self._emit(step, collection, created(elements[start : start + size]))
-            case Read() as node:
-                source: Source[Any] = node.source.load()
-                for split in source.splits(1):
-                    self._read_split(step, node, source, split)
+    def _read_live(self, run_for: float | None, feeds: list[Feed]) -> None:
+        """Poll the live feeds in turn until all have ended, or the run is told to stop."""
+        live = [(step, feed(step, self.clock, self.context.block_size)) for step in self._sources(live=True)]
+        feeds += [source for _, source in live]
+        deadline = None if run_for is None else self.clock.now() + int(run_for * SECOND)
+        while live and not self.stop.is_set() and (deadline is None or self.clock.now() < deadline):
+            waits: list[float] = []
+            for step, source in live:
+                event = source.poll()
+                self._take(step, event)
+                waits.append(event.wait or 0.0)
+            live = [(step, source) for step, source in live if not source.ended]
+            if live and min(waits) > 0:
+                self.clock.wait(self._until_next(min(waits), deadline), self.stop)
 
-    def _read_split(self, step: Step, node: Read, source: Source[Any], split: Any) -> None:
-        reader = guarded(source.reader, split, step=node.label, where=node.where, method="reader")
-        try:
-            while True:
-                try:
-                    batch = reader.read(self.context.block_size)
-                except TidegateError as error:
-                    raise located(error, node.label, node.where) from error.__cause__
-                except Exception as error:
-                    raise user_error(error, step=node.label, where=node.where, method="read") from error.__cause__
-                if len(batch.block):
-                    self._emit(step, node.output(), batch.block)
-                if batch.end:
-                    return
-        finally:
-            reader.close()
+    def _until_next(self, wait: float, deadline: int | None) -> float:
+        """How long nothing need happen, at most `wait` seconds."""
+        due = [at for node in self._nodes.values() if node.operator and (at := node.operator.next_clock()) is not None]
+        instants = due if deadline is None else [*due, deadline]
+        return max(0.0, min([wait, *((at - self.clock.now()) / SECOND for at in instants)]))
 
-    def _emit(self, step: Step, collection: str, block: Block) -> None:
+    def _take(self, step: Step, event: Event) -> None:
+        if event.block is not None:
+            self._enter(step, event.collection, event.block)
+        before = self._marks[event.collection]
+        if event.mark is not None and event.mark != before:
+            watermark = max(before.watermark, event.mark.watermark)
+            self._marks[event.collection] = Mark(watermark, event.mark.idle, event.mark.ended)
+            self._settle()
+        self._tick()
+
+    def _enter(self, step: Step, collection: str, block: Block) -> None:
         self.context.count(step.label, "elements_out", len(block))
         self._push(collection, block)
 
-    # -- blocks and ends
+    # -- events through the plan
 
     def _push(self, collection: str, block: Block) -> None:
-        for target in self._targets.get(collection, ()):
-            writing = self._sinks.get(target)
-            if writing is not None:
-                writing.write(block)
-                continue
-            for made, part in self._operators[target].process(block, collection):
-                self._push(made, part)
+        for node in self._targets.get(collection, ()):
+            if node.writing is not None:
+                node.writing.write(block)
+            else:
+                assert node.operator is not None
+                self._emit(node.operator.process(block, collection))
 
-    def _ended(self, source: int) -> None:
-        """Input `source` has ended for all that read it: what has no more input finishes, and ends in turn."""
-        for target in dict.fromkeys(edge.target for edge in self.plan.outputs(source)):
-            self._waiting[target] -= 1
-            if self._waiting[target]:
+    def _emit(self, emitted: Iterator[Emitted]) -> None:
+        for collection, block in emitted:
+            self._push(collection, block)
+
+    def _settle(self) -> None:
+        """Take marks down the plan: a step handles its input's before it passes its own on."""
+        for node in self._nodes.values():
+            if node.ended:
                 continue
-            operator = self._operators.get(target)
+            watermark, idle, ended = node.stands(self._marks)
+            operator = node.operator
             if operator is not None:
-                for made, part in operator.finish():
-                    self._push(made, part)
-            self._ended(target)
+                self._settle_sides(node, operator)
+                if watermark > node.watermark or ended:
+                    self._emit(operator.finish_bundle())
+                if watermark > node.watermark:
+                    node.watermark = watermark
+                    self._emit(operator.on_watermark(watermark))
+                if ended:
+                    self._emit(operator.finish())
+            node.watermark = max(node.watermark, watermark)
+            node.ended = ended
+            self._pass_on(node, idle)
 
+    def _settle_sides(self, node: _Node, operator: Operator) -> None:
+        for collection in node.sides:
+            mark = self._marks[collection]
+            watermark = MAX_MICROS if mark.ended else mark.watermark
+            if watermark > node.side_marks.get(collection, MIN_MICROS):
+                node.side_marks[collection] = watermark
+                self._emit(operator.finish_bundle())
+                self._emit(operator.on_side_watermark(collection, watermark))
 
-def created(elements: Any) -> Block:
-    """Elements of a `Create` as a block; `TimestampedValue`s give their timestamps."""
-    if not any(type(element) is TimestampedValue for element in elements):
-        return Block(elements)
-    from tidegate.sdk.time import MIN_MICROS
+    def _pass_on(self, node: _Node, idle: bool) -> None:
+        held = MAX_MICROS if node.operator is None or node.ended else node.operator.hold()
+        for collection in node.outputs:
+            before = self._marks[collection]
+            mark = Mark(max(before.watermark, min(node.watermark, held)), idle, node.ended)
+            if mark != before:
+                self._marks[collection] = mark
 
-    values = [e.value if type(e) is TimestampedValue else e for e in elements]
-    return Block(values, [e.micros if type(e) is TimestampedValue else MIN_MICROS for e in elements])
-
-
-class _Writing:
-    """One sink of the run: a single attempt, committed when everything has succeeded."""
-
-    def __init__(self, step: Step, run_id: str) -> None:
-        node = step.tail
-        assert isinstance(node, Write)
-        self.node = node
-        self.run_id = run_id
-        self.sink: Sink[Any] = node.sink.load()
-        self._attempts: list[Attempt[Any]] = []
-        self._next = 0
-
-    def write(self, block: Block) -> None:
-        """A block to the next attempt in turn; there are as many attempts as shards were asked for."""
-        attempts = self._open()
-        self._call(attempts[self._next].write, block.values, method="write")
-        self._next = (self._next + 1) % len(attempts)
-
-    def commit(self) -> None:
-        """Everything has been written: make it visible."""
-        committables: list[Committable] = []
-        for attempt in self._open():
-            committables += self._call(attempt.prepare, method="prepare")
-            self._call(attempt.close, method="close")
-        self._attempts = []
-        self._call(self.sink.commit, self.run_id, committables, method="commit")
-
-    def abort(self) -> None:
-        """The run has failed: leave nothing behind."""
-        for attempt in self._attempts:
-            _quietly(attempt.close)
-        _quietly(lambda: self.sink.abort(self.run_id))
-
-    def _open(self) -> list[Attempt[Any]]:
-        if not self._attempts:
-            for task in range(max(1, self.node.shards)):
-                self._attempts.append(self._call(self.sink.attempt, self.run_id, task, method="attempt"))
-        return self._attempts
-
-    def _call(self, call: Any, *args: Any, method: str) -> Any:
-        try:
-            return call(*args)
-        except TidegateError as error:
-            raise located(error, self.node.label, self.node.where) from error.__cause__
-        except Exception as error:
-            raise user_error(error, step=self.node.label, where=self.node.where, method=method) from error.__cause__
-
-
-def _close_quietly(operators: list[Operator]) -> None:
-    """Tear down after a failure, which is what the author must hear of, not what a teardown says after it."""
-    for operator in operators:
-        _quietly(operator.close)
-
-
-def _quietly(call: Any) -> None:
-    try:
-        call()
-    except Exception:
-        return
-
-
+    def _tick(self) -> None:
+        """Processing time has moved: what is due on it happens, and may let watermarks pass."""
+        now = self.clock.now()
+        moved = False
+        for node in self._nodes.values():
+            operator: Any = node.operator
+            if operator is None or node.ended:
+                continue
+            due = operator.next_clock()
+            if due is not None and due <= now:
+                self._emit(operator.finish_bundle())
+                self._emit(operator.on_clock(now))
+                moved = True
+        if moved:
+            self._settle()

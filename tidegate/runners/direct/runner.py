@@ -8,28 +8,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.runners.direct.execute import Execution
+from tidegate.runners.direct.result import Finished, Running
 from tidegate.runners.engine.checks import Checks
+from tidegate.runners.engine.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.block import BLOCK_SIZE
 from tidegate.sdk.errors import UnsupportedError
-from tidegate.sdk.metrics import MetricCells, MetricResults, collecting
+from tidegate.sdk.metrics import collecting
 from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.portable.seal import located
-from tidegate.sdk.runner import PipelineResult, PipelineState, Runner
+from tidegate.sdk.runner import PipelineResult, Runner
 
 if TYPE_CHECKING:
     from tidegate.sdk.options import PipelineOptions
 
 
 class DirectRunner(Runner):
-    """Runs in memory, with the checks that other runners need. `block_size` is for tests: results don't depend on it."""
+    """Runs in memory, with the checks that other runners need. `block_size` and `clock` are for tests."""
 
     name = "direct"
 
-    def __init__(self, *, block_size: int = BLOCK_SIZE) -> None:
+    def __init__(self, *, block_size: int = BLOCK_SIZE, clock: Clock | None = None) -> None:
         self.block_size = block_size
+        self.clock = clock
 
     def check(self, pipeline: portable.Pipeline, options: PipelineOptions) -> list[str]:
         self.plan(pipeline, options)
@@ -43,39 +46,26 @@ class DirectRunner(Runner):
         from tidegate.sdk.options import default_memory_budget
 
         planned = self.plan(pipeline, options)
-        metrics = MetricCells()
-        with _temporary_directory(options.temp_dir) as temp_dir:
-            context = Context(
-                memory_budget=options.memory_budget or default_memory_budget(),
-                temp_dir=temp_dir,
-                metrics=metrics,
-                block_size=self.block_size,
-                checks=None if options.checks == "off" else Checks(options.checks),
-                runtime_types=options.type_check == "runtime",
-            )
-            with collecting(metrics):
-                Execution(planned, context).run()
-        return Finished(metrics)
+        scripted = any(isinstance(node, portable.TestStream) for node in pipeline.nodes)
+        clock: Clock = self.clock or (ManualClock() if scripted else SystemClock())
+        context = Context(
+            memory_budget=options.memory_budget or default_memory_budget(),
+            temp_dir=_no_directory,
+            block_size=self.block_size,
+            checks=None if options.checks == "off" else Checks(options.checks),
+            runtime_types=options.type_check == "runtime",
+        )
+        execution = Execution(planned, context, clock, streaming=options.mode == "streaming")
+        run_for = None if options.run_for is None else options.run_for.seconds()
 
+        def work() -> None:
+            with _temporary_directory(options.temp_dir) as context.temp_dir, collecting(context.metrics):
+                execution.run(run_for)
 
-class Finished(PipelineResult):
-    """A run that is over: a bounded pipeline has ended when `run` returns, and has raised if it failed."""
-
-    def __init__(self, metrics: MetricCells) -> None:
-        self._metrics = metrics
-
-    @property
-    def state(self) -> PipelineState:
-        return PipelineState.DONE
-
-    def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
-        return self.state
-
-    def cancel(self) -> PipelineState:
-        return self.state
-
-    def metrics(self) -> MetricResults:
-        return MetricResults(self._metrics)
+        if scripted or all(collection.bounded for collection in pipeline.collections):
+            work()
+            return Finished(context.metrics)
+        return Running(work, execution.stop, context.metrics)
 
 
 def refuse(pipeline: portable.Pipeline) -> None:
@@ -90,14 +80,14 @@ def _unsupported(pipeline: portable.Pipeline, node: portable.Node) -> str | None
     if portable.side_inputs(node):
         return "side inputs"
     match node:
-        case portable.Read(bounded=False):
-            return "unbounded sources"
-        case portable.TestStream():
-            return "TestStream"
         case portable.ParDo() if node.stateful:
             return "state and timers"
         case _:
             return None
+
+
+def _no_directory() -> Path:
+    raise AssertionError("the run has not begun")
 
 
 @contextlib.contextmanager

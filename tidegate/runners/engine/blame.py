@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, TidegateError, UserCodeError, shorten
 from tidegate.sdk.functions import Where
@@ -49,6 +49,11 @@ def user_error(
     return raised
 
 
+def rethrow(error: BaseException) -> NoReturn:
+    """Raise with the cause the error itself names, not the one Python would find around it."""
+    raise error from error.__cause__
+
+
 def located(error: TidegateError, step: str, where: Where) -> TidegateError:
     """The same error, with step and line in its message."""
     if getattr(error, "step", None) is None:
@@ -82,7 +87,7 @@ def guarded(call: Callable[..., T], *args: Any, step: str, where: Where, method:
         with in_step(step):
             return call(*args)
     except BaseException as error:
-        raise user_error(error, step=step, where=where, method=method) from error.__cause__
+        rethrow(user_error(error, step=step, where=where, method=method))
 
 
 def not_pairs(value: Any, step: str, where: Where) -> RunError:

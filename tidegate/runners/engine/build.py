@@ -24,12 +24,6 @@ class Table(Chain):
         super().open()
         self.grouping.open()
 
-    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        if not self.links and self.context.checks is None and self.grouping.counts_elements(block):
-            self.grouping.settle()
-            return
-        yield from super().process(block, collection)
-
     def finish(self) -> Iterator[Emitted]:
         yield from super().finish()
         yield from self.grouping.drain()

@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.engine import checks
-from tidegate.runners.engine.blame import guarded, has_author_frames, located, user_error
+from tidegate.runners.engine.blame import guarded, has_author_frames, located, rethrow, user_error
 from tidegate.runners.engine.codegen import Fold, Shape, Source, generate
 from tidegate.runners.engine.links import Link
 from tidegate.runners.engine.operator import Context, Emitted, Operator
@@ -31,6 +31,7 @@ from tidegate.sdk.time import MIN_MICROS, Timestamp
 from tidegate.sdk.types import matches, type_name
 from tidegate.sdk.values import SPECIAL, TaggedOutput, TimestampedValue, WindowedValue
 from tidegate.sdk.windows import (
+    CustomAssigner,
     GlobalWindows,
     Merged,
     assign,
@@ -149,6 +150,8 @@ class Chain(Operator):
     # -- one block
 
     def _run(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
+        if self.grouping is not None and not self.links and not checked and self.grouping.counts_elements(block):
+            return
         loop = self._loop(block, checked)
         self._taken += len(block)
         try:
@@ -156,7 +159,7 @@ class Chain(Operator):
         except GeneratorExit:
             raise
         except BaseException as error:
-            raise self._blamed(error) from error.__cause__
+            rethrow(self._blamed(error))
         if self._tagged:
             yield from self._flush_tagged(block)
 
@@ -347,9 +350,13 @@ class Chain(Operator):
     def _restamped(self, k: int, t: int, windows: tuple[Any, ...]) -> tuple[Any, ...]:
         """The windows of an element whose timestamp has changed: assigned anew, if the timestamp alone tells them."""
         assigner = self.links[k].windowing.assigner
-        if isinstance(assigner, Merged) or element_dependent(assigner):
-            return windows
-        return assign_windows(assigner)(t)
+        match assigner:
+            case Merged() | CustomAssigner():
+                return windows
+            case _ if element_dependent(assigner):
+                return windows
+            case _:
+                return assign_windows(assigner)(t)
 
     def _from_bundle(self, k: int, link: Link, emitted: Any) -> Iterator[Emitted]:
         """What `finish_bundle` gave: WindowedValues, or plain values in the global window."""
@@ -366,7 +373,7 @@ class Chain(Operator):
                     self._left[k] += 1
                     yield from self._rest(k, Block([value]))
         except Exception as error:
-            raise user_error(error, step=link.label, where=link.where, method="finish_bundle") from error.__cause__
+            rethrow(user_error(error, step=link.label, where=link.where, method="finish_bundle"))
 
     def _dead(self, k: int, element: Any, error: BaseException, t: int, i: int, block: Block) -> Iterator[Emitted]:
         """A dead letter: the element and what was raised."""
@@ -509,7 +516,9 @@ class Chain(Operator):
 
 def _assigning(link: Link) -> Callable[..., tuple[Any, ...]]:
     assigner = link.windowing.assigner
-    return assign(assigner) if element_dependent(assigner) else assign_windows(assigner)
+    if element_dependent(assigner):
+        return assign(assigner)
+    return assign_windows(assigner)  # type: ignore[arg-type]
 
 
 def _crosses(value: Any) -> None:

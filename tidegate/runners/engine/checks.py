@@ -83,10 +83,15 @@ def check_travels(value: Any) -> None:
         raise CheckError(
             f"the element {shorten(value, 60)} can't travel to another worker: {explain_unpicklable(value)}"
         ) from error
-    if type(value).__eq__ is not object.__eq__ and _equal(value, value) and not _equal(copy, value):
+    if defines_equality(type(value)) and _equal(value, value) and not _equal(copy, value):
         raise CheckError(
             f"the element {shorten(value, 60)} comes back as {shorten(copy, 60)} after pickling: it does not survive an exchange"
         )
+
+
+def defines_equality(kind: Any) -> bool:
+    """Whether instances compare by what they hold, not by identity."""
+    return kind.__eq__ is not object.__eq__
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -76,6 +76,8 @@ class _Writer:
     """The expression of the current element's windows, or "" while the input column, or its assigner, tells."""
     derived: int = -1
     """The last link that assigned windows by timestamp alone, or -1."""
+    bounded_at: int = 0
+    """The depth of the outermost loop over a plain step's results, or 0."""
 
     def put(self, line: str, link: int = -1, local: str = "") -> None:
         self.text.append("    " * self.depth + line)
@@ -166,6 +168,12 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
             w.put(f"if r{k} is None: continue")
             if w.shape.checked:
                 w.put(f"r{k} = watched({k}, r{k}, s{k}, {taken})")
+            elif k == len(w.links) - 1 and _extends(w, link, carries_time):
+                w.put(f"out += r{k}", k, taken)
+                _flush_when_full(w)
+                return
+            if not link.guarded and not w.bounded_at:
+                w.bounded_at = w.depth
             w.put(f"for {made} in r{k}:", k, taken)
             w.depth += 1
         else:
@@ -179,6 +187,12 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
         if k in counted:
             w.put(f"n{k} += 1")
     _terminal(w, f"v{len(w.links)}", carries_time)
+
+
+def _extends(w: _Writer, link: Link, carries_time: bool) -> bool:
+    """Whether all results of the last link may go into the block at once: they are plain, and there in memory."""
+    columns = carries_time or w.windows or w.shape.indexed
+    return not (link.guarded or w.shape.typed or w.fold or columns)
 
 
 def _assign(w: _Writer, k: int, link: Link, taken: str) -> None:
@@ -302,6 +316,12 @@ def _guard(w: _Writer, k: int, link: Link, made: str) -> None:
     w.put("    continue")
 
 
+def _flush_when_full(w: _Writer) -> None:
+    w.put("if len(out) >= block_size:")
+    w.put("    yield pack(block, out, out_t, out_i, out_w)")
+    w.put("    out = []; out_t = []; out_i = []; out_w = []")
+
+
 def _index(w: _Writer) -> str:
     return "i" if w.shape.indexed else "-1"
 
@@ -316,10 +336,12 @@ def _terminal(w: _Writer, made: str, carries_time: bool) -> None:
             w.put(f"out_w.append({w.windows})")
         if w.shape.indexed:
             w.put("out_i.append(i)")
-        if any(link.flat or link.sees_window for link in w.links):
-            w.put("if len(out) >= block_size:")
-            w.put("    yield pack(block, out, out_t, out_i, out_w)")
-            w.put("    out = []; out_t = []; out_i = []; out_w = []")
+        if any((link.flat and (link.guarded or link.catches)) or link.sees_window for link in w.links):
+            _flush_when_full(w)
+        elif w.bounded_at:
+            # What a plain step gives is in memory already: it is enough to look after each of its elements.
+            w.depth = w.bounded_at
+            _flush_when_full(w)
         return
     if w.shape.checked:
         w.put(f"crosses({made})", last, made)

@@ -67,6 +67,10 @@ class Operator:
         """The input watermark has advanced to `micros`; it never goes back."""
         return iter(())
 
+    def on_side_watermark(self, collection: str, micros: int) -> Iterator[Emitted]:
+        """The watermark of a side input's collection has advanced to `micros`."""
+        return iter(())
+
     def on_clock(self, micros: int) -> Iterator[Emitted]:
         """Processing time has advanced to `micros`."""
         return iter(())

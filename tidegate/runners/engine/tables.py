@@ -12,12 +12,12 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 from tidegate.runners.engine import folds
-from tidegate.runners.engine.blame import guarded, located, not_pairs, user_error
+from tidegate.runners.engine.blame import guarded, located, not_pairs, rethrow, user_error
 from tidegate.runners.engine.codegen import Fold
 from tidegate.runners.engine.memory import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.spill import Spill, SpilledValues, chunks
-from tidegate.runners.engine.trials import Trials
+from tidegate.runners.engine.trials import trials_of
 from tidegate.runners.plan import Phase
 from tidegate.sdk.block import Block, Same
 from tidegate.sdk.combine import NOTHING, CallableFn, CombineFn, CountFn, ListFn, TupleFn, WithArguments
@@ -51,16 +51,7 @@ class Grouping:
         self._spill: Spill | None = None
         self._key_size = self._value_size = 0
         self._settled = 0
-        self._trials = Trials(self.combiner) if self._tries() else None
-
-    def _tries(self) -> bool:
-        return (
-            self.context.checks is not None
-            and self.context.checks.mode == "all"
-            and self.phase == "whole"
-            and self.combiner is not None
-            and Trials.concerns(self.combiner)
-        )
+        self._trials = trials_of(self.combiner, phase, context)
 
     # -- what the generated loop uses
 
@@ -100,7 +91,7 @@ class Grouping:
         low, high = self._bounds(t)
         found = self._by_start.get(low)
         if found is None:
-            found = self._by_start[low] = low, high, self.table_in(IntervalWindow(low, high))
+            found = self._by_start[low] = low, high, self.table_in(IntervalWindow.of_micros(low, high))
         return found
 
     def counts_elements(self, block: Block) -> bool:
@@ -239,7 +230,7 @@ class Grouping:
             return results
         except Exception as error:
             method = "" if isinstance(combiner, CallableFn) else f"{type(combiner).__name__}.{extract.__name__}"
-            raise user_error(error, step=self.label, where=self.node.where, method=method, key=key) from error.__cause__
+            rethrow(user_error(error, step=self.label, where=self.node.where, method=method, key=key))
 
 
 def load_combiner(node: GroupByKey | CombinePerKey) -> CombineFn[Any, Any, Any] | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tidegate.runners.engine.blame import located
+from tidegate.runners.engine.operator import Context
+from tidegate.runners.plan import Phase
 from tidegate.sdk.combine import CombineFn
 from tidegate.sdk.errors import CheckError, shorten
 from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
@@ -19,11 +21,6 @@ class Trials:
     def __init__(self, combiner: CombineFn[Any, Any, Any]) -> None:
         self.combiner = combiner
         self._inputs: dict[Any, list[Any]] = {}
-
-    @staticmethod
-    def concerns(combiner: CombineFn[Any, Any, Any]) -> bool:
-        """Whether a combiner is the author's own, and promises to work in parts."""
-        return combiner.in_parts and not type(combiner).__module__.startswith("tidegate.")
 
     def witness(self, key: Any, value: Any) -> None:
         """One more input."""
@@ -62,6 +59,14 @@ class Trials:
         return combiner.extract_output(
             combiner.merge_accumulators(accumulators) if len(accumulators) > 1 else accumulators[0]
         )
+
+
+def trials_of(combiner: CombineFn[Any, Any, Any] | None, phase: Phase, context: Context) -> Trials | None:
+    """Trials for a combiner that is the author's own and promises to work in parts, where all is checked."""
+    if combiner is None or context.checks is None or context.checks.mode != "all" or phase != "whole":
+        return None
+    own = not type(combiner).__module__.startswith("tidegate.")
+    return Trials(combiner) if own and combiner.in_parts else None
 
 
 def _halves(inputs: list[Any]) -> list[list[Any]]:

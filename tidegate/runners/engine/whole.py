@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from tidegate.runners.engine import checks, folds
-from tidegate.runners.engine.blame import guarded, user_error
+from tidegate.runners.engine.blame import guarded, rethrow, user_error
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.tables import ONLY_PANE, load_combiner
-from tidegate.runners.engine.trials import Trials
+from tidegate.runners.engine.trials import trials_of
 from tidegate.runners.plan import Phase
 from tidegate.sdk.block import Block, Same
 from tidegate.sdk.combine import CombineFn
@@ -31,8 +31,7 @@ class CombineWhole(Operator):
         self._fold = folds.fold_block(combiner, phase)
         self._accumulators: dict[Any, Any] = {}
         self._seen = self._blocks = 0
-        tries = context.checks is not None and context.checks.mode == "all" and phase == "whole"
-        self._trials = Trials(combiner) if tries and Trials.concerns(combiner) else None
+        self._trials = trials_of(combiner, phase, context)
 
     def open(self) -> None:
         guarded(self.combiner.setup, step=self.node.label, where=self.node.where, method="setup")
@@ -62,7 +61,7 @@ class CombineWhole(Operator):
             try:
                 result = accumulator if extract is None else extract(accumulator)
             except Exception as error:
-                raise self._blamed(error, extract.__name__ if extract is not None else "") from error.__cause__
+                rethrow(self._blamed(error, extract.__name__ if extract is not None else ""))
             self.context.count(self.node.label, "elements_out")
             yield self.main, Block([result], window_end(window) - 1, Same((window,)), ONLY_PANE)
 
@@ -73,7 +72,7 @@ class CombineWhole(Operator):
         try:
             return self.combiner.create_accumulator()
         except Exception as error:
-            raise self._blamed(error, "create_accumulator") from error.__cause__
+            rethrow(self._blamed(error, "create_accumulator"))
 
     def _add(self, window: Any, values: Any) -> None:
         known = window in self._accumulators
@@ -85,7 +84,7 @@ class CombineWhole(Operator):
             self._accumulators[window] = self._fold(accumulator, values)
         except Exception as error:
             method = "merge_accumulators" if self.phase == "merge" else "add_input"
-            raise self._blamed(error, method) from error.__cause__
+            rethrow(self._blamed(error, method))
 
     def _blamed(self, error: BaseException, method: str) -> BaseException:
         return user_error(
@@ -102,4 +101,4 @@ class CombineWhole(Operator):
             for value in block.values[:share]:
                 checks.check_travels(value)
         except Exception as error:
-            raise user_error(error, step=self.node.label, where=self.node.where) from error.__cause__
+            rethrow(user_error(error, step=self.node.label, where=self.node.where))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tidegate.runners.plan import Decision, Edge, Exchange, Path, Phase, Plan, Step
+from tidegate.runners.plan import Decision, Edge, Exchange, Mode, Path, Phase, Plan, Step
 from tidegate.runners.planner import rules
 from tidegate.sdk.portable.pipeline import (
     CombinePerKey,
@@ -195,14 +195,12 @@ def _exchange(state: _Cut, node: Node) -> Exchange | None:
     return Exchange("hash", _mode(state, node), "equal keys meet")
 
 
-def _mode(state: _Cut, node: Node) -> str:
+def _mode(state: _Cut, node: Node) -> Mode:
     bounded = all(state.pipeline.collection(used).bounded for used in node.inputs)
     return "blocking" if state.traits.blocking and bounded and not state.traits.streaming else "pipelined"
 
 
 def _add(state: _Cut, step: Step, inputs: list[tuple[str, int]], exchange: Exchange | None) -> None:
-    from dataclasses import replace
-
     sources = [state.steps[source].stage for _, source in inputs]
     sides = [
         (ref.collection, source, number, node.label)
@@ -237,8 +235,6 @@ def _inputs_of_collection(state: _Cut, collection: str) -> list[tuple[str, int]]
 
 def _join(state: _Cut, stages: list[int]) -> int:
     """Stages that meet at a step without an exchange become one."""
-    from dataclasses import replace
-
     into = min(stages)
     state.steps = [replace(step, stage=into) if step.stage in stages else step for step in state.steps]
     return into

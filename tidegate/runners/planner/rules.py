@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from tidegate.runners.plan import Path
 from tidegate.sdk.portable.pipeline import (
     AssignWindows,
@@ -114,8 +112,6 @@ def partitioned_by_key(pipeline: Pipeline, collection: str) -> str | None:
     Steps that keep keys (`MapValues` and its like, filters) keep the partitioning; all parts of a Flatten must have
     it from groupings, each by the same hash of the key.
     """
-    walk: Callable[[str], str | None]
-
     def walk(id: str) -> str | None:
         node = pipeline.producer(id)
         match node:

@@ -9,8 +9,8 @@ from tidegate.sdk.portable.pipeline import (
     GroupByKey,
     Node,
     Pipeline,
-    side_inputs,
 )
+from tidegate.sdk.portable.references import check_references
 from tidegate.sdk.portable.seal import located
 from tidegate.sdk.triggers import can_fire_before_end_of_time
 from tidegate.sdk.windowing import compatible, is_global
@@ -26,37 +26,15 @@ def validate(pipeline: Pipeline) -> None:
             raise located(error, node.label, node.where) from None
 
 
-def check_references(pipeline: Pipeline) -> None:
-    """Every collection is made once, and before it is used; labels are unique. A cycle can't be otherwise."""
-    known = {collection.id for collection in pipeline.collections}
-    makers = {out.collection: node.label for node in pipeline.nodes for out in node.outputs}
-    made: set[str] = set()
-    labels: set[str] = set()
-    for node in pipeline.nodes:
-        if node.label in labels:
-            raise BuildError(f"two steps are labelled {node.label!r}")
-        labels.add(node.label)
-        for used in (*node.inputs, *(ref.collection for ref in side_inputs(node))):
-            if used not in makers:
-                raise BuildError(f"step {node.label!r} reads {used!r}, which no step makes")
-            if used not in made:
-                raise BuildError(
-                    f"step {node.label!r} reads {used!r} before step {makers[used]!r} makes it: "
-                    "the steps form a cycle, or stand in the wrong order"
-                )
-        for out in node.outputs:
-            if out.collection in made:
-                raise BuildError(f"two steps make {out.collection!r}")
-            if out.collection not in known:
-                raise BuildError(f"step {node.label!r} makes {out.collection!r}, which is not among the collections")
-            made.add(out.collection)
-
-
 def _check_node(pipeline: Pipeline, node: Node) -> None:
     match node:
         case GroupByKey() | CombinePerKey():
             source = pipeline.collection(node.inputs[0])
-            if not source.bounded and is_global(source.windowing) and not can_fire_before_end_of_time(source.windowing.trigger):
+            if (
+                not source.bounded
+                and is_global(source.windowing)
+                and not can_fire_before_end_of_time(source.windowing.trigger)
+            ):
                 raise BuildError(
                     "this groups an unbounded collection in the global window, and its trigger can't fire before the "
                     "end of time: put tg.WindowInto(...) with windows or a trigger before it"

@@ -14,6 +14,7 @@ from tidegate.sdk.dofn import Param
 from tidegate.sdk.functions import Sealer, UserFn, Where
 from tidegate.sdk.sideinputs import View
 from tidegate.sdk.state import StateSpec, TimerSpec
+from tidegate.sdk.time import Duration
 from tidegate.sdk.windowing import GLOBAL_DEFAULT, WindowingStrategy
 
 FORMAT_VERSION: Final = 1
@@ -172,6 +173,20 @@ class Create(NodeBase):
     kind: Literal["create"] = "create"
 
 
+@dataclass(frozen=True, slots=True)
+class Stamping:
+    """How a read stamps elements: by the author's function of the element, or with the time of their entry.
+
+    The watermark of each split follows: the greatest timestamp so far less `out_of_orderness`, or the clock. A split
+    that has given nothing for `idle_after` (processing time) holds back nobody.
+    """
+
+    timestamp: UserFn | None = None
+    ingestion: bool = False
+    out_of_orderness: Duration = Duration(0)
+    idle_after: Duration | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read(NodeBase):
     """Elements from a `Source` (sdk/sources.py)."""
@@ -179,6 +194,7 @@ class Read(NodeBase):
     source: UserFn
     name: str
     bounded: bool
+    stamping: Stamping | None = None
     kind: Literal["read"] = "read"
 
 
@@ -327,16 +343,7 @@ class TestStream(NodeBase):
 
 
 Node: TypeAlias = (
-    Create
-    | Read
-    | ParDo
-    | AssignWindows
-    | GroupByKey
-    | CombinePerKey
-    | Flatten
-    | Reshuffle
-    | Write
-    | TestStream
+    Create | Read | ParDo | AssignWindows | GroupByKey | CombinePerKey | Flatten | Reshuffle | Write | TestStream
 )
 NODE_KINDS: Final = get_args(Node)
 

@@ -34,10 +34,11 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
         except PicklingError as error:
             raise located(error, node.label, node.where) from error.__cause__
     collections = map_code(pipeline.collections, lambda part: sealed(part, ""))
-    classes = sealer.classes()
+    coders = _coders(sealer)
+    classes = sealer.classes()  # last: whatever is sealed may bring its classes
     distributions = {
         (part.code.distribution, part.code.version or "")
-        for part in code_of((tuple(nodes), collections))
+        for part in code_of((tuple(nodes), collections, coders))
         if isinstance(part, UserFn) and isinstance(part.code, ImportRef) and part.code.distribution
     }
     return replace(
@@ -45,7 +46,7 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
         nodes=tuple(nodes),
         collections=collections,
         classes=classes,
-        coders=_coders(sealer),
+        coders=coders,
         environment=replace(pipeline.environment, distributions=tuple(sorted(distributions))),
     )
 

@@ -1,0 +1,116 @@
+"""Memory under a budget: groupings larger than it, each in its own process, with the peak of resident memory.
+
+    python benchmarks/memory.py                 # both cases, a table
+    python benchmarks/memory.py --case pairs    # one case
+
+A case prints how long it took, the peak the operating system recorded for the process, and whether the result is
+right, which is computed beside the pipeline from what the source must have given. The exit code is 1 if a peak is
+above the limit or a result is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tidegate as tg
+from tidegate.sdk.sources import Position, SimpleSource, Split
+
+BUDGET = "256MB"
+LIMIT_MB = 600
+STEP = 2_654_435_761
+"""Odd, so that multiplying by it permutes the numbers below a power of two: keys come in no order."""
+
+
+@dataclass(frozen=True)
+class Pairs(SimpleSource[tuple[int, int]]):
+    """`count` pairs over `keys` keys (a power of two), each key `count / keys` times, in no order of keys."""
+
+    count: int
+    keys: int
+
+    def generate(self, split: Split, position: Position) -> Iterator[tuple[Position, tuple[int, int]]]:
+        mask = self.keys - 1
+        for n in range(position or 0, self.count):
+            yield n + 1, (n * STEP & mask, n)
+
+
+def summary(pair: tuple[int, Any]) -> tuple[int, int, int]:
+    """Of a key and its values: 1, how many they are, and their sum; the values are gone through twice."""
+    _, values = pair
+    return 1, sum(1 for _ in values), sum(values)
+
+
+def total(parts: list[tuple[int, int, int]]) -> tuple[int, int, int]:
+    """The sums, column by column; of its own results, too."""
+    keys, values, sums = zip(*parts, strict=True)
+    return sum(keys), sum(values), sum(sums)
+
+
+def run(count: int, keys: int) -> dict[str, Any]:
+    """Group `count` pairs over `keys` keys, and compare with what must come out."""
+    import tempfile
+    from pathlib import Path
+
+    with tempfile.TemporaryDirectory() as directory:
+        out = Path(directory) / "result.json"
+
+        def keep(result: tuple[int, int, int]) -> None:
+            out.write_text(json.dumps(result))
+
+        pipeline = tg.Pipeline("direct", ["--memory_budget", BUDGET])
+        groups = pipeline | tg.Read(Pairs(count, keys)) | tg.GroupByKey()
+        _ = groups | tg.Map(summary) | tg.CombineGlobally(tg.associative(total)) | tg.Map(keep)
+        begun = time.perf_counter()
+        result = pipeline.run()
+        result.wait_until_finish()
+        seconds = time.perf_counter() - begun
+        found = json.loads(out.read_text())
+    return {
+        "right": found == [min(keys, count), count, count * (count - 1) // 2],
+        "seconds": round(seconds, 1),
+        "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "spills": result.metrics().counter("spills"),
+    }
+
+
+CASES = {
+    "pairs": ("20 million small pairs, 4 million keys", 20_000_000, 1 << 22),
+    "few keys": ("20 million small pairs, 1 thousand keys", 20_000_000, 1 << 10),
+    "one key": ("one key with 5 million values", 5_000_000, 1),
+}
+
+
+def main() -> int:
+    """Each case in a process of its own; the table on standard output."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--case", choices=CASES)
+    parser.add_argument("--inside", choices=CASES, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.inside:
+        print(json.dumps(run(*CASES[chosen.inside][1:])))
+        return 0
+    good = True
+    print(f"budget {BUDGET}, limit {LIMIT_MB} MB")
+    for case in [chosen.case] if chosen.case else CASES:
+        done = subprocess.run([sys.executable, __file__, "--inside", case], capture_output=True, text=True, check=False)
+        if done.returncode:
+            print(f"{CASES[case][0]:<42} failed:\n{done.stderr}")
+            good = False
+            continue
+        found = json.loads(done.stdout)
+        good = good and found["right"] and found["peak_mb"] <= LIMIT_MB
+        verdict = "right" if found["right"] else "WRONG"
+        print(f"{CASES[case][0]:<42} {found['peak_mb']:>5} MB {found['seconds']:>7} s  {found['spills']:>4} spills  {verdict}")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

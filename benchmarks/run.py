@@ -1,0 +1,106 @@
+"""`make bench`: the workloads on a runner, each beside the hand-written loop in the same run. Prints a table.
+
+    python benchmarks/run.py [W1 W2 …] [--runner direct] [--repeat 3] [-- flags for the runner]
+
+Ratios within one run are what counts: absolute times drift. Each figure is the median of the repeats, pipelines and
+loops taking turns. W8 is a whole process: start, import, a pipeline of ten elements, end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+TARGETS = {
+    "direct": {"W1": 2.0, "W2": 1.3, "W3": 2.0, "W4": 2.5, "W5": 1.5, "W6": 4.0, "W7": 1.5},
+}
+TINY = """
+import tidegate as tg
+with tg.Pipeline(options=["--runner", {runner!r}]) as p:
+    p | tg.Create(range(10)) | tg.Map(lambda x: (x % 2, x)) | tg.CombinePerKey(sum) | tg.Map(str)
+"""
+PEAK = """
+import re
+print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read()).group(1))
+"""
+
+
+def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+    gc.collect()
+    start = time.perf_counter()
+    result = call()
+    return time.perf_counter() - start, result
+
+
+def compare(name: str, flags: list[str], repeat: int) -> tuple[float, float]:
+    """Median seconds of the loop and of the pipeline; raises if they disagree."""
+    import data
+    import plain
+    import workloads
+
+    _load(data, name)
+    loops, pipelines = [], []
+    for _ in range(repeat):
+        seconds, expected = timed(plain.LOOPS[name])
+        loops.append(seconds)
+        seconds, result = timed(lambda: workloads.run(name, flags))
+        pipelines.append(seconds)
+        if result != expected:
+            raise SystemExit(f"{name}: the pipeline gives {result}, the loop {expected}")
+    return statistics.median(loops), statistics.median(pipelines)
+
+
+def _load(data: Any, name: str) -> None:
+    inputs = {"W2": ["text"], "W3": ["events"], "W4": ["visits"], "W5": ["grouped"], "W6": ["readings"]}
+    for part in inputs.get(name, ["left", "right"] if name == "W7" else []):
+        getattr(data, part)()
+
+
+def whole(code: str, repeat: int) -> tuple[float, float]:
+    """Median seconds and greatest peak memory (MB) of a whole process that runs `code`."""
+    times, peak = [], 0.0
+    for _ in range(repeat):
+        start = time.perf_counter()
+        env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        done = subprocess.run(
+            [sys.executable, "-c", code + PEAK], cwd=HERE.parent, env=env, check=True, capture_output=True, text=True
+        )
+        times.append(time.perf_counter() - start)
+        peak = max(peak, int(done.stdout) / 1024)
+    return statistics.median(times), peak
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*", metavar="W1…W8")
+    parser.add_argument("--runner", default="direct")
+    parser.add_argument("--repeat", type=int, default=3)
+    args, flags = parser.parse_known_args()
+    names = args.workloads or [f"W{i}" for i in range(1, 9)]
+    targets = TARGETS.get(args.runner, {})
+    print(f"runner {args.runner}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, median of {args.repeat}")
+    print(f"{'':4}{'loop s':>9}{'pipeline s':>12}{'ratio':>8}{'must':>7}")
+    for name in names:
+        if name == "W8":
+            seconds, peak = whole(TINY.format(runner=args.runner), 7)
+            print(f"W8: {seconds:.3f} s for a whole process (must 0.25), {peak:.0f} MB at its peak (must 50)")
+            bare, (loaded, memory) = whole("", 7)[0], whole("import tidegate", 7)
+            print(f"import tidegate: {(loaded - bare) * 1000:.0f} ms (must 150), {memory:.0f} MB at its peak (must 40)")
+            continue
+        loop, pipeline = compare(name, ["--runner", args.runner, *flags], args.repeat)
+        must = f"{targets[name]:.1f}" if name in targets else ""
+        print(f"{name:4}{loop:9.3f}{pipeline:12.3f}{pipeline / loop:8.2f}{must:>7}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(HERE))
+    main()

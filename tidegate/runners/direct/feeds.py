@@ -1,0 +1,188 @@
+"""What feeds a run: created elements, sources, and test streams, each polled for its next event."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from tidegate.runners.engine.clock import Clock, ManualClock
+from tidegate.runners.engine.ingest import SplitReader
+from tidegate.runners.plan import Step
+from tidegate.sdk.block import Block
+from tidegate.sdk.portable.pipeline import (
+    AddElements,
+    AdvanceClock,
+    AdvanceWatermark,
+    Create,
+    Idle,
+    Read,
+    TestStream,
+)
+from tidegate.sdk.sources import Source
+from tidegate.sdk.time import MIN_MICROS
+from tidegate.sdk.values import TimestampedValue
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How a collection stands: its watermark (µs), whether it is idle, whether it has ended."""
+
+    watermark: int = MIN_MICROS
+    idle: bool = False
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One poll's result: perhaps a block of one collection, then perhaps a mark for it. `wait` (s): nothing was there."""
+
+    collection: str
+    block: Block | None = None
+    mark: Mark | None = None
+    wait: float | None = None
+
+
+class Feed(Protocol):
+    """Something polled until it has ended."""
+
+    ended: bool
+
+    def poll(self) -> Event:
+        """The next event."""
+
+    def close(self) -> None:
+        """Release what it holds."""
+
+
+def feed(step: Step, clock: Clock, block_size: int) -> Feed:
+    """The feed of a source step."""
+    match step.head:
+        case Create() as node:
+            return _Created(node, block_size)
+        case Read() as node:
+            return _Reading(node, clock, block_size)
+        case TestStream() as node:
+            assert isinstance(clock, ManualClock)
+            return _Scripted(node, clock)
+        case other:
+            raise AssertionError(f"{other.kind} is no source")
+
+
+class _Created:
+    def __init__(self, node: Create, block_size: int) -> None:
+        self.collection = node.output()
+        self.ended = False
+        self._blocks = self._cut(node.values.load(), block_size)
+
+    def _cut(self, elements: Any, size: int) -> Iterator[Block]:
+        for start in range(0, len(elements), size):
+            yield created(elements[start : start + size])
+
+    def poll(self) -> Event:
+        block = next(self._blocks, None)
+        self.ended = block is None
+        return Event(self.collection, block, Mark(ended=True) if self.ended else None)
+
+    def close(self) -> None:
+        return
+
+
+def created(elements: Any) -> Block:
+    """Elements of a `Create` as a block; `TimestampedValue`s give their timestamps."""
+    if isinstance(elements, range) or TimestampedValue not in set(map(type, elements)):
+        return Block(elements)
+    values = [e.value if type(e) is TimestampedValue else e for e in elements]
+    return Block(values, [e.micros if type(e) is TimestampedValue else MIN_MICROS for e in elements])
+
+
+class _Reading:
+    """A source's splits, read in turn: one after another while bounded, a poll of each when not."""
+
+    def __init__(self, node: Read, clock: Clock, block_size: int) -> None:
+        self.collection = node.output()
+        self.ended = False
+        self._size = block_size
+        self._node = node
+        self._clock = clock
+        source: Source[Any] = node.source.load()
+        self._source = source
+        self._splits = list(source.splits(1))
+        self._readers: list[SplitReader] = []
+        if not node.bounded:
+            self._readers = [SplitReader(node, source, split, clock) for split in self._splits]
+            self._splits = []
+        self._turn = 0
+        self._quiet = 0
+
+    def poll(self) -> Event:
+        if not self._readers:
+            if not self._splits:
+                self.ended = True
+                return Event(self.collection, None, Mark(ended=True))
+            self._readers = [SplitReader(self._node, self._source, self._splits.pop(0), self._clock)]
+        self._turn %= len(self._readers)
+        reader = self._readers[self._turn]
+        block = reader.poll(self._size)
+        if reader.ended:
+            reader.close()
+            self._readers.remove(reader)
+        else:
+            self._turn += 1
+        if not self._readers and not self._splits:
+            self.ended = True
+            return Event(self.collection, block if len(block) else None, Mark(ended=True))
+        self._quiet = 0 if len(block) else self._quiet + 1
+        mark = self._mark(reader)
+        if len(block):
+            return Event(self.collection, block, mark)
+        wait = max(reader.wait, 0.001) if self._quiet >= len(self._readers) else 0.0
+        return Event(self.collection, None, mark, wait)
+
+    def _mark(self, reader: SplitReader) -> Mark:
+        if self._splits:
+            return Mark()
+        live = [r for r in self._readers if not r.idle]
+        if not live:
+            return Mark(max((r.watermark for r in self._readers), default=reader.watermark), idle=True)
+        return Mark(min(r.watermark for r in live))
+
+    def close(self) -> None:
+        for reader in self._readers:
+            reader.close()
+
+
+class _Scripted:
+    """A TestStream: each event of the script in turn, several outputs each with its own watermark."""
+
+    def __init__(self, node: TestStream, clock: ManualClock) -> None:
+        self.ended = False
+        self._node = node
+        self._clock = clock
+        self._events = iter(node.events)
+        self._marks = {out.tag: Mark() for out in node.outputs}
+        self._ending = [out.collection for out in node.outputs]
+
+    def poll(self) -> Event:
+        event = next(self._events, None)
+        match event:
+            case None:
+                collection = self._ending.pop(0)
+                self.ended = not self._ending
+                return Event(collection, None, Mark(ended=True))
+            case AddElements(values=values, timestamps=timestamps, tag=tag):
+                before = self._marks[tag]
+                self._marks[tag] = Mark(before.watermark)
+                return Event(self._node.output(tag), Block(values.load(), list(timestamps)), self._marks[tag])
+            case AdvanceWatermark(to=to, tag=tag):
+                self._marks[tag] = Mark(max(to, self._marks[tag].watermark))
+                return Event(self._node.output(tag), None, self._marks[tag])
+            case Idle(tag=tag):
+                self._marks[tag] = Mark(self._marks[tag].watermark, idle=True)
+                return Event(self._node.output(tag), None, self._marks[tag])
+            case AdvanceClock(by=by):
+                self._clock.advance(by)
+                return Event(self._node.output())
+
+    def close(self) -> None:
+        return

@@ -1,0 +1,74 @@
+"""A run on the direct runner, over or going on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from tidegate.sdk.metrics import MetricCells, MetricResults
+from tidegate.sdk.runner import PipelineResult, PipelineState
+
+
+class Finished(PipelineResult):
+    """A run that is over: a bounded pipeline has ended when `run` returns, and has raised if it failed."""
+
+    def __init__(self, metrics: MetricCells) -> None:
+        self._metrics = metrics
+
+    @property
+    def state(self) -> PipelineState:
+        return PipelineState.DONE
+
+    def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
+        return self.state
+
+    def cancel(self) -> PipelineState:
+        return self.state
+
+    def metrics(self) -> MetricResults:
+        return MetricResults(self._metrics)
+
+
+class Running(PipelineResult):
+    """An unbounded run, in a thread of its own. Ctrl-C while waiting for it is a clean stop."""
+
+    def __init__(self, work: Callable[[], None], stop: threading.Event, metrics: MetricCells) -> None:
+        self._stop = stop
+        self._metrics = metrics
+        self._state = PipelineState.RUNNING
+        self._error: BaseException | None = None
+        self._cancelled = False
+        self._thread = threading.Thread(target=self._work, args=(work,), name="tidegate-direct", daemon=True)
+        self._thread.start()
+
+    def _work(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except BaseException as error:
+            self._error = error
+            self._state = PipelineState.FAILED
+        else:
+            self._state = PipelineState.CANCELLED if self._cancelled else PipelineState.DONE
+
+    @property
+    def state(self) -> PipelineState:
+        return self._state
+
+    def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
+        try:
+            self._thread.join(timeout)
+        except KeyboardInterrupt:
+            return self.cancel()
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self._state
+
+    def cancel(self) -> PipelineState:
+        if not self._state.ended:
+            self._cancelled = True
+            self._stop.set()
+            self._thread.join()
+        return self.wait_until_finish()
+
+    def metrics(self) -> MetricResults:
+        return MetricResults(self._metrics)

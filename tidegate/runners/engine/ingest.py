@@ -1,0 +1,93 @@
+"""Reading a split: its blocks, stamped as the author asked, with the watermark and idleness that follow from that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.runners.engine.blame import guarded, located, rethrow, user_error
+from tidegate.runners.engine.clock import Clock
+from tidegate.sdk.block import Block
+from tidegate.sdk.errors import TidegateError
+from tidegate.sdk.portable.pipeline import Read
+from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.time import MIN_MICROS, clamp, timestamp_micros
+
+
+class SplitReader:
+    """One split being read. `watermark` (µs) never goes back; `idle` and `ended` are as of the last poll."""
+
+    def __init__(self, node: Read, source: Source[Any], split: Split, clock: Clock, position: Position = None) -> None:
+        self.node = node
+        self.clock = clock
+        self.watermark = MIN_MICROS
+        self.idle = False
+        self.ended = False
+        self.wait = 0.0
+        self._reader: Reader[Any] = guarded(
+            source.reader, split, position, step=node.label, where=node.where, method="reader"
+        )
+        self._stamp = node.stamping.timestamp.load() if node.stamping and node.stamping.timestamp else None
+        self._greatest = MIN_MICROS
+        self._last_seen = clock.now()
+
+    def poll(self, limit: int) -> Block:
+        """At most `limit` elements, none if none are there; afterwards the marks say how the split stands."""
+        batch = self._read(limit)
+        block = batch.block
+        self.ended = batch.end
+        self.wait = batch.wait
+        stamping = self.node.stamping
+        if stamping is None:
+            self.idle = batch.idle
+            self._advance(batch.watermark)
+            return block
+        now = self.clock.now()
+        if stamping.ingestion:
+            block = Block(block.values, now)
+            self._advance(now)
+        elif self._stamp is not None and len(block):
+            timestamps = self._stamped(block)
+            self._greatest = max(self._greatest, *timestamps) if len(timestamps) > 1 else max(self._greatest, timestamps[0])
+            block = Block(block.values, timestamps)
+            self._advance(clamp(self._greatest - stamping.out_of_orderness.micros))
+        elif self._stamp is None:
+            self._advance(batch.watermark)
+        if len(block):
+            self._last_seen = now
+            self.idle = False
+        elif stamping.idle_after is not None:
+            self.idle = batch.idle or now - self._last_seen >= stamping.idle_after.micros
+        else:
+            self.idle = batch.idle
+        return block
+
+    def position(self) -> Position:
+        """Where a new reader would resume."""
+        return self._reader.position()
+
+    def close(self) -> None:
+        """Release what the reader holds."""
+        self._reader.close()
+
+    def _advance(self, watermark: int | None) -> None:
+        if watermark is not None and watermark > self.watermark:
+            self.watermark = watermark
+
+    def _read(self, limit: int) -> Batch:
+        try:
+            return self._reader.read(limit)
+        except TidegateError as error:
+            rethrow(located(error, self.node.label, self.node.where))
+        except Exception as error:
+            rethrow(user_error(error, step=self.node.label, where=self.node.where, method="read"))
+
+    def _stamped(self, block: Block) -> list[int]:
+        assert self._stamp is not None
+        timestamps = []
+        value = None
+        try:
+            for value in block.values:
+                timestamps.append(timestamp_micros(self._stamp(value)))
+        except Exception as error:
+            rethrow(user_error(error, step=self.node.label, where=self.node.where, element=value, method="timestamp"))
+        return timestamps
