@@ -253,7 +253,7 @@ UNPICKLABLE: list[tuple[Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "says"), UNPICKLABLE, ids=lambda part: repr(part)[:20])
+@pytest.mark.parametrize(("value", "says"), UNPICKLABLE, ids=lambda part: repr(part).partition(" at 0x")[0][:20])
 def test_the_part_that_can_not_be_pickled_is_named(value: Any, says: str) -> None:
     assert says in explain_unpicklable(value)
 

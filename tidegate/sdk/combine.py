@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sized
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from tidegate.sdk.errors import BuildError
@@ -113,6 +113,9 @@ class SumFn(Fold[Any]):
     def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
         return sum(accumulators)
 
+    def apply(self, elements: Iterable[Any]) -> Any:
+        return sum(elements)
+
 
 class MinFn(Fold[Any]):
     """`min`: the first of the least."""
@@ -120,12 +123,18 @@ class MinFn(Fold[Any]):
     def add_input(self, accumulator: Any, element: Any) -> Any:
         return element if accumulator is NOTHING or element < accumulator else accumulator
 
+    def apply(self, elements: Iterable[Any]) -> Any:
+        return min(elements)
+
 
 class MaxFn(Fold[Any]):
     """`max`: the first of the greatest."""
 
     def add_input(self, accumulator: Any, element: Any) -> Any:
         return element if accumulator is NOTHING or element > accumulator else accumulator
+
+    def apply(self, elements: Iterable[Any]) -> Any:
+        return max(elements)
 
 
 class AnyFn(CombineFn[Any, bool, bool]):
@@ -143,6 +152,9 @@ class AnyFn(CombineFn[Any, bool, bool]):
     def extract_output(self, accumulator: bool) -> bool:
         return accumulator
 
+    def apply(self, elements: Iterable[Any]) -> bool:
+        return any(elements)
+
 
 class AllFn(CombineFn[Any, bool, bool]):
     """`all`: whether every one is true."""
@@ -158,6 +170,9 @@ class AllFn(CombineFn[Any, bool, bool]):
 
     def extract_output(self, accumulator: bool) -> bool:
         return accumulator
+
+    def apply(self, elements: Iterable[Any]) -> bool:
+        return all(elements)
 
 
 class CountFn(CombineFn[Any, int, int]):
@@ -175,9 +190,12 @@ class CountFn(CombineFn[Any, int, int]):
     def extract_output(self, accumulator: int) -> int:
         return accumulator
 
+    def apply(self, elements: Iterable[Any]) -> int:
+        return len(elements) if isinstance(elements, Sized) else sum(1 for _ in elements)
 
-class ListFn(CombineFn[Any, list[Any], list[Any]]):
-    """`list`: all of them, in order of arrival."""
+
+class Gather(CombineFn[Any, list[Any], O]):
+    """A combiner whose accumulator is the list of all its inputs, in order of arrival."""
 
     def create_accumulator(self) -> list[Any]:
         return []
@@ -192,16 +210,19 @@ class ListFn(CombineFn[Any, list[Any], list[Any]]):
             merged += accumulator
         return merged
 
+    def apply(self, elements: Iterable[Any]) -> O:
+        return self.extract_output(list(elements))
+
+
+class ListFn(Gather[list[Any]]):
+    """`list`: all of them, in order of arrival."""
+
     def extract_output(self, accumulator: list[Any]) -> list[Any]:
         return accumulator
 
 
-class TupleFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
+class TupleFn(Gather[tuple[Any, ...]]):
     """`tuple`: all of them, in order of arrival."""
-
-    create_accumulator = ListFn.create_accumulator
-    add_input = ListFn.add_input
-    merge_accumulators = ListFn.merge_accumulators
 
     def extract_output(self, accumulator: list[Any]) -> tuple[Any, ...]:
         return tuple(accumulator)
@@ -223,8 +244,11 @@ class SetFn(CombineFn[Any, set[Any], set[Any]]):
     def extract_output(self, accumulator: set[Any]) -> set[Any]:
         return accumulator
 
+    def apply(self, elements: Iterable[Any]) -> set[Any]:
+        return set(elements)
 
-class CallableFn(CombineFn[Any, list[Any], Any]):
+
+class CallableFn(Gather[Any]):
     """A plain callable: called once per pane with all the values, never on its own results."""
 
     has_identity = False
@@ -232,10 +256,6 @@ class CallableFn(CombineFn[Any, list[Any], Any]):
 
     def __init__(self, fn: Callable[[list[Any]], Any]) -> None:
         self.fn = fn
-
-    create_accumulator = ListFn.create_accumulator
-    add_input = ListFn.add_input
-    merge_accumulators = ListFn.merge_accumulators
 
     def extract_output(self, accumulator: list[Any]) -> Any:
         return self.fn(accumulator)
@@ -268,15 +288,20 @@ class AssociativeFn(CombineFn[Any, list[Any], Any]):
 
 
 class TupleCombineFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
-    """Several combiners over the same inputs, results as a tuple; `on_fields` gives each its own field."""
+    """Several combiners, each over its own field of the inputs, which are tuples; their results as a tuple."""
 
-    def __init__(self, *combiners: Any, on_fields: bool = False) -> None:
+    on_fields: ClassVar[bool] = True
+
+    def __init__(self, *combiners: Any) -> None:
         if not combiners:
             raise BuildError("a tuple of combiners needs at least one")
         self.combiners: tuple[CombineFn[Any, Any, Any], ...] = tuple(as_combine_fn(c) for c in combiners)
-        self.on_fields = on_fields
         self.has_identity = all(c.has_identity for c in self.combiners)  # type: ignore[misc]
         self.in_parts = all(c.in_parts for c in self.combiners)  # type: ignore[misc]
+
+    def with_common_input(self) -> SingleInputTupleCombineFn:
+        """The same combiners, all over the same inputs."""
+        return SingleInputTupleCombineFn(*self.combiners)
 
     def setup(self) -> None:
         for combiner in self.combiners:
@@ -286,9 +311,7 @@ class TupleCombineFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
         return [combiner.create_accumulator() for combiner in self.combiners]
 
     def add_input(self, accumulator: list[Any], element: Any) -> list[Any]:
-        if self.on_fields:
-            return [c.add_input(a, e) for c, a, e in zip(self.combiners, accumulator, element, strict=True)]
-        return [c.add_input(a, element) for c, a in zip(self.combiners, accumulator, strict=True)]
+        return [c.add_input(a, e) for c, a, e in zip(self.combiners, accumulator, element, strict=True)]
 
     def merge_accumulators(self, accumulators: Iterable[list[Any]]) -> list[Any]:
         columns = zip(*accumulators, strict=True)
@@ -298,11 +321,51 @@ class TupleCombineFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
         return [c.compact(a) for c, a in zip(self.combiners, accumulator, strict=True)]
 
     def extract_output(self, accumulator: list[Any]) -> tuple[Any, ...]:
-        return tuple(c.extract_output(a) for c, a in zip(self.combiners, accumulator, strict=True))
+        return tuple([c.extract_output(a) for c, a in zip(self.combiners, accumulator, strict=True)])
 
     def teardown(self) -> None:
         for combiner in self.combiners:
             combiner.teardown()
+
+
+class SingleInputTupleCombineFn(TupleCombineFn):
+    """Several combiners over the same inputs, their results as a tuple; `(sum, len)` as a combiner means this."""
+
+    on_fields = False
+
+    def add_input(self, accumulator: list[Any], element: Any) -> list[Any]:
+        return [c.add_input(a, element) for c, a in zip(self.combiners, accumulator, strict=True)]
+
+
+class CoGroupFn(CombineFn[tuple[int, Any], tuple[list[Any], ...], Any]):
+    """Inputs are `(number, value)`: the values of each of `size` collections in a list, all lists in a tuple.
+
+    With `tags` the result is a dict of the lists instead. Nothing would shrink by combining in parts.
+    """
+
+    in_parts = False
+
+    def __init__(self, size: int, tags: tuple[str, ...] | None = None) -> None:
+        self.size = size
+        self.tags = tags
+
+    def create_accumulator(self) -> tuple[list[Any], ...]:
+        return tuple([[] for _ in range(self.size)])
+
+    def add_input(self, accumulator: tuple[list[Any], ...], element: tuple[int, Any]) -> tuple[list[Any], ...]:
+        number, value = element
+        accumulator[number].append(value)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[tuple[list[Any], ...]]) -> tuple[list[Any], ...]:
+        merged = self.create_accumulator()
+        for accumulator in accumulators:
+            for all_values, values in zip(merged, accumulator, strict=True):
+                all_values += values
+        return merged
+
+    def extract_output(self, accumulator: tuple[list[Any], ...]) -> Any:
+        return accumulator if self.tags is None else dict(zip(self.tags, accumulator, strict=True))
 
 
 _BUILTINS: Final[dict[Any, type[CombineFn[Any, Any, Any]]]] = {
@@ -330,7 +393,7 @@ def as_combine_fn(combiner: Any) -> CombineFn[Any, Any, Any]:
     if isinstance(combiner, type) and issubclass(combiner, CombineFn):
         raise BuildError(f"{combiner.__name__} is a class: pass an instance, {combiner.__name__}()")
     if isinstance(combiner, tuple):
-        return TupleCombineFn(*combiner)
+        return SingleInputTupleCombineFn(*combiner)
     try:
         builtin = _BUILTINS.get(combiner)
     except TypeError:

@@ -18,7 +18,7 @@ from tidegate.sdk.state import StateSpec, TimerSpec
 F = TypeVar("F", bound=Callable[..., Any])
 
 ParamKind: TypeAlias = Literal[
-    "element", "key", "timestamp", "window", "pane", "watermark", "const", "side", "state", "timer", "tag"
+    "element", "key", "timestamp", "window", "pane", "watermark", "clock", "const", "side", "state", "timer", "tag"
 ]
 
 
@@ -55,6 +55,7 @@ class DoFn:
     WindowParam: Any = Marker("window")
     PaneInfoParam: Any = Marker("pane")
     WatermarkParam: Any = Marker("watermark")
+    ProcessingTimeParam: Any = Marker("clock")
     TimerTagParam: Any = Marker("tag")
 
     @staticmethod
@@ -127,10 +128,12 @@ class _Binding:
     def add(self, value: Any, keyword: str | None) -> None:
         match value:
             case Marker(kind="state", spec=StateSpec() as spec):
-                self.states[spec.name] = spec
+                if self.states.setdefault(spec.name, spec) != spec:
+                    raise BuildError(f"two different state cells are named {spec.name!r}")
                 self.params.append(Param("state", keyword, spec.name))
             case Marker(kind="timer", spec=TimerSpec() as spec):
-                self.timers[spec.name] = spec
+                if self.timers.setdefault(spec.name, spec) != spec:
+                    raise BuildError(f"two different timers are named {spec.name!r}")
                 self.params.append(Param("timer", keyword, spec.name))
             case Marker(kind=kind):
                 self.params.append(Param(kind, keyword))
@@ -188,11 +191,19 @@ def bind_method(method: Any) -> Call:
     """Bind a timer or expiration callback: every parameter must have a marker default."""
     binding = _Binding()
     signature = signature_or_none(method)
+    absent = {"element": "element", "pane": "pane"}
+    if getattr(method, "__tidegate_timer__", None) is None:
+        absent["tag"] = "timer"
     for parameter in signature.parameters.values() if signature else ():
         if not isinstance(parameter.default, Marker):
             raise BuildError(
                 f"{name_of(method)}: parameter {parameter.name!r} needs a marker as its default, "
                 f"such as DoFn.KeyParam or DoFn.StateParam(SPEC)"
+            )
+        if parameter.default.kind in absent:
+            raise BuildError(
+                f"{name_of(method)}: parameter {parameter.name!r} asks for the {absent[parameter.default.kind]}, and "
+                "there is none when this method is called"
             )
         binding.add(parameter.default, parameter.name)
     return binding.call()

@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
-from tidegate.sdk.errors import PicklingError
+from tidegate.sdk.errors import PicklingError, shorten
 
 _HOME: Final = __file__.rsplit("sdk", 1)[0]
 
@@ -285,17 +285,34 @@ def explain_unpicklable(value: Any, name: str) -> str | None:
     path = _culprit(value, (), set())
     if path is None:
         return None
-    *owners, (variable, kind) = path
-    inside = f", reached through {' → '.join(repr(owner) for owner, _ in owners)}" if owners else ""
-    if not variable:
-        return f"{name} can't be pickled: it is a {kind}"
-    return (
-        f"{name} can't be pickled: it captures variable {variable!r} of type {kind}{inside}. "
-        "Create it inside the function or in DoFn.setup()"
-    )
+    if not path:
+        return f"{name} can't be pickled: it is of type {_type_name(value)}"
+    kind = path[-1].kind
+    variables = [at for at, step in enumerate(path) if step.variable]
+    advice = "Create it inside the function or in DoFn.setup()"
+    if not variables:
+        start = "self" if path[0].name.startswith(".") else "item "
+        inside = start + "".join(step.name for step in path)
+        return f"{name} can't be pickled: {inside} is of type {kind}. {advice}"
+    last = variables[-1]
+    variable = path[last].name
+    within = "".join(step.name for step in path[last + 1 :])
+    where = f", whose {variable}{within} is of type {kind}" if within else f" of type {kind}"
+    through = [path[at].name for at in variables[:-1]]
+    by = f" (through {', '.join(repr(owner) for owner in through)})" if through else ""
+    return f"{name} can't be pickled: it captures variable {variable!r}{where}{by}. {advice}"
 
 
-def _culprit(value: Any, path: tuple[tuple[str, str], ...], seen: set[int]) -> tuple[tuple[str, str], ...] | None:
+@dataclass(frozen=True, slots=True)
+class _Inside:
+    """A step into a value: a variable that a function captures, or a part of an object (`.attribute`, `[item]`)."""
+
+    name: str
+    kind: str
+    variable: bool
+
+
+def _culprit(value: Any, path: tuple[_Inside, ...], seen: set[int]) -> tuple[_Inside, ...] | None:
     if id(value) in seen or len(path) > 8:
         return None
     seen.add(id(value))
@@ -304,17 +321,18 @@ def _culprit(value: Any, path: tuple[tuple[str, str], ...], seen: set[int]) -> t
         return None
     except Exception:
         pass
-    for variable, part in _captured(value):
-        found = _culprit(part, (*path, (variable, _type_name(part))), seen)
+    for name, part in _captured(value):
+        step = _Inside(name, _type_name(part), variable=not name.startswith((".", "[")))
+        found = _culprit(part, (*path, step), seen)
         if found is not None:
             return found
-    return path or (("", _type_name(value)),)
+    return path
 
 
 def _captured(value: Any) -> Iterator[tuple[str, Any]]:
     match value:
         case MethodType():
-            yield "self", value.__self__
+            yield ".__self__", value.__self__
         case FunctionType():
             for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
                 try:
@@ -324,28 +342,41 @@ def _captured(value: Any) -> Iterator[tuple[str, Any]]:
             for variable in _global_names(value.__code__):
                 if variable in value.__globals__:
                     yield variable, value.__globals__[variable]
-            for variable, default in (value.__kwdefaults__ or {}).items():
-                yield variable, default
-            for default in value.__defaults__ or ():
-                yield "a default", default
+            positional = value.__code__.co_varnames[: value.__code__.co_argcount]
+            defaults = value.__defaults__ or ()
+            yield from zip(positional[len(positional) - len(defaults) :], defaults, strict=True)
+            yield from (value.__kwdefaults__ or {}).items()
         case dict():
             for key, part in value.items():
                 yield f"[{key!r}]", part
-        case list() | tuple() | set() | frozenset():
+        case list() | tuple():
+            for index, part in enumerate(value):
+                yield f"[{index}]", part
+        case set() | frozenset():
             for part in value:
-                yield "an item", part
+                yield f"[{shorten(part, 40)}]", part
         case type():
-            for variable, part in vars(value).items():
+            for attribute, part in vars(value).items():
                 if isinstance(part, FunctionType):
-                    yield variable, part
+                    yield f".{attribute}", part
         case _:
-            yield from getattr(value, "__dict__", {}).items()
-            func = getattr(value, "func", None)
-            if func is not None and hasattr(value, "args"):
-                yield "func", func
-                yield "args", value.args
+            for attribute, part in getattr(value, "__dict__", {}).items():
+                yield f".{attribute}", part
+            if type(value).__name__ == "partial" and hasattr(value, "func"):
+                yield ".func", value.func
+                yield ".args", value.args
+                yield ".keywords", value.keywords
+            for attribute in _slots(type(value)):
+                if hasattr(value, attribute):
+                    yield f".{attribute}", getattr(value, attribute)
             if not isinstance(value, ModuleType):
-                yield type(value).__name__, type(value)
+                yield ".__class__", type(value)
+
+
+def _slots(kind: type) -> Iterator[str]:
+    for base in kind.__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        yield from (slots,) if isinstance(slots, str) else slots
 
 
 def _global_names(code: CodeType) -> list[str]:

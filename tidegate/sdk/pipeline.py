@@ -11,12 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
-from tidegate.sdk import types
+from tidegate.sdk import hints, types
+from tidegate.sdk.defaults import DEFAULTS
 from tidegate.sdk.errors import BuildError, TidegateError, TypeCheckError
 from tidegate.sdk.functions import UserFn, Where, caller, name_of
 from tidegate.sdk.portable import pipeline as nodes
 from tidegate.sdk.portable.seal import located, seal, this_environment
-from tidegate.sdk.runner import PipelineResult, PipelineState, Runner, find_runner
+from tidegate.sdk.runner import PipelineResult, Runner, RunOptions, find_runner
 from tidegate.sdk.windowing import GLOBAL_DEFAULT, WindowingStrategy
 
 if TYPE_CHECKING:
@@ -56,15 +57,15 @@ class Pipeline:
         self.result: PipelineResult | None = None
 
     @property
-    def options(self) -> PipelineOptions:
-        """The options, as a model."""
+    def options(self) -> RunOptions:
+        """The options given, as a model; the plain defaults if none were, without the cost of importing the model."""
+        if self._options is None:
+            return DEFAULTS
         from tidegate.sdk.options import PipelineOptions
 
         match self._options:
             case PipelineOptions():
                 pass
-            case None:
-                self._options = PipelineOptions()
             case Mapping():
                 self._options = PipelineOptions.from_mapping(self._options)
             case _:
@@ -72,9 +73,9 @@ class Pipeline:
         return self._options
 
     @property
-    def has_options(self) -> bool:
-        """Whether any were given, so that asking for them costs no import of the model for those who gave none."""
-        return self._options is not None
+    def runner(self) -> str | Runner | None:
+        """The runner it was made with, or its name; None: the options say."""
+        return self._runner
 
     @overload
     def __or__(self, transform: PTransform[Pipeline, R]) -> R: ...
@@ -284,7 +285,7 @@ class Transform:
         reason = types.clash(actual, wanted)
         if reason:
             raise TypeCheckError(
-                f"{what} takes {types.type_name(wanted)}, but its input holds {types.type_name(actual)}: {reason}. "
+                f"{what} takes {hints.type_name(wanted)}, but its input holds {hints.type_name(actual)}: {reason}. "
                 "If the annotation is wrong, correct it, or say .with_input_types(...)"
             )
 
@@ -353,6 +354,6 @@ def ptransform_fn(fn: Callable[..., R]) -> Callable[..., PTransform[Any, R]]:
 
 def type_ref(hint: Any) -> nodes.TypeRef:
     """An element type as data."""
-    return nodes.TypeRef() if hint is Any else nodes.TypeRef(types.type_name(hint), UserFn.of(hint, types.type_name(hint)))
+    return nodes.TypeRef() if hint is Any else nodes.TypeRef(hints.type_name(hint), UserFn.of(hint, hints.type_name(hint)))
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Concatenate, Generic, NoReturn, Protocol, Self, TypeVar, overload
 
-from tidegate.sdk import types
+from tidegate.sdk import hints, signatures, types
 from tidegate.sdk.analysis import emits_plain
 from tidegate.sdk.combine import CallableFn, CombineFn, as_combine_fn, combiner_name
 from tidegate.sdk.dofn import Call, DoFn, bind, bind_method
@@ -21,8 +21,12 @@ from tidegate.sdk.time import Duration, DurationLike, TimestampLike
 from tidegate.sdk.values import TimestampedValue
 from tidegate.sdk.windowing import WindowingStrategy, after_grouping, build_strategy, compatible
 
+E = TypeVar("E", bound=Any)
+"""An element that a function takes. Its bound makes pyright, which types no lambda to the right of `|`, take the
+lambda's parameter for Any; left unbound it would be an object without attributes."""
 T = TypeVar("T")
 R = TypeVar("R")
+Made = TypeVar("Made", covariant=True)
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -49,7 +53,7 @@ class Create(PTransform[Pipeline, PCollection[T]]):
             raise BuildError("Create begins a pipeline: write `pipeline | tg.Create(...)`")
         hint = self.output_type
         if hint is None:
-            hint = types.union([_plain_type(value) for value in self.values[:100]]) if len(self.values) else Any
+            hint = hints.union([_plain_type(value) for value in self.values[:100]]) if len(self.values) else Any
         out = input.collection(element_type=hint)
         input.add(portable.Create, [out], values=portable.Values(self.values, len(self.values)))
         return out
@@ -167,10 +171,12 @@ class MultiOutput:
         return f"MultiOutput({', '.join(self._outputs)})"
 
 
-class ElementWise(PTransform[PCollection[T], PCollection[R]]):
-    """A function of the author's once per element: what `ParDo`, `Map` and their kin share."""
+class ElementStep(Transform, Generic[E, R]):
+    """A function of the author's once per element: what `ParDo`, `Map`, `MapValues` and their kin share."""
 
     form: portable.Form
+    title: str = ""
+    """The automatic label, where the names of class and function would not say what the step is."""
 
     def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None) -> None:
         if not isinstance(fn, DoFn) and not callable(fn):
@@ -185,9 +191,9 @@ class ElementWise(PTransform[PCollection[T], PCollection[R]]):
         self.keeps_key = False
 
     def default_label(self) -> str:
-        return f"{type(self).__name__}({name_of(self.fn)})"
+        return self.title or f"{type(self).__name__}({name_of(self.fn)})"
 
-    def with_outputs(self, *tags: str, main: str = portable.MAIN) -> PTransform[PCollection[T], MultiOutput]:
+    def with_outputs(self, *tags: str, main: str = portable.MAIN) -> PTransform[PCollection[E], MultiOutput]:
         """Declare further outputs: `TaggedOutput(tag, value)` goes to `out.tag`, everything else to `out[main]`."""
         bad = [tag for tag in tags if not isinstance(tag, str) or not tag]
         if bad or len({*tags, main}) != len(tags) + 1:
@@ -204,7 +210,7 @@ class ElementWise(PTransform[PCollection[T], PCollection[R]]):
         partial: bool = False,
         threshold: float = 1.0,
         tag: str = "bad",
-    ) -> PTransform[PCollection[T], tuple[PCollection[R], PCollection[Any]]]:
+    ) -> PTransform[PCollection[E], tuple[PCollection[R], PCollection[Any]]]:
         """Give `(good, bad)`: elements whose function raised `exc_class` go to `bad` with what was raised.
 
         bad = `(element, (exception type name, repr, traceback lines))`. With `partial` what a failing element had
@@ -218,7 +224,7 @@ class ElementWise(PTransform[PCollection[T], PCollection[R]]):
         )
         return handled  # type: ignore[no-any-return]
 
-    def expand(self, input: PCollection[T]) -> Any:
+    def expand(self, input: PCollection[E]) -> Any:
         if not isinstance(input, PCollection):
             raise BuildError(f"{type(self).__name__} applies to a PCollection, not to {type(input).__name__}")
         pipeline = input.pipeline
@@ -261,23 +267,31 @@ class ElementWise(PTransform[PCollection[T], PCollection[R]]):
         """The bound call, and the node's further fields."""
         return bind(self.fn, self.args, self.kwargs), {}
 
-    def element_types(self, input: PCollection[T]) -> Any:
+    def element_types(self, input: PCollection[E]) -> Any:
         """Check what comes in against what the function takes; return what it gives."""
-        signature = types.signature_of(self.fn.process if isinstance(self.fn, DoFn) else self.fn)
+        signature = signatures.signature_of(self.fn.process if isinstance(self.fn, DoFn) else self.fn)
         wanted = self.input_type if self.input_type is not None else self.takes(signature)
         self.check_input(input.element_type, wanted, self.default_label())
         if self.output_type is not None:
             return self.output_type
-        given = types.substitute(self.gives(signature, input.element_type), types.bind(wanted, input.element_type))
+        given = hints.substitute(self.gives(signature, input.element_type), types.bind(wanted, input.element_type))
         return given
 
-    def takes(self, signature: types.FnTypes) -> Any:
+    def takes(self, signature: signatures.FnTypes) -> Any:
         """The type of element the function takes."""
         return signature.parameters[0] if signature.parameters else Any
 
-    def gives(self, signature: types.FnTypes, element_type: Any) -> Any:
+    def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
         """The type of element the step gives."""
         return unwrapped(signature.result)
+
+
+class ElementWise(ElementStep[E, R], PTransform[PCollection[E], PCollection[R]]):
+    """An `ElementStep` whose types show on the class, so that `pcoll | Map(f)` is inferred from `f`."""
+
+    def __ror__(self, inputs: tuple[PCollection[Any], ...]) -> NoReturn:
+        """Refuse `(a, b) | Map(f)`. A wider type here would accept any `pcoll | Map(wrong)` in the eyes of checkers."""
+        raise BuildError(f"{self.default_label()} takes one PCollection: write `(a, b) | tg.Flatten() | ...`")
 
 
 def unwrapped(hint: Any) -> Any:
@@ -309,12 +323,27 @@ def _side_refs(call: Call, pipeline: Pipeline) -> tuple[tuple[portable.SideInput
     return tuple(refs), bounded
 
 
-class ParDo(ElementWise[T, R]):
+class _Processes(Protocol[Made]):
+    """A DoFn, seen by what it gives."""
+
+    @property
+    def process(self) -> Callable[..., Iterable[Made] | None]: ...
+
+
+class ParDo(ElementWise[E, R]):
     """A DoFn once per element: zero, one or many results each. A plain function is taken as `FlatMap` takes it."""
 
-    form = "process"
+    form: portable.Form = "process"
 
-    def __init__(self, fn: DoFn | Callable[..., Iterable[R] | None], *args: Any, name: str | None = None, **kwargs: Any) -> None:
+    @overload
+    def __init__(
+        self: ParDo[Any, R], fn: _Processes[R], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, fn: Callable[Concatenate[E, ...], Iterable[R] | None], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
         if isinstance(fn, type):
             raise BuildError(f"ParDo takes an instance: {fn.__name__}(), not the class {fn.__name__}")
         super().__init__(fn, args, kwargs, name)
@@ -349,48 +378,66 @@ class ParDo(ElementWise[T, R]):
         merged = Call(call.params, call.consts, call.sides, tuple(states), tuple(timers))
         return merged, {"callbacks": tuple(callbacks), "bundle_hooks": hooks}
 
-    def gives(self, signature: types.FnTypes, element_type: Any) -> Any:
+    def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
         return unwrapped(types.element_of_iterable(signature.result))
 
 
-class Map(ElementWise[T, R]):
+class Map(ElementWise[E, R]):
     """`fn(element, *args, **kwargs)` once per element."""
 
     form = "map"
 
-    def __init__(self, fn: Callable[..., R], *args: Any, name: str | None = None, **kwargs: Any) -> None:
+    @overload
+    def __init__(self, fn: Callable[[E], R], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(
+        self, fn: Callable[Concatenate[E, ...], R], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
         super().__init__(fn, args, kwargs, name)
 
 
-class FlatMap(ElementWise[T, R]):
+class FlatMap(ElementWise[E, R]):
     """All items of `fn(element, *args, **kwargs)`, an iterable or None."""
 
     form = "flat_map"
 
-    def __init__(self, fn: Callable[..., Iterable[R] | None], *args: Any, name: str | None = None, **kwargs: Any) -> None:
+    @overload
+    def __init__(self, fn: Callable[[E], Iterable[R] | None], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(
+        self, fn: Callable[Concatenate[E, ...], Iterable[R] | None], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
         super().__init__(fn, args, kwargs, name)
 
-    def gives(self, signature: types.FnTypes, element_type: Any) -> Any:
+    def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
         return unwrapped(types.element_of_iterable(signature.result))
 
 
-class Filter(ElementWise[T, T]):
+class Filter(ElementWise[E, E]):
     """Only the elements for which `fn(element, *args, **kwargs)` is true."""
 
     form = "filter"
 
-    def __init__(self, fn: Callable[..., Any], *args: Any, name: str | None = None, **kwargs: Any) -> None:
+    @overload
+    def __init__(self, fn: Callable[[E], Any], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(
+        self, fn: Callable[Concatenate[E, ...], Any], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
         super().__init__(fn, args, kwargs, name)
         self.keeps_key = True
 
-    def gives(self, signature: types.FnTypes, element_type: Any) -> Any:
+    def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
         return element_type if element_type is not Any else self.takes(signature)
 
 
-class MapTuple(ElementWise[T, R]):
+class MapTuple(ElementWise[E, R]):
     """`fn(*element, *args, **kwargs)` once per element, a tuple."""
 
-    form = "map_tuple"
+    form: portable.Form = "map_tuple"
 
     def __init__(self, fn: Callable[..., R], *args: Any, name: str | None = None, **kwargs: Any) -> None:
         super().__init__(fn, args, kwargs, name)
@@ -398,20 +445,20 @@ class MapTuple(ElementWise[T, R]):
     def call_fields(self) -> tuple[Call, dict[str, Any]]:
         return bind(self.fn, self.args, self.kwargs, elements=-1), {}
 
-    def takes(self, signature: types.FnTypes) -> Any:
+    def takes(self, signature: signatures.FnTypes) -> Any:
         return _tuple_of(signature, len(self.args))
 
 
-class FlatMapTuple(MapTuple[T, R]):
+class FlatMapTuple(MapTuple[E, R]):
     """All items of `fn(*element, *args, **kwargs)`."""
 
     form = "flat_map_tuple"
 
-    def gives(self, signature: types.FnTypes, element_type: Any) -> Any:
+    def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
         return unwrapped(types.element_of_iterable(signature.result))
 
 
-def _tuple_of(signature: types.FnTypes, extra: int) -> Any:
+def _tuple_of(signature: signatures.FnTypes, extra: int) -> Any:
     parameters = signature.parameters[: len(signature.parameters) - extra] if extra else signature.parameters
     if not parameters or all(p is Any for p in parameters):
         return Any
@@ -436,7 +483,7 @@ class Flatten(Transform):
                 raise BuildError(f"{first!r} and {other!r} can't be flattened: {reason}")
         pipeline = first.pipeline
         out = pipeline.collection(
-            element_type=self.output_type or types.union([p.element_type for p in input]),
+            element_type=self.output_type or hints.union([p.element_type for p in input]),
             windowing=first.windowing,
             bounded=all(p.is_bounded for p in input),
         )
@@ -444,8 +491,12 @@ class Flatten(Transform):
         return out
 
 
-class Reshuffle(PTransform[PCollection[T], PCollection[T]]):
+class Reshuffle(Transform):
     """The same elements, timestamps, windows and panes, spread anew; nothing fuses across it."""
+
+    def __call__(self, pcoll: PCollection[T]) -> PCollection[T]:
+        result: PCollection[T] = pcoll.pipeline.apply(self, pcoll)
+        return result
 
     def expand(self, input: PCollection[T]) -> PCollection[T]:
         out = input.pipeline.collection(
@@ -455,7 +506,7 @@ class Reshuffle(PTransform[PCollection[T], PCollection[T]]):
         return out
 
 
-class WindowInto(PTransform[PCollection[T], PCollection[T]]):
+class WindowInto(Transform):
     """New windows, trigger, evictor and accumulation for what follows (SEMANTICS, Windows and Triggers)."""
 
     def __init__(
@@ -479,11 +530,15 @@ class WindowInto(PTransform[PCollection[T], PCollection[T]]):
         }
         self.label = name
 
+    def __call__(self, pcoll: PCollection[T]) -> PCollection[T]:
+        result: PCollection[T] = pcoll.pipeline.apply(self, pcoll)
+        return result
+
     def default_label(self) -> str:
         return f"WindowInto({type(self.assigner).__name__})"
 
     def expand(self, input: PCollection[T]) -> PCollection[T]:
-        allow = input.pipeline.options.allow_unsafe_triggers if input.pipeline.has_options else False
+        allow = input.pipeline.options.allow_unsafe_triggers
         strategy = build_strategy(self.assigner, **self.parts, inherited=input.windowing, allow_unsafe_triggers=allow)
         out = input.pipeline.collection(
             element_type=input.element_type, windowing=strategy, bounded=input.is_bounded
@@ -496,6 +551,7 @@ class _Grouping(Transform):
     """What `GroupByKey` and the combines share: late data, and the windowing after a grouping."""
 
     late_tag: str | None = None
+    title: str = ""
 
     def with_late_data(self, tag: str) -> Any:
         """Give `out.main` and `out.<tag>`: elements that every window refused, with their timestamps."""
@@ -522,7 +578,7 @@ class _Grouping(Transform):
         if reason:
             raise TypeCheckError(
                 f"{self.default_label()} takes pairs (key, value), but its input holds "
-                f"{types.type_name(input.element_type)}: {reason}"
+                f"{hints.type_name(input.element_type)}: {reason}"
             )
         return types.kv_of(input.element_type) or (Any, Any)
 
@@ -536,12 +592,12 @@ class GroupByKey(_Grouping):
 
     def expand(self, input: PCollection[Any]) -> Any:
         key, value = self.pairs(input)
-        outputs, result = self.outputs(input, tuple[key, Iterable[value]], input.element_type)  # type: ignore[valid-type]
+        outputs, result = self.outputs(input, pair_type(key, Iterable[value]), input.element_type)  # type: ignore[valid-type]
         input.pipeline.add(portable.GroupByKey, outputs, [input.id], late_tag=self.late_tag)
         return result
 
 
-class _Combining(_Grouping):
+class _Combining(_Grouping, Generic[R]):
     def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
         self.fn: CombineFn[Any, Any, Any] = as_combine_fn(fn)
         self.args = args
@@ -549,7 +605,7 @@ class _Combining(_Grouping):
         self.label = name
 
     def default_label(self) -> str:
-        return f"{type(self).__name__}({combiner_name(self.fn)})"
+        return self.title or f"{type(self).__name__}({combiner_name(self.fn)})"
 
     def fields(self, pipeline: Pipeline) -> dict[str, Any]:
         call = bind(None, self.args, self.kwargs, elements=0)
@@ -572,13 +628,18 @@ class _Combining(_Grouping):
         fn: Any = self.fn
         match fn:
             case CallableFn():
-                return types.signature_of(fn.fn).result
+                return signatures.signature_of(fn.fn).result
             case _:
                 return combined_type(fn, value)
 
 
+def pair_type(key: Any, value: Any) -> Any:
+    """The type of pairs of these."""
+    return tuple.__class_getitem__((key, value))
+
+
 def combined_type(fn: CombineFn[Any, Any, Any], value: Any) -> Any:
-    """The result type a CombineFn declares on `extract_output`, or Any; a Fold gives what it takes."""
+    """The result type a CombineFn declares on `extract_output`, its variables told by what `add_input` takes."""
     from tidegate.sdk.combine import CountFn, Fold, ListFn, SetFn
 
     match fn:
@@ -591,45 +652,56 @@ def combined_type(fn: CombineFn[Any, Any, Any], value: Any) -> Any:
         case SetFn():
             return set[value]
         case _:
-            result = types.signature_of(fn.extract_output).result
-            return Any if isinstance(result, TypeVar) else result
+            result = signatures.signature_of(fn.extract_output).result
+            taken = signatures.signature_of(fn.add_input).parameters
+            return hints.substitute(result, types.bind(taken[1], value) if len(taken) > 1 else {})
 
 
-class CombinePerKey(_Combining):
+class CombinePerKey(_Combining[R]):
     """A combiner's result for each key (and window): `(key, result)`."""
 
     @overload
-    def __call__(self, pcoll: PCollection[tuple[K, V]]) -> PCollection[tuple[K, Any]]: ...
+    def __init__(self, fn: CombineFn[Any, Any, R], *args: Any, name: str | None = None, **kwargs: Any) -> None: ...
     @overload
-    def __call__(self, pcoll: PCollection[Any]) -> PCollection[Any]: ...
-    def __call__(self, pcoll: PCollection[Any]) -> PCollection[Any]:
-        result: PCollection[Any] = pcoll.pipeline.apply(self, pcoll)
+    def __init__(self: CombinePerKey[Any], fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None: ...
+    def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(fn, *args, name=name, **kwargs)
+
+    def __call__(self, pcoll: PCollection[tuple[K, Any]]) -> PCollection[tuple[K, R]]:
+        result: PCollection[tuple[K, R]] = pcoll.pipeline.apply(self, pcoll)
         return result
 
     def expand(self, input: PCollection[Any]) -> Any:
         key, value = self.pairs(input)
-        outputs, result = self.outputs(input, tuple[key, self.result_type(value)], input.element_type)  # type: ignore[misc]
+        outputs, result = self.outputs(input, pair_type(key, self.result_type(value)), input.element_type)
         input.pipeline.add(portable.CombinePerKey, outputs, [input.id], **self.fields(input.pipeline))
         return result
 
 
-class CombinePerElement(_Combining):
+class CombinePerElement(_Combining[R]):
     """A combiner's result for each distinct element: `(element, result)`; `CombinePerElement(len)` counts them."""
 
-    def __call__(self, pcoll: PCollection[T]) -> PCollection[tuple[T, Any]]:
-        result: PCollection[tuple[T, Any]] = pcoll.pipeline.apply(self, pcoll)
+    @overload
+    def __init__(self, fn: CombineFn[Any, Any, R], *args: Any, name: str | None = None, **kwargs: Any) -> None: ...
+    @overload
+    def __init__(self: CombinePerElement[Any], fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None: ...
+    def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(fn, *args, name=name, **kwargs)
+
+    def __call__(self, pcoll: PCollection[T]) -> PCollection[tuple[T, R]]:
+        result: PCollection[tuple[T, R]] = pcoll.pipeline.apply(self, pcoll)
         return result
 
     def expand(self, input: PCollection[Any]) -> Any:
-        hint = input.element_type
-        outputs, result = self.outputs(input, tuple[hint, self.result_type(hint)], hint)  # type: ignore[misc]
+        element = input.element_type
+        outputs, result = self.outputs(input, pair_type(element, self.result_type(element)), element)
         input.pipeline.add(
             portable.CombinePerKey, outputs, [input.id], key="element", **self.fields(input.pipeline)
         )
         return result
 
 
-class CombineGlobally(_Combining):
+class CombineGlobally(_Combining[R]):
     """A combiner's result over the whole collection (per window).
 
     For no input it emits the combiner's result of nothing, on bounded input in the global window only; elsewhere,
@@ -638,14 +710,21 @@ class CombineGlobally(_Combining):
 
     defaults: bool = True
 
+    @overload
+    def __init__(self, fn: CombineFn[Any, Any, R], *args: Any, name: str | None = None, **kwargs: Any) -> None: ...
+    @overload
+    def __init__(self: CombineGlobally[Any], fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None: ...
+    def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(fn, *args, name=name, **kwargs)
+
     def without_defaults(self) -> Self:
         """Emit nothing for no input."""
         other = copy.copy(self)
         other.defaults = False
         return other
 
-    def __call__(self, pcoll: PCollection[Any]) -> PCollection[Any]:
-        result: PCollection[Any] = pcoll.pipeline.apply(self, pcoll)
+    def __call__(self, pcoll: PCollection[Any]) -> PCollection[R]:
+        result: PCollection[R] = pcoll.pipeline.apply(self, pcoll)
         return result
 
     def expand(self, input: PCollection[Any]) -> Any:

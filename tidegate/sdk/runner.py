@@ -5,14 +5,18 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from tidegate.sdk.errors import OptionsError
 from tidegate.sdk.metrics import MetricCells, MetricResults
 from tidegate.sdk.portable import pipeline as portable
 
 if TYPE_CHECKING:
+    from tidegate.sdk.defaults import DefaultOptions
     from tidegate.sdk.options import PipelineOptions
+
+RunOptions: TypeAlias = "PipelineOptions | DefaultOptions"
+"""What a runner is told: the author's options, or the defaults if there are none. `view_as` gives the runner's own."""
 
 BUILT_IN: Final = {
     "direct": "tidegate.runners.direct:DirectRunner",
@@ -46,7 +50,7 @@ class PipelineResult(ABC):
 
     @abstractmethod
     def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
-        """Wait until the run ends, at most `timeout` seconds, and return the state; raises the run's error if it failed."""
+        """Wait until the run ends, at most `timeout` seconds; return the state. Raises the run's error if it failed."""
 
     @abstractmethod
     def cancel(self) -> PipelineState:
@@ -71,16 +75,21 @@ class Runner(ABC):
         """The runner's own flags, a PipelineOptions subclass; None if it has none."""
         return None
 
+    @classmethod
+    def missing(cls) -> list[str]:
+        """What has to be installed before it can run, in words; [] if nothing."""
+        return []
+
     @abstractmethod
-    def check(self, pipeline: portable.Pipeline, options: PipelineOptions) -> list[str]:
+    def check(self, pipeline: portable.Pipeline, options: RunOptions) -> list[str]:
         """Refuse, by name, what this runner can't do (raises BuildError); return warnings."""
 
     @abstractmethod
-    def plan(self, pipeline: portable.Pipeline, options: PipelineOptions) -> Any:
+    def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Any:
         """The plan this runner would execute (`tidegate.runners.plan.Plan`)."""
 
     @abstractmethod
-    def run(self, pipeline: portable.Pipeline, options: PipelineOptions) -> PipelineResult:
+    def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
         """Run a sealed pipeline."""
 
 

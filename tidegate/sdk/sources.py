@@ -19,8 +19,9 @@ ask again.
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -65,7 +66,13 @@ class Batch:
 
 
 class Reader(ABC, Generic[T_co]):
-    """Reads one split from one position on. Used by one thread at a time."""
+    """Reads one split from one position on. Used by one thread at a time.
+
+    `now()` is processing time (µs since 1970); the runner sets it before the first `read`, so that a test's clock
+    drives the readers that go by it.
+    """
+
+    now: Callable[[], int] = staticmethod(lambda: time.time_ns() // 1000)
 
     @abstractmethod
     def read(self, limit: int) -> Batch:

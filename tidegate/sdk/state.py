@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 
+from tidegate.sdk.arguments import positive_duration
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.functions import UserFn
 from tidegate.sdk.time import Duration, DurationLike, TimestampLike
@@ -13,6 +14,8 @@ from tidegate.sdk.time import Duration, DurationLike, TimestampLike
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+Input = TypeVar("Input", contravariant=True)
+Result = TypeVar("Result", covariant=True)
 
 CellKind: TypeAlias = Literal["value", "bag", "set", "map", "ordered_list", "combining"]
 TimeDomain: TypeAlias = Literal["event", "processing"]
@@ -39,51 +42,56 @@ class TimerSpec:
 def _spec(name: str, cell: CellKind, ttl: DurationLike | None, combine_fn: UserFn | None = None) -> StateSpec:
     if not name or not isinstance(name, str):
         raise BuildError(f"a state cell needs a name, a string; got {name!r}")
-    if ttl is not None and Duration.of(ttl).micros <= 0:
-        raise BuildError(f"state cell {name!r}: a time-to-live must be positive")
-    return StateSpec(name, cell, None if ttl is None else Duration.of(ttl), combine_fn)
+    life = None if ttl is None else positive_duration(f"state cell {name!r}", "ttl", ttl)
+    return StateSpec(name, cell, life, combine_fn)
 
 
-def ValueStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:  # noqa: N802
+def ValueStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:
     """One value; `read()` gives None until the first `write`."""
     return _spec(name, "value", ttl)
 
 
-def BagStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:  # noqa: N802
+def BagStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:
     """A list that only grows, until cleared."""
     return _spec(name, "bag", ttl)
 
 
-def SetStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:  # noqa: N802
+def SetStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:
     """A set."""
     return _spec(name, "set", ttl)
 
 
-def MapStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:  # noqa: N802
+def MapStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:
     """A map from key to value."""
     return _spec(name, "map", ttl)
 
 
-def OrderedListStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:  # noqa: N802
+def OrderedListStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:
     """Values ordered by timestamp, read and cleared by range."""
     return _spec(name, "ordered_list", ttl)
 
 
-def CombiningStateSpec(name: str, combine_fn: Any, ttl: DurationLike | None = None) -> StateSpec:  # noqa: N802
+def CombiningStateSpec(name: str, combine_fn: Any, ttl: DurationLike | None = None) -> StateSpec:
     """The running result of a combiner."""
     from tidegate.sdk.combine import as_combine_fn
 
     return _spec(name, "combining", ttl, UserFn.of(as_combine_fn(combine_fn)))
 
 
-def EventTimer(name: str) -> TimerSpec:  # noqa: N802
+def EventTimer(name: str) -> TimerSpec:
     """A timer on event time: due when the watermark passes its instant."""
-    return TimerSpec(name, "event")
+    return _timer(name, "event")
 
 
-def ProcessingTimer(name: str) -> TimerSpec:  # noqa: N802
+def ProcessingTimer(name: str) -> TimerSpec:
     """A timer on the clock."""
-    return TimerSpec(name, "processing")
+    return _timer(name, "processing")
+
+
+def _timer(name: str, domain: TimeDomain) -> TimerSpec:
+    if not name or not isinstance(name, str):
+        raise BuildError(f"a timer needs a name, a string; got {name!r}")
+    return TimerSpec(name, domain)
 
 
 class ValueState(Protocol[T]):
@@ -170,13 +178,13 @@ class OrderedListState(Protocol[T]):
         """Forget all."""
 
 
-class CombiningState(Protocol[T, V]):
+class CombiningState(Protocol[Input, Result]):
     """What a DoFn sees of a combining cell."""
 
-    def read(self) -> V:
-        """The combined result so far."""
+    def read(self) -> Result:
+        """The combined result so far; None without input, for a combiner that gives nothing for none (max, min)."""
 
-    def add(self, value: T) -> None:
+    def add(self, value: Input) -> None:
         """Add one input."""
 
     def clear(self) -> None:

@@ -17,6 +17,10 @@ _EPOCH: Final = _dt.datetime(1970, 1, 1, tzinfo=_dt.UTC)
 _MICROSECOND: Final = _dt.timedelta(microseconds=1)
 
 
+_new: Final = object.__new__
+_set: Final = object.__setattr__
+
+
 class _Micros:
     """A count of microseconds; what `Timestamp` and `Duration` share."""
 
@@ -58,6 +62,13 @@ class Timestamp(_Micros):
     def of(value: TimestampLike) -> Timestamp:
         """Any of the accepted forms as a Timestamp; ValueError for a naive datetime, TypeError for the rest."""
         return value if isinstance(value, Timestamp) else Timestamp(micros=timestamp_micros(value))
+
+    @staticmethod
+    def of_micros(micros: int) -> Timestamp:
+        """From microseconds that are within the ends of time, unchecked; the engine's way."""
+        made = _new(Timestamp)
+        _set(made, "micros", micros)
+        return made
 
     def to_utc_datetime(self) -> _dt.datetime:
         """An aware datetime; OverflowError outside years 1 to 9999."""

@@ -9,6 +9,9 @@ from tidegate.sdk.time import TimestampLike, timestamp_micros
 
 T = TypeVar("T")
 
+_SHORT: Final = 9_000_000_000_000
+"""Seconds that surely are within the ends of time."""
+
 
 @final
 class TimestampedValue(Generic[T]):
@@ -18,7 +21,13 @@ class TimestampedValue(Generic[T]):
 
     def __init__(self, value: T, timestamp: TimestampLike) -> None:
         self.value = value
-        self.micros = timestamp * 1_000_000 if type(timestamp) is int else timestamp_micros(timestamp)
+        # One of these is made per element: seconds as a plain number take a short way, the rest the whole one.
+        if type(timestamp) is float and -_SHORT < timestamp < _SHORT:
+            self.micros = round(timestamp * 1e6)
+        elif type(timestamp) is int and -_SHORT < timestamp < _SHORT:
+            self.micros = timestamp * 1_000_000
+        else:
+            self.micros = timestamp_micros(timestamp)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is TimestampedValue and (other.value, other.micros) == (self.value, self.micros)

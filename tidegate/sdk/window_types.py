@@ -63,12 +63,12 @@ class IntervalWindow(BoundedWindow):
     @property
     def start(self) -> Timestamp:
         """The first instant inside."""
-        return Timestamp(micros=self.start_micros)
+        return Timestamp.of_micros(self.start_micros)
 
     @property
     def end(self) -> Timestamp:
         """The first instant past it."""
-        return Timestamp(micros=self.end_micros)
+        return Timestamp.of_micros(self.end_micros)
 
     def intersects(self, other: IntervalWindow) -> bool:
         """Whether the two share an instant; touching windows don't."""

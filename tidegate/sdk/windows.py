@@ -61,6 +61,7 @@ __all__ = [
     "is_merging",
     "is_global_assigner",
     "element_dependent",
+    "may_give_none",
     "merged",
     "Bounds",
     "GLOBAL_BOUNDS",
@@ -286,6 +287,16 @@ def element_dependent(assigner: Assigner) -> bool:
             return isinstance(gap, UserFn)
         case CustomAssigner() | Merged():
             return True
+    return False
+
+
+def may_give_none(assigner: Assigner) -> bool:
+    """Whether an element may get no window at all, which drops it."""
+    match assigner:
+        case GlobalWindowsSince() | CustomAssigner():
+            return True
+        case SlidingWindows(size=size, period=period):
+            return period.micros > size.micros
     return False
 
 

@@ -422,7 +422,7 @@ def map_code(value: T, change: Any) -> T:
                 if part is not old:
                     new[f.name] = part
         if new:
-            return replace(value, **new)  # type: ignore[return-value]
+            return replace(value, **new)
     return value
 
 

@@ -18,7 +18,7 @@ from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationE
 
 from tidegate.sdk.errors import BuildError, LoadError, shorten
 from tidegate.sdk.functions import ImportRef, Payload, UserFn, Where
-from tidegate.sdk.portable.pipeline import FORMAT_VERSION, Collection, Environment, Node, Pipeline, Values
+from tidegate.sdk.portable.pipeline import FORMAT_VERSION, Collection, Environment, Node, Pipeline, Values, code_of
 from tidegate.sdk.portable.references import check_references
 
 T = TypeVar("T")
@@ -26,15 +26,16 @@ T = TypeVar("T")
 
 def dump(pipeline: Pipeline) -> str:
     """The pipeline as JSON text, indented by two; BuildError if it is not sealed, the values of Create too."""
-    tables = _Tables({}, {})
     parts = {name: getattr(pipeline, name) for name in _PARTS}
-    try:
-        plain = {
-            name: _lean(_adapter(_PARTS[name]).dump_python(part, mode="json", context=tables), part)
-            for name, part in parts.items()
-        }
-    except TypeError as error:  # how a UserFn or Values without its bytes is refused
-        raise BuildError(str(error)) from None
+    for part in code_of(tuple(parts.values())):
+        if (part.code if isinstance(part, UserFn) else part.data) is None:
+            what = part.name if isinstance(part, UserFn) else "the values of a Create"
+            raise BuildError(f"{what} can't be written before it is sealed: dump takes what sealed(values=True) gives")
+    tables = _Tables({}, {})
+    plain = {
+        name: _lean(_adapter(_PARTS[name]).dump_python(part, mode="json", context=tables), part)
+        for name, part in parts.items()
+    }
     entries: dict[str, dict[str, Any]] = {
         "functions": {id: _Function(fn.name, fn.code, fn.where) for id, fn in tables.functions.items() if fn.code},
         "values": {
@@ -120,15 +121,9 @@ class _Tables:
         return _known(self.values, id, "entry")
 
     def id_of(self, fn: UserFn) -> str:
-        if fn.code is None:
-            raise TypeError(f"{fn.name} is not sealed yet: dump takes what Pipeline.sealed(values=True) gives")
         return self._id((fn.name, fn.where, fn.code), fn.name, fn, self.functions)
 
     def id_of_values(self, values: Values) -> str:
-        if values.data is None:
-            raise TypeError(
-                "the values of a Create are not sealed yet: dump takes what Pipeline.sealed(values=True) gives"
-            )
         return self._id((values.count, values.data), "values", values, self.values)
 
     def _id(self, key: Any, name: str, part: T, table: dict[str, T]) -> str:
