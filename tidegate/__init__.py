@@ -3,9 +3,11 @@
 `import tidegate as tg` is all an author needs; everything public has its name here.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from tidegate._version import __version__
 from tidegate.sdk.coders import Coder, PickleCoder, register_coder
-from tidegate.sdk.combine import CombineFn, associative
+from tidegate.sdk.combine import CombineFn, SingleInputTupleCombineFn, TupleCombineFn, associative
 from tidegate.sdk.dofn import DoFn, on_timer, on_window_expiration
 from tidegate.sdk.errors import (
     BuildError,
@@ -26,6 +28,13 @@ from tidegate.sdk.evictors import Evictor, KeepLast, KeepRecent, KeepWithinDelta
 from tidegate.sdk.metrics import Metrics
 from tidegate.sdk.panes import PaneInfo, Timing
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform, ptransform_fn
+from tidegate.sdk.presets import (
+    CountWindows,
+    DeltaWindows,
+    LandmarkWindows,
+    PunctuationWindows,
+    SlidingCountWindows,
+)
 from tidegate.sdk.primitives import (
     CombineGlobally,
     CombinePerElement,
@@ -81,16 +90,9 @@ from tidegate.sdk.triggers import (
     OrFinally,
     Repeatedly,
 )
-from tidegate.sdk.presets import (
-    CountWindows,
-    DeltaWindows,
-    LandmarkWindows,
-    PunctuationWindows,
-    SlidingCountWindows,
-)
 from tidegate.sdk.values import TaggedOutput, TimestampedValue, WindowedValue
-from tidegate.sdk.windowing import ACCUMULATING, DISCARDING, TimestampCombiner
 from tidegate.sdk.window_types import BoundedWindow, GlobalWindow, IntervalWindow
+from tidegate.sdk.windowing import ACCUMULATING, DISCARDING, TimestampCombiner
 from tidegate.sdk.windows import (
     CalendarWindows,
     CumulativeWindows,
@@ -100,3 +102,198 @@ from tidegate.sdk.windows import (
     SlidingWindows,
     WindowAssigner,
 )
+from tidegate.transforms import combiners
+from tidegate.transforms.batches import GroupIntoBatches
+from tidegate.transforms.cogroup import CoGroupByKey
+from tidegate.transforms.debugging import LogElements
+from tidegate.transforms.deduplicate import Deduplicate, DeduplicatePerKey
+from tidegate.transforms.elementwise import (
+    CombineValues,
+    FlatMapValues,
+    Impulse,
+    Keys,
+    KvSwap,
+    MapValues,
+    ToString,
+    Values,
+    WithKeys,
+)
+from tidegate.transforms.flow import BatchElements, Distinct, Partition, Tee
+from tidegate.transforms.grouping import GroupBy
+from tidegate.transforms.join import IntervalJoin, Join
+from tidegate.transforms.periodic import PeriodicImpulse
+from tidegate.transforms.regex import Regex
+from tidegate.transforms.reify import Reify
+from tidegate.transforms.rows import Row, Select
+from tidegate.transforms.waiting import WaitOn
+
+if TYPE_CHECKING:
+    from tidegate import io
+    from tidegate.sdk.options import DurationOption, PipelineOptions, SizeOption
+
+_LAZY = {
+    "DurationOption": "tidegate.sdk.options",
+    "PipelineOptions": "tidegate.sdk.options",
+    "SizeOption": "tidegate.sdk.options",
+}
+"""Names whose modules are heavy (pydantic), imported when they are first asked for."""
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module
+
+    if name == "io":
+        return import_module("tidegate.io")
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
+
+
+__all__ = [
+    "io",
+    "DurationOption",
+    "PipelineOptions",
+    "SizeOption",
+    "__version__",
+    "Coder",
+    "PickleCoder",
+    "register_coder",
+    "CombineFn",
+    "SingleInputTupleCombineFn",
+    "TupleCombineFn",
+    "associative",
+    "DoFn",
+    "on_timer",
+    "on_window_expiration",
+    "BuildError",
+    "CheckError",
+    "KeyEncodingError",
+    "LoadError",
+    "OptionsError",
+    "PicklingError",
+    "ReadError",
+    "RunError",
+    "TidegateError",
+    "TypeCheckError",
+    "UnsupportedError",
+    "UserCodeError",
+    "WriteError",
+    "Evictor",
+    "KeepLast",
+    "KeepRecent",
+    "KeepWithinDelta",
+    "Metrics",
+    "PaneInfo",
+    "Timing",
+    "PCollection",
+    "Pipeline",
+    "PTransform",
+    "ptransform_fn",
+    "CombineGlobally",
+    "CombinePerElement",
+    "CombinePerKey",
+    "Create",
+    "Filter",
+    "FlatMap",
+    "FlatMapTuple",
+    "Flatten",
+    "GroupByKey",
+    "Map",
+    "MapTuple",
+    "MultiOutput",
+    "ParDo",
+    "Read",
+    "Reshuffle",
+    "WindowInto",
+    "Write",
+    "PipelineResult",
+    "PipelineState",
+    "Runner",
+    "AsDict",
+    "AsIter",
+    "AsList",
+    "AsMultiMap",
+    "AsSingleton",
+    "BagState",
+    "BagStateSpec",
+    "CombiningState",
+    "CombiningStateSpec",
+    "EventTimer",
+    "MapState",
+    "MapStateSpec",
+    "OrderedListState",
+    "OrderedListStateSpec",
+    "ProcessingTimer",
+    "SetState",
+    "SetStateSpec",
+    "Timer",
+    "ValueState",
+    "ValueStateSpec",
+    "MAX_TIMESTAMP",
+    "MIN_TIMESTAMP",
+    "Duration",
+    "Timestamp",
+    "AfterAll",
+    "AfterAny",
+    "AfterCount",
+    "AfterDelta",
+    "AfterEach",
+    "AfterElement",
+    "AfterProcessingTime",
+    "AfterWatermark",
+    "DefaultTrigger",
+    "EveryEventTime",
+    "EveryProcessingTime",
+    "Never",
+    "OrFinally",
+    "Repeatedly",
+    "CountWindows",
+    "DeltaWindows",
+    "LandmarkWindows",
+    "PunctuationWindows",
+    "SlidingCountWindows",
+    "TaggedOutput",
+    "TimestampedValue",
+    "WindowedValue",
+    "ACCUMULATING",
+    "DISCARDING",
+    "TimestampCombiner",
+    "BoundedWindow",
+    "GlobalWindow",
+    "IntervalWindow",
+    "CalendarWindows",
+    "CumulativeWindows",
+    "FixedWindows",
+    "GlobalWindows",
+    "Sessions",
+    "SlidingWindows",
+    "WindowAssigner",
+    "combiners",
+    "CoGroupByKey",
+    "LogElements",
+    "CombineValues",
+    "FlatMapValues",
+    "Impulse",
+    "Keys",
+    "KvSwap",
+    "MapValues",
+    "ToString",
+    "Values",
+    "WithKeys",
+    "BatchElements",
+    "Distinct",
+    "Partition",
+    "Tee",
+    "GroupBy",
+    "Regex",
+    "Row",
+    "Select",
+    "GroupIntoBatches",
+    "Deduplicate",
+    "DeduplicatePerKey",
+    "IntervalJoin",
+    "Join",
+    "PeriodicImpulse",
+    "Reify",
+    "WaitOn",
+]

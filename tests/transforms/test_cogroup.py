@@ -1,0 +1,114 @@
+"""CoGroupByKey against dictionaries of lists."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from collect import collect
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.runners.direct.runner import DirectRunner
+
+PAIRS = st.lists(st.tuples(st.integers(0, 5), st.integers()), max_size=15)
+
+
+def joined(inputs: list[list[tuple[Any, Any]]]) -> dict[Any, tuple[list[Any], ...]]:
+    keys = dict.fromkeys(k for pairs in inputs for k, _ in pairs)
+    return {key: tuple([v for k, v in pairs if k == key] for pairs in inputs) for key in keys}
+
+
+@settings(max_examples=25)
+@given(st.lists(PAIRS, min_size=1, max_size=4), st.integers(1, 20))
+def test_every_key_has_a_list_for_each_collection(inputs: list[list[tuple[int, int]]], block: int) -> None:
+    def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        pcolls = [p | f"in{i}" >> tg.Create(pairs) for i, pairs in enumerate(inputs)]
+        return {
+            "tuple": tuple(pcolls) | tg.CoGroupByKey(),
+            "list": pcolls | tg.CoGroupByKey(),
+            "dict": {f"in{i}": pcoll for i, pcoll in enumerate(pcolls)} | tg.CoGroupByKey(),
+        }
+
+    found = collect(build, DirectRunner(block_size=block))
+    expected = joined(inputs)
+    assert dict(found.values("tuple")) == dict(found.values("list")) == expected
+    assert len(found.values("tuple")) == len(expected)
+    assert dict(found.values("dict")) == {
+        key: {f"in{i}": values for i, values in enumerate(lists)} for key, lists in expected.items()
+    }
+
+
+def test_windows_are_joined_each_by_itself() -> None:
+    def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        windows = tg.WindowInto(tg.FixedWindows(10))
+        a = p | "a" >> tg.Create([tg.TimestampedValue(("k", 1), 1), tg.TimestampedValue(("k", 2), 11)]) | "wa" >> windows
+        b = p | "b" >> tg.Create([tg.TimestampedValue(("k", "x"), 12)]) | "wb" >> windows
+        return {"out": (a, b) | tg.CoGroupByKey()}
+
+    seen = collect(build).seen["out"]
+    assert [(s.window.start.seconds(), s.value) for s in seen] == [(0, ("k", ([1], []))), (10, ("k", ([2], ["x"])))]
+
+
+def test_more_than_memory_holds_is_joined_through_the_disk() -> None:
+    n = 20_000
+
+    def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        a = p | "a" >> tg.Create([(i % 5000, i) for i in range(n)])
+        b = p | "b" >> tg.Create([(i % 5000, -i) for i in range(n)])
+        return {"out": (a, b) | tg.CoGroupByKey()}
+
+    found = collect(build, options=["--memory_budget=1MB"])
+    assert found.result.metrics().counter("spills") > 0
+    expected = {k: (list(range(k, n, 5000)), [-i for i in range(k, n, 5000)]) for k in range(5000)}
+    assert {k: (sorted(a), sorted(b, reverse=True)) for k, (a, b) in found.values("out")} == expected
+    assert len(found.values("out")) == 5000
+
+
+def test_element_types_are_those_of_the_parts() -> None:
+    p = tg.Pipeline()
+    a, b = p | "a" >> tg.Create([("k", 1)]), p | "b" >> tg.Create([("k", "x")])
+    assert ((a, b) | tg.CoGroupByKey()).element_type == tuple[str, tuple[list[int], list[str]]]
+    assert ({"a": a, "b": b} | tg.CoGroupByKey()).element_type == tuple[str, dict[str, list[int] | list[str]]]
+
+
+def test_labels_name_the_collections() -> None:
+    p = tg.Pipeline()
+    a, b = p | "a" >> tg.Create([("k", 1)]), p | "b" >> tg.Create([("k", "x")])
+    _ = {"users": a, "orders": b} | tg.CoGroupByKey(name="join")
+    assert [node.label for node in p.portable().nodes][2:] == [
+        "join/Tag(users)",
+        "join/Tag(orders)",
+        "join/Flatten",
+        "join/Group",
+    ]
+
+
+def test_what_can_not_be_grouped_together_is_refused() -> None:
+    p = tg.Pipeline()
+    a = p | "a" >> tg.Create([("k", 1)])
+    windowed = a | tg.WindowInto(tg.FixedWindows(1))
+    single = p | "single" >> tg.Create([1])
+    with pytest.raises(tg.BuildError, match="collections 'x' and 'y' can't be grouped together: their windows differ"):
+        _ = {"x": a, "y": windowed} | tg.CoGroupByKey()
+    with pytest.raises(tg.TypeCheckError, match=re.escape("takes pairs (key, value), but collection number 1 holds int")):
+        _ = (a, single) | tg.CoGroupByKey()
+    with pytest.raises(tg.BuildError, match="CoGroupByKey takes several collections"):
+        _ = a | tg.CoGroupByKey()  # type: ignore[operator]
+    with pytest.raises(tg.BuildError, match="under strings, not under 1"):
+        _ = {1: a} | tg.CoGroupByKey()  # type: ignore[operator]
+    with pytest.raises(tg.BuildError, match="no PCollection"):
+        _ = () | tg.CoGroupByKey()
+    with pytest.raises(tg.BuildError, match="two different pipelines"):
+        _ = (a, tg.Pipeline() | tg.Create([("k", 1)])) | tg.CoGroupByKey()
+
+
+def test_a_key_without_an_encoding_names_the_join() -> None:
+    p = tg.Pipeline()
+    a = p | "a" >> tg.Create([([1], 1)])
+    _ = (a, a) | tg.CoGroupByKey() | tg.Map(str)
+    with pytest.raises(tg.KeyEncodingError, match=re.escape("no canonical encoding: [1]")) as refused:
+        p.run()
+    assert "in step 'CoGroupByKey/Group'" in str(refused.value)

@@ -1,0 +1,173 @@
+"""Steps over one element at a time, each compared with plain Python."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from collect import collect
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.sdk.functions import ImportRef
+from tidegate.sdk.portable import pipeline as portable
+
+PAIRS = st.lists(st.tuples(st.text(max_size=3), st.integers(-9, 9)), max_size=20)
+
+
+def values_of(elements: list[Any], *steps: Any, **options: Any) -> list[Any]:
+    def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        out: Any = p | "elements" >> tg.Create(elements)
+        for step in steps:
+            out = out | step
+        return {"out": out}
+
+    return collect(build, **options).values("out")
+
+
+@settings(max_examples=25)
+@given(PAIRS)
+def test_keys_values_and_swapped_pairs(pairs: list[tuple[str, int]]) -> None:
+    def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        pcoll = p | tg.Create(pairs)
+        return {"keys": pcoll | tg.Keys(), "values": pcoll | tg.Values(), "swapped": pcoll | tg.KvSwap()}
+
+    found = collect(build)
+    assert found.values("keys") == [k for k, _ in pairs]
+    assert found.values("values") == [v for _, v in pairs]
+    assert found.values("swapped") == [(v, k) for k, v in pairs]
+
+
+@settings(max_examples=25)
+@given(PAIRS)
+def test_steps_over_values_keep_the_keys(pairs: list[tuple[str, int]]) -> None:
+    def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        pcoll = p | tg.Create(pairs)
+        return {
+            "map": pcoll | tg.MapValues(abs),
+            "lambda": pcoll | tg.MapValues(lambda v: v + 1),
+            "extra": pcoll | tg.MapValues(pow, 2),
+            "keyword": pcoll | tg.MapValues(lambda v, plus: v + plus, plus=3),
+            "flat": pcoll | tg.FlatMapValues(range),
+            "none": pcoll | tg.FlatMapValues(lambda v: [v] if v > 0 else None),
+            "combined": pcoll | tg.GroupByKey() | tg.CombineValues(sum),
+        }
+
+    found = collect(build)
+    assert found.values("map") == [(k, abs(v)) for k, v in pairs]
+    assert found.values("lambda") == [(k, v + 1) for k, v in pairs]
+    assert found.values("extra") == [(k, v**2) for k, v in pairs]
+    assert found.values("keyword") == [(k, v + 3) for k, v in pairs]
+    assert found.values("flat") == [(k, i) for k, v in pairs for i in range(v)]
+    assert found.values("none") == [(k, v) for k, v in pairs if v > 0]
+    assert dict(found.values("combined")) == {k: sum(w for l, w in pairs if l == k) for k, _ in pairs}
+
+
+def test_keys_may_be_computed_or_constant() -> None:
+    assert values_of([1, 2], tg.WithKeys("k")) == [("k", 1), ("k", 2)]
+    assert values_of([1, 2], tg.WithKeys(lambda x: -x)) == [(-1, 1), (-2, 2)]
+    assert values_of([1, 2], tg.WithKeys(lambda x, n: x % n, 2)) == [(1, 1), (0, 2)]
+    assert values_of(["a"], tg.WithKeys(str.upper)) == [("A", "a")]
+    with pytest.raises(tg.BuildError, match="further arguments only for a function, and 'k' is none"):
+        tg.WithKeys("k", 1)
+
+
+def stamped(value: int, timestamp: tg.Timestamp = tg.DoFn.TimestampParam) -> tuple[int, float]:
+    return value, timestamp.seconds()
+
+
+def test_a_function_of_values_may_ask_for_what_any_function_may() -> None:
+    elements = [tg.TimestampedValue(("k", 7), 3)]
+    assert values_of(elements, tg.MapValues(stamped)) == [("k", (7, 3.0))]
+    assert values_of(elements, tg.MapValues(lambda v, at: (v, at.seconds()), tg.DoFn.TimestampParam)) == [("k", (7, 3.0))]
+    assert values_of(elements, tg.WithKeys(lambda v, at=tg.DoFn.TimestampParam: at.seconds())) == [(3.0, ("k", 7))]
+
+
+def test_steps_over_values_say_that_they_keep_keys() -> None:
+    p = tg.Pipeline()
+    grouped = p | tg.Create([("k", 1)]) | tg.GroupByKey()
+    _ = grouped | tg.MapValues(list), grouped | tg.FlatMapValues(iter), grouped | tg.CombineValues(sum), grouped | tg.Keys()
+    kept = {node.label: node.keeps_key for node in p.portable().nodes if isinstance(node, portable.ParDo)}
+    assert kept == {"MapValues(list)": True, "FlatMapValues(iter)": True, "CombineValues(sum)": True, "Keys": False}
+
+
+def test_dead_letters_of_a_step_over_values_are_whole_pairs() -> None:
+    def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        good, bad = p | tg.Create([("a", 0), ("b", 2)]) | tg.MapValues(lambda v: 1 / v).with_exception_handling()
+        return {"good": good, "bad": bad | tg.Map(lambda letter: letter[0])}
+
+    found = collect(build)
+    assert found.values("good") == [("b", 0.5)]
+    assert found.values("bad") == [("a", 0)]
+
+
+def test_a_failing_function_of_values_is_named_with_its_pair() -> None:
+    with pytest.raises(tg.UserCodeError) as failed:
+        values_of([("a", 0)], tg.MapValues(lambda v: 1 / v))
+    assert failed.value.step == "MapValues(<lambda>)"
+    assert failed.value.element == "('a', 0)"
+
+
+def upper(text: str) -> str:
+    return text.upper()
+
+
+def test_element_types_pass_through() -> None:
+    pairs = tg.Pipeline() | tg.Create([("a", 1)])
+    assert (pairs | tg.Keys()).element_type is str
+    assert (pairs | tg.Values()).element_type is int
+    assert (pairs | tg.KvSwap()).element_type == tuple[int, str]
+    assert (pairs | tg.KvSwap() | tg.MapValues(upper)).element_type == tuple[int, str]
+    assert (pairs | tg.Keys() | tg.WithKeys(len)).element_type == tuple[int, str]
+    assert (pairs | "const" >> tg.WithKeys(1.5)).element_type == tuple[float, tuple[str, int]]
+    assert (pairs | tg.GroupByKey() | tg.CombineValues(len)).element_type == tuple[str, int]
+    with pytest.raises(tg.TypeCheckError, match=re.escape("MapValues(upper) takes tuple[Any, str]")):
+        _ = pairs | "wrong" >> tg.MapValues(upper)
+    with pytest.raises(tg.TypeCheckError, match="Keys takes tuple"):
+        _ = tg.Pipeline() | tg.Create([1]) | tg.Keys()
+
+
+def test_labels_are_names_and_may_be_given() -> None:
+    p = tg.Pipeline()
+    pairs = p | tg.Create([("a", 1)])
+    _ = pairs | tg.Keys(), pairs | tg.Keys(), pairs | tg.Keys(name="names"), pairs | tg.MapValues(abs)
+    _ = pairs | tg.ToString.Kvs(), pairs | tg.combiners.Count.PerKey(), pairs | tg.combiners.Count.PerKey(name="n")
+    assert [node.label for node in p.portable().nodes] == [
+        "Create", "Keys", "Keys#2", "names", "MapValues(abs)", "ToString.Kvs", "Count.PerKey", "n",
+    ]  # fmt: skip
+
+
+def test_no_code_of_the_library_travels_by_value() -> None:
+    p = tg.Pipeline()
+    pairs = p | tg.Create([("a", 1)])
+    _ = pairs | tg.Keys(), pairs | tg.Values(), pairs | tg.KvSwap(), pairs | tg.WithKeys(1), pairs | tg.ToString.Kvs()
+    _ = (pairs, pairs) | tg.CoGroupByKey(), pairs | tg.Distinct(), pairs | tg.LogElements(), pairs | tg.ToString.Element()
+    for node in p.sealed().nodes:
+        if isinstance(node, portable.ParDo):
+            assert isinstance(node.fn.code, ImportRef), node.label
+
+
+def test_one_element_to_begin_with() -> None:
+    found = collect(lambda p: {"out": p | tg.Impulse()})
+    assert found.values("out") == [b""]
+
+
+def test_elements_as_text() -> None:
+    assert values_of([1, None], tg.ToString.Element()) == ["1", "None"]
+    assert values_of([("a", 1)], tg.ToString.Kvs()) == ["a,1"]
+    assert values_of([("a", 1)], tg.ToString.Kvs(delimiter="=")) == ["a=1"]
+    assert values_of([[1, 2], "xy", ()], tg.ToString.Iterables("-")) == ["1-2", "x-y", ""]
+
+
+def test_several_collections_are_refused_where_one_is_meant() -> None:
+    a = tg.Pipeline() | tg.Create([1])
+    with pytest.raises(tg.BuildError, match=re.escape("Map(str) takes one PCollection: write `(a, b) | tg.Flatten()")):
+        _ = (a, a) | tg.Map(str)
+
+
+@pytest.mark.parametrize("step", [tg.MapValues, tg.FlatMapValues, lambda fn: tg.Partition(fn, 2)])
+def test_what_is_no_function_is_refused(step: Any) -> None:
+    with pytest.raises(tg.BuildError, match="takes a function, not 3"):
+        step(3)

@@ -1,0 +1,159 @@
+"""Partition, Tee, Distinct, BatchElements and LogElements."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from collect import collect
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.runners.direct.runner import DirectRunner
+from tidegate.sdk.window_types import GLOBAL_WINDOW
+from tidegate.transforms.flow import Batching
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers()), st.integers(1, 5))
+def test_each_element_goes_to_its_part(elements: list[int], n: int) -> None:
+    def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        parts = p | tg.Create(elements) | tg.Partition(lambda x, n: x % n, n)
+        assert len(parts) == n
+        return {str(i): part for i, part in enumerate(parts)}
+
+    found = collect(build)
+    for i in range(n):
+        assert found.values(str(i)) == [x for x in elements if x % n == i]
+
+
+def test_parts_have_the_type_of_the_whole_and_take_extra_arguments() -> None:
+    def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        low, high = p | tg.Create([1, 5]) | tg.Partition(lambda x, n, limit: x > limit, 2, limit=3)
+        assert low.element_type is high.element_type is int
+        return {"low": low, "high": high}
+
+    found = collect(build)
+    assert (found.values("low"), found.values("high")) == ([1], [5])
+
+
+@pytest.mark.parametrize("number", [-1, 2, None, 0.5, "1"])
+def test_a_part_that_is_not_there_names_the_element(number: Any) -> None:
+    p = tg.Pipeline()
+    _ = p | tg.Create(["elephant"]) | tg.Partition(lambda x, n: number, 2)
+    message = f"<lambda> gave partition {number!r} for 'elephant': it must be a whole number from 0 to 1"
+    with pytest.raises(tg.UserCodeError, match=re.escape(message)) as failed:
+        p.run()
+    assert failed.value.step == "Partition(<lambda>)"
+
+
+def test_as_many_parts_as_a_positive_number() -> None:
+    with pytest.raises(tg.BuildError, match="Partition: n must be a whole number of at least 1, not 0"):
+        tg.Partition(lambda x, n: 0, 0)
+
+
+def test_a_tee_applies_side_branches_and_gives_its_input(tmp_path: Path) -> None:
+    seen: dict[str, tg.PCollection[Any]] = {}
+
+    def side(pcoll: tg.PCollection[int]) -> None:
+        seen["side"] = pcoll | tg.Map(lambda x: 2 * x)
+
+    def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        pcoll = p | tg.Create([1, 2])
+        after = pcoll | tg.Tee(side, tg.Map(str))
+        assert after is pcoll
+        return {"after": after, **seen}
+
+    found = collect(build)
+    assert found.values("after") == [1, 2]
+    assert found.values("side") == [2, 4]
+    with pytest.raises(tg.BuildError, match="at least one transform"):
+        tg.Tee()
+
+
+@settings(max_examples=25)
+@given(st.lists(st.one_of(st.integers(0, 4), st.sampled_from([1.0, True, "a", (1, 2)]))))
+def test_distinct_elements_by_equality(elements: list[Any]) -> None:
+    found = collect(lambda p: {"out": p | tg.Create(elements) | tg.Distinct()}).values("out")
+    assert found == list(dict.fromkeys(elements))
+
+
+def test_distinct_per_window() -> None:
+    elements = [tg.TimestampedValue("a", 1), tg.TimestampedValue("a", 2), tg.TimestampedValue("a", 11)]
+    found = collect(lambda p: {"out": p | tg.Create(elements) | tg.WindowInto(tg.FixedWindows(10)) | tg.Distinct()})
+    assert [(seen.value, seen.window.start.seconds()) for seen in found.seen["out"]] == [("a", 0), ("a", 10)]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.integers(), max_size=60), st.integers(1, 9), st.integers(1, 20), st.integers(1, 50))
+def test_batches_hold_every_element_in_order(elements: list[int], least: int, most: int, block: int) -> None:
+    least = min(least, most)
+    batches = collect(
+        lambda p: {"out": p | tg.Create(elements) | tg.BatchElements(least, most)}, DirectRunner(block_size=block)
+    ).values("out")
+    assert [x for batch in batches for x in batch] == elements
+    assert all(1 <= len(batch) <= most for batch in batches)
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 20))
+def test_batches_of_a_bundle_are_full_but_for_the_last_two(n: int, least: int, most: int) -> None:
+    least = min(least, most)
+    batching = Batching(least, most)
+    batching.start_bundle()
+    batches = [b.value for x in range(n) for b in batching.process(x, GLOBAL_WINDOW) or ()]
+    batches += [b.value for b in batching.finish_bundle()]
+    assert [x for batch in batches for x in batch] == list(range(n))
+    assert all(len(batch) == most for batch in batches[:-2])
+    if n >= least and 2 * least <= most + 1:
+        assert all(len(batch) >= least for batch in batches)
+
+
+def test_a_batch_lies_in_one_window_at_its_end() -> None:
+    elements = [tg.TimestampedValue(x, x) for x in (1, 11, 2, 12, 3)]
+    found = collect(
+        lambda p: {"out": p | tg.Create(elements) | tg.WindowInto(tg.FixedWindows(10)) | tg.BatchElements(1, 100)}
+    )
+    assert [(seen.value, seen.window.start.seconds(), seen.micros) for seen in found.seen["out"]] == [
+        ([1, 2, 3], 0, 9_999_999),
+        ([11, 12], 10, 19_999_999),
+    ]
+
+
+def test_impossible_batch_sizes_are_refused() -> None:
+    with pytest.raises(tg.BuildError, match=re.escape("min_batch_size (5) is above max_batch_size (4)")):
+        tg.BatchElements(5, 4)
+    with pytest.raises(tg.BuildError, match="max_batch_size must be a whole number of at least 1"):
+        tg.BatchElements(1, 0)
+
+
+def test_elements_are_printed_as_they_pass(capsys: pytest.CaptureFixture[str]) -> None:
+    elements = [tg.TimestampedValue("a", 0)]
+    found = collect(lambda p: {"out": p | tg.Create(elements) | tg.LogElements("> ", with_timestamp=True)})
+    assert found.values("out") == ["a"]
+    assert capsys.readouterr().out == "> a, timestamp=Timestamp(1970-01-01T00:00:00Z)\n"
+
+
+def test_elements_are_logged_with_a_level(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "tidegate.elements"):
+        collect(lambda p: {"out": p | tg.Create([1, 2]) | tg.LogElements("n=", level=logging.INFO)})
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [("INFO", "n=1"), ("INFO", "n=2")]
+
+
+def test_a_logged_window_and_pane_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    elements = [tg.TimestampedValue("a", 3)]
+    collect(
+        lambda p: {
+            "out": p
+            | tg.Create(elements)
+            | tg.WindowInto(tg.FixedWindows(10))
+            | tg.LogElements(with_window=True, with_pane=True)
+        }
+    )
+    line = capsys.readouterr().out
+    assert line.startswith("a, window=")
+    assert "1970-01-01T00:00:00" in line
+    assert ", pane=PaneInfo(" in line

@@ -1,0 +1,127 @@
+"""Batches of a key's values: by how many, by how large, by how long the first has waited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tidegate.sdk.combine import SumFn
+from tidegate.sdk.dofn import DoFn, on_timer, on_window_expiration
+from tidegate.sdk.errors import BuildError
+from tidegate.sdk.pipeline import PCollection, PTransform
+from tidegate.sdk.primitives import ParDo
+from tidegate.sdk.state import BagStateSpec, CombiningStateSpec, ProcessingTimer, ValueStateSpec
+from tidegate.sdk.time import Duration, DurationLike
+
+_VALUES = BagStateSpec("values")
+_COUNT = CombiningStateSpec("count", SumFn())
+_BYTES = CombiningStateSpec("bytes", SumFn())
+_KEY = ValueStateSpec("key")
+_LIMIT = ProcessingTimer("limit")
+
+
+def byte_size(value: Any) -> int:
+    """How large a value is: its length if it is text or bytes, else that of its pickle."""
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return len(value)
+    import pickle
+
+    return len(pickle.dumps(value, 5))
+
+
+class _Batching(DoFn):
+    def __init__(self, size: int | None, size_bytes: int | None, wait: Duration | None, measure: Any) -> None:
+        self.size = size
+        self.size_bytes = size_bytes
+        self.wait = wait
+        self.measure = measure
+
+    def process(
+        self,
+        pair: tuple[Any, Any],
+        now: Any = DoFn.ProcessingTimeParam,
+        values: Any = DoFn.StateParam(_VALUES),
+        count: Any = DoFn.StateParam(_COUNT),
+        size: Any = DoFn.StateParam(_BYTES),
+        key: Any = DoFn.StateParam(_KEY),
+        limit: Any = DoFn.TimerParam(_LIMIT),
+    ) -> Iterable[tuple[Any, list[Any]]]:
+        grown = self.measure(pair[1]) if self.size_bytes is not None else 0
+        if self.size_bytes is not None and count.read() and size.read() + grown > self.size_bytes:
+            yield from self._flush(values, count, size, key)
+            limit.clear()
+        if not count.read():
+            key.write(pair[0])
+            if self.wait is not None:
+                limit.set(now + self.wait)
+        values.add(pair[1])
+        count.add(1)
+        size.add(grown)
+        full = self.size is not None and count.read() >= self.size
+        if full or (self.size_bytes is not None and size.read() >= self.size_bytes):
+            yield from self._flush(values, count, size, key)
+            limit.clear()
+
+    @on_timer(_LIMIT)
+    def waited(
+        self,
+        values: Any = DoFn.StateParam(_VALUES),
+        count: Any = DoFn.StateParam(_COUNT),
+        size: Any = DoFn.StateParam(_BYTES),
+        key: Any = DoFn.StateParam(_KEY),
+    ) -> Iterable[tuple[Any, list[Any]]]:
+        return self._flush(values, count, size, key)
+
+    @on_window_expiration
+    def expired(
+        self,
+        values: Any = DoFn.StateParam(_VALUES),
+        count: Any = DoFn.StateParam(_COUNT),
+        size: Any = DoFn.StateParam(_BYTES),
+        key: Any = DoFn.StateParam(_KEY),
+    ) -> Iterable[tuple[Any, list[Any]]]:
+        return self._flush(values, count, size, key)
+
+    @staticmethod
+    def _flush(values: Any, count: Any, size: Any, key: Any) -> list[tuple[Any, list[Any]]]:
+        batch = list(values.read())
+        if not batch:
+            return []
+        found = [(key.read(), batch)]
+        for cell in (values, count, size, key):
+            cell.clear()
+        return found
+
+
+class GroupIntoBatches(PTransform[PCollection[Any], PCollection[Any]]):
+    """`(key, list of values)` each time a key (in a window) has `batch_size` values, or `batch_size_bytes` of them, or
+    its first has waited `max_buffering_duration` of processing time; what is left comes when the window expires.
+
+    `element_size` measures a value in bytes (by default text and bytes by length, the rest by pickle). A value larger
+    than the limit makes a batch of its own.
+    """
+
+    def __init__(
+        self,
+        batch_size: int | None = None,
+        *,
+        batch_size_bytes: int | None = None,
+        max_buffering_duration: DurationLike | None = None,
+        element_size: Any = byte_size,
+        name: str | None = None,
+    ) -> None:
+        if batch_size is None and batch_size_bytes is None:
+            raise BuildError("GroupIntoBatches needs batch_size, batch_size_bytes, or both")
+        for what, limit in (("batch_size", batch_size), ("batch_size_bytes", batch_size_bytes)):
+            if limit is not None and limit < 1:
+                raise BuildError(f"GroupIntoBatches: {what} must be at least 1, and is {limit!r}")
+        wait = None if max_buffering_duration is None else Duration.of(max_buffering_duration)
+        if wait is not None and wait.micros <= 0:
+            raise BuildError(f"GroupIntoBatches: max_buffering_duration must be positive, and is {wait}")
+        self.dofn = _Batching(batch_size, batch_size_bytes, wait, element_size)
+        self.label = name
+
+    def expand(self, input: PCollection[Any]) -> PCollection[Any]:
+        return input | ParDo(self.dofn, name="Batch")

@@ -1,0 +1,97 @@
+"""CoGroupByKey: several keyed collections grouped by one key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar, overload
+
+from tidegate.sdk.combine import CoGroupFn
+from tidegate.sdk.errors import BuildError, TypeCheckError
+from tidegate.sdk.hints import type_name, union
+from tidegate.sdk.pipeline import PCollection, Pipeline, Transform, pipeline_of
+from tidegate.sdk.primitives import CombinePerKey, Flatten, Map, pair_type
+from tidegate.sdk.types import clash, kv_of
+from tidegate.sdk.windowing import compatible
+from tidegate.transforms.functions import tagged
+
+K = TypeVar("K")
+V = TypeVar("V")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+
+
+class CoGroupByKey(Transform):
+    """All values of each key (and window), in a list for each collection.
+
+    `{"users": users, "orders": orders} | CoGroupByKey()` gives `(key, {"users": [...], "orders": [...]})`, and
+    `(users, orders) | CoGroupByKey()` gives `(key, ([...], [...]))`: a key that occurs anywhere is there, with empty
+    lists where it does not occur. The lists of one key have to fit into memory. Raises BuildError when the windows or
+    triggers of the collections differ.
+    """
+
+    def __init__(self, *, name: str | None = None) -> None:
+        self.label = name
+
+    @overload
+    def __ror__(self, pcolls: Mapping[str, PCollection[tuple[K, V]]]) -> PCollection[tuple[K, dict[str, list[V]]]]: ...
+    @overload
+    def __ror__(self, pcolls: tuple[PCollection[tuple[K, A]]]) -> PCollection[tuple[K, tuple[list[A]]]]: ...
+    @overload
+    def __ror__(
+        self, pcolls: tuple[PCollection[tuple[K, A]], PCollection[tuple[K, B]]]
+    ) -> PCollection[tuple[K, tuple[list[A], list[B]]]]: ...
+    @overload
+    def __ror__(
+        self, pcolls: tuple[PCollection[tuple[K, A]], PCollection[tuple[K, B]], PCollection[tuple[K, C]]]
+    ) -> PCollection[tuple[K, tuple[list[A], list[B], list[C]]]]: ...
+    @overload
+    def __ror__(
+        self,
+        pcolls: tuple[
+            PCollection[tuple[K, A]], PCollection[tuple[K, B]], PCollection[tuple[K, C]], PCollection[tuple[K, D]]
+        ],
+    ) -> PCollection[tuple[K, tuple[list[A], list[B], list[C], list[D]]]]: ...
+    @overload
+    def __ror__(
+        self, pcolls: list[PCollection[tuple[K, V]]] | tuple[PCollection[tuple[K, V]], ...]
+    ) -> PCollection[tuple[K, tuple[list[V], ...]]]: ...
+    def __ror__(self, pcolls: Any) -> Any:
+        return pipeline_of(pcolls, self).apply(self, pcolls)
+
+    def expand(self, input: Any) -> PCollection[Any]:
+        if isinstance(input, (PCollection, Pipeline)):
+            raise BuildError(
+                "CoGroupByKey takes several collections: write `(a, b) | tg.CoGroupByKey()`, or a dict of them"
+            )
+        tags = tuple(input) if isinstance(input, Mapping) else None
+        parts = list(input.values() if isinstance(input, Mapping) else input)
+        names = [repr(tag) for tag in tags] if tags is not None else [f"number {at}" for at in range(len(parts))]
+        if tags is not None and not all(isinstance(tag, str) for tag in tags):
+            raise BuildError(f"CoGroupByKey takes collections under strings, not under {', '.join(names)}")
+        for part, name in zip(parts, names, strict=True):
+            _check(parts[0], names[0], part, name)
+        marked = tuple(
+            part | Map(tagged, at, name=f"Tag({tags[at] if tags is not None else at})") for at, part in enumerate(parts)
+        )
+        grouped = CombinePerKey(CoGroupFn(len(parts), tags), name="Group").with_output_types(_result_type(parts, tags))
+        return marked | Flatten() | grouped
+
+
+def _check(first: PCollection[Any], its_name: str, part: PCollection[Any], name: str) -> None:
+    reason = clash(part.element_type, tuple[Any, Any])
+    if reason:
+        held = type_name(part.element_type)
+        raise TypeCheckError(f"CoGroupByKey takes pairs (key, value), but collection {name} holds {held}: {reason}")
+    reason = compatible(first.windowing, part.windowing)
+    if reason:
+        raise BuildError(f"collections {its_name} and {name} can't be grouped together: {reason}")
+
+
+def _result_type(parts: Iterable[PCollection[Any]], tags: tuple[str, ...] | None) -> Any:
+    pairs = [kv_of(part.element_type) for part in parts]
+    key = union([key for key, _ in pairs])
+    lists = [list.__class_getitem__(value) for _, value in pairs]
+    values = tuple.__class_getitem__(tuple(lists)) if tags is None else dict.__class_getitem__((str, union(lists)))
+    return pair_type(key, values)

@@ -1,0 +1,409 @@
+"""`tg.combiners`: the usual aggregates, over a whole collection (`Globally`), `PerKey`, or `PerElement`.
+
+A `Globally` form gives its result for no elements too, on bounded input in the global window; elsewhere, and for those
+without such a result, it is told `.without_defaults()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from math import ceil
+from typing import Any, TypeVar
+
+from tidegate.sdk.arguments import positive_count
+from tidegate.sdk.combine import (
+    CombineFn,
+    CountFn,
+    ListFn,
+    SetFn,
+    SingleInputTupleCombineFn,
+    TupleCombineFn,
+)
+from tidegate.sdk.dofn import DoFn
+from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.pipeline import PCollection, Transform
+from tidegate.sdk.primitives import CombineGlobally, CombinePerElement, CombinePerKey, Map
+from tidegate.sdk.time import Timestamp
+from tidegate.transforms.elementwise import titled
+from tidegate.transforms.sketches import ApproximateQuantilesFn, ApproximateUniqueFn, SampleFn
+
+__all__ = [
+    "ApproximateQuantiles",
+    "ApproximateUnique",
+    "Count",
+    "Latest",
+    "Mean",
+    "Sample",
+    "SingleInputTupleCombineFn",
+    "ToDict",
+    "ToList",
+    "ToSet",
+    "Top",
+    "TupleCombineFn",
+]
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+Key = Callable[[Any], Any]
+
+
+class Count:
+    """How many elements there are."""
+
+    @staticmethod
+    def Globally(*, name: str | None = None) -> CombineGlobally[int]:
+        """One number; 0 for no elements."""
+        return titled(CombineGlobally(CountFn(), name=name), "Count.Globally")
+
+    @staticmethod
+    def PerKey(*, name: str | None = None) -> CombinePerKey[int]:
+        """`(key, how many values)`."""
+        return titled(CombinePerKey(CountFn(), name=name), "Count.PerKey")
+
+    @staticmethod
+    def PerElement(*, name: str | None = None) -> CombinePerElement[int]:
+        """`(element, how often it occurs)`."""
+        return titled(CombinePerElement(CountFn(), name=name), "Count.PerElement")
+
+
+class MeanFn(CombineFn[Any, tuple[Any, int], float]):
+    """The arithmetic mean; NaN of nothing."""
+
+    def create_accumulator(self) -> tuple[Any, int]:
+        return 0, 0
+
+    def add_input(self, accumulator: tuple[Any, int], element: Any) -> tuple[Any, int]:
+        total, count = accumulator
+        return total + element, count + 1
+
+    def merge_accumulators(self, accumulators: Iterable[tuple[Any, int]]) -> tuple[Any, int]:
+        totals, counts = zip(*accumulators, strict=True)
+        return sum(totals), sum(counts)
+
+    def extract_output(self, accumulator: tuple[Any, int]) -> float:
+        total, count = accumulator
+        return total / count if count else float("nan")
+
+
+class Mean:
+    """The arithmetic mean of numbers."""
+
+    @staticmethod
+    def Globally(*, name: str | None = None) -> CombineGlobally[float]:
+        """One number; NaN for no elements."""
+        return titled(CombineGlobally(MeanFn(), name=name), "Mean.Globally")
+
+    @staticmethod
+    def PerKey(*, name: str | None = None) -> CombinePerKey[float]:
+        """`(key, mean of its values)`."""
+        return titled(CombinePerKey(MeanFn(), name=name), "Mean.PerKey")
+
+
+class TopFn(CombineFn[T, list[T], list[T]]):
+    """The `n` greatest by `key`, the greatest first; the least with `reverse`. Of equals the earlier go first."""
+
+    def __init__(self, n: int, key: Key | None = None, reverse: bool = False) -> None:
+        self.n = positive_count("Top", "n", n)
+        self.key = key
+        self.reverse = reverse
+
+    def create_accumulator(self) -> list[T]:
+        return []
+
+    def add_input(self, accumulator: list[T], element: T) -> list[T]:
+        accumulator.append(element)
+        if len(accumulator) >= 4 * self.n + 64:
+            self.compact(accumulator)
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[list[T]]) -> list[T]:
+        merged: list[T] = []
+        for accumulator in accumulators:
+            merged += accumulator
+        return self.compact(merged)
+
+    def compact(self, accumulator: list[T]) -> list[T]:
+        accumulator.sort(key=self.key, reverse=not self.reverse)
+        del accumulator[self.n :]
+        return accumulator
+
+    def extract_output(self, accumulator: list[T]) -> list[T]:
+        return self.compact(accumulator)[:]
+
+
+class Top:
+    """The greatest or least elements, by `<` of themselves or of `key(element)`, the most extreme first."""
+
+    @staticmethod
+    def Of(
+        n: int, key: Key | None = None, reverse: bool = False, *, name: str | None = None
+    ) -> CombineGlobally[list[Any]]:
+        """One list of the `n` greatest, or with `reverse` of the least."""
+        return titled(CombineGlobally(TopFn[Any](n, key, reverse), name=name), f"Top.Of({n})")
+
+    @staticmethod
+    def PerKey(
+        n: int, key: Key | None = None, reverse: bool = False, *, name: str | None = None
+    ) -> CombinePerKey[list[Any]]:
+        """`(key, the n greatest of its values)`, or with `reverse` the least."""
+        return titled(CombinePerKey(TopFn[Any](n, key, reverse), name=name), f"Top.PerKey({n})")
+
+    @staticmethod
+    def Largest(n: int, *, name: str | None = None) -> CombineGlobally[list[Any]]:
+        """One list of the `n` greatest."""
+        return titled(Top.Of(n, name=name), f"Top.Largest({n})")
+
+    @staticmethod
+    def Smallest(n: int, *, name: str | None = None) -> CombineGlobally[list[Any]]:
+        """One list of the `n` least."""
+        return titled(Top.Of(n, reverse=True, name=name), f"Top.Smallest({n})")
+
+    @staticmethod
+    def LargestPerKey(n: int, *, name: str | None = None) -> CombinePerKey[list[Any]]:
+        """`(key, the n greatest of its values)`."""
+        return titled(Top.PerKey(n, name=name), f"Top.LargestPerKey({n})")
+
+    @staticmethod
+    def SmallestPerKey(n: int, *, name: str | None = None) -> CombinePerKey[list[Any]]:
+        """`(key, the n least of its values)`."""
+        return titled(Top.PerKey(n, reverse=True, name=name), f"Top.SmallestPerKey({n})")
+
+
+class Sample:
+    """Elements drawn at random, without putting them back.
+
+    What is drawn follows from `seed` and the elements: the same run gives the same sample. Where a runner combines in
+    parts, how it cuts them matters too, so other runners may draw another, equally fair one.
+    """
+
+    @staticmethod
+    def FixedSizeGlobally(n: int, *, seed: int = 0, name: str | None = None) -> CombineGlobally[list[Any]]:
+        """One list of `n` elements, or of all if there are fewer, in no particular order."""
+        fn = SampleFn[Any](positive_count("Sample", "n", n), seed)
+        return titled(CombineGlobally(fn, name=name), f"Sample.FixedSizeGlobally({n})")
+
+    @staticmethod
+    def FixedSizePerKey(n: int, *, seed: int = 0, name: str | None = None) -> CombinePerKey[list[Any]]:
+        """`(key, n of its values)`."""
+        fn = SampleFn[Any](positive_count("Sample", "n", n), seed)
+        return titled(CombinePerKey(fn, name=name), f"Sample.FixedSizePerKey({n})")
+
+
+class LatestFn(CombineFn[tuple[Timestamp, T], Any, Any]):
+    """Of `(timestamp, element)` pairs the element with the greatest timestamp, of several the last; None of nothing."""
+
+    def create_accumulator(self) -> Any:
+        return None
+
+    def add_input(self, accumulator: Any, element: tuple[Timestamp, T]) -> Any:
+        return element if accumulator is None or accumulator[0] <= element[0] else accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
+        latest = None
+        for accumulator in accumulators:
+            if accumulator is not None:
+                latest = self.add_input(latest, accumulator)
+        return latest
+
+    def extract_output(self, accumulator: Any) -> Any:
+        return None if accumulator is None else accumulator[1]
+
+
+def timed(element: T, timestamp: Any = DoFn.TimestampParam) -> tuple[Timestamp, T]:
+    """The element after its timestamp."""
+    return timestamp, element
+
+
+def timed_value(pair: tuple[K, V], timestamp: Any = DoFn.TimestampParam) -> tuple[K, tuple[Timestamp, V]]:
+    """The pair, its value after its timestamp."""
+    key, value = pair
+    return key, (timestamp, value)
+
+
+class _LatestGlobally(Transform):
+    defaults = True
+
+    def without_defaults(self) -> _LatestGlobally:
+        """Emit nothing for no input."""
+        other = _LatestGlobally()
+        other.label, other.defaults = self.label, False
+        return other
+
+    def default_label(self) -> str:
+        return "Latest.Globally"
+
+    def __call__(self, pcoll: PCollection[T]) -> PCollection[T]:
+        result: PCollection[T] = pcoll.pipeline.apply(self, pcoll)
+        return result
+
+    def expand(self, input: PCollection[T]) -> PCollection[T]:
+        combine: CombineGlobally[T] = CombineGlobally(LatestFn[T]())
+        combine = combine if self.defaults else combine.without_defaults()
+        return input | Map(timed, name="Timestamp") | combine.with_output_types(input.element_type)
+
+
+class _LatestPerKey(Transform):
+    def default_label(self) -> str:
+        return "Latest.PerKey"
+
+    def __call__(self, pcoll: PCollection[tuple[K, V]]) -> PCollection[tuple[K, V]]:
+        result: PCollection[tuple[K, V]] = pcoll.pipeline.apply(self, pcoll)
+        return result
+
+    def expand(self, input: PCollection[Any]) -> PCollection[Any]:
+        combine: CombinePerKey[Any] = CombinePerKey(LatestFn[Any]()).with_output_types(input.element_type)
+        return input | Map(timed_value, name="Timestamp") | combine
+
+
+class Latest:
+    """The element with the greatest timestamp; of several such, the last to arrive."""
+
+    @staticmethod
+    def Globally(*, name: str | None = None) -> _LatestGlobally:
+        """One element; None if there are none."""
+        latest = _LatestGlobally()
+        latest.label = name
+        return latest
+
+    @staticmethod
+    def PerKey(*, name: str | None = None) -> _LatestPerKey:
+        """`(key, its latest value)`."""
+        latest = _LatestPerKey()
+        latest.label = name
+        return latest
+
+
+def _approximate_unique(size: int | None, error: float | None) -> ApproximateUniqueFn:
+    if (size is None) == (error is None):
+        raise BuildError("ApproximateUnique takes either size or error")
+    if error is not None:
+        if not 0.01 <= error <= 0.5:
+            raise BuildError(f"ApproximateUnique: error is a share from 0.01 to 0.5, not {shorten(error)}")
+        size = ceil(4 / error**2)
+    size = positive_count("ApproximateUnique", "size", size)
+    if size < 16:
+        raise BuildError(f"ApproximateUnique: size must be at least 16, not {size}")
+    return ApproximateUniqueFn(size)
+
+
+class ApproximateUnique:
+    """About how many different elements there are, by a sketch of the `size` smallest hashes of them all.
+
+    Exact up to `size` different elements. Beyond, the estimate is within `error` (a share: 2/√size) of the truth with
+    95 % confidence; give one of the two. Elements differ as keys do, and must be such as can be keys.
+    """
+
+    @staticmethod
+    def Globally(
+        size: int | None = None, error: float | None = None, *, name: str | None = None
+    ) -> CombineGlobally[int]:
+        """One number."""
+        return titled(CombineGlobally(_approximate_unique(size, error), name=name), "ApproximateUnique.Globally")
+
+    @staticmethod
+    def PerKey(size: int | None = None, error: float | None = None, *, name: str | None = None) -> CombinePerKey[int]:
+        """`(key, about how many different values)`."""
+        return titled(CombinePerKey(_approximate_unique(size, error), name=name), "ApproximateUnique.PerKey")
+
+
+def _approximate_quantiles(n: int, key: Key | None, reverse: bool, error: float | None) -> ApproximateQuantilesFn[Any]:
+    if positive_count("ApproximateQuantiles", "num_quantiles", n) < 2:
+        raise BuildError("ApproximateQuantiles: num_quantiles must be at least 2: the least and the greatest")
+    error = min(0.01, 0.5 / n) if error is None else error
+    if not 0 < error <= 0.5:
+        raise BuildError(f"ApproximateQuantiles: error is a share above 0 and up to 0.5, not {shorten(error)}")
+    return ApproximateQuantilesFn(n, error, key, reverse)
+
+
+class ApproximateQuantiles:
+    """`num_quantiles` elements at even distances in rank, from the least to the greatest; all in one list.
+
+    They are ordered by `<` of themselves or of `key(element)`; `reverse` begins with the greatest. The rank of each is
+    within `error` of where it should be, a share of all (by default 0.01, or half of 1/num_quantiles if that is less),
+    for up to 10^12 elements; in practice far closer. The first and the last are exact. No elements give an empty list.
+    """
+
+    @staticmethod
+    def Globally(
+        num_quantiles: int,
+        key: Key | None = None,
+        reverse: bool = False,
+        *,
+        error: float | None = None,
+        name: str | None = None,
+    ) -> CombineGlobally[list[Any]]:
+        """One list."""
+        fn = _approximate_quantiles(num_quantiles, key, reverse, error)
+        return titled(CombineGlobally(fn, name=name), "ApproximateQuantiles.Globally")
+
+    @staticmethod
+    def PerKey(
+        num_quantiles: int,
+        key: Key | None = None,
+        reverse: bool = False,
+        *,
+        error: float | None = None,
+        name: str | None = None,
+    ) -> CombinePerKey[list[Any]]:
+        """`(key, list)`."""
+        fn = _approximate_quantiles(num_quantiles, key, reverse, error)
+        return titled(CombinePerKey(fn, name=name), "ApproximateQuantiles.PerKey")
+
+
+class ToList(CombineGlobally[list[Any]]):
+    """One list of all elements."""
+
+    title = "ToList"
+
+    def __init__(self, *, name: str | None = None) -> None:
+        super().__init__(ListFn(), name=name)
+
+    def __call__(self, pcoll: PCollection[T]) -> PCollection[list[T]]:
+        return super().__call__(pcoll)
+
+
+class ToSet(CombineGlobally[set[Any]]):
+    """One set of all elements."""
+
+    title = "ToSet"
+
+    def __init__(self, *, name: str | None = None) -> None:
+        super().__init__(SetFn(), name=name)
+
+    def __call__(self, pcoll: PCollection[T]) -> PCollection[set[T]]:
+        return super().__call__(pcoll)
+
+
+class DictFn(CombineFn[tuple[K, V], dict[K, V], dict[K, V]]):
+    """A dict of pairs; of several values of a key it holds the last."""
+
+    def create_accumulator(self) -> dict[K, V]:
+        return {}
+
+    def add_input(self, accumulator: dict[K, V], element: tuple[K, V]) -> dict[K, V]:
+        key, value = element
+        accumulator[key] = value
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[dict[K, V]]) -> dict[K, V]:
+        merged: dict[K, V] = {}
+        for accumulator in accumulators:
+            merged.update(accumulator)
+        return merged
+
+    def extract_output(self, accumulator: dict[K, V]) -> dict[K, V]:
+        return accumulator
+
+
+class ToDict(CombineGlobally[dict[Any, Any]]):
+    """One dict of all pairs; where a key has several values, the last to arrive."""
+
+    title = "ToDict"
+
+    def __init__(self, *, name: str | None = None) -> None:
+        super().__init__(DictFn[Any, Any](), name=name)
+
+    def __call__(self, pcoll: PCollection[tuple[K, V]]) -> PCollection[dict[K, V]]:
+        return super().__call__(pcoll)

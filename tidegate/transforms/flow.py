@@ -1,0 +1,164 @@
+"""Where elements go: Partition, Tee, Distinct, and BatchElements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from operator import index
+from typing import Any, Concatenate, TypeVar, overload
+
+from tidegate.sdk.arguments import positive_count
+from tidegate.sdk.dofn import DoFn
+from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.functions import name_of
+from tidegate.sdk.pipeline import PCollection, PTransform, Transform
+from tidegate.sdk.portable.pipeline import Form
+from tidegate.sdk.primitives import CombinePerElement, ParDo
+from tidegate.sdk.signatures import FnTypes
+from tidegate.sdk.values import TaggedOutput, WindowedValue
+from tidegate.transforms.elementwise import Keys, Wrapping
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Any)
+
+
+class Partition(PTransform[PCollection[E], tuple[PCollection[E], ...]]):
+    """`n` collections: an element goes to number `fn(element, n, *args, **kwargs)`, from 0 to n-1.
+
+    Any other number is an error that names the element.
+    """
+
+    @overload
+    def __init__(self, fn: Callable[[E, int], int], n: int, *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(
+        self, fn: Callable[Concatenate[E, int, ...], int], n: int, *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    def __init__(self, fn: Any, n: int, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        self.route = _Route(fn, (positive_count("Partition", "n", n), *args), kwargs, None)
+        self.route.tags = tuple(str(number) for number in range(1, n))
+        self.route.main_tag = "0"
+        self.label = name
+
+    def default_label(self) -> str:
+        return f"Partition({name_of(self.route.inner)})"
+
+    def expand(self, input: PCollection[E]) -> tuple[PCollection[E], ...]:
+        routed = self.route.expand(input)
+        return tuple(routed) if self.route.tags else (routed,)
+
+
+def routed(element: Any, fn: Callable[..., int], n: int, *args: Any, **kwargs: Any) -> Any:
+    """The element, tagged with the number of its part unless that is 0, the main output."""
+    found = fn(element, n, *args, **kwargs)
+    try:
+        number = index(found)
+    except TypeError:
+        number = -1
+    if not 0 <= number < n:
+        raise ValueError(
+            f"{name_of(fn)} gave partition {shorten(found, 40)} for {shorten(element, 60)}: "
+            f"it must be a whole number from 0 to {n - 1}"
+        )
+    return TaggedOutput(str(number), element) if number else element
+
+
+class _Route(Wrapping[Any, Any]):
+    form: Form = "map"
+
+    wrapper = staticmethod(routed)
+
+    def expand(self, input: PCollection[Any]) -> Any:
+        outputs = super().expand(input)
+        for part in outputs if self.tags else ():
+            input.pipeline.retype(part, input.element_type)
+        return outputs
+
+    def gives(self, signature: FnTypes, element_type: Any) -> Any:
+        return element_type
+
+
+class Tee(PTransform[PCollection[T], PCollection[T]]):
+    """The same collection; beside it each of `transforms` is applied to it, such as a write or a log."""
+
+    def __init__(self, *transforms: Callable[[PCollection[T]], Any] | PTransform[PCollection[T], Any]) -> None:
+        if not transforms:
+            raise BuildError("Tee takes at least one transform, to be applied on the side")
+        self.transforms = transforms
+
+    def expand(self, input: PCollection[T]) -> PCollection[T]:
+        for transform in self.transforms:
+            input.pipeline.apply(transform, input)
+        return input
+
+
+class Distinct(Transform):
+    """Each different element once per window; equal as keys are equal, so `1` and `1.0` are one."""
+
+    def __init__(self, *, name: str | None = None) -> None:
+        self.label = name
+
+    def __call__(self, pcoll: PCollection[T]) -> PCollection[T]:
+        result: PCollection[T] = pcoll.pipeline.apply(self, pcoll)
+        return result
+
+    def expand(self, input: PCollection[T]) -> PCollection[T]:
+        return input | CombinePerElement(len, name="Count") | Keys()
+
+
+class BatchElements(Transform):
+    """Lists of at most `max_batch_size` elements of one window, in order, stamped with the window's end.
+
+    Batches never reach beyond a bundle, so nothing waits and nothing depends on a clock. All are full but the last two
+    of a bundle and window: these share what is left, so that with `min_batch_size` up to half of the maximum no batch
+    is smaller than that unless the bundle had fewer elements.
+    """
+
+    def __init__(self, min_batch_size: int = 1, max_batch_size: int = 1000, *, name: str | None = None) -> None:
+        self.least = positive_count("BatchElements", "min_batch_size", min_batch_size)
+        self.most = positive_count("BatchElements", "max_batch_size", max_batch_size)
+        if self.least > self.most:
+            raise BuildError(f"BatchElements: min_batch_size ({self.least}) is above max_batch_size ({self.most})")
+        self.label = name
+
+    def __call__(self, pcoll: PCollection[T]) -> PCollection[list[T]]:
+        result: PCollection[list[T]] = pcoll.pipeline.apply(self, pcoll)
+        return result
+
+    def expand(self, input: PCollection[T]) -> PCollection[list[T]]:
+        step: ParDo[T, list[T]] = ParDo(Batching(self.least, self.most))
+        return step.with_output_types(list.__class_getitem__(input.element_type)).expand(input)  # type: ignore[no-any-return]
+
+
+class Batching(DoFn):
+    """Gathers elements by window until there are enough for a full batch and one more of the least size."""
+
+    def __init__(self, least: int, most: int) -> None:
+        self.least = least
+        self.most = most
+        self._waiting: dict[Any, list[Any]] = {}
+
+    def start_bundle(self) -> None:
+        self._waiting = {}
+
+    def process(self, element: Any, window: Any = DoFn.WindowParam) -> Iterable[WindowedValue[list[Any]]] | None:
+        batch = self._waiting.get(window)
+        if batch is None:
+            batch = self._waiting[window] = []
+        batch.append(element)
+        if len(batch) < self.most + self.least:
+            return None
+        self._waiting[window] = batch[self.most :]
+        return (_in_window(batch[: self.most], window),)
+
+    def finish_bundle(self) -> Iterable[WindowedValue[list[Any]]]:
+        for window, batch in self._waiting.items():
+            if len(batch) > self.most:
+                half = (len(batch) + 1) // 2
+                yield _in_window(batch[:half], window)
+                batch = batch[half:]
+            yield _in_window(batch, window)
+        self._waiting = {}
+
+
+def _in_window(batch: list[Any], window: Any) -> WindowedValue[list[Any]]:
+    return WindowedValue(batch, window.max_timestamp(), (window,))

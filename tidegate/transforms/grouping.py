@@ -1,0 +1,142 @@
+"""GroupBy: groups, and aggregates of groups, by fields or functions of the elements."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import Any
+
+from tidegate.sdk.combine import CombineFn, TupleCombineFn, as_combine_fn
+from tidegate.sdk.errors import BuildError
+from tidegate.sdk.pipeline import PCollection, PTransform
+from tidegate.sdk.primitives import CombinePerKey, GroupByKey, Map, pair_type
+from tidegate.transforms.functions import with_computed_key
+from tidegate.transforms.rows import (
+    Expression,
+    Row,
+    add_field,
+    expression_type,
+    expressions_of,
+    function_of,
+    row_maker,
+    values_function,
+)
+
+
+class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]]]):
+    """The elements that agree in some fields: `GroupBy("user")`, `GroupBy(len)`, `GroupBy("user", day=day_of)`.
+
+    Gives `(key, elements)`. The key is the value itself for one unnamed field or function, else a Row of them all, in
+    which a function without a name is the field `key0`, `key1`, … by its place.
+    """
+
+    def __init__(self, *fields: Expression, name: str | None = None, **named: Expression) -> None:
+        self.single = len(fields) == 1 and not named
+        nameless = self.single and not isinstance(fields[0], str)
+        self.keys = expressions_of(
+            "GroupBy", "key", () if nameless else fields, {"key": fields[0]} if nameless else named
+        )
+        if not self.keys:
+            raise BuildError('GroupBy takes at least one field or function, such as GroupBy("user")')
+        self.label = name
+
+    def default_label(self) -> str:
+        return f"GroupBy({', '.join(self.keys)})"
+
+    def aggregate_field(self, field: Expression, combiner: Any, dest: str) -> Aggregate:
+        """Combine a field of each group's elements instead: `.aggregate_field("price", sum, "revenue")`.
+
+        May be said several times. Gives a Row for each group: the keys, then each aggregate under its `dest`.
+        """
+        return Aggregate(self).aggregate_field(field, combiner, dest)
+
+    def expand(self, input: PCollection[Any]) -> PCollection[tuple[Any, Iterable[Any]]]:
+        element = input.element_type
+        key = expression_type(next(iter(self.keys.values())), element) if self.single else tuple[Any, ...]
+        keyed = Map(with_computed_key, self.key_function(), name="Key").with_output_types(pair_type(key, element))
+        grouped: PCollection[Any] = input | keyed | GroupByKey()
+        if self.single:
+            return grouped
+        hint = pair_type(Row, Iterable[element])  # type: ignore[valid-type]
+        named = Map(RowKey(tuple(self.keys)), name="Name").with_output_types(hint)
+        named.keeps_key = True
+        return grouped | named
+
+    def key_function(self) -> Any:
+        """The key of an element: the value itself, or a plain tuple, which is cheaper than a Row and equal to it."""
+        if self.single:
+            return function_of(next(iter(self.keys.values())))
+        return values_function(self.keys.values())
+
+
+class Aggregate(PTransform[PCollection[Any], PCollection[Row]]):
+    """A `GroupBy` whose groups are combined field by field; made by `GroupBy(...).aggregate_field(...)`."""
+
+    def __init__(self, by: GroupBy) -> None:
+        self.by = by
+        self.label = by.label
+        self.fields: dict[str, Expression] = {}
+        self.combiners: tuple[CombineFn[Any, Any, Any], ...] = ()
+
+    def default_label(self) -> str:
+        return self.by.default_label()
+
+    def aggregate_field(self, field: Expression, combiner: Any, dest: str) -> Aggregate:
+        """One more aggregate; as `GroupBy.aggregate_field`."""
+        more = copy.copy(self)
+        every = {**self.by.keys, **self.fields}
+        add_field("aggregate_field", every, dest, field)
+        more.fields = {**self.fields, dest: field}
+        more.combiners = (*self.combiners, as_combine_fn(combiner))
+        return more
+
+    def expand(self, input: PCollection[Any]) -> PCollection[Row]:
+        one = len(self.fields) == 1
+        value = function_of(*self.fields.values()) if one else values_function(self.fields.values())
+        combiner = self.combiners[0] if one else TupleCombineFn(*self.combiners)
+        result = ResultRow((*self.by.keys, *self.fields), self.by.single, one)
+        return (
+            input
+            | Map(key_and_value, self.by.key_function(), value, name="Key")
+            | CombinePerKey(combiner)
+            | Map(result, name="Row").with_output_types(Row)
+        )
+
+
+def key_and_value(element: Any, key: Any, value: Any) -> tuple[Any, Any]:
+    """What two functions give for an element, as a pair."""
+    return key(element), value(element)
+
+
+class RowKey:
+    """A function that gives the key of a pair its names."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._make = row_maker(names)
+
+    def __call__(self, pair: tuple[Any, Any]) -> tuple[Row, Any]:
+        key, group = pair
+        return self._make(key), group
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowKey, (self.names,)
+
+
+class ResultRow:
+    """A function from a group's key and aggregates to one row."""
+
+    def __init__(self, names: tuple[str, ...], one_key: bool, one_value: bool) -> None:
+        self.parts = names, one_key, one_value
+        self._make = row_maker(names)
+        self._one_key = one_key
+        self._one_value = one_value
+
+    def __call__(self, pair: tuple[Any, Any]) -> Row:
+        key, value = pair
+        keys = (key,) if self._one_key else key
+        values = (value,) if self._one_value else value
+        return self._make((*keys, *values))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ResultRow, self.parts

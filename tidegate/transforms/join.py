@@ -1,0 +1,183 @@
+"""Joins of two keyed collections: by key and window, or by key and nearness in event time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tidegate.sdk.dofn import DoFn, on_timer
+from tidegate.sdk.errors import BuildError
+from tidegate.sdk.pipeline import PCollection, Transform
+from tidegate.sdk.primitives import FlatMap, Flatten, Map, ParDo, WindowInto
+from tidegate.sdk.state import EventTimer, OrderedListStateSpec
+from tidegate.sdk.time import Duration, DurationLike, Timestamp
+from tidegate.sdk.values import TimestampedValue
+from tidegate.sdk.windows import GlobalWindows
+from tidegate.transforms.cogroup import CoGroupByKey
+
+
+def _inner(group: tuple[Any, tuple[list[Any], list[Any]]]) -> Iterator[tuple[Any, tuple[Any, Any]]]:
+    key, (lefts, rights) = group
+    for left in lefts:
+        for right in rights:
+            yield key, (left, right)
+
+
+def _left(group: tuple[Any, tuple[list[Any], list[Any]]]) -> Iterator[tuple[Any, tuple[Any, Any]]]:
+    key, (lefts, rights) = group
+    return _inner((key, (lefts, rights or [None])))
+
+
+def _right(group: tuple[Any, tuple[list[Any], list[Any]]]) -> Iterator[tuple[Any, tuple[Any, Any]]]:
+    key, (lefts, rights) = group
+    return _inner((key, (lefts or [None], rights)))
+
+
+def _full(group: tuple[Any, tuple[list[Any], list[Any]]]) -> Iterator[tuple[Any, tuple[Any, Any]]]:
+    key, (lefts, rights) = group
+    return _inner((key, (lefts or [None], rights or [None])))
+
+
+class _Join(Transform):
+    def __init__(self, other: PCollection[Any], pairs: Any, kind: str, name: str | None) -> None:
+        self.other = other
+        self.pairs = pairs
+        self.kind = kind
+        self.label = name
+
+    def default_label(self) -> str:
+        return f"Join.{self.kind}"
+
+    def __call__(self, pcoll: PCollection[Any]) -> PCollection[tuple[Any, tuple[Any, Any]]]:
+        result: PCollection[tuple[Any, tuple[Any, Any]]] = pcoll.pipeline.apply(self, pcoll)
+        return result
+
+    def expand(self, input: PCollection[Any]) -> Any:
+        grouped = (input, self.other) | CoGroupByKey(name="Group")
+        return grouped | FlatMap(self.pairs, name="Pairs")
+
+
+class Join:
+    """`left | Join.inner(right)`: `(key, (left value, right value))` for each pair of values of a key and window.
+
+    `left`, `right` and `full` give None for what has no partner. Both collections must have equal windowing.
+    """
+
+    @staticmethod
+    def inner(other: PCollection[Any], *, name: str | None = None) -> _Join:
+        """Only keys that both have."""
+        return _Join(other, _inner, "inner", name)
+
+    @staticmethod
+    def left(other: PCollection[Any], *, name: str | None = None) -> _Join:
+        """Every value of this collection."""
+        return _Join(other, _left, "left", name)
+
+    @staticmethod
+    def right(other: PCollection[Any], *, name: str | None = None) -> _Join:
+        """Every value of the other collection."""
+        return _Join(other, _right, "right", name)
+
+    @staticmethod
+    def full(other: PCollection[Any], *, name: str | None = None) -> _Join:
+        """Every value of both."""
+        return _Join(other, _full, "full", name)
+
+
+_LEFTS = OrderedListStateSpec("lefts")
+_RIGHTS = OrderedListStateSpec("rights")
+_CLEAN = EventTimer("clean")
+
+
+class _Near(DoFn):
+    """Keeps each side's values while a partner may still come: the watermark says when none can."""
+
+    def __init__(self, lower: Duration, upper: Duration) -> None:
+        self.lower = lower
+        self.upper = upper
+
+    def process(
+        self,
+        element: tuple[Any, tuple[bool, Any]],
+        at: Any = DoFn.TimestampParam,
+        lefts: Any = DoFn.StateParam(_LEFTS),
+        rights: Any = DoFn.StateParam(_RIGHTS),
+        clean: Any = DoFn.TimerParam(_CLEAN),
+    ) -> Iterable[TimestampedValue[tuple[Any, tuple[Any, Any]]]]:
+        key, (is_left, value) = element
+        if is_left:
+            lefts.add(at, value)
+            for other, right in rights.read_range(at + self.lower, _after(at + self.upper)):
+                yield TimestampedValue((key, (value, right)), max(at, other))
+            last = at + self.upper
+        else:
+            rights.add(at, value)
+            for other, left in lefts.read_range(at - self.upper, _after(at - self.lower)):
+                yield TimestampedValue((key, (left, value)), max(at, other))
+            last = at - self.lower
+        done = _after(max(at, last))
+        clean.set(done, tag=str(done.micros))
+
+    @on_timer(_CLEAN)
+    def cleaned(
+        self,
+        now: Any = DoFn.TimestampParam,
+        lefts: Any = DoFn.StateParam(_LEFTS),
+        rights: Any = DoFn.StateParam(_RIGHTS),
+    ) -> None:
+        lefts.clear_range(_BEGINNING, now - self.upper)
+        rights.clear_range(_BEGINNING, now + self.lower)
+
+
+_BEGINNING = Timestamp(micros=-(2**63))
+
+
+def _after(at: Timestamp) -> Timestamp:
+    return at + Duration(micros=1)
+
+
+class IntervalJoin(Transform):
+    """`left | IntervalJoin(right, lower, upper)`: pairs of a key with `lower <= right time - left time <= upper`.
+
+    Bounds are inclusive; `IntervalJoin(right, within=d)` means from -d to d. Result: `(key, (left, right))` at the
+    later of the two times, in the global window. A value is kept until the watermark says that no partner can come.
+    """
+
+    def __init__(
+        self,
+        other: PCollection[Any],
+        lower: DurationLike | None = None,
+        upper: DurationLike | None = None,
+        *,
+        within: DurationLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        if within is not None and (lower is not None or upper is not None):
+            raise BuildError("IntervalJoin takes lower and upper, or within, not both")
+        if within is not None:
+            lower, upper = Duration(micros=-Duration.of(within).micros), within
+        if lower is None or upper is None:
+            raise BuildError("IntervalJoin needs lower and upper, or within")
+        self.lower, self.upper = Duration.of(lower), Duration.of(upper)
+        if self.upper < self.lower:
+            raise BuildError(f"IntervalJoin: lower ({self.lower}) must not be above upper ({self.upper})")
+        self.other = other
+        self.label = name
+
+    def __call__(self, pcoll: PCollection[Any]) -> PCollection[tuple[Any, tuple[Any, Any]]]:
+        result: PCollection[tuple[Any, tuple[Any, Any]]] = pcoll.pipeline.apply(self, pcoll)
+        return result
+
+    def expand(self, input: PCollection[Any]) -> Any:
+        lefts = input | WindowInto(GlobalWindows(), name="Left window") | Map(_as_left, name="Left")
+        rights = self.other | WindowInto(GlobalWindows(), name="Right window") | Map(_as_right, name="Right")
+        both = (lefts, rights) | Flatten()
+        return both | ParDo(_Near(self.lower, self.upper), name="Near")
+
+
+def _as_left(pair: tuple[Any, Any]) -> tuple[Any, tuple[bool, Any]]:
+    return (pair[0], (True, pair[1]))
+
+
+def _as_right(pair: tuple[Any, Any]) -> tuple[Any, tuple[bool, Any]]:
+    return (pair[0], (False, pair[1]))

@@ -1,0 +1,156 @@
+"""Row, an immutable record with named fields, and Select, which makes rows of elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache, partial
+from operator import attrgetter, itemgetter
+from typing import Any, ClassVar, TypeAlias
+
+from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.hints import field_types, is_union, plain_hint
+from tidegate.sdk.pipeline import PCollection, PTransform
+from tidegate.sdk.primitives import Map
+from tidegate.sdk.signatures import signature_of
+
+Expression: TypeAlias = str | Callable[[Any], Any]
+"""A field of an element, by its attribute's name or as a function of the element."""
+
+
+class Row(tuple[Any, ...]):
+    """`Row(word="tide", n=3)`: an immutable record; fields are attributes, in the order given.
+
+    It is a tuple as a NamedTuple is: it unpacks, compares, hashes and groups by its values in order, whatever their
+    names: `Row(a=1, b=2) == (1, 2)`. Rows of one set of names share a class, made when first needed; a pickle holds
+    the names. Raises ValueError for a name that begins with an underscore.
+    """
+
+    __slots__ = ()
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __new__(cls, **fields: Any) -> Row:
+        return tuple.__new__(row_class(tuple(fields)), fields.values())
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields by name."""
+        return dict(zip(self._fields, self, strict=True))
+
+    def __getattr__(self, name: str) -> Any:
+        """Only for names that are no field: AttributeError."""
+        raise AttributeError(f"this row has no field {name!r}, but {', '.join(self._fields) or 'none'}")
+
+    def __repr__(self) -> str:
+        return f"Row({', '.join(f'{name}={value!r}' for name, value in zip(self._fields, self, strict=True))})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return row_of, (self._fields, tuple(self))
+
+
+@lru_cache(maxsize=4096)
+def row_class(fields: tuple[str, ...]) -> type[Row]:
+    """The class of rows with these fields."""
+    bad = [name for name in fields if name.startswith("_")]
+    if bad:
+        raise ValueError(f"a row's fields can't begin with an underscore, as {bad[0]!r} does")
+    members: dict[str, Any] = {name: property(itemgetter(at)) for at, name in enumerate(fields)}
+    return type("Row", (Row,), {**members, "__slots__": (), "_fields": fields, "__module__": Row.__module__})
+
+
+def row_of(fields: tuple[str, ...], values: Iterable[Any]) -> Row:
+    """A row of these names and values."""
+    return row_maker(fields)(values)
+
+
+@lru_cache(maxsize=4096)
+def row_maker(fields: tuple[str, ...]) -> Callable[[Iterable[Any]], Row]:
+    """What makes rows with these fields from their values, without a look at the names."""
+    return partial(tuple.__new__, row_class(fields))
+
+
+class Select(PTransform[PCollection[Any], PCollection[Row]]):
+    """A Row of each element: `Select("word", n=len)` has the attribute `word`, and `n`, a function of the element.
+
+    A function without a name becomes the field `arg0`, `arg1`, … by its place.
+    """
+
+    def __init__(self, *fields: Expression, name: str | None = None, **named: Expression) -> None:
+        self.expressions = expressions_of("Select", "arg", fields, named)
+        if not self.expressions:
+            raise BuildError('Select takes at least one field, such as Select("word", n=len)')
+        self.label = name
+
+    def default_label(self) -> str:
+        return f"Select({', '.join(self.expressions)})"
+
+    def expand(self, input: PCollection[Any]) -> PCollection[Row]:
+        make: Callable[[Any], Row] = RowOf(self.expressions)
+        return Map(make).with_output_types(Row).expand(input)  # type: ignore[no-any-return]
+
+
+class RowOf:
+    """A function from an element to the row of what the expressions give for it."""
+
+    def __init__(self, expressions: dict[str, Expression]) -> None:
+        self.expressions = expressions
+        self._make = row_maker(tuple(expressions))
+        self._values = values_function(expressions.values())
+
+    def __call__(self, element: Any) -> Row:
+        return self._make(self._values(element))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RowOf, (self.expressions,)
+
+
+def expressions_of(
+    owner: str, unnamed: str, fields: Iterable[Expression], named: dict[str, Expression]
+) -> dict[str, Expression]:
+    """The expressions by the names their values will have; BuildError for a name given twice or a bad expression."""
+    found: dict[str, Expression] = {}
+    for at, field in enumerate(fields):
+        add_field(owner, found, field if isinstance(field, str) else f"{unnamed}{at}", field)
+    for name, field in named.items():
+        add_field(owner, found, name, field)
+    return found
+
+
+def add_field(owner: str, found: dict[str, Any], name: str, field: Any) -> None:
+    """Add one expression under a name; BuildError as `expressions_of`."""
+    if not isinstance(field, str) and not callable(field):
+        raise BuildError(f"{owner}: a field is an attribute's name or a function, not {shorten(field)}")
+    if name in found:
+        raise BuildError(f"{owner}: the field {name!r} is there already: give one of them another name")
+    if not name.isidentifier() or name.startswith("_"):
+        rule = "names are identifiers that don't begin with an underscore"
+        raise BuildError(f"{owner}: {name!r} can't name a field: {rule}")
+    found[name] = field
+
+
+def function_of(expression: Expression) -> Callable[[Any], Any]:
+    """The expression as a function of an element."""
+    return attrgetter(expression) if isinstance(expression, str) else expression
+
+
+def values_function(expressions: Iterable[Expression]) -> Callable[[Any], tuple[Any, ...]]:
+    """A function from an element to the values of several expressions, in order."""
+    functions = tuple(map(function_of, expressions))
+    names = [expression for expression in expressions if isinstance(expression, str)]
+    return attrgetter(*names) if len(names) == len(functions) > 1 else _Values(functions)
+
+
+class _Values:
+    def __init__(self, functions: tuple[Callable[[Any], Any], ...]) -> None:
+        self.functions = functions
+
+    def __call__(self, element: Any) -> tuple[Any, ...]:
+        return tuple([function(element) for function in self.functions])
+
+
+def expression_type(expression: Expression, element_type: Any) -> Any:
+    """The type of an expression's values for elements of some type."""
+    if not isinstance(expression, str):
+        return signature_of(expression).result
+    plain = plain_hint(element_type)
+    if plain is Any or is_union(plain) or not isinstance(getattr(plain, "__origin__", plain), type):
+        return Any
+    return field_types(plain).get(expression, Any)

@@ -1,0 +1,34 @@
+"""Waiting: elements that pass only when other collections are done with their window."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.sdk.errors import BuildError
+from tidegate.sdk.pipeline import PCollection, PTransform
+from tidegate.sdk.primitives import Filter, Map
+from tidegate.sdk.sideinputs import AsIter
+
+
+class WaitOn(PTransform[PCollection[Any], PCollection[Any]]):
+    """The same elements, each held until every one of `signals` has finished the window it falls into."""
+
+    def __init__(self, *signals: PCollection[Any], name: str | None = None) -> None:
+        if not signals:
+            raise BuildError("WaitOn needs at least one collection to wait for")
+        self.signals = signals
+        self.label = name
+
+    def expand(self, input: PCollection[Any]) -> PCollection[Any]:
+        waits = [
+            AsIter(signal | Filter(_nothing, name=f"Signal {number}")) for number, signal in enumerate(self.signals, 1)
+        ]
+        return input | Map(_first, *waits, name="Wait").with_output_types(input.element_type)
+
+
+def _nothing(element: Any) -> bool:
+    return False
+
+
+def _first(element: Any, *signals: Any) -> Any:
+    return element
