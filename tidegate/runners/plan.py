@@ -70,6 +70,13 @@ class Step:
         return self.nodes[-1]
 
     @property
+    def outputs(self) -> tuple[str, ...]:
+        """The ids of the collections the step gives; the parts of a combine have one of their own."""
+        if self.phase == "parts":
+            return (f"{self.label}~parts",)
+        return tuple(output.collection for output in self.tail.outputs)
+
+    @property
     def is_source(self) -> bool:
         """Whether the step reads from outside."""
         return isinstance(self.head, (Create, Read, TestStream))

@@ -1,63 +1,22 @@
-"""One run on the direct runner: operators in one process, each block pushed through before the next event is taken.
+"""One run on the direct runner: all steps in one graph, each block pushed through before the next event is taken.
 
-Bounded collections come first, region by region, each read to its end; then the live feeds are polled in turn. After
-every event, marks travel down the plan in the order of its steps: a step whose input watermark has advanced ends its
-bundle, handles the watermark, and passes on what it may pass on.
+Bounded collections come first, region by region, each read to its end; then the live feeds are polled in turn.
 """
 
 from __future__ import annotations
 
+import os
 import threading
-import uuid
 from collections.abc import Iterator
-from typing import Any
 
-from tidegate.runners.direct.feeds import Event, Feed, Mark, feed
-from tidegate.runners.direct.writing import Writing, commit_all, quietly
-from tidegate.runners.engine.build import build
+from tidegate.runners.direct.feeds import Event, Feed, feed
+from tidegate.runners.direct.writing import Writing, commit_all
 from tidegate.runners.engine.clock import Clock
-from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.graph import Graph, Mark, Outlet, quietly
+from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.block import Block
-from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
-
-
-class _Node:
-    """A step at work: its operator, or its sink, and how its input stands."""
-
-    def __init__(self, step: Step, plan: Plan) -> None:
-        self.step = step
-        self.operator: Operator | None = None
-        self.writing: Writing | None = None
-        edges = list(plan.inputs(step.id))
-        self.inputs = [edge.collection for edge in edges if edge.side is None]
-        self.sides = list(dict.fromkeys(edge.collection for edge in edges if edge.side is not None))
-        self.outputs = [output.collection for output in step.tail.outputs]
-        self.watermark = MIN_MICROS
-        self.side_marks: dict[str, int] = {}
-        self.ended = False
-        self.returning: set[str] = set()
-
-    def stands(self, marks: dict[str, Mark]) -> tuple[int, bool, bool]:
-        """The input's watermark, whether it is idle and whether it has ended (SEMANTICS, Time).
-
-        It is the minimum over inputs that are not idle; one that comes back counts again once it has caught up.
-        """
-        live = [(name, marks[name]) for name in self.inputs if not marks[name].ended]
-        if not live:
-            return MAX_MICROS, False, True
-        counting = []
-        for name, mark in live:
-            if mark.idle:
-                self.returning.add(name)
-            elif name in self.returning and mark.watermark < self.watermark:
-                continue
-            else:
-                self.returning.discard(name)
-                counting.append(mark.watermark)
-        if not counting:
-            return self.watermark, all(mark.idle for _, mark in live), False
-        return max(self.watermark, min(counting)), False, False
+from tidegate.sdk.time import SECOND
 
 
 class Execution:
@@ -72,51 +31,34 @@ class Execution:
         self.clock = clock
         self.streaming = streaming
         self.stop = threading.Event()
-        self.run_id = uuid.uuid4().hex[:12]
-        self._nodes: dict[int, _Node] = {}
-        self._targets: dict[str, list[_Node]] = {}
-        self._marks: dict[str, Mark] = {}
+        run_id = os.urandom(6).hex()
+        self._sinks = [Writing(step, run_id) for step in plan.steps if step.is_sink]
+        outlets: dict[str, list[Outlet]] = {}
+        for writing in self._sinks:
+            for edge in plan.inputs(writing.step.id):
+                outlets.setdefault(edge.collection, []).append(writing.write)
+        inner = [step for step in plan.steps if not (step.is_source or step.is_sink)]
+        ids = {step.id for step in inner}
+        self._graph = Graph(plan, inner, (edge for edge in plan.edges if edge.target in ids), context, outlets)
 
     def run(self, run_for: float | None = None) -> None:
         """Everything, from opening the operators to committing the sinks."""
-        opened: list[Operator] = []
         feeds: list[Feed] = []
         try:
-            self._build(opened)
+            self._graph.open()
             for step in self._sources(live=False):
                 self._read_to_end(step, feeds)
             self._read_live(run_for, feeds)
-            commit_all(node.writing for node in self._nodes.values() if node.writing is not None)
+            commit_all(self._sinks)
         except BaseException:
-            for node in self._nodes.values():
-                if node.writing is not None:
-                    node.writing.abort()
-            for operator in opened:
-                quietly(operator.close)
+            for writing in self._sinks:
+                writing.abort()
+            self._graph.abandon()
             raise
         finally:
             for part in feeds:
                 quietly(part.close)
-        for operator in opened:
-            operator.close()
-
-    def _build(self, opened: list[Operator]) -> None:
-        for step in self.plan.steps:
-            for output in step.tail.outputs:
-                self._marks[output.collection] = Mark()
-            if step.is_source:
-                continue
-            node = self._nodes[step.id] = _Node(step, self.plan)
-            if step.is_sink:
-                node.writing = Writing(step, self.run_id)
-            else:
-                node.operator = build(step, self.plan, self.context)
-                opened.append(node.operator)
-                node.operator.open()
-        for edge in self.plan.edges:
-            self._targets.setdefault(edge.collection, []).append(self._nodes[edge.target])
-
-    # -- input
+        self._graph.close()
 
     def _sources(self, *, live: bool) -> Iterator[Step]:
         for region in self.plan.regions:
@@ -133,9 +75,8 @@ class Execution:
             event = source.poll()
             if event.block is not None:
                 self._enter(step, event.collection, event.block)
-        for output in step.tail.outputs:
-            self._marks[output.collection] = Mark(ended=True)
-        self._settle()
+        for collection in step.outputs:
+            self._graph.mark(collection, Mark(ended=True))
 
     def _read_live(self, run_for: float | None, feeds: list[Feed]) -> None:
         """Poll the live feeds in turn until all have ended, or the run is told to stop."""
@@ -154,87 +95,16 @@ class Execution:
 
     def _until_next(self, wait: float, deadline: int | None) -> float:
         """How long nothing need happen, at most `wait` seconds."""
-        due = [at for node in self._nodes.values() if node.operator and (at := node.operator.next_clock()) is not None]
-        instants = due if deadline is None else [*due, deadline]
+        instants = [at for at in (self._graph.next_clock(), deadline) if at is not None]
         return max(0.0, min([wait, *((at - self.clock.now()) / SECOND for at in instants)]))
 
     def _take(self, step: Step, event: Event) -> None:
+        self._graph.tick(self.clock.now())
         if event.block is not None:
             self._enter(step, event.collection, event.block)
-        before = self._marks[event.collection]
-        if event.mark is not None and event.mark != before:
-            watermark = max(before.watermark, event.mark.watermark)
-            self._marks[event.collection] = Mark(watermark, event.mark.idle, event.mark.ended)
-            self._settle()
-        self._tick()
+        if event.mark is not None:
+            self._graph.mark(event.collection, event.mark)
 
     def _enter(self, step: Step, collection: str, block: Block) -> None:
         self.context.count(step.label, "elements_out", len(block))
-        self._push(collection, block)
-
-    # -- events through the plan
-
-    def _push(self, collection: str, block: Block) -> None:
-        for node in self._targets.get(collection, ()):
-            if node.writing is not None:
-                node.writing.write(block)
-            else:
-                assert node.operator is not None
-                self._emit(node.operator.process(block, collection))
-
-    def _emit(self, emitted: Iterator[Emitted]) -> None:
-        for collection, block in emitted:
-            self._push(collection, block)
-
-    def _settle(self) -> None:
-        """Take marks down the plan: a step handles its input's before it passes its own on."""
-        for node in self._nodes.values():
-            if node.ended:
-                continue
-            watermark, idle, ended = node.stands(self._marks)
-            operator = node.operator
-            if operator is not None:
-                self._settle_sides(node, operator)
-                if watermark > node.watermark or ended:
-                    self._emit(operator.finish_bundle())
-                if watermark > node.watermark:
-                    node.watermark = watermark
-                    self._emit(operator.on_watermark(watermark))
-                if ended:
-                    self._emit(operator.finish())
-            node.watermark = max(node.watermark, watermark)
-            node.ended = ended
-            self._pass_on(node, idle)
-
-    def _settle_sides(self, node: _Node, operator: Operator) -> None:
-        for collection in node.sides:
-            mark = self._marks[collection]
-            watermark = MAX_MICROS if mark.ended else mark.watermark
-            if watermark > node.side_marks.get(collection, MIN_MICROS):
-                node.side_marks[collection] = watermark
-                self._emit(operator.finish_bundle())
-                self._emit(operator.on_side_watermark(collection, watermark))
-
-    def _pass_on(self, node: _Node, idle: bool) -> None:
-        held = MAX_MICROS if node.operator is None or node.ended else node.operator.hold()
-        for collection in node.outputs:
-            before = self._marks[collection]
-            mark = Mark(max(before.watermark, min(node.watermark, held)), idle, node.ended)
-            if mark != before:
-                self._marks[collection] = mark
-
-    def _tick(self) -> None:
-        """Processing time has moved: what is due on it happens, and may let watermarks pass."""
-        now = self.clock.now()
-        moved = False
-        for node in self._nodes.values():
-            operator: Any = node.operator
-            if operator is None or node.ended:
-                continue
-            due = operator.next_clock()
-            if due is not None and due <= now:
-                self._emit(operator.finish_bundle())
-                self._emit(operator.on_clock(now))
-                moved = True
-        if moved:
-            self._settle()
+        self._graph.push(collection, block)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tidegate.runners.engine.clock import Clock, ManualClock
+from tidegate.runners.engine.graph import Mark
 from tidegate.runners.engine.ingest import SplitReader
 from tidegate.runners.plan import Step
 from tidegate.sdk.block import Block
@@ -22,15 +23,6 @@ from tidegate.sdk.portable.pipeline import (
 from tidegate.sdk.sources import Source
 from tidegate.sdk.time import MIN_MICROS
 from tidegate.sdk.values import TimestampedValue
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How a collection stands: its watermark (µs), whether it is idle, whether it has ended."""
-
-    watermark: int = MIN_MICROS
-    idle: bool = False
-    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.runners.direct.execute import Execution
@@ -15,14 +14,15 @@ from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.block import BLOCK_SIZE
+from tidegate.sdk.defaults import default_memory_budget
 from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.metrics import collecting
 from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.portable.seal import located
-from tidegate.sdk.runner import PipelineResult, Runner
+from tidegate.sdk.runner import PipelineResult, Runner, RunOptions
 
 if TYPE_CHECKING:
-    from tidegate.sdk.options import PipelineOptions
+    from pathlib import Path
 
 
 class DirectRunner(Runner):
@@ -34,17 +34,15 @@ class DirectRunner(Runner):
         self.block_size = block_size
         self.clock = clock
 
-    def check(self, pipeline: portable.Pipeline, options: PipelineOptions) -> list[str]:
+    def check(self, pipeline: portable.Pipeline, options: RunOptions) -> list[str]:
         self.plan(pipeline, options)
         return []
 
-    def plan(self, pipeline: portable.Pipeline, options: PipelineOptions) -> Plan:
+    def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
         refuse(pipeline)
         return plan(pipeline, Traits(parallel=False, streaming=options.mode == "streaming"))
 
-    def run(self, pipeline: portable.Pipeline, options: PipelineOptions) -> PipelineResult:
-        from tidegate.sdk.options import default_memory_budget
-
+    def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
         planned = self.plan(pipeline, options)
         scripted = any(isinstance(node, portable.TestStream) for node in pipeline.nodes)
         clock: Clock = self.clock or (ManualClock() if scripted else SystemClock())
@@ -97,6 +95,7 @@ def _temporary_directory(parent: Path | None) -> Iterator[Callable[[], Path]]:
 
     def directory() -> Path:
         import tempfile
+        from pathlib import Path
 
         if not made:
             made.append(tempfile.TemporaryDirectory(prefix="tidegate-", dir=parent))

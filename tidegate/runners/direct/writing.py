@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from tidegate.runners.engine.blame import located, rethrow, user_error
+from tidegate.runners.engine.graph import quietly
 from tidegate.runners.plan import Step
 from tidegate.sdk.block import Block
 from tidegate.sdk.errors import TidegateError
@@ -19,6 +20,7 @@ class Writing:
     def __init__(self, step: Step, run_id: str) -> None:
         node = step.tail
         assert isinstance(node, Write)
+        self.step = step
         self.node = node
         self.run_id = run_id
         self.sink: Sink[Any] = node.sink.load()
@@ -72,11 +74,3 @@ def commit_all(sinks: Iterable[Writing]) -> None:
     prepared = [(writing, writing.prepare()) for writing in sinks]
     for writing, committables in prepared:
         writing.commit(committables)
-
-
-def quietly(call: Callable[[], None]) -> None:
-    """Clean up after a failure, which is what the author must hear of, not what cleaning up says after it."""
-    try:
-        call()
-    except Exception:
-        return

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Final, NoReturn, TypeVar
 
+from tidegate.sdk.combine import AssociativeFn, CallableFn, CombineFn, WithArguments
 from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, TidegateError, UserCodeError, shorten
 from tidegate.sdk.functions import Where
 from tidegate.sdk.metrics import GENERATED, in_step
@@ -21,16 +22,16 @@ def user_error(
 ) -> BaseException:
     """The error to raise for `error`, which came out of the author's code in `step`.
 
-    Errors that are no failure of the code (KeyboardInterrupt, SystemExit) and Tidegate's own are given back as they
-    are, Tidegate's with the step added.
+    Errors that are no failure of the code (KeyboardInterrupt, SystemExit) are given back as they are, and so are
+    Tidegate's own, with the step added; one that the author's code ran into (a window of no size, say) is a failure.
     """
     match error:
-        case UserCodeError():
+        case TidegateError() if getattr(error, "step", None) is not None:
             return error
         case CheckError() | KeyEncodingError():
             return located(error, step, where)
-        case TidegateError():
-            return error
+        case TidegateError() if not has_author_frames(error):
+            return located(error, step, where)
         case Exception():
             pass
         case _:
@@ -88,6 +89,34 @@ def guarded(call: Callable[..., T], *args: Any, step: str, where: Where, method:
             return call(*args)
     except BaseException as error:
         rethrow(user_error(error, step=step, where=where, method=method))
+
+
+def guarded_items(items: Iterable[T], *, step: str, where: Where, method: str) -> Iterator[T]:
+    """The items of what a life-cycle method gave, which may be a generator: the author's code still runs."""
+    iterator = guarded(iter, items, step=step, where=where, method=method)
+    while True:
+        item = guarded(next, iterator, _NOTHING, step=step, where=where, method=method)
+        if item is _NOTHING:
+            return
+        yield item
+
+
+def close_all(closes: Iterable[Callable[[], object]]) -> None:
+    """Call every one, also when one fails; then raise what the first that failed raised."""
+    failed: BaseException | None = None
+    for close in closes:
+        try:
+            close()
+        except BaseException as error:
+            failed = failed or error
+    if failed is not None:
+        rethrow(failed)
+
+
+def combiner_method(combiner: CombineFn[Any, Any, Any], method: str) -> str:
+    """How a combiner's method is named to its author; "" for one made of a plain callable, which has none."""
+    inner = combiner.inner if isinstance(combiner, WithArguments) else combiner
+    return "" if isinstance(inner, (CallableFn, AssociativeFn)) else f"{type(inner).__name__}.{method}"
 
 
 def not_pairs(value: Any, step: str, where: Where) -> RunError:

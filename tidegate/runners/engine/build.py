@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+from tidegate.runners.engine.blame import close_all
 from tidegate.runners.engine.chain import Chain
-from tidegate.runners.engine.links import load_link
+from tidegate.runners.engine.crossing import Crossing
+from tidegate.runners.engine.links import Link, load_link
+from tidegate.runners.engine.merging import MergingWindowOperator
 from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.ordered import InTimeOrder
+from tidegate.runners.engine.sessions import SessionMerge
+from tidegate.runners.engine.sides import SideArguments, side_views
+from tidegate.runners.engine.stateful import StatefulOperator
 from tidegate.runners.engine.tables import Grouping
+from tidegate.runners.engine.waiting import WaitForSides
 from tidegate.runners.engine.whole import CombineWhole
+from tidegate.runners.engine.window_major import WholeWindowMajor, WindowMajor, WindowMajorGrouping
+from tidegate.runners.engine.windowed import WindowOperator
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.block import Block
-from tidegate.sdk.portable.pipeline import AssignWindows, CombinePerKey, GroupByKey, ParDo, Reshuffle
+from tidegate.sdk.functions import UserFn
+from tidegate.sdk.portable.pipeline import AssignWindows, CombinePerKey, GroupByKey, ParDo, Reshuffle, side_inputs
+from tidegate.sdk.windows import is_merging
 
 
 class Table(Chain):
@@ -29,40 +42,98 @@ class Table(Chain):
         yield from self.grouping.drain()
 
     def close(self) -> None:
-        super().close()
-        self.grouping.close()
+        close_all([super().close, self.grouping.close])
 
 
 class Pass(Operator):
-    """Blocks as they are, under another collection's name."""
+    """Blocks as they are, under another collection's name, as if they had crossed an exchange."""
 
-    def __init__(self, main: str) -> None:
-        self.main = main
+    def __init__(self, node: Reshuffle, context: Context) -> None:
+        self.main = node.output()
+        self.crossing = Crossing(node, context)
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        self.crossing.check(block)
         yield self.main, block
 
 
 def build(step: Step, plan: Plan, context: Context, sides: dict[str, Callable[[Any], Any]] | None = None) -> Operator:
-    """The operator of a step that is no source and no sink; its functions are unpickled here."""
+    """The operator of a step that is no source and no sink; its functions are unpickled here.
+
+    `sides` are the views of its side inputs by `side_id`, for a step that something around it feeds; None: it waits for
+    its own.
+    """
+    if sides is None and side_inputs(step.head):
+        return _with_sides(step, plan, context)
     links = tuple(
         load_link(node, plan.pipeline) for node in step.nodes if isinstance(node, (ParDo, AssignWindows))
     )
-    main = step.tail.output()
+    main = step.outputs[0]
     match step.tail:
-        case CombinePerKey(key="none") as node:
-            assert step.phase is not None and not links
-            return CombineWhole(node, step.phase, context, main)
         case GroupByKey() | CombinePerKey() as node:
-            assert step.phase is not None
-            grouping = Grouping(node, step.phase, context, main)
-            return Table(links, context, main, grouping=grouping, sides=sides)
+            return _grouping(step, node, links, plan, context, sides)
+        case ParDo(stateful=True):
+            (link,) = links
+            tags = _tags(step, plan)
+            return StatefulOperator(link, context, main, bounded=step.in_time_order, tags=tags, sides=sides)
         case ParDo() | AssignWindows():
             return Chain(links, context, main, tags=_tags(step, plan), sides=sides)
-        case Reshuffle():
-            return Pass(main)
+        case Reshuffle() as node:
+            return Pass(node, context)
         case other:
             raise AssertionError(f"{other.kind} is driven by the runner")
+
+
+def _grouping(
+    step: Step,
+    node: GroupByKey | CombinePerKey,
+    links: tuple[Link, ...],
+    plan: Plan,
+    context: Context,
+    sides: dict[str, Callable[[Any], Any]] | None,
+) -> Operator:
+    """A grouping by the path that the planner has chosen."""
+    phase, path, main = step.phase, step.path, step.outputs[0]
+    assert phase is not None
+    assert path is not None
+    windowing = plan.pipeline.collection(node.inputs[0]).windowing
+    match path, node:
+        case ("table" | "window_major"), CombinePerKey(key="none"):
+            assert not links
+            whole = CombineWhole if path == "table" else WholeWindowMajor
+            return whole(node, phase, context, main)
+        case "table", _:
+            return Table(links, context, main, grouping=Grouping(node, phase, context, main), sides=sides)
+        case "window_major", _:
+            grouping = WindowMajorGrouping(node, phase, context, main)
+            return WindowMajor(links, context, main, grouping=grouping, sides=sides)
+        case "sessions", _:
+            assert not links
+            return SessionMerge(node, phase, windowing, context, main)
+    assert not links
+    kind = MergingWindowOperator if is_merging(windowing.assigner) else WindowOperator
+    late = _tags(step, plan).get(node.late_tag) if node.late_tag is not None else None
+    operator = kind(node, phase, windowing, context, main, late)
+    if not step.in_time_order:
+        return operator
+    key = "first" if isinstance(node, GroupByKey) else node.key
+    return InTimeOrder(operator, key, context, node.label, node.where)
+
+
+def _with_sides(step: Step, plan: Plan, context: Context) -> Operator:
+    """A step whose first node has side inputs, behind what makes elements wait for them."""
+    head = step.head
+    assert isinstance(head, (ParDo, CombinePerKey))
+    views = side_views(head, plan.pipeline, context)
+    sides: dict[str, Callable[[Any], Any]] = {view.id: view.view for view in views}
+    pointed = None
+    if isinstance(head, CombinePerKey):
+        combiner = SideArguments(head, sides)
+        pointed = combiner.point
+        step = replace(step, nodes=(replace(head, fn=UserFn.of(combiner), params=(), consts=None),))
+    lateness = plan.pipeline.collection(head.inputs[0]).windowing.allowed_lateness.micros
+    inner = build(step, plan, context, sides)
+    return WaitForSides(inner, views, context, step=head.label, lateness=lateness, pointed=pointed)
 
 
 def _tags(step: Step, plan: Plan) -> dict[str, str]:

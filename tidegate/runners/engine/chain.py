@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.engine import checks
-from tidegate.runners.engine.blame import guarded, has_author_frames, located, rethrow, user_error
+from tidegate.runners.engine.blame import close_all, guarded, guarded_items, located, rethrow, user_error
 from tidegate.runners.engine.codegen import Fold, Shape, Source, generate
 from tidegate.runners.engine.links import Link
 from tidegate.runners.engine.operator import Context, Emitted, Operator
@@ -22,13 +23,14 @@ from tidegate.sdk.block import (
     take_timestamps,
     take_windows,
 )
-from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, shorten
-from tidegate.sdk.keys import check_key
+from tidegate.sdk.dofn import DoFn
+from tidegate.sdk.errors import CheckError, RunError, TidegateError, shorten
+from tidegate.sdk.hints import type_name
 from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable.pipeline import ParDo
 from tidegate.sdk.time import MIN_MICROS, Timestamp
-from tidegate.sdk.types import matches, type_name
+from tidegate.sdk.types import matches
 from tidegate.sdk.values import SPECIAL, TaggedOutput, TimestampedValue, WindowedValue
 from tidegate.sdk.windows import (
     CustomAssigner,
@@ -106,6 +108,7 @@ class Chain(Operator):
         if share < len(block):
             yield from self._run(block.slice(share, len(block)) if share else block, checked=False)
         if self.grouping is not None:
+            self.grouping.taken += len(block)
             self.grouping.settle()
 
     def finish_bundle(self) -> Iterator[Emitted]:
@@ -125,13 +128,12 @@ class Chain(Operator):
         yield from self.finish_bundle()
 
     def close(self) -> None:
-        for name in self._sources:
-            STEP_OF_LINE.pop(name, None)
-        for suffix in self._suffixes.values():
-            suffix._forget()
-        for link in self.links:
-            if link.dofn is not None:
-                guarded(link.dofn.teardown, step=link.label, where=link.where, method="teardown")
+        self._forget()
+        close_all([partial(self._teardown, link, link.dofn) for link in self.links if link.dofn is not None])
+
+    @staticmethod
+    def _teardown(link: Link, dofn: DoFn) -> None:
+        guarded(dofn.teardown, step=link.label, where=link.where, method="teardown")
 
     def _forget(self) -> None:
         for name in self._sources:
@@ -190,11 +192,11 @@ class Chain(Operator):
         if self.grouping is None:
             return None
         derived: WindowsColumn | None = block.windows
-        for link in self.links:
+        for k, link in enumerate(self.links):
+            assigner = link.windowing.assigner
             if link.form == "assign":
-                assigner = link.windowing.assigner
-                derived = None if element_dependent(assigner) else DerivedFrom(assigner)  # type: ignore[arg-type]
-            elif link.sees_window:
+                derived = None if link.looks_up_windows else DerivedFrom(assigner)  # type: ignore[arg-type]
+            elif link.sees_window or (k in self._stamps and isinstance(derived, Same) and link.reassigns):
                 derived = None
         match derived:
             case Same(windows) if len(windows) == 1:
@@ -224,7 +226,7 @@ class Chain(Operator):
             "SPECIAL": SPECIAL,
             "TimestampedValue": TimestampedValue,
             "TaggedOutput": TaggedOutput,
-            "timestamp": Timestamp,
+            "timestamp": Timestamp.of_micros,
             "block_size": self.context.block_size,
             "counts": self._counts,
             "calls": self._calls,
@@ -239,7 +241,6 @@ class Chain(Operator):
             "snapshot": checks.snapshot,
             "unchanged": self._unchanged,
             "watched": self._watched,
-            "crosses": _crosses,
             "typed": self._typed,
             "watermark": lambda: None,
         }
@@ -284,17 +285,9 @@ class Chain(Operator):
         self, k: int, made: Any, t: int, windows: tuple[Any, ...] | None, derived: int, i: int, block: Block
     ) -> Iterator[Emitted]:
         """A step gave something that is no plain value: unwrap it and take it through the rest of the chain."""
-        self._left[k] += 1
         link = self.links[k]
         pane = block.panes if isinstance(block.panes, PaneInfo) else block.panes[i]
-        if windows is None:
-            column: WindowsColumn
-            if derived >= 0:
-                column = DerivedFrom(self.links[derived].windowing.assigner)  # type: ignore[arg-type]
-            else:
-                column = take_windows(block.windows, [i]) if i >= 0 else block.windows
-        else:
-            column = Each([windows])
+        column = self._column(windows, derived, i, block)
         collection = None
         if type(made) is TaggedOutput:
             collection = self._destination(link, k, made.tag)
@@ -312,12 +305,22 @@ class Chain(Operator):
                 link.label,
                 link.where,
             )
+        if isinstance(column, Each) and not column.windows[0]:
+            return  # the assigner has no window for its new timestamp
+        self._left[k] += 1
         out = Block([made], t, column, pane)
         if collection is None:
             yield from self._rest(k, out)
         elif collection:
-            self.context.count(link.label, "elements_out")
             yield collection, out
+
+    def _column(self, windows: tuple[Any, ...] | None, derived: int, i: int, block: Block) -> WindowsColumn:
+        """The windows of the one element in hand: as found by the loop, or by whatever tells them."""
+        if windows is not None:
+            return Each([windows])
+        if derived >= 0:
+            return DerivedFrom(self.links[derived].windowing.assigner)  # type: ignore[arg-type]
+        return take_windows(block.windows, [i]) if i >= 0 else block.windows
 
     def _destination(self, link: Link, k: int, tag: str) -> str | None:
         """Where a tagged output goes: None for the main output, "" if nobody reads it."""
@@ -361,8 +364,9 @@ class Chain(Operator):
     def _from_bundle(self, k: int, link: Link, emitted: Any) -> Iterator[Emitted]:
         """What `finish_bundle` gave: WindowedValues, or plain values in the global window."""
         try:
-            for value in emitted:
-                if type(value) is not WindowedValue and not is_global_assigner(link.windowing.assigner):
+            for value in guarded_items(emitted, step=link.label, where=link.where, method="finish_bundle"):
+                inner = value.value if type(value) is TaggedOutput else value
+                if type(inner) is not WindowedValue and not is_global_assigner(link.windowing.assigner):
                     raise RunError(
                         f"finish_bundle gave {shorten(value)}: outside the global window it must give tg.WindowedValue"
                     )
@@ -375,7 +379,17 @@ class Chain(Operator):
         except Exception as error:
             rethrow(user_error(error, step=link.label, where=link.where, method="finish_bundle"))
 
-    def _dead(self, k: int, element: Any, error: BaseException, t: int, i: int, block: Block) -> Iterator[Emitted]:
+    def _dead(
+        self,
+        k: int,
+        element: Any,
+        error: BaseException,
+        t: int,
+        windows: tuple[Any, ...] | None,
+        derived: int,
+        i: int,
+        block: Block,
+    ) -> Iterator[Emitted]:
         """A dead letter: the element and what was raised."""
         self._failures[k] += 1
         node = self.links[k].node
@@ -386,13 +400,11 @@ class Chain(Operator):
             lines = [line for part in traceback.format_exception(error)[1:] for line in part.rstrip("\n").split("\n")]
             letter = (element, (type(error).__name__, repr(error), lines))
             pane = block.panes if isinstance(block.panes, PaneInfo) else block.panes[i]
-            windows = take_windows(block.windows, [i]) if i >= 0 else block.windows
-            yield collection, Block([letter], t, windows, pane)
+            yield collection, Block([letter], t, self._column(windows, derived, i, block), pane)
 
     def _check_threshold(self, k: int, link: Link) -> None:
         assert isinstance(link.node, ParDo) and link.node.dead_letters is not None
-        calls, failures = self._calls[k], self._failures[k]
-        self._calls[k] = self._failures[k] = 0
+        calls, failures = self._attempts(k)
         threshold = link.node.dead_letters.threshold
         if calls and failures > threshold * calls:
             raise located(
@@ -403,6 +415,16 @@ class Chain(Operator):
                 link.label,
                 link.where,
             )
+
+    def _attempts(self, k: int) -> tuple[int, int]:
+        """How often link `k` was called in this bundle, and how often it failed: here, and behind special values."""
+        calls, failures = self._calls[k], self._failures[k]
+        self._calls[k] = self._failures[k] = 0
+        for j, suffix in self._suffixes.items():
+            if j < k:
+                more, failed = suffix._attempts(k - j - 1)
+                calls, failures = calls + more, failures + failed
+        return calls, failures
 
     def _declared(self) -> list[str]:
         node = self.links[-1].node if self.links else None
@@ -415,7 +437,7 @@ class Chain(Operator):
         for tag, values in self._tagged.items():
             if values:
                 collection = self.tags.get(tag)
-                self.context.count(self.links[-1].label, "elements_out", len(values))
+                self._left[-1] += len(values)
                 full = values[:]
                 values.clear()
                 if collection is not None:
@@ -442,8 +464,10 @@ class Chain(Operator):
 
     def _blamed(self, error: BaseException) -> BaseException:
         """The error for the author: the frame of the loop says which link was running, and on what."""
-        if isinstance(error, (RunError,)) and not isinstance(error, (CheckError, KeyEncodingError)):
+        if isinstance(error, TidegateError) and getattr(error, "step", None) is not None:
             return error
+        if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
+            error = error.__cause__  # the author's, which Python turns into a RuntimeError on its way out of a generator
         trace, found = error.__traceback__, None
         while trace is not None:
             source = self._sources.get(trace.tb_frame.f_code.co_filename)
@@ -459,13 +483,8 @@ class Chain(Operator):
             assert self.grouping is not None
             return self.grouping.blamed(error, element)
         link = self.links[k]
-        if isinstance(error, TypeError) and not has_author_frames(error) and trace.tb_next is None and link.flat:
-            result = trace.tb_frame.f_locals.get(f"r{k}")
-            if result is not None and not hasattr(result, "__iter__"):
-                error = TypeError(
-                    f"this step's function must return an iterable or None, and returned {shorten(result, 60)} "
-                    f"({type(result).__name__}); for one result per element use tg.Map"
-                )
+        if isinstance(error, TypeError) and trace.tb_next is None:
+            error = _not_iterable(link, element, trace.tb_frame.f_locals.get(f"r{k}")) or error
         method = "process" if link.dofn is not None else ""
         return user_error(error, step=link.label, where=link.where, element=element, method=method)
 
@@ -505,13 +524,21 @@ class Chain(Operator):
         return outputs
 
     def _last_changing(self) -> int:
-        changing = [
-            k
-            for k, link in enumerate(self.links)
-            if link.form not in ("map", "map_tuple", "assign") or link.catches or link.sees_window
-        ]
+        changing = [k for k, link in enumerate(self.links) if link.changes_count]
         return changing[-1] if changing else -1
 
+
+
+def _not_iterable(link: Link, element: Any, result: Any) -> TypeError | None:
+    """What is wrong with an element, or with a function's result, that the loop could not iterate; None if nothing."""
+    if link.form.endswith("_tuple") and not hasattr(element, "__iter__"):
+        return TypeError(f"this step's function takes the items of a tuple, and the element is {type(element).__name__}")
+    if link.flat and result is not None and not hasattr(result, "__iter__"):
+        return TypeError(
+            f"this step's function must return an iterable or None, and returned {shorten(result, 60)} "
+            f"({type(result).__name__}); for one result per element use tg.Map"
+        )
+    return None
 
 
 def _assigning(link: Link) -> Callable[..., tuple[Any, ...]]:
@@ -521,7 +548,3 @@ def _assigning(link: Link) -> Callable[..., tuple[Any, ...]]:
     return assign_windows(assigner)  # type: ignore[arg-type]
 
 
-def _crosses(value: Any) -> None:
-    checks.check_travels(value)
-    if type(value) is tuple and len(value) == 2:
-        check_key(value[0])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from tidegate.runners.engine.spill import dumps_within_run
 from tidegate.sdk.coders import explain_unpicklable
 from tidegate.sdk.errors import CheckError, shorten
 
@@ -37,7 +38,7 @@ def snapshot(value: Any) -> bytes | None:
     if type(value) in _IMMUTABLE:
         return None
     try:
-        return pickle.dumps(value, 5)
+        return dumps_within_run(value)
     except Exception:
         return None
 
@@ -47,14 +48,14 @@ def changed(before: bytes | None, value: Any) -> bool:
     if before is None:
         return False
     try:
-        now = pickle.dumps(value, 5)
+        now = dumps_within_run(value)
     except Exception:
         return True
     if now == before:
         return False
     old = pickle.loads(before)
     # The same object may be pickled in two ways (what is shared, and what is merely equal): compare copies.
-    return bool(pickle.dumps(old, 5) != pickle.dumps(pickle.loads(now), 5)) and not _equal(old, value)
+    return bool(dumps_within_run(old) != dumps_within_run(pickle.loads(now))) and not _equal(old, value)
 
 
 def mutated(before: bytes | None, value: Any, what: str) -> CheckError:
@@ -78,12 +79,16 @@ def check_travels(value: Any) -> None:
     if type(value) in _IMMUTABLE:
         return
     try:
-        copy = pickle.loads(pickle.dumps(value, 5))
+        data = dumps_within_run(value)
+        copy = pickle.loads(data)
     except Exception as error:
         raise CheckError(
             f"the element {shorten(value, 60)} can't travel to another worker: {explain_unpicklable(value)}"
         ) from error
-    if defines_equality(type(value)) and _equal(value, value) and not _equal(copy, value):
+    if not defines_equality(type(value)) or _equal(copy, value) or not _equal(value, value):
+        return
+    # A NaN, or an object that compares by identity, equals nothing but itself: then two copies differ as well.
+    if _equal(copy, pickle.loads(data)):
         raise CheckError(
             f"the element {shorten(value, 60)} comes back as {shorten(copy, 60)} after pickling: it does not survive an exchange"
         )

@@ -133,19 +133,20 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
 
 def _counted(links: Sequence[Link], fold: Fold | None) -> tuple[int, ...]:
     """Links whose number of outputs nothing else tells: the last one that changes it is told by what is emitted."""
-    changing = [k for k, link in enumerate(links) if link.form not in ("map", "map_tuple", "assign") or link.catches]
-    changing += [k for k, link in enumerate(links) if link.sees_window and k not in changing]
-    changing.sort()
+    changing = [k for k, link in enumerate(links) if link.changes_count]
     return tuple(changing if fold is not None else changing[:-1])
 
 
 def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
+    made = "v0"
     for k, link in enumerate(w.links):
-        taken, made = f"v{k}", f"v{k + 1}"
+        taken = made
         if link.form == "assign":
             _assign(w, k, link, taken)
-            w.put(f"{made} = {taken}")
+            if k in counted:
+                w.put(f"n{k} += 1")
             continue
+        made = taken if link.form == "filter" else f"v{k + 1}"
         if link.sees_window:
             w.put(f"for w{k} in {_windows(w)}:", k, taken)
             w.depth += 1
@@ -162,7 +163,6 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
                 w.put(f"if not r{k}: continue")
             else:
                 w.put(f"if not {call}: continue", k, taken)
-            w.put(f"{made} = {taken}")
         elif link.flat:
             w.put(f"r{k} = {call}", k, taken)
             w.put(f"if r{k} is None: continue")
@@ -181,12 +181,12 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
             if w.shape.checked:
                 w.put(f"unchanged({k}, s{k}, {taken})")
         if link.form != "filter" and link.guarded:
-            _guard(w, k, link, made)
+            _guard(w, k, link, taken, made)
         if w.shape.typed and link.hint is not None:
             w.put(f"typed({k}, {made})")
         if k in counted:
             w.put(f"n{k} += 1")
-    _terminal(w, f"v{len(w.links)}", carries_time)
+    _terminal(w, made, carries_time)
 
 
 def _extends(w: _Writer, link: Link, carries_time: bool) -> bool:
@@ -197,9 +197,12 @@ def _extends(w: _Writer, link: Link, carries_time: bool) -> bool:
 
 def _assign(w: _Writer, k: int, link: Link, taken: str) -> None:
     """Windows by timestamp alone are derived where they are needed; others are found now."""
-    if element_dependent(link.windowing.assigner):
-        w.put(f"w{k} = assign{k}({w.time}, {taken})", k, taken)
+    if link.looks_up_windows:
+        element = f", {taken}" if element_dependent(link.windowing.assigner) else ""
+        w.put(f"w{k} = assign{k}({w.time}{element})", k, taken)
         w.windows = f"w{k}"
+        if link.may_drop:
+            w.put(f"if not w{k}: continue")
     else:
         w.windows = ""
         w.derived = k
@@ -236,7 +239,7 @@ def _argument(w: _Writer, k: int, param: Param, taken: str) -> str:
         case "key":
             return f"{taken}[0]"
         case "timestamp":
-            return f"timestamp(0, {w.time})"
+            return f"timestamp({w.time})"
         case "window":
             return f"w{k}"
         case "pane":
@@ -253,7 +256,8 @@ def _argument(w: _Writer, k: int, param: Param, taken: str) -> str:
 
 def _caught(w: _Writer, k: int, link: Link, call: str, taken: str, made: str) -> None:
     """A call whose exceptions become dead letters."""
-    letter = f"yield from dead({k}, {taken}, error{k}, {w.time}, {_index(w)}, block)"
+    windows = w.windows or None
+    letter = f"yield from dead({k}, {taken}, error{k}, {w.time}, {windows}, {w.derived}, {_index(w)}, block)"
     partial = isinstance(link.node, ParDo) and link.node.dead_letters is not None and link.node.dead_letters.partial
     w.put(f"calls[{k}] += 1")
     if link.flat:
@@ -264,6 +268,7 @@ def _caught(w: _Writer, k: int, link: Link, call: str, taken: str, made: str) ->
         w.put(f"    {letter}")
         if not partial:
             w.put("    continue")
+        _checked(w, k, taken)
         w.put(f"for {made} in r{k}:", k, taken)
         w.depth += 1
     elif link.form == "filter":
@@ -272,37 +277,42 @@ def _caught(w: _Writer, k: int, link: Link, call: str, taken: str, made: str) ->
         w.put(f"except catch{k} as error{k}:")
         w.put(f"    {letter}")
         w.put("    continue")
+        _checked(w, k, taken)
         w.put(f"if not r{k}: continue")
-        w.put(f"{made} = {taken}")
     else:
         w.put("try:")
         w.put(f"    {made} = {call}", k, taken)
         w.put(f"except catch{k} as error{k}:")
         w.put(f"    {letter}")
         w.put("    continue")
-    if w.shape.checked and not link.flat:
+        _checked(w, k, taken)
+
+
+def _checked(w: _Writer, k: int, taken: str) -> None:
+    if w.shape.checked:
         w.put(f"unchanged({k}, s{k}, {taken})")
 
 
-def _guard(w: _Writer, k: int, link: Link, made: str) -> None:
+def _guard(w: _Writer, k: int, link: Link, taken: str, made: str) -> None:
     """Unwrap what the step may have emitted instead of a plain value. What is rare leaves the loop and comes back."""
     last = k == len(w.links) - 1
     tagged = last and w.fold is None and isinstance(link.node, ParDo) and len(link.node.outputs) > 1
     before = w.time
+    kept = w.windows
     if k in w.shape.stamps:
-        if not w.windows and w.derived < 0 and w.shape.windows == "each":
-            w.windows = "block_windows[i]"
+        if not w.windows and w.derived < 0 and (w.shape.windows == "each" or (w.shape.windows == "same" and link.reassigns)):
+            kept = _windows(w)
         w.time = f"t{k}"
-        w.put(f"if type({made}) is TimestampedValue:")
+        w.put(f"if type({made}) is TimestampedValue and type({made}.value) not in SPECIAL:")
         w.put(f"    t{k} = {made}.micros; {made} = {made}.value")
-        if w.windows:
-            w.put(f"    q{k} = restamped({k}, t{k}, {w.windows})")
-        w.put("else:")
-        w.put(f"    t{k} = {before}")
-        if w.windows:
-            w.put(f"    q{k} = {w.windows}")
+        if kept:
+            w.put(f"    q{k} = restamped({k}, t{k}, {kept})")
             w.windows = f"q{k}"
-    w.put(f"if type({made}) in SPECIAL:")
+            if link.may_drop:
+                w.put(f"    if not q{k}: continue")
+        w.put(f"elif type({made}) in SPECIAL:")
+    else:
+        w.put(f"if type({made}) in SPECIAL:")
     if tagged and not (w.shape.timed or w.shape.indexed or w.shape.stamps or w.windows or w.derived >= 0):
         w.put(f"    if type({made}) is TaggedOutput and {made}.tag in tagged and type({made}.value) not in SPECIAL:")
         w.put(f"        tagged[{made}.tag].append({made}.value)")
@@ -311,9 +321,12 @@ def _guard(w: _Writer, k: int, link: Link, made: str) -> None:
         w.put("    if out:")
         w.put("        yield pack(block, out, out_t, out_i, out_w)")
         w.put("        out = []; out_t = []; out_i = []; out_w = []")
-    windows = w.windows or "None"
-    w.put(f"    yield from special({k}, {made}, {before}, {windows}, {w.derived}, {_index(w)}, block)", k, f"v{k}")
+    special = f"special({k}, {made}, {before}, {kept or None}, {w.derived}, {_index(w)}, block)"
+    w.put(f"    yield from {special}", k, taken)
     w.put("    continue")
+    if k in w.shape.stamps:
+        w.put("else:")
+        w.put(f"    t{k} = {before}" + (f"; q{k} = {kept}" if kept else ""))
 
 
 def _flush_when_full(w: _Writer) -> None:

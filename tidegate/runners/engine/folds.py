@@ -15,6 +15,7 @@ from tidegate.sdk.combine import (
     MaxFn,
     MinFn,
     SumFn,
+    TupleCombineFn,
     TupleFn,
 )
 from tidegate.sdk.portable.pipeline import KeyOf
@@ -76,6 +77,9 @@ def fold_block(fn: CombineFn[Any, Any, Any], phase: Phase) -> Callable[[Any, Any
             return lambda a, values: max(values) if a is NOTHING else max(a, max(values))
         case kind if kind in (ListFn, TupleFn, CallableFn):
             return _extended
+    if isinstance(fn, TupleCombineFn) and not fn.on_fields:
+        parts = [fold_block(part, phase) for part in fn.combiners]
+        return lambda accumulators, values: [f(a, values) for f, a in zip(parts, accumulators, strict=True)]
     add = fn.add_input
 
     def fold(accumulator: Any, values: Any) -> Any:
@@ -84,6 +88,17 @@ def fold_block(fn: CombineFn[Any, Any, Any], phase: Phase) -> Callable[[Any, Any
         return accumulator
 
     return fold
+
+
+def element_in_hand(error: BaseException) -> tuple[Any, ...]:
+    """The element that was being added when a fold of `fold_block` failed; () where that can't be told."""
+    trace = error.__traceback__
+    while trace is not None:
+        frame = trace.tb_frame
+        if frame.f_code.co_name == "fold" and frame.f_code.co_filename == __file__:
+            return (frame.f_locals["value"],)
+        trace = trace.tb_next
+    return ()
 
 
 def _extended(accumulator: list[Any], values: Any) -> list[Any]:

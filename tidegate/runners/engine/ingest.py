@@ -26,6 +26,7 @@ class SplitReader:
         self._reader: Reader[Any] = guarded(
             source.reader, split, position, step=node.label, where=node.where, method="reader"
         )
+        self._reader.now = clock.now
         self._stamp = node.stamping.timestamp.load() if node.stamping and node.stamping.timestamp else None
         self._greatest = MIN_MICROS
         self._last_seen = clock.now()

@@ -10,6 +10,7 @@ from tidegate.sdk.dofn import DoFn, Param
 from tidegate.sdk.functions import Where
 from tidegate.sdk.portable.pipeline import AssignWindows, ParDo, Pipeline
 from tidegate.sdk.windowing import WindowingStrategy
+from tidegate.sdk.windows import element_dependent, is_global_assigner, may_give_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,27 @@ class Link:
     def sees_window(self) -> bool:
         """Whether it is called once per element and window."""
         return isinstance(self.node, ParDo) and self.node.sees_window
+
+    @property
+    def looks_up_windows(self) -> bool:
+        """Whether the windows it assigns must be found element by element, not derived from timestamps when needed."""
+        return element_dependent(self.windowing.assigner) or may_give_none(self.windowing.assigner)
+
+    @property
+    def reassigns(self) -> bool:
+        """Whether an element to which it gives a timestamp may get other windows for it."""
+        return self.may_drop or not is_global_assigner(self.windowing.assigner)
+
+    @property
+    def may_drop(self) -> bool:
+        """Whether it drops what its assigner has no window for."""
+        return may_give_none(self.windowing.assigner) and (self.form == "assign" or self.guarded)
+
+    @property
+    def changes_count(self) -> bool:
+        """Whether it may give more or fewer elements than it takes."""
+        one_to_one = self.form in ("map", "map_tuple", "assign") and not self.may_drop
+        return not one_to_one or self.sees_window or bool(self.catches)
 
     @property
     def flat(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.sdk.block import BLOCK_SIZE, Block
@@ -16,6 +15,8 @@ from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.time import MAX_MICROS
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tidegate.runners.engine.checks import Checks
 
 Emitted: TypeAlias = tuple[str, Block]

@@ -8,24 +8,31 @@ they are asked for.
 
 from __future__ import annotations
 
+import pickle
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
-from pathlib import Path
-from typing import Any, BinaryIO, Final
+from itertools import chain, count, islice
+from threading import local
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, overload
 
 from tidegate.sdk.coders import decode_columns, encode_columns
 from tidegate.sdk.keys import partition_of
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 PARTITIONS: Final = 32
 _HEADER: Final = struct.Struct("<QQ")
-_FRAME_VALUES: Final = 50_000
+_FRAMES: Final = 64
+"""How many frames of values would fill the budget."""
+_LEAST_VALUES: Final = 16
+_MOST_VALUES: Final = 50_000
 _MAX_LEVEL: Final = 4
 
 
-class SpilledValues:
-    """The values of one key, too many for memory: read from disk at each iteration. Pickles as a list."""
+class SpilledValues(Sequence[Any]):
+    """The values of one key, too many for memory: read from disk whenever they are asked for. Pickles as a list."""
 
     __slots__ = ("_count", "_frames", "_path")
 
@@ -39,6 +46,24 @@ class SpilledValues:
             for offset, start, stop in self._frames:
                 yield from _read_values(file, offset)[start:stop]
 
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            wanted = range(self._count)[index]
+            first, last = (min(wanted), max(wanted) + 1) if wanted else (0, 0)
+            run = list(islice(self, first, last))
+            return [run[at - first] for at in wanted]
+        at = range(self._count)[index]
+        with self._path.open("rb") as file:
+            for offset, start, stop in self._frames:
+                if at < stop - start:
+                    return _read_values(file, offset)[start + at]
+                at -= stop - start
+        raise IndexError(index)
+
     def __len__(self) -> int:
         return self._count
 
@@ -46,6 +71,8 @@ class SpilledValues:
         return f"SpilledValues({self._count} values on disk)"
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, SpilledValues) and (other._path, other._frames) == (self._path, self._frames):
+            return True
         if not isinstance(other, (list, SpilledValues)) or len(other) != self._count:
             return False
         return all(a == b for a, b in zip(self, other, strict=True))
@@ -53,12 +80,34 @@ class SpilledValues:
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if _within.run:
+            return SpilledValues, (self._path, self._frames, self._count)
         return list, (list(self),)
+
+
+class _Within(local):
+    run: bool = False
+
+
+_within: Final = _Within()
+
+
+def dumps_within_run(value: Any) -> bytes:
+    """A pickle that is read again while this run's spilled values are on disk: it says where they are."""
+    _within.run = True
+    try:
+        return pickle.dumps(value, 5)
+    finally:
+        _within.run = False
 
 
 @dataclass(slots=True)
 class Spill:
-    """The runs one grouping has written, in one file per partition; `lists` says that a key's entry is a list of values."""
+    """The runs one grouping has written, in one file per partition.
+
+    `lists` says that a key's entry is a list of values. `value_size` (bytes) is about what one takes in memory: it
+    bounds the frames, which are what is held at once when values are read back.
+    """
 
     directory: Callable[[], Path]
     lists: bool
@@ -66,7 +115,7 @@ class Spill:
     budget: int
     level: int = 0
     files: dict[int, _Partition] = field(default_factory=dict)
-    written: int = 0
+    value_size: int = 100
 
     def write(self, window: Any, table: dict[Any, Any]) -> None:
         """Write a window's whole table out, in frames of bounded size."""
@@ -81,36 +130,15 @@ class Spill:
     def _write_partition(self, number: int, window: Any, keys: list[Any], table: dict[Any, Any]) -> None:
         partition = self.files.get(number)
         if partition is None:
-            partition = self.files[number] = _Partition(self.directory() / f"{id(self):x}-{self.level}-{number}")
-        frame_keys: list[Any] = []
-        counts: list[int] = []
-        values: list[Any] = []
-        for key in keys:
-            entry = table.pop(key)
-            if not self.lists:
-                frame_keys.append(key)
-                counts.append(1)
-                values.append(entry)
-            else:
-                for start in range(0, len(entry), _FRAME_VALUES):
-                    part = entry[start : start + _FRAME_VALUES] if len(entry) > _FRAME_VALUES else entry
-                    frame_keys.append(key)
-                    counts.append(len(part))
-                    values += part
-                    if len(values) >= _FRAME_VALUES:
-                        partition.append(window, frame_keys, counts, values)
-                        frame_keys, counts, values = [], [], []
-            if len(values) >= _FRAME_VALUES:
-                partition.append(window, frame_keys, counts, values)
-                frame_keys, counts, values = [], [], []
-        if frame_keys:
-            partition.append(window, frame_keys, counts, values)
+            partition = self.files[number] = _Partition(self.directory() / f"{next(_serial)}-{self.level}-{number}")
+        limit = max(_LEAST_VALUES, min(_MOST_VALUES, self.budget // _FRAMES // (self.value_size + 1)))
+        for frame in _list_frames(keys, table, limit) if self.lists else _entry_frames(keys, table, limit):
+            partition.append(window, *frame)
 
     def drain(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
         """Every window and part of its table, partition by partition; what a yielded table holds is whole."""
         for number in sorted(self.files):
             partition = self.files.pop(number)
-            partition.close()
             yield from self._drain_partition(partition)
 
     def _drain_partition(self, partition: _Partition) -> Iterator[tuple[Any, dict[Any, Any]]]:
@@ -143,7 +171,7 @@ class Spill:
         """Keys (with their windows) whose values alone would fill a quarter of the budget, with how many they are."""
         totals: dict[tuple[Any, Any], int] = {}
         values = 0
-        for window, keys, counts, _ in partition.frames(values=False):
+        for _, window, keys, counts in partition.heads():
             for key, n in zip(keys, counts, strict=True):
                 totals[window, key] = totals.get((window, key), 0) + n
                 values += n
@@ -152,7 +180,7 @@ class Spill:
 
     def _recut(self, partition: _Partition, huge: dict[tuple[Any, Any], int]) -> Iterator[tuple[Any, dict[Any, Any]]]:
         """Cut a partition by other bits of the hash; values of huge keys stay where they are."""
-        deeper = Spill(self.directory, self.lists, self.merge, self.budget, self.level + 1)
+        deeper = Spill(self.directory, self.lists, self.merge, self.budget, self.level + 1, value_size=self.value_size)
         places: dict[tuple[Any, Any], list[tuple[int, int, int]]] = {at: [] for at in huge}
         for offset, window, keys, counts in partition.heads():
             at = 0
@@ -176,6 +204,38 @@ class Spill:
         yield from deeper.drain()
 
 
+Frame: TypeAlias = tuple[list[Any], list[int], list[Any]]
+"""Keys, how many values each has, and all the values one after another."""
+
+
+def _entry_frames(keys: list[Any], table: dict[Any, Any], limit: int) -> Iterator[Frame]:
+    """Entries of a table that are one value each, `limit` at a time."""
+    for start in range(0, len(keys), limit):
+        part = keys[start : start + limit]
+        yield part, [1] * len(part), [table[key] for key in part]
+
+
+def _list_frames(keys: list[Any], table: dict[Any, Any], limit: int) -> Iterator[Frame]:
+    """Entries that are lists, as many as have at most `limit` values together; a longer list is cut."""
+    counts = [len(table[key]) for key in keys]
+    at = 0
+    while at < len(keys):
+        if counts[at] > limit:
+            key, entry = keys[at], table[keys[at]]
+            for start in range(0, len(entry), limit):
+                part = entry[start : start + limit]
+                yield [key], [len(part)], part
+            at += 1
+            continue
+        first, total = at, 0
+        while at < len(keys) and total + counts[at] <= limit:
+            total += counts[at]
+            at += 1
+        run = keys[first:at]
+        yield run, counts[first:at], list(chain.from_iterable([table[key] for key in run]))
+
+
+_serial: Final = count()
 _EXPANSION: Final = 4
 """About how many times larger elements are in memory than on disk."""
 
@@ -187,40 +247,37 @@ class _Partition:
         self.path = path
         self.bytes = 0
         self.many_keys = False
-        self._file: BinaryIO | None = path.open("wb", buffering=1 << 16)
 
     def append(self, window: Any, keys: list[Any], counts: list[int], values: list[Any]) -> None:
-        assert self._file is not None
-        head = encode_columns((window, keys, counts))
-        body = encode_columns((values,))
-        self._file.write(_HEADER.pack(len(head), len(body)))
-        self._file.write(head)
-        self._file.write(body)
+        """One more frame. The file is open only meanwhile: there may be many groupings, with many partitions each."""
+        _within.run = True
+        try:
+            head = encode_columns((window, keys, counts))
+            body = encode_columns((values,))
+        finally:
+            _within.run = False
+        with self.path.open("ab") as file:
+            file.write(_HEADER.pack(len(head), len(body)))
+            file.write(head)
+            file.write(body)
         self.bytes += len(head) + len(body)
         self.many_keys = self.many_keys or len(keys) > 1
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
     def heads(self) -> Iterator[tuple[int, Any, list[Any], list[int]]]:
         """Of each frame: where it stands, its window, keys and counts."""
         with self.path.open("rb") as file:
-            while True:
-                offset = file.tell()
-                header = file.read(_HEADER.size)
-                if not header:
-                    return
+            while header := file.read(_HEADER.size):
+                offset = file.tell() - _HEADER.size
                 head, body = _HEADER.unpack(header)
                 window, keys, counts = decode_columns(file.read(head))
                 file.seek(body, 1)
                 yield offset, window, keys, counts
 
-    def frames(self, *, values: bool = True) -> Iterator[tuple[Any, list[Any], list[int], list[Any]]]:
-        """Every frame; without `values` these are skipped on disk."""
-        for offset, window, keys, counts in self.heads():
-            yield window, keys, counts, self.values_at(offset) if values else []
+    def frames(self) -> Iterator[tuple[Any, list[Any], list[int], list[Any]]]:
+        """Every frame: its window, keys, counts and values."""
+        with self.path.open("rb") as file:
+            for offset, window, keys, counts in self.heads():
+                yield window, keys, counts, _read_values(file, offset)
 
     def values_at(self, offset: int) -> list[Any]:
         """The values of the frame at `offset`."""

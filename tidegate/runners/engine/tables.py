@@ -7,12 +7,12 @@ budget, and what comes out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from itertools import islice
 from typing import Any, Final, Literal
 
-from tidegate.runners.engine import folds
-from tidegate.runners.engine.blame import guarded, located, not_pairs, rethrow, user_error
+from tidegate.runners.engine import checks, folds
+from tidegate.runners.engine.blame import author_frames, combiner_method, guarded, located, not_pairs, rethrow, user_error
 from tidegate.runners.engine.codegen import Fold
 from tidegate.runners.engine.memory import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Context, Emitted
@@ -21,8 +21,9 @@ from tidegate.runners.engine.trials import trials_of
 from tidegate.runners.plan import Phase
 from tidegate.sdk.block import Block, Same
 from tidegate.sdk.combine import NOTHING, CallableFn, CombineFn, CountFn, ListFn, TupleFn, WithArguments
-from tidegate.sdk.errors import KeyEncodingError
+from tidegate.sdk.errors import KeyEncodingError, PicklingError
 from tidegate.sdk.keys import check_key, check_keys
+from tidegate.sdk.metrics import in_step
 from tidegate.sdk.panes import PaneInfo, Timing
 from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
 from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
@@ -32,6 +33,10 @@ ONLY_PANE: Final = PaneInfo(True, True, Timing.ON_TIME, 0, 0)
 """The pane of a window that fires once, on time."""
 
 _SAMPLE: Final = 16
+_SLOT: Final = 9
+"""What a list takes for each of its values, with the room it keeps to grow (bytes)."""
+_WINDOWS: Final = 8
+"""In how many windows an element may be, as a first guess where it can be in several."""
 
 
 class Grouping:
@@ -50,7 +55,8 @@ class Grouping:
         self._bounds: Callable[[int], tuple[int, int]] | None = None
         self._spill: Spill | None = None
         self._key_size = self._value_size = 0
-        self._settled = 0
+        self._settled = self._values = self.taken = 0
+        self._copies = 1
         self._trials = trials_of(self.combiner, phase, context)
 
     # -- what the generated loop uses
@@ -60,6 +66,8 @@ class Grouping:
         if assigner is not None:
             self._bounds = single_window(assigner)
         key = "first" if isinstance(self.node, GroupByKey) or self.phase == "merge" else self.node.key
+        if windows == "multi":
+            self._copies = _WINDOWS
         body = folds.fold_lines(self.combiner, self.phase)
         if self._trials is not None:
             body = (*body, "witness(k, x)")
@@ -76,6 +84,7 @@ class Grouping:
             "add": combiner.add_input if combiner is not None else None,
             "create": combiner.create_accumulator if combiner is not None else None,
             "merge": combiner.merge_accumulators if combiner is not None else None,
+            "crosses": self._crosses,
             "witness": self._trials.witness if self._trials is not None else None,
         }
 
@@ -103,6 +112,17 @@ class Grouping:
             case _:
                 return False
 
+    def _crosses(self, value: Any) -> None:
+        """What `--checks` look at: the element can travel, and its key has an encoding."""
+        checks.check_travels(value)
+        if isinstance(self.node, CombinePerKey) and self.node.key == "element":
+            check_key(value)
+            return
+        if isinstance(value, (str, bytes, Set, Mapping)):
+            raise not_pairs(value, self.node.label, self.node.where)  # two of them unpack, but are no pair
+        key, _ = value
+        check_key(key)
+
     def blamed(self, error: BaseException, element: Any) -> BaseException:
         """The error for the author, for what was raised while `element` was taken in."""
         node = self.node
@@ -117,31 +137,43 @@ class Grouping:
                 check_key(key)
             except KeyEncodingError as refused:
                 return located(refused, node.label, node.where)
-        return user_error(error, step=node.label, where=node.where, element=element, method=self._method())
+        return user_error(error, step=node.label, where=node.where, element=element, method=self._method(error))
 
-    def _method(self) -> str:
-        return "" if self.combiner is None else f"{type(self.combiner).__name__}.add_input"
+    def _method(self, error: BaseException) -> str:
+        if self.combiner is None:
+            return ""
+        trace = author_frames(error.__traceback__)
+        if trace is not None and trace.tb_frame.f_code.co_name == "create_accumulator":
+            return combiner_method(self.combiner, "create_accumulator")
+        return combiner_method(self.combiner, "merge_accumulators" if self.phase == "merge" else "add_input")
 
     # -- memory
 
     def settle(self) -> None:
         """After each block: write the tables out when they have reached the budget."""
         self._settled += 1
-        if self._settled & (self._settled - 1) == 0 or self._settled % 128 == 0:
+        first = self._settled & (self._settled - 1) == 0
+        if first or self._settled % 128 == 0:
             self._measure()
-        if self._settled % 8 == 0 and self._estimate() > self.context.memory_budget:
+        if (first or self._settled % 8 == 0) and self._most() > self.context.memory_budget:
             self._measure()
-            if self._estimate() > self.context.memory_budget:
+            self._count()
+            if self._most() > self.context.memory_budget:
                 self._write_out()
 
-    def _estimate(self) -> int:
+    def _most(self) -> int:
+        """About how many bytes the tables hold at the most: each element taken since they were counted may be a value."""
         keys = sum(map(len, self._tables.values()))
         if not self.lists:
             return keys * (TABLE_ENTRY + self._key_size + self._value_size)
-        if keys * (TABLE_ENTRY + LIST + self._key_size) > self.context.memory_budget:
-            return keys * (TABLE_ENTRY + LIST + self._key_size)
-        values = sum(sum(map(len, table.values())) for table in self._tables.values())
-        return keys * (TABLE_ENTRY + LIST + self._key_size) + values * (9 + self._value_size)
+        values = self._values + self.taken * self._copies
+        return keys * (TABLE_ENTRY + LIST + self._key_size) + values * (_SLOT + self._value_size)
+
+    def _count(self) -> None:
+        """Count the values in the tables, which takes a while."""
+        self.taken = 0
+        if self.lists:
+            self._values = sum(sum(map(len, table.values())) for table in self._tables.values())
 
     def _measure(self) -> None:
         """What a key and a value (or an accumulator) take, from the oldest and the newest entries."""
@@ -158,17 +190,23 @@ class Grouping:
 
     def _write_out(self) -> None:
         if self._spill is None:
-            self._spill = Spill(self.context.temp_dir, self.lists, self._merge, self.context.memory_budget)
-        for window, table in self._tables.items():
+            context = self.context
+            self._spill = Spill(context.temp_dir, self.lists, self._merge, context.memory_budget, value_size=self._value_size)
+        for window in list(self._tables):
+            table = self._tables.pop(window)
             self._check_keys(table)
-            self._spill.write(window, table)
+            try:
+                self._spill.write(window, table)
+            except PicklingError as error:
+                rethrow(located(error, self.label, self.node.where))
             self.context.count(self.label, "spills")
-        self._tables.clear()
         self._by_start.clear()
+        self.taken = self._values = 0
 
     def _merge(self, pair: tuple[Any, Any]) -> Any:
         assert self.combiner is not None
-        return self.combiner.merge_accumulators(pair)
+        method = combiner_method(self.combiner, "merge_accumulators")
+        return guarded(self.combiner.merge_accumulators, pair, step=self.label, where=self.node.where, method=method)
 
     def _check_keys(self, table: dict[Any, Any]) -> None:
         if self.context.checks is None and self._spill is None:
@@ -183,12 +221,14 @@ class Grouping:
     def open(self) -> None:
         """The combiner's `setup`."""
         if self.combiner is not None:
-            guarded(self.combiner.setup, step=self.label, where=self.node.where, method="setup")
+            method = combiner_method(self.combiner, "setup")
+            guarded(self.combiner.setup, step=self.label, where=self.node.where, method=method)
 
     def close(self) -> None:
         """The combiner's `teardown`."""
         if self.combiner is not None:
-            guarded(self.combiner.teardown, step=self.label, where=self.node.where, method="teardown")
+            method = combiner_method(self.combiner, "teardown")
+            guarded(self.combiner.teardown, step=self.label, where=self.node.where, method=method)
 
     def drain(self) -> Iterator[Emitted]:
         """Everything grouped, windows by (end, start) and keys by first arrival; the tables are empty afterwards.
@@ -218,18 +258,20 @@ class Grouping:
         if self._trials is not None:
             self._trials.check(chunk, self.node)
         extract = folds.extracts(combiner, self.phase)
+        if combiner is not None and self.lists and self._spill is not None:
+            chunk = [(k, list(v) if type(v) is SpilledValues else v) for k, v in chunk]
         if extract is None:
-            if combiner is not None and self.lists:
-                return [(k, list(v) if type(v) is SpilledValues else v) for k, v in chunk]
             return chunk
+        assert combiner is not None
         key = None
         try:
             results = []
-            for key, accumulator in chunk:
-                results.append((key, extract(accumulator)))
+            with in_step(self.label):
+                for key, accumulator in chunk:
+                    results.append((key, extract(accumulator)))
             return results
         except Exception as error:
-            method = "" if isinstance(combiner, CallableFn) else f"{type(combiner).__name__}.{extract.__name__}"
+            method = combiner_method(combiner, extract.__name__)
             rethrow(user_error(error, step=self.label, where=self.node.where, method=method, key=key))
 
 

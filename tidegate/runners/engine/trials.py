@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tidegate.runners.engine.blame import located
+from tidegate.runners.engine.blame import author_frames, combiner_method, located, rethrow, user_error
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Phase
 from tidegate.sdk.combine import CombineFn
 from tidegate.sdk.errors import CheckError, shorten
+from tidegate.sdk.metrics import MetricCells, collecting
 from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
 
 _MOST: Final = 200
@@ -34,21 +35,31 @@ class Trials:
             inputs = self._inputs.pop(key, [])
             if not 1 < len(inputs) <= _MOST:
                 continue
-            whole = self._combined([inputs])
+            whole = self._combined([inputs], node)
             for parts in (_halves(inputs), [[value] for value in inputs], [[], inputs]):
-                result = self._combined(parts)
+                result = self._combined(parts, node)
                 if not _same(result, whole):
                     raise located(
                         CheckError(
-                            f"{type(self.combiner).__name__} gives {shorten(whole, 60)} for the {len(inputs)} inputs of key "
-                            f"{shorten(key, 40)} in one go, and {shorten(result, 60)} when they are combined in "
+                            f"{type(self.combiner).__name__} gives {shorten(whole, 60)} for {len(inputs)} inputs"
+                            f"{'' if key is None else f' of key {shorten(key, 40)}'} in one go, and {shorten(result, 60)} when they are combined in "
                             f"{len(parts)} parts and merged: other runners combine in parts, so both must agree"
                         ),
                         node.label,
                         node.where,
                     )
 
-    def _combined(self, parts: list[list[Any]]) -> Any:
+    def _combined(self, parts: list[list[Any]], node: GroupByKey | CombinePerKey) -> Any:
+        """The result of combining in these parts. What the author's code counts meanwhile does not count."""
+        with collecting(MetricCells()):
+            try:
+                return self._tried(parts)
+            except Exception as error:
+                trace = author_frames(error.__traceback__)
+                method = combiner_method(self.combiner, trace.tb_frame.f_code.co_name if trace is not None else "")
+                rethrow(user_error(error, step=node.label, where=node.where, method=method))
+
+    def _tried(self, parts: list[list[Any]]) -> Any:
         combiner = self.combiner
         accumulators = []
         for part in parts:

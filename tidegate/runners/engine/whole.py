@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tidegate.runners.engine import checks, folds
-from tidegate.runners.engine.blame import guarded, rethrow, user_error
+from tidegate.runners.engine import folds
+from tidegate.runners.engine.blame import combiner_method, guarded, rethrow, user_error
+from tidegate.runners.engine.crossing import Crossing
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.tables import ONLY_PANE, load_combiner
 from tidegate.runners.engine.trials import trials_of
 from tidegate.runners.plan import Phase
 from tidegate.sdk.block import Block, Same
 from tidegate.sdk.combine import CombineFn
+from tidegate.sdk.metrics import in_step
 from tidegate.sdk.portable.pipeline import CombinePerKey
 from tidegate.sdk.window_types import GLOBAL_WINDOW, window_end
 
@@ -30,14 +32,15 @@ class CombineWhole(Operator):
         self.combiner: CombineFn[Any, Any, Any] = combiner
         self._fold = folds.fold_block(combiner, phase)
         self._accumulators: dict[Any, Any] = {}
-        self._seen = self._blocks = 0
+        self._crossing = Crossing(node, context)
         self._trials = trials_of(combiner, phase, context)
 
     def open(self) -> None:
-        guarded(self.combiner.setup, step=self.node.label, where=self.node.where, method="setup")
+        method = combiner_method(self.combiner, "setup")
+        guarded(self.combiner.setup, step=self.node.label, where=self.node.where, method=method)
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        self._check(block)
+        self._crossing.check(block)
         match block.windows:
             case Same((window,)):
                 self._add(window, block.values)
@@ -59,18 +62,21 @@ class CombineWhole(Operator):
             if self._trials is not None:
                 self._trials.check([(None, accumulator)], self.node)
             try:
-                result = accumulator if extract is None else extract(accumulator)
+                with in_step(self.node.label):
+                    result = accumulator if extract is None else extract(accumulator)
             except Exception as error:
                 rethrow(self._blamed(error, extract.__name__ if extract is not None else ""))
             self.context.count(self.node.label, "elements_out")
             yield self.main, Block([result], window_end(window) - 1, Same((window,)), ONLY_PANE)
 
     def close(self) -> None:
-        guarded(self.combiner.teardown, step=self.node.label, where=self.node.where, method="teardown")
+        method = combiner_method(self.combiner, "teardown")
+        guarded(self.combiner.teardown, step=self.node.label, where=self.node.where, method=method)
 
     def _create(self) -> Any:
         try:
-            return self.combiner.create_accumulator()
+            with in_step(self.node.label):
+                return self.combiner.create_accumulator()
         except Exception as error:
             rethrow(self._blamed(error, "create_accumulator"))
 
@@ -81,24 +87,14 @@ class CombineWhole(Operator):
             for value in values:
                 self._trials.witness(None, value)
         try:
-            self._accumulators[window] = self._fold(accumulator, values)
+            with in_step(self.node.label):
+                self._accumulators[window] = self._fold(accumulator, values)
         except Exception as error:
-            method = "merge_accumulators" if self.phase == "merge" else "add_input"
-            rethrow(self._blamed(error, method))
+            if self.phase == "merge":
+                rethrow(self._blamed(error, "merge_accumulators"))
+            rethrow(self._blamed(error, "add_input", *folds.element_in_hand(error)))
 
-    def _blamed(self, error: BaseException, method: str) -> BaseException:
-        return user_error(
-            error, step=self.node.label, where=self.node.where, method=f"{type(self.combiner).__name__}.{method}"
-        )
-
-    def _check(self, block: Block) -> None:
-        if self.context.checks is None:
-            return
-        self._blocks += 1
-        share = self.context.checks.share(self._seen, self._blocks, len(block))
-        self._seen += len(block)
-        try:
-            for value in block.values[:share]:
-                checks.check_travels(value)
-        except Exception as error:
-            rethrow(user_error(error, step=self.node.label, where=self.node.where))
+    def _blamed(self, error: BaseException, method: str, *element: Any) -> BaseException:
+        named = combiner_method(self.combiner, method)
+        shown = {"element": element[0]} if element else {}
+        return user_error(error, step=self.node.label, where=self.node.where, method=named, **shown)

@@ -144,6 +144,8 @@ def _place(state: _Cut, chain: tuple[Node, ...]) -> None:
 
 def _lift(state: _Cut, node: CombinePerKey) -> bool:
     source = state.pipeline.collection(node.inputs[0])
+    if node.key == "first" and rules.partitioned_by_key(state.pipeline, node.inputs[0]) is not None:
+        return False
     allowed, why = rules.lift(node, source.windowing, bounded=source.bounded and not state.traits.streaming)
     if not state.traits.parallel:
         state.decide(node, "combined once", "one process: there is no exchange to save")
@@ -157,7 +159,7 @@ def _place_lifted(state: _Cut, node: CombinePerKey, path: Path | None) -> None:
     _add(state, parts, _inputs(state, node), None)
     merge = Step(len(state.steps), (node,), 0, "merge", path)
     exchange = Exchange("hash" if node.key != "none" else "gather", _mode(state, node), "parts of one key meet")
-    _add(state, merge, [(node.inputs[0], parts.id)], exchange)
+    _add(state, merge, [(parts.outputs[0], parts.id)], exchange)
 
 
 def _inputs(state: _Cut, node: Node) -> list[tuple[str, int]]:
@@ -201,18 +203,20 @@ def _mode(state: _Cut, node: Node) -> Mode:
 
 
 def _add(state: _Cut, step: Step, inputs: list[tuple[str, int]], exchange: Exchange | None) -> None:
-    sources = [state.steps[source].stage for _, source in inputs]
     sides = [
         (ref.collection, source, number, node.label)
         for node in step.nodes
         for number, ref in enumerate(side_inputs(node))
         for _, source in _inputs_of_collection(state, ref.collection)
     ]
+    sources = {state.steps[source].stage for _, source in inputs}
+    if exchange is None and state.traits.parallel and _wait(state, sources, {state.steps[s].stage for _, s, _, _ in sides}):
+        exchange = Exchange("forward", _mode(state, step.head), "one input is made from what another is made from")
     if isinstance(step.head, (Create, Read, TestStream)) or exchange is not None:
         state.stages += 1
         stage = state.stages - 1
-    elif len(set(sources)) == 1:
-        stage = sources[0]
+    elif len(sources) == 1:
+        (stage,) = sources
     else:
         stage = _join(state, sources)
     state.steps.append(replace(step, stage=stage))
@@ -233,7 +237,30 @@ def _inputs_of_collection(state: _Cut, collection: str) -> list[tuple[str, int]]
     return [(collection, state.made_by[collection])]
 
 
-def _join(state: _Cut, stages: list[int]) -> int:
+def _wait(state: _Cut, mains: set[int], sides: set[int]) -> bool:
+    """Whether some of these inputs of one step have to wait for others, so that it can't run in their stage.
+
+    A stage that is fed by itself, even through others, could never start after what feeds it.
+    """
+    return any(side in mains or _reaches(state, main, side) for main in mains for side in sides) or any(
+        _reaches(state, a, b) for a in mains for b in mains if a != b
+    )
+
+
+def _reaches(state: _Cut, start: int, end: int) -> bool:
+    """Whether elements get from one stage to another."""
+    seen, todo = {start}, [start]
+    while todo:
+        stage = todo.pop()
+        for edge in state.edges:
+            target = state.steps[edge.target].stage
+            if state.steps[edge.source].stage == stage and target not in seen:
+                seen.add(target)
+                todo.append(target)
+    return end in seen
+
+
+def _join(state: _Cut, stages: set[int]) -> int:
     """Stages that meet at a step without an exchange become one."""
     into = min(stages)
     state.steps = [replace(step, stage=into) if step.stage in stages else step for step in state.steps]
@@ -241,34 +268,64 @@ def _join(state: _Cut, stages: list[int]) -> int:
 
 
 def _regions(state: _Cut) -> tuple[tuple[int, ...], ...]:
-    """Stages that are joined by pipelined exchanges run together; regions in an order that feeds each."""
-    stages = sorted({step.stage for step in state.steps})
-    parent = {stage: stage for stage in stages}
+    """Stages that are joined by pipelined exchanges run together; regions in an order that feeds each.
 
-    def root(stage: int) -> int:
-        while parent[stage] != stage:
-            stage = parent[stage]
-        return stage
-
-    feeds: list[tuple[int, int]] = []
+    Where regions would feed each other in a circle, as when a side input and the main input come from one live
+    source, they are one region, and what feeds it from inside is pipelined.
+    """
+    region = {step.stage: step.stage for step in state.steps}
+    ends = {edge: (state.steps[edge.source].stage, state.steps[edge.target].stage) for edge in state.edges}
+    blocking = [ends[edge] for edge in state.edges if _blocks(edge)]
     for edge in state.edges:
-        a, b = state.steps[edge.source].stage, state.steps[edge.target].stage
-        if edge.exchange is not None and edge.exchange.mode == "blocking":
-            feeds.append((a, b))
-        else:
-            parent[root(b)] = root(a)
+        if not _blocks(edge):
+            _unite(region, *ends[edge])
+    while circle := _circle(region, blocking):
+        _unite(region, *circle)
+    for at, edge in enumerate(state.edges):
+        source, target = ends[edge]
+        if edge.exchange is not None and _blocks(edge) and region[source] == region[target]:
+            state.edges[at] = replace(edge, exchange=replace(edge.exchange, mode="pipelined"))
     groups: dict[int, list[int]] = {}
-    for stage in stages:
-        groups.setdefault(root(stage), []).append(stage)
-    before: dict[int, set[int]] = {group: set() for group in groups}
+    for stage in sorted(region):
+        groups.setdefault(region[stage], []).append(stage)
+    before = {group: {region[a] for a, b in blocking if region[b] == group} - {group} for group in groups}
+    ordered: dict[int, tuple[int, ...]] = {}
+    while len(ordered) < len(groups):
+        ready = next(group for group in groups if group not in ordered and before[group] <= ordered.keys())
+        ordered[ready] = tuple(groups[ready])
+    return tuple(ordered.values())
+
+
+def _blocks(edge: Edge) -> bool:
+    return edge.exchange is not None and edge.exchange.mode == "blocking"
+
+
+def _unite(region: dict[int, int], a: int, b: int) -> None:
+    """Make the regions of two stages one."""
+    kept, gone = sorted((region[a], region[b]))
+    for stage, number in region.items():
+        if number == gone:
+            region[stage] = kept
+
+
+def _circle(region: dict[int, int], feeds: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """Two regions that feed each other, directly or through others; None if there are none."""
+    after: dict[int, set[int]] = {}
     for a, b in feeds:
-        if root(a) != root(b):
-            before[root(b)].add(root(a))
-    ordered: list[tuple[int, ...]] = []
-    done: set[int] = set()
-    while len(done) < len(groups):
-        ready = [g for g in groups if g not in done and before[g] <= done]
-        for group in ready or [g for g in groups if g not in done]:
-            ordered.append(tuple(groups[group]))
-            done.add(group)
-    return tuple(ordered)
+        if region[a] != region[b]:
+            after.setdefault(region[a], set()).add(region[b])
+
+    def reached(start: int) -> set[int]:
+        seen: set[int] = set()
+        todo = [start]
+        while todo:
+            for group in after.get(todo.pop(), ()):
+                if group not in seen:
+                    seen.add(group)
+                    todo.append(group)
+        return seen
+
+    for start in after:
+        if start in (found := reached(start)):
+            return start, next(other for other in found if other != start and start in reached(other))
+    return None

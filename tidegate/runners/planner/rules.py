@@ -14,7 +14,7 @@ from tidegate.sdk.portable.pipeline import (
 )
 from tidegate.sdk.triggers import AfterWatermark, DefaultTrigger, is_data_driven
 from tidegate.sdk.windowing import TimestampCombiner, WindowingStrategy
-from tidegate.sdk.windows import is_merging
+from tidegate.sdk.windows import Sessions, is_merging
 
 
 def element_wise(node: Node) -> bool:
@@ -61,7 +61,7 @@ def lift(node: CombinePerKey, windowing: WindowingStrategy, *, bounded: bool) ->
     if windowing.evictor is not None:
         return False, "the evictor must see single elements"
     if bounded:
-        if is_data_driven(windowing.trigger):
+        if is_data_driven(windowing.trigger, late=False):
             return False, "the trigger counts or looks at elements"
         return True, "the input is bounded"
     bare = windowing.trigger in (DefaultTrigger(), AfterWatermark())
@@ -80,13 +80,15 @@ def grouping_path(windowing: WindowingStrategy, late_tag: str | None, *, bounded
     """Which way a grouping is executed, and why."""
     if windowing.evictor is not None:
         return "general", "an evictor"
-    if is_data_driven(windowing.trigger):
+    if is_data_driven(windowing.trigger, late=streaming or not bounded):
         return "general", "a data-driven trigger"
     if windowing.timestamp_combiner is not TimestampCombiner.END_OF_WINDOW:
         return "general", "the timestamp combiner looks at elements"
     if bounded and not streaming:
-        if is_merging(windowing.assigner):
+        if isinstance(windowing.assigner, Sessions):
             return "sessions", "bounded input: sessions merge in sorted order"
+        if is_merging(windowing.assigner):
+            return "general", "windows merge by the author's rule"
         return "table", "bounded input: one table, fired when it ends"
     if is_merging(windowing.assigner) or late_tag is not None or windowing.allowed_lateness.micros:
         return "general", "windows that merge, or late data"
@@ -101,7 +103,7 @@ def order_shows(node: Node, windowing: WindowingStrategy) -> bool:
         case ParDo():
             return node.stateful
         case GroupByKey() | CombinePerKey():
-            return windowing.evictor is not None or is_data_driven(windowing.trigger)
+            return windowing.evictor is not None or is_data_driven(windowing.trigger, late=False)
         case _:
             return False
 

@@ -1,0 +1,125 @@
+"""Feeding an operator events and reading what it emits, whole or with its state saved and restored at any position."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import tidegate as tg
+from tidegate.runners.engine.build import build
+from tidegate.runners.engine.checks import Checks
+from tidegate.runners.engine.operator import Context, Operator
+from tidegate.runners.planner import Traits, plan
+from tidegate.sdk.block import Block, Each
+from tidegate.sdk.portable.pipeline import Pipeline
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Elements:
+    """Elements in order, each (value, timestamp in µs, windows)."""
+
+    items: tuple[tuple[Any, int, tuple[Any, ...]], ...]
+    collection: str = "main"
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """The watermark goes to `micros`: the main input's, or that of the side input `side`."""
+
+    micros: int
+    side: str = ""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Processing time goes to `micros`."""
+
+    micros: int
+
+
+Event: TypeAlias = Elements | Watermark | Clock
+Out: TypeAlias = tuple[str, Any, int, tuple[Any, ...]]
+"""(collection, value, timestamp in µs, windows)."""
+
+
+def context(*, checks: str | None = None, block_size: int = 4096) -> Context:
+    """What an operator is given, with plenty of memory."""
+    directory = Path(tempfile.gettempdir())
+    made = None if checks is None else Checks(checks)  # type: ignore[arg-type]
+    return Context(memory_budget=1 << 26, temp_dir=lambda: directory, checks=made, block_size=block_size)
+
+
+def planned(make: Callable[[tg.Pipeline], Any], *, streaming: bool = True) -> Any:
+    """The plan of a pipeline."""
+    pipeline = tg.Pipeline()
+    make(pipeline)
+    portable: Pipeline = pipeline.portable()
+    return plan(portable, Traits(parallel=False, streaming=streaming))
+
+
+def operator(
+    make: Callable[[tg.Pipeline], Any], label: str, *, streaming: bool = True, world: Context | None = None
+) -> Operator:
+    """The operator of the step that begins with the node `label` in the pipeline that `make` builds."""
+    made = planned(make, streaming=streaming)
+    step = next(step for step in made.steps if step.head.label == label)
+    operator = build(step, made, world or context())
+    operator.open()
+    return operator
+
+
+def read(emitted: Iterable[tuple[str, Block]]) -> Iterator[Out]:
+    """What was emitted, one by one."""
+    for collection, block in emitted:
+        for value, t, windows in zip(block.values, block.timestamp_list(), block.window_list(), strict=True):
+            yield collection, value, t, tuple(windows)
+
+
+def feed(operator: Operator, event: Event, *, cut: int = 4096) -> list[Out]:
+    """Give an operator one event; elements in blocks of at most `cut`."""
+    match event:
+        case Elements(items=items, collection=collection):
+            out: list[Out] = []
+            for start in range(0, len(items), cut):
+                part = items[start : start + cut]
+                block = Block([v for v, _, _ in part], [t for _, t, _ in part], Each([w for _, _, w in part]))
+                out += read(operator.process(block, collection))
+            return out
+        case Watermark(micros=micros, side=""):
+            return [*read(operator.finish_bundle()), *read(operator.on_watermark(micros))]
+        case Watermark(micros=micros, side=side):
+            return [*read(operator.finish_bundle()), *read(operator.on_side_watermark(side, micros))]
+        case Clock(micros=micros):
+            return [*read(operator.finish_bundle()), *read(operator.on_clock(micros))]
+
+
+def run(operator: Operator, events: Iterable[Event], *, cut: int = 4096, end: bool = True) -> list[Out]:
+    """All events, and the end of input."""
+    out = [made for event in events for made in feed(operator, event, cut=cut)]
+    if end:
+        out += read(operator.finish_bundle())
+        out += read(operator.on_watermark(tg.MAX_TIMESTAMP.micros))
+        out += read(operator.finish())
+    return out
+
+
+def run_restored(make: Callable[[], Operator], events: list[Event], at: int) -> list[Out]:
+    """The same with the state saved after `at` events, pickled, and restored in another operator."""
+    first = make()
+    out = run(first, events[:at], end=False)
+    saved = pickle.dumps(first.snapshot())
+    second = make()
+    second.restore(pickle.loads(saved))
+    return out + run(second, events[at:])
+
+
+def maker(make: Callable[[tg.Pipeline], Any], label: str, **kwargs: Any) -> Callable[[], Operator]:
+    """`operator(...)`, to be called more than once."""
+    return partial(operator, make, label, **kwargs)

@@ -1,0 +1,244 @@
+"""Groupings and combines that outgrow their memory budget give what they give in memory, and leave nothing behind."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from collect import collect
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model import Description, expected, outcome, pipelines, run
+from model.functions import COMBINERS, SumOfSquares
+
+import tidegate as tg
+from tidegate.runners.direct import DirectRunner
+from tidegate.runners.engine.spill import PARTITIONS, Spill, SpilledValues
+
+TINY = "1KB"
+
+
+def grouped(
+    pairs: list[Any], combiner: Any = None, budget: str | None = TINY, block_size: int = 50, windows: Any = None
+) -> tuple[list[Any], int]:
+    """What grouping, or combining, `pairs` gives, and how often it was spilled."""
+
+    def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        source = p | tg.Create(pairs)
+        if windows is not None:
+            source = source | tg.WindowInto(windows)
+        return {"out": source | (tg.GroupByKey() if combiner is None else tg.CombinePerKey(combiner))}
+
+    options = {"memory_budget": budget} if budget else {}
+    found = collect(build, DirectRunner(block_size=block_size), options)
+    return [(seen.value, seen.window) for seen in found.seen["out"]], found.result.metrics().counter("spills")
+
+
+def by_key(results: list[Any]) -> dict[Any, Any]:
+    return {(value[0], window): value[1] for value, window in results}
+
+
+PAIRS = [(f"key {n * 7919 % 613}", n) for n in range(20_000)]
+
+
+def test_a_spilled_grouping_holds_all_values_of_each_key_in_order() -> None:
+    found, spills = grouped(PAIRS)
+    assert spills > 10
+    whole, none = grouped(PAIRS, budget=None)
+    assert none == 0
+    assert len(found) == len(whole) == 613
+    assert by_key(found) == by_key(whole)
+
+
+@pytest.mark.parametrize("name", COMBINERS)
+def test_a_spilled_combine_gives_what_it_gives_in_memory(name: str) -> None:
+    pairs = [(n * 31 % 2_003, n % 17) for n in range(12_000)]
+    found, spills = grouped(pairs, COMBINERS[name].make())
+    assert spills > 1
+    assert by_key(found) == by_key(grouped(pairs, COMBINERS[name].make(), budget=None)[0])
+
+
+def test_a_plain_callable_gets_a_list_though_its_values_were_spilled() -> None:
+    found, spills = grouped([("a", n) for n in range(20_000)], lambda values: (type(values), values[7], len(values)))
+    assert spills > 1
+    assert [value for value, _ in found] == [("a", (list, 7, 20_000))]
+
+
+def test_windows_are_kept_apart_when_they_are_spilled() -> None:
+    stamped = [tg.TimestampedValue((n % 5, n), n % 100) for n in range(10_000)]
+    found, spills = grouped(stamped, windows=tg.FixedWindows(10))
+    assert spills > 1
+    assert by_key(found) == by_key(grouped(stamped, windows=tg.FixedWindows(10), budget=None)[0])
+    assert len(found) == 50
+
+
+def test_keys_that_are_equal_meet_though_they_were_spilled_apart() -> None:
+    pairs: list[Any] = [((1, True, 1.0)[n % 3], 1) for n in range(6_000)] + [(n, 1) for n in range(2, 3_000)]
+    found, spills = grouped(pairs, sum)
+    assert spills > 1
+    assert by_key(found)[1, found[0][1]] == 6_000
+    assert len(found) == 2_999
+
+
+def test_a_spilled_run_is_the_same_twice() -> None:
+    assert grouped(PAIRS)[0] == grouped(PAIRS)[0]
+
+
+def test_values_of_a_key_too_large_for_memory_are_streamed_and_can_be_gone_through_twice() -> None:
+    def twice(pair: Any) -> Any:
+        key, values = pair
+        return key, type(values).__name__, sum(values), sum(values), len(values), values[0], values[-1], values[5:8]
+
+    def build(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        pairs = [("big", n) for n in range(30_000)] + [("small", 1)]
+        return {"out": p | tg.Create(pairs) | tg.GroupByKey() | tg.Map(twice)}
+
+    found = collect(build, None, {"memory_budget": "20KB"})
+    total = sum(range(30_000))
+    assert sorted(found.values("out")) == [
+        ("big", "SpilledValues", total, total, 30_000, 0, 29_999, [5, 6, 7]),
+        ("small", "list", 1, 1, 1, 1, 1, []),
+    ]
+
+
+def test_spilled_values_are_a_sequence_equal_to_the_list_and_pickle_as_it(tmp_path: Path) -> None:
+    values = list(range(1_000))
+    spill = Spill(lambda: tmp_path, True, lambda pair: pair, 500, value_size=28)
+    for start in range(0, 1_000, 100):
+        spill.write(None, {"a": values[start : start + 100]})
+    ((_, table),) = spill.drain()
+    spilled = table["a"]
+    assert isinstance(spilled, SpilledValues)
+    assert spilled == values
+    assert not spilled == values[:-1]  # noqa: SIM201
+    assert [spilled[at] for at in (0, 99, 100, 999, -1, -1_000)] == [values[at] for at in (0, 99, 100, 999, -1, -1_000)]
+    assert spilled[10:250:7] == values[10:250:7]
+    assert spilled[::-1] == values[::-1]
+    assert spilled[5:5] == []
+    assert list(reversed(spilled)) == values[::-1]
+    with pytest.raises(IndexError):
+        spilled[1_000]
+    copy = pickle.loads(pickle.dumps(spilled))
+    assert (type(copy), copy) == (list, values)
+
+
+def test_partitions_that_are_still_too_large_are_cut_again(tmp_path: Path) -> None:
+    spill = Spill(lambda: tmp_path, True, lambda pair: pair, 2_000, value_size=28)
+    for start in range(0, 40_000, 1_000):
+        spill.write(None, {key: [key] for key in range(start, start + 1_000)})
+    tables = [table for _, table in spill.drain()]
+    assert len(tables) > PARTITIONS * 4
+    assert max(map(len, tables)) < 1_000
+    found = [key for table in tables for key in table]
+    assert sorted(found) == list(range(40_000))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_many_huge_keys_keep_their_values_apart(tmp_path: Path) -> None:
+    spill = Spill(lambda: tmp_path, True, lambda pair: pair, 3_000, value_size=28)
+    for start in range(0, 600, 20):
+        spill.write(None, {key: list(range(start, start + 20)) for key in range(150)})
+    found = {key: values for _, table in spill.drain() for key, values in table.items()}
+    assert len(found) == 150
+    assert any(isinstance(values, SpilledValues) for values in found.values())
+    assert all(list(values) == list(range(600)) for values in found.values())
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.dictionaries(st.integers(0, 60), st.lists(st.integers(), min_size=1, max_size=40), max_size=60), max_size=12),
+    st.integers(1, 5_000),
+)
+def test_what_is_written_comes_back(tables: list[dict[int, list[int]]], budget: int) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as directory:
+        spill = Spill(lambda: Path(directory), True, lambda pair: pair, budget, value_size=28)
+        wanted: dict[int, list[int]] = {}
+        for table in tables:
+            for key, values in table.items():
+                wanted.setdefault(key, []).extend(values)
+            spill.write(None, {key: list(values) for key, values in table.items()})
+        found = [(key, list(values)) for _, table in spill.drain() for key, values in table.items()]
+    assert len(found) == len(wanted)
+    assert dict(found) == wanted
+
+
+@settings(max_examples=60)
+@given(pipelines(elements=60), st.sampled_from([1, 3, 7]))
+def test_a_pipeline_without_memory_gives_what_the_model_gives(description: Description, block_size: int) -> None:
+    found = run(description, DirectRunner(block_size=block_size), {"memory_budget": 1})
+    assert outcome(description, found) == expected(description)
+
+
+def test_nothing_is_left_in_the_temporary_directory_after_success_or_failure(tmp_path: Path) -> None:
+    for fails in (False, True):
+        pipeline = tg.Pipeline(DirectRunner(block_size=50), {"memory_budget": TINY, "temp_dir": str(tmp_path)})
+        groups = pipeline | tg.Create(PAIRS) | tg.GroupByKey()
+        seen = groups | tg.Map(lambda pair: len(list(tmp_path_of(str(tmp_path)))))
+        _ = seen | tg.Map(lambda n: 1 // (0 if fails else n))
+        if fails:
+            with pytest.raises(tg.UserCodeError, match="ZeroDivisionError"):
+                pipeline.run()
+        else:
+            assert pipeline.run().metrics().counter("spills") > 1
+        assert list(tmp_path.iterdir()) == []
+
+
+def tmp_path_of(path: str) -> Iterable[Path]:
+    found = list(Path(path).iterdir())
+    assert found, "the spilled runs are not where they were asked for"
+    return found
+
+
+def test_nothing_is_written_while_there_is_memory(tmp_path: Path) -> None:
+    def look(pair: Any) -> int:
+        return len(list(Path(str(tmp_path)).iterdir()))
+
+    found = collect(
+        lambda p: {"out": p | tg.Create(PAIRS) | tg.GroupByKey() | tg.Map(look)}, None, {"temp_dir": str(tmp_path)}
+    )
+    assert set(found.values("out")) == {0}
+
+
+class Unpicklable(SumOfSquares):
+    def add_input(self, accumulator: Any, element: int) -> Any:
+        return lambda: element
+
+    def extract_output(self, accumulator: Any) -> int:
+        return 1
+
+
+def failing(combiner: Any, pairs: list[Any]) -> str:
+    pipeline = tg.Pipeline(DirectRunner(block_size=50), {"memory_budget": TINY})
+    _ = pipeline | tg.Create(pairs) | "combine" >> tg.CombinePerKey(combiner) | tg.Map(str)
+    with pytest.raises(tg.TidegateError) as raised:
+        pipeline.run()
+    return str(raised.value)
+
+
+def test_accumulators_that_can_not_be_spilled_name_the_step() -> None:
+    message = failing(Unpicklable(), [(n, 1) for n in range(1_000)])
+    assert "can't travel between steps" in message
+    assert "in step 'combine', applied at " in message
+
+
+class Unmergeable(SumOfSquares):
+    def merge_accumulators(self, accumulators: Any) -> Any:
+        raise OSError("disk full")
+
+
+def test_a_merge_that_fails_when_spilled_runs_meet_names_step_and_method() -> None:
+    message = failing(Unmergeable(), [(n % 500, 1) for n in range(20_000)])
+    assert message.startswith("OSError: disk full\n  in step 'combine', applied at ")
+    assert message.endswith("\n  while calling Unmergeable.merge_accumulators")
+
+
+def test_a_key_without_encoding_is_refused_when_it_is_spilled_even_without_checks() -> None:
+    pipeline = tg.Pipeline(DirectRunner(block_size=50), {"memory_budget": TINY, "checks": "off"})
+    _ = pipeline | tg.Create([(float("nan"), n) for n in range(1_000)]) | "group" >> tg.GroupByKey() | tg.Map(str)
+    with pytest.raises(tg.KeyEncodingError, match="in step 'group'"):
+        pipeline.run()

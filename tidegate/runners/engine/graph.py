@@ -1,0 +1,196 @@
+"""Operators joined by calls: blocks are pushed through all that follows, and marks travel down after them.
+
+A runner puts the steps that run in one place into a graph, gives it blocks and marks, and takes what leaves it. After
+every event, marks go down the steps in their order: a step whose input watermark has advanced ends its bundle, handles
+the watermark, and passes on what it may pass on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from tidegate.runners.engine.blame import close_all
+from tidegate.runners.engine.build import build
+from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.plan import Edge, Plan, Step
+from tidegate.sdk.block import Block
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
+
+Outlet: TypeAlias = Callable[[Block], None]
+"""Takes the blocks of a collection that leave the graph: into a sink, or an exchange."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How a collection stands: its watermark (µs), whether it is idle, whether it has ended."""
+
+    watermark: int = MIN_MICROS
+    idle: bool = False
+    ended: bool = False
+
+
+class _Node:
+    """A step at work, and how its input stands."""
+
+    def __init__(self, step: Step, plan: Plan, operator: Operator) -> None:
+        edges = list(plan.inputs(step.id))
+        self.operator = operator
+        self.inputs = list(dict.fromkeys(edge.collection for edge in edges if edge.side is None))
+        self.sides = list(dict.fromkeys(edge.collection for edge in edges if edge.side is not None))
+        self.outputs = step.outputs
+        self.by_clock = type(operator).on_clock is not Operator.on_clock
+        self.watermark = MIN_MICROS
+        self.clock = MIN_MICROS
+        self.side_marks: dict[str, int] = {}
+        self.ended = False
+        self.returning: set[str] = set()
+
+    def stands(self, marks: Mapping[str, Mark]) -> tuple[int, bool, bool]:
+        """The input's watermark, whether it is idle and whether it has ended (SEMANTICS, Time).
+
+        It is the minimum over inputs that are not idle; one that comes back counts again once it has caught up.
+        """
+        live = [(name, marks[name]) for name in self.inputs if not marks[name].ended]
+        if not live:
+            return MAX_MICROS, False, True
+        counting = []
+        for name, mark in live:
+            if mark.idle:
+                self.returning.add(name)
+            elif name in self.returning and mark.watermark < self.watermark:
+                continue
+            else:
+                self.returning.discard(name)
+                counting.append(mark.watermark)
+        if not counting:
+            return self.watermark, all(mark.idle for _, mark in live), False
+        return max(self.watermark, min(counting)), False, False
+
+
+class Graph:
+    """The operators of some steps of a plan. `edges` are those inside; `outlets` take what leaves, by collection."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        steps: Iterable[Step],
+        edges: Iterable[Edge],
+        context: Context,
+        outlets: Mapping[str, list[Outlet]],
+    ) -> None:
+        self._nodes: dict[int, _Node] = {}
+        self._marks: dict[str, Mark] = {}
+        self._outlets = outlets
+        self._targets: dict[str, list[_Node]] = {}
+        for step in steps:
+            self._nodes[step.id] = node = _Node(step, plan, build(step, plan, context))
+            for collection in (*node.inputs, *node.sides, *node.outputs):
+                self._marks.setdefault(collection, Mark())
+        for edge in edges:
+            self._targets.setdefault(edge.collection, []).append(self._nodes[edge.target])
+        self._opened: list[Operator] = []
+
+    # -- life
+
+    def open(self) -> None:
+        """Open every operator: the author's set-up runs here."""
+        for node in self._nodes.values():
+            self._opened.append(node.operator)
+            node.operator.open()
+
+    def close(self) -> None:
+        """Close every operator that was opened, also when one fails to."""
+        opened, self._opened = self._opened, []
+        close_all([operator.close for operator in opened])
+
+    def abandon(self) -> None:
+        """Close after a failure, which is what the author must hear of, not what closing says after it."""
+        for operator in self._opened:
+            quietly(operator.close)
+        self._opened.clear()
+
+    # -- events
+
+    def push(self, collection: str, block: Block) -> None:
+        """A block of a collection, to everything that reads it."""
+        for node in self._targets.get(collection, ()):
+            self._emit(node.operator.process(block, collection))
+        for outlet in self._outlets.get(collection, ()):
+            outlet(block)
+
+    def deliver(self, step: int, collection: str, block: Block) -> None:
+        """A block that has come along one edge, to the step at its end."""
+        self._emit(self._nodes[step].operator.process(block, collection))
+
+    def mark(self, collection: str, mark: Mark) -> None:
+        """A collection from outside now stands like this; a watermark that goes back is ignored."""
+        before = self._marks.get(collection, Mark())
+        now = Mark(max(before.watermark, mark.watermark), mark.idle, mark.ended)
+        if now != before:
+            self._marks[collection] = now
+            self._settle()
+
+    def tick(self, now: int) -> None:
+        """Processing time (µs): steps that go by it are told, and what becomes due may let watermarks pass."""
+        moved = False
+        for node in self._nodes.values():
+            if not node.by_clock or node.ended or now <= node.clock:
+                continue
+            node.clock = now
+            self._emit(node.operator.finish_bundle())
+            self._emit(node.operator.on_clock(now))
+            moved = True
+        if moved:
+            self._settle()
+
+    def next_clock(self) -> int | None:
+        """The processing time at which something is due; None for never."""
+        due = [at for node in self._nodes.values() if (at := node.operator.next_clock()) is not None]
+        return min(due, default=None)
+
+    def _emit(self, emitted: Iterator[Emitted]) -> None:
+        for collection, block in emitted:
+            self.push(collection, block)
+
+    def _settle(self) -> None:
+        """Take marks down the steps: each handles its input's before it passes its own on."""
+        for node in self._nodes.values():
+            if node.ended:
+                continue
+            operator = node.operator
+            self._settle_sides(node)
+            watermark, idle, ended = node.stands(self._marks)
+            if watermark > node.watermark or ended:
+                self._emit(operator.finish_bundle())
+            if watermark > node.watermark:
+                node.watermark = watermark
+                self._emit(operator.on_watermark(watermark))
+            if ended:
+                self._emit(operator.finish())
+            node.ended = ended
+            self._pass_on(node, idle)
+
+    def _settle_sides(self, node: _Node) -> None:
+        for collection in node.sides:
+            mark = self._marks[collection]
+            watermark = MAX_MICROS if mark.ended else mark.watermark
+            if watermark > node.side_marks.get(collection, MIN_MICROS):
+                node.side_marks[collection] = watermark
+                self._emit(node.operator.finish_bundle())
+                self._emit(node.operator.on_side_watermark(collection, watermark))
+
+    def _pass_on(self, node: _Node, idle: bool) -> None:
+        held = MAX_MICROS if node.ended else node.operator.hold()
+        for collection in node.outputs:
+            before = self._marks[collection]
+            self._marks[collection] = Mark(max(before.watermark, min(node.watermark, held)), idle, node.ended)
+
+
+def quietly(call: Callable[[], None]) -> None:
+    """Clean up after a failure, whatever that says."""
+    try:
+        call()
+    except Exception:
+        return

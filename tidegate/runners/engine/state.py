@@ -1,0 +1,432 @@
+"""State tables: what a stateful step remembers, per cell `tables[window][key]`.
+
+Window-major, so that a window expires by dropping one dict per cell, and a rescale splits each dict by its keys. A
+cell is its own handle: the DoFn holds one object for all elements, which is pointed at the window and key in hand.
+Two variants of each cell's class exist, made on demand: one that dates its writes for a time-to-live, and one that
+remembers what was read, so that a change made in place is found.
+"""
+
+from __future__ import annotations
+
+import pickle
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Final, TypeAlias
+
+from tidegate.runners.engine.checks import changed, mutated, snapshot
+from tidegate.sdk.combine import NOTHING, CombineFn
+from tidegate.sdk.state import StateSpec
+from tidegate.sdk.time import Timestamp, TimestampLike, timestamp_micros
+
+Tables: TypeAlias = dict[Any, dict[Any, Any]]
+"""By window, then by key."""
+
+_SCALARS: Final = frozenset({int, float, str, bytes, bool, complex, type(None), type(NOTHING)})
+
+
+class Cell:
+    """One cell of all keys and windows. `table` is that of the window in hand, `key` the key in hand."""
+
+    __slots__ = ("clock", "dates", "key", "name", "reads", "table", "tables", "ttl", "window_dates")
+
+    readers: ClassVar[tuple[str, ...]] = ("read",)
+    writers: ClassVar[tuple[str, ...]] = ("add",)
+
+    def __init__(self, spec: StateSpec) -> None:
+        self.name = spec.name
+        self.key: Any = None
+        self.tables: Tables = {}
+        self.table: dict[Any, Any] = {}
+        self.ttl = spec.ttl.micros if spec.ttl is not None else 0
+        self.clock: Clock = Clock()
+        self.dates: dict[Any, dict[Any, int]] = {}
+        self.window_dates: dict[Any, int] = {}
+        self.reads: list[tuple[str, Any, bytes | None]] = []
+
+    def clear(self) -> None:
+        """Forget what is stored under the key in hand."""
+        self.table.pop(self.key, None)
+
+    def enter(self, window: Any) -> None:
+        """Point at a window."""
+        table = self.tables.get(window)
+        if table is None:
+            table = self.tables[window] = {}
+        self.table = table
+
+    def at(self, key: Any) -> None:
+        """Point at a key."""
+        self.key = key
+
+    def copied(self, stored: Any) -> Any:
+        """What is stored, for a snapshot: it shares no container with the cell."""
+        return stored
+
+
+class Clock:
+    """Processing time (µs) as the step knows it: that of its last clock event."""
+
+    __slots__ = ("now",)
+
+    def __init__(self) -> None:
+        self.now = 0
+
+
+class ValueCell(Cell):
+    """A ValueState."""
+
+    __slots__ = ()
+    writers = ("write",)
+
+    def read(self) -> Any:
+        return self.table.get(self.key)
+
+    def write(self, value: Any) -> None:
+        self.table[self.key] = value
+
+
+class BagCell(Cell):
+    """A BagState; stores a list."""
+
+    __slots__ = ()
+
+    def read(self) -> tuple[Any, ...]:
+        return tuple(self.table.get(self.key, ()))
+
+    def add(self, value: Any) -> None:
+        stored = self.table.get(self.key)
+        if stored is None:
+            self.table[self.key] = [value]
+        else:
+            stored.append(value)
+
+    def copied(self, stored: list[Any]) -> list[Any]:
+        return stored[:]
+
+
+class SetCell(Cell):
+    """A SetState; stores a dict, so that members come out in the order in which they went in, in every process."""
+
+    __slots__ = ()
+    writers = ("add", "discard")
+
+    def read(self) -> tuple[Any, ...]:
+        return tuple(self.table.get(self.key, ()))
+
+    def __contains__(self, value: object) -> bool:
+        return value in self.table.get(self.key, ())
+
+    def add(self, value: Any) -> None:
+        stored = self.table.get(self.key)
+        if stored is None:
+            self.table[self.key] = {value: None}
+        else:
+            stored[value] = None
+
+    def discard(self, value: Any) -> None:
+        stored = self.table.get(self.key)
+        if stored is not None:
+            stored.pop(value, None)
+            if not stored:
+                del self.table[self.key]
+
+    def copied(self, stored: dict[Any, None]) -> dict[Any, None]:
+        return stored.copy()
+
+
+class MapCell(Cell):
+    """A MapState; stores a dict."""
+
+    __slots__ = ()
+    readers = ("get", "items")
+    writers = ("put", "remove")
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        stored = self.table.get(self.key)
+        return default if stored is None else stored.get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.table.get(self.key, ())
+
+    def items(self) -> tuple[tuple[Any, Any], ...]:
+        return tuple(self.table.get(self.key, {}).items())
+
+    def put(self, key: Any, value: Any) -> None:
+        stored = self.table.get(self.key)
+        if stored is None:
+            self.table[self.key] = {key: value}
+        else:
+            stored[key] = value
+
+    def remove(self, key: Any) -> None:
+        stored = self.table.get(self.key)
+        if stored is not None:
+            stored.pop(key, None)
+            if not stored:
+                del self.table[self.key]
+
+    def copied(self, stored: dict[Any, Any]) -> dict[Any, Any]:
+        return stored.copy()
+
+
+class OrderedListCell(Cell):
+    """An OrderedListState; stores a pair of lists, timestamps (µs) in order and their values."""
+
+    __slots__ = ()
+    readers = ("read", "read_range")
+    writers = ("add", "clear_range")
+
+    def read(self) -> Iterator[tuple[Timestamp, Any]]:
+        return self._pairs(0, None)
+
+    def read_range(self, start: TimestampLike, end: TimestampLike) -> Iterator[tuple[Timestamp, Any]]:
+        return self._pairs(*self._range(start, end))
+
+    def add(self, timestamp: TimestampLike, value: Any) -> None:
+        micros = timestamp_micros(timestamp)
+        stored = self.table.get(self.key)
+        if stored is None:
+            self.table[self.key] = ([micros], [value])
+            return
+        times, values = stored
+        place = bisect_right(times, micros)
+        times.insert(place, micros)
+        values.insert(place, value)
+
+    def clear_range(self, start: TimestampLike, end: TimestampLike) -> None:
+        first, past = self._range(start, end)
+        if first < past:
+            times, values = self.table[self.key]
+            del times[first:past], values[first:past]
+            if not times:
+                del self.table[self.key]
+
+    def copied(self, stored: tuple[list[int], list[Any]]) -> tuple[list[int], list[Any]]:
+        return stored[0][:], stored[1][:]
+
+    def _range(self, start: TimestampLike, end: TimestampLike) -> tuple[int, int]:
+        low, high = timestamp_micros(start), timestamp_micros(end)
+        times = self.table.get(self.key, ((), ()))[0]
+        return bisect_left(times, low), bisect_left(times, high)
+
+    def _pairs(self, first: int, past: int | None) -> Iterator[tuple[Timestamp, Any]]:
+        times, values = self.table.get(self.key, ((), ()))
+        pairs = list(zip(times[first:past], values[first:past], strict=True))
+        return ((Timestamp.of_micros(micros), value) for micros, value in pairs)
+
+
+class CombiningCell(Cell):
+    """A CombiningState; stores an accumulator. Without input, and a combiner that gives nothing for it, reads None."""
+
+    __slots__ = ("fn",)
+
+    def __init__(self, spec: StateSpec) -> None:
+        super().__init__(spec)
+        assert spec.combine_fn is not None
+        self.fn: CombineFn[Any, Any, Any] = spec.combine_fn.load()
+
+    def read(self) -> Any:
+        accumulator = self.table.get(self.key, NOTHING)
+        if accumulator is not NOTHING:
+            # The result may be the accumulator, or part of it, and later inputs change that in place.
+            return self.fn.extract_output(independent(accumulator))
+        return self.fn.extract_output(self.fn.create_accumulator()) if self.fn.has_identity else None
+
+    def add(self, value: Any) -> None:
+        fn, table, key = self.fn, self.table, self.key
+        accumulator = table.get(key, NOTHING)
+        table[key] = fn.add_input(fn.create_accumulator() if accumulator is NOTHING else accumulator, value)
+
+    def copied(self, stored: Any) -> Any:
+        return independent(stored)
+
+
+_CELLS: Final[dict[str, type[Cell]]] = {
+    "value": ValueCell,
+    "bag": BagCell,
+    "set": SetCell,
+    "map": MapCell,
+    "ordered_list": OrderedListCell,
+    "combining": CombiningCell,
+}
+
+
+def independent(value: Any) -> Any:
+    """A copy of an accumulator that shares nothing that can change with it."""
+    if type(value) in _SCALARS or (type(value) is tuple and all(type(part) in _SCALARS for part in value)):
+        return value
+    try:
+        return pickle.loads(pickle.dumps(value, 5))
+    except Exception:
+        import copy
+
+        return copy.deepcopy(value)
+
+
+# -- the two variants
+
+
+def _dated(cell: type[Cell]) -> type[Cell]:
+    """The same cell with a time-to-live: each write is dated, and what has outlived it is gone when the cell is pointed
+    at its key. A table of dates is in the order of its dates, since the clock never goes back.
+    """
+
+    def enter(self: Cell, window: Any) -> None:
+        cell.enter(self, window)
+        self.window_dates = self.dates.setdefault(window, {})
+
+    def at(self: Cell, key: Any) -> None:
+        self.key = key
+        if self.window_dates.get(key, self.clock.now + 1) <= self.clock.now:
+            del self.window_dates[key]
+            self.table.pop(key, None)
+
+    def clear(self: Cell) -> None:
+        cell.clear(self)
+        self.window_dates.pop(self.key, None)
+
+    def writing(write: Callable[..., None]) -> Callable[..., None]:
+        def method(self: Cell, *args: Any) -> None:
+            write(self, *args)
+            self.window_dates.pop(self.key, None)
+            if self.key in self.table:
+                self.window_dates[self.key] = self.clock.now + self.ttl
+
+        return method
+
+    methods = {name: writing(getattr(cell, name)) for name in cell.writers}
+    return type(cell.__name__, (cell,), {"__slots__": (), "enter": enter, "at": at, "clear": clear, **methods})
+
+
+def _watched(cell: type[Cell]) -> type[Cell]:
+    """The same cell, with a note of each value read and what it was then."""
+
+    def reading(read: Callable[..., Any]) -> Callable[..., Any]:
+        def method(self: Cell, *args: Any) -> Any:
+            value = read(self, *args)
+            if isinstance(value, Iterator):
+                value = list(value)
+                self.reads.append((self.name, value, snapshot(value)))
+                return iter(value)
+            self.reads.append((self.name, value, snapshot(value)))
+            return value
+
+        return method
+
+    return type(
+        cell.__name__, (cell,), {"__slots__": (), **{name: reading(getattr(cell, name)) for name in cell.readers}}
+    )
+
+
+# -- all cells of a step
+
+
+class StateTables:
+    """The cells of one step. `expiring`: times-to-live count; on bounded input they are off.
+
+    `cells` are the handles by name; `watched` are the same cells by their other variant, which notes what is read
+    until `verify` compares.
+    """
+
+    def __init__(self, specs: Iterable[StateSpec], *, expiring: bool) -> None:
+        self.clock = Clock()
+        self.cells: dict[str, Cell] = {}
+        self.watched: dict[str, Cell] = {}
+        self._reads: list[tuple[str, Any, bytes | None]] = []
+        for spec in specs:
+            kind = _CELLS[spec.cell]
+            if spec.ttl is not None and expiring:
+                kind = _dated(kind)
+            cell = self.cells[spec.name] = kind(spec)
+            other = self.watched[spec.name] = _watched(kind)(spec)
+            other.tables, other.dates, other.reads = cell.tables, cell.dates, self._reads
+            cell.clock = other.clock = self.clock
+        self._all: tuple[Cell, ...] = (*self.cells.values(), *self.watched.values())
+        self._mortal: tuple[Cell, ...] = tuple(cell for cell in self.cells.values() if expiring and cell.ttl)
+
+    def enter(self, window: Any) -> None:
+        """Point every cell at a window."""
+        for cell in self._all:
+            cell.enter(window)
+
+    def mortal(self, name: str) -> bool:
+        """Whether what the cell holds may have outlived its time-to-live: pointing it at a key takes a call."""
+        return self.cells[name] in self._mortal
+
+    def verify(self) -> None:
+        """Raise CheckError if a value that was read since the last time has been changed in place."""
+        for name, value, before in self._reads:
+            if changed(before, value):
+                self._reads.clear()
+                raise mutated(before, value, f"a value read from the state cell {name!r} was")
+        self._reads.clear()
+
+    def collect(self, window: Any) -> None:
+        """Forget a window."""
+        for cell in self.cells.values():
+            cell.tables.pop(window, None)
+            cell.dates.pop(window, None)
+
+    def windows(self) -> Iterator[Any]:
+        """Every window with a table, some of them more than once."""
+        for cell in self.cells.values():
+            yield from cell.tables
+
+    def keys(self, window: Any) -> Iterator[Any]:
+        """Every key with something in a window, some of them more than once."""
+        for cell in self.cells.values():
+            yield from cell.tables.get(window, ())
+
+    # -- time to live
+
+    def sweep(self, now: int) -> None:
+        """Processing time is `now`: forget what has outlived its time-to-live."""
+        self.clock.now = now
+        for cell in self._mortal:
+            for window, dates in cell.dates.items():
+                over = []
+                for key, end in dates.items():
+                    if end > now:
+                        break
+                    over.append(key)
+                table = cell.tables[window]
+                for key in over:
+                    del dates[key]
+                    table.pop(key, None)
+
+    def next_sweep(self) -> int | None:
+        """When something next outlives its time-to-live; None if nothing will."""
+        ends = [next(iter(dates.values())) for cell in self._mortal for dates in cell.dates.values() if dates]
+        return min(ends, default=None)
+
+    # -- snapshots
+
+    def snapshot(self) -> dict[str, Tables]:
+        """By cell, window and key what is stored; nothing that is empty."""
+        return {
+            name: {
+                window: {key: cell.copied(stored) for key, stored in table.items()}
+                for window, table in cell.tables.items()
+                if table
+            }
+            for name, cell in self.cells.items()
+        }
+
+    def dates(self) -> dict[str, Tables]:
+        """By cell, window and key when what is stored outlives its time-to-live."""
+        return {
+            cell.name: {window: dict(dates) for window, dates in cell.dates.items() if dates} for cell in self._mortal
+        }
+
+    def restore(self, stored: dict[str, Tables], dates: dict[str, Tables], now: int) -> None:
+        """What the two gave, which stays as it is. KeyError for a cell that is not declared."""
+        self.clock.now = now
+        for name, tables in stored.items():
+            cell = self.cells[name]
+            for window, table in tables.items():
+                cell.tables[window] = {key: cell.copied(kept) for key, kept in table.items()}
+        for name, ends in dates.items():
+            cell = self.cells[name]
+            for window, of_keys in ends.items() if cell in self._mortal else ():
+                # Parts of several tasks may have been put together: the order of the dates is what sweeping relies on.
+                cell.dates[window] = dict(sorted(of_keys.items(), key=lambda item: item[1]))

@@ -1,0 +1,457 @@
+"""A stateful step at work: the author's function per element and window, with cells and timers of its key and window.
+
+One watermark or clock event evaluates each window and key that has something due once: windows by (end, start), keys
+in the order in which they came to have timers (by arrival, where a window's expiration is the author's concern),
+timers by (timestamp, declaration, tag), those set meanwhile for the past among them; then, if the window has expired,
+`@on_window_expiration`. An expired window's state is collected after all its keys.
+
+The end of input is the watermark at the end of time: there timers on the clock fire once, after event-time ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import count
+from typing import Any, Final, Literal
+
+from tidegate.runners.engine.blame import guarded, has_author_frames, not_pairs, rethrow, user_error
+from tidegate.runners.engine.chain import Chain
+from tidegate.runners.engine.checks import check_travels
+from tidegate.runners.engine.codegen import Source
+from tidegate.runners.engine.links import Link
+from tidegate.runners.engine.operator import Context, Emitted
+from tidegate.runners.engine.state import CombiningCell, StateTables, Tables
+from tidegate.runners.engine.stateloop import (
+    KEY_LINK,
+    Facts,
+    StateShape,
+    generate_callback,
+    generate_process,
+)
+from tidegate.runners.engine.timers import Pending, Timers
+from tidegate.sdk.block import Block, DerivedFrom, Each, Same
+from tidegate.sdk.errors import RunError
+from tidegate.sdk.keys import check_key
+from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
+from tidegate.sdk.panes import PaneInfo
+from tidegate.sdk.portable.pipeline import Callback, ParDo
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Timestamp
+from tidegate.sdk.values import SPECIAL
+from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
+from tidegate.sdk.windows import GlobalWindows, assign_windows, single_window
+
+_serial: Final = count()
+
+
+@dataclass(slots=True)
+class StatefulSnapshot:
+    """All state of a stateful step, as plain data: what `StatefulOperator.snapshot` gives and `restore` takes.
+
+    `cells` and `dates` are by cell, window and key; `timers` are (name, tag, window, key, due, output timestamp);
+    `arrived` has the keys of each window in the order of their arrival. Times are µs.
+    """
+
+    cells: dict[str, Tables] = field(default_factory=dict)
+    dates: dict[str, Tables] = field(default_factory=dict)
+    timers: list[tuple[str, str, Any, Any, int, int]] = field(default_factory=list)
+    arrived: dict[Any, list[Any]] = field(default_factory=dict)
+    watermark: int = MIN_MICROS
+    clock: int = MIN_MICROS
+
+    def split(self, group_of: Callable[[Any], int]) -> dict[int, StatefulSnapshot]:
+        """By `group_of(key)` the part of each group; a key's cells and timers stay together."""
+        parts: dict[int, StatefulSnapshot] = {}
+
+        def part(key: Any) -> StatefulSnapshot:
+            group = group_of(key)
+            if group not in parts:
+                parts[group] = StatefulSnapshot(watermark=self.watermark, clock=self.clock)
+            return parts[group]
+
+        for name, tables in self.cells.items():
+            for window, table in tables.items():
+                for key, stored in table.items():
+                    part(key).cells.setdefault(name, {}).setdefault(window, {})[key] = stored
+        for name, tables in self.dates.items():
+            for window, table in tables.items():
+                for key, end in table.items():
+                    part(key).dates.setdefault(name, {}).setdefault(window, {})[key] = end
+        for timer in self.timers:
+            part(timer[3]).timers.append(timer)
+        for window, keys in self.arrived.items():
+            for key in keys:
+                part(key).arrived.setdefault(window, []).append(key)
+        return parts
+
+    @staticmethod
+    def merged(parts: Iterable[StatefulSnapshot]) -> StatefulSnapshot:
+        """Parts with different keys as one, whose watermark is the least of theirs; of no parts an empty one."""
+        whole = StatefulSnapshot(watermark=MAX_MICROS)
+        empty = True
+        for part in parts:
+            empty = False
+            for into, tables in ((whole.cells, part.cells), (whole.dates, part.dates)):
+                for name, by_window in tables.items():
+                    for window, table in by_window.items():
+                        into.setdefault(name, {}).setdefault(window, {}).update(table)
+            whole.timers += part.timers
+            for window, keys in part.arrived.items():
+                whole.arrived.setdefault(window, []).extend(keys)
+            whole.watermark = min(whole.watermark, part.watermark)
+            whole.clock = max(whole.clock, part.clock)
+        return StatefulSnapshot() if empty else whole
+
+
+class StatefulOperator(Chain):
+    """A ParDo with state cells or timers. Its input comes by key: all elements of a key meet here.
+
+    `bounded`: the rules for bounded input hold, so the clock is silent and nothing outlives a time-to-live. Otherwise
+    the runner tells the time by `on_clock` before the first block.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        context: Context,
+        main: str,
+        *,
+        bounded: bool,
+        tags: dict[str, str] | None = None,
+        sides: dict[str, Callable[[Any], Any]] | None = None,
+    ) -> None:
+        super().__init__((link,), context, main, tags=tags, sides=sides)
+        node = link.node
+        assert isinstance(node, ParDo)
+        self.link = link
+        self.bounded = bounded
+        self.tables = StateTables(node.states, expiring=not bounded)
+        self.timers = Timers(node.timers, bounded=bounded)
+        self._callbacks = {callback.timer: callback for callback in node.callbacks if callback.timer is not None}
+        self._expiration = next((callback for callback in node.callbacks if callback.timer is None), None)
+        self._lateness = link.windowing.allowed_lateness.micros
+        self._arrivals: dict[Any, dict[Any, int]] = {}
+        self._facts = Facts(
+            tuple(spec.name for spec in node.states),
+            frozenset(spec.name for spec in node.states if self.tables.mortal(spec.name)),
+            tuple(spec.name for spec in node.timers),
+            self._expiration is not None,
+        )
+        self._processing: dict[StateShape, Callable[..., Iterator[Emitted]]] = {}
+        self._callers: dict[tuple[str, bool], Callable[..., Iterator[Any]]] = {}
+        self._called = 0
+        self._expiries: dict[Any, int] = {}
+        self._by_expiry: list[tuple[int, int, Any]] = []
+        self._places: tuple[Any, Callable[[int], tuple[int, int]] | None] = (None, None)
+        self._out: list[Any] = []
+        self._out_t: list[int] = []
+        self._out_w: list[tuple[Any, ...]] = []
+
+    # -- the life of the step
+
+    def open(self) -> None:
+        super().open()
+        for fn in self._combiners():
+            guarded(fn.setup, step=self.link.label, where=self.link.where, method=f"{type(fn).__name__}.setup")
+
+    def close(self) -> None:
+        super().close()
+        for fn in self._combiners():
+            guarded(fn.teardown, step=self.link.label, where=self.link.where, method=f"{type(fn).__name__}.teardown")
+
+    def _combiners(self) -> Iterator[Any]:
+        return (cell.fn for cell in self.tables.cells.values() if isinstance(cell, CombiningCell))
+
+    def on_watermark(self, micros: int) -> Iterator[Emitted]:
+        timers = self.timers
+        if micros <= timers.watermark:
+            return
+        timers.watermark = micros
+        due = timers.due()
+        last = timers.at_end() if micros == MAX_MICROS else {}
+        expired = self._pop_expired(micros)
+        for window in sorted({*due, *last, *expired}, key=_window_order):
+            yield from self._evaluate(window, due.get(window, {}), last.get(window, {}), expired=window in expired)
+        yield from self._flush()
+        self._settle()
+
+    def on_clock(self, micros: int) -> Iterator[Emitted]:
+        if micros <= self.timers.clock:
+            return
+        self.timers.clock = micros
+        if self.bounded:
+            return
+        self.tables.sweep(micros)
+        due = self.timers.due()
+        for window in sorted(due, key=_window_order):
+            yield from self._evaluate(window, due[window], {}, expired=False)
+        yield from self._flush()
+        self._settle()
+
+    def next_clock(self) -> int | None:
+        if self.bounded:
+            return None
+        return min((at for at in (self.timers.next_clock(), self.tables.next_sweep()) if at is not None), default=None)
+
+    def hold(self) -> int:
+        """The least output timestamp of a timer. Results of `@on_window_expiration` stand at a window's
+        `max_timestamp`, so that holds the watermark too.
+        """
+        held = self.timers.hold()
+        if self._expiration is not None and self._by_expiry:
+            held = min(held, window_end(self._by_expiry[0][2]) - 1)
+        return held
+
+    def finish(self) -> Iterator[Emitted]:
+        yield from super().finish()
+        yield from self.on_watermark(MAX_MICROS)
+
+    def snapshot(self) -> StatefulSnapshot:
+        return StatefulSnapshot(
+            self.tables.snapshot(),
+            self.tables.dates(),
+            self.timers.snapshot(),
+            {window: sorted(keys, key=keys.__getitem__) for window, keys in self._arrivals.items()},
+            self.timers.watermark,
+            self.timers.clock,
+        )
+
+    def restore(self, state: StatefulSnapshot) -> None:
+        try:
+            self.tables.restore(state.cells, state.dates, max(state.clock, 0))
+            self.timers.restore(state.timers)
+        except KeyError as error:
+            raise RunError(
+                f"the snapshot holds state of {self.link.label!r} under the name {error}, which the step, applied at "
+                f"{self.link.where}, no longer declares: declare it again, or start from no snapshot"
+            ) from None
+        self._arrivals = {window: {key: n for n, key in enumerate(keys)} for window, keys in state.arrived.items()}
+        for window in {*self.tables.windows(), *self.timers.windows(), *self._arrivals}:
+            self._expiry(window)
+        self.timers.watermark = state.watermark
+        self.timers.clock = state.clock
+
+    # -- windows
+
+    def _enter(self, window: Any) -> bool:
+        """Point at a window; False if it has expired."""
+        expiry = self._expiry(window)
+        if expiry <= self.timers.watermark:
+            return False
+        self.tables.enter(window)
+        self.timers.enter(window, expiry)
+        return True
+
+    def _expiry(self, window: Any) -> int:
+        """When a window expires (µs); one that is new is noted, if it has not."""
+        expiry = self._expiries.get(window)
+        if expiry is None:
+            expiry = min(window_end(window) + self._lateness, MAX_MICROS)
+            if expiry > self.timers.watermark:
+                self._expiries[window] = expiry
+                heappush(self._by_expiry, (expiry, next(_serial), window))
+        return expiry
+
+    def _place(self, t: int) -> tuple[int, int, Any, bool]:
+        """The bounds of the one window that holds `t`, itself, and whether it has not expired."""
+        bounds = self._places[1]
+        assert bounds is not None
+        low, high = bounds(t)
+        window = IntervalWindow.of_micros(low, high)
+        return low, high, window, self._enter(window)
+
+    def _seen_in(self, window: Any) -> dict[Any, int]:
+        return self._arrivals.setdefault(window, {})
+
+    def _refused(self, n: int) -> None:
+        self.context.count(self.link.label, "dropped_late", n)
+
+    def _pop_expired(self, watermark: int) -> dict[Any, None]:
+        expired: dict[Any, None] = {}
+        while self._by_expiry and self._by_expiry[0][0] <= watermark:
+            window = heappop(self._by_expiry)[2]
+            del self._expiries[window]
+            expired[window] = None
+        return expired
+
+    # -- timers and expiration
+
+    def _evaluate(
+        self, window: Any, due: dict[Any, list[Pending]], last: dict[Any, list[Pending]], *, expired: bool
+    ) -> Iterator[Emitted]:
+        """One window of one event: `due` timers, `last` those on the clock at the end of input."""
+        timers = self.timers
+        self.tables.enter(window)
+        timers.enter(window, min(window_end(window) + self._lateness, MAX_MICROS))
+        for key in self._keys(window, due, last, expired=expired):
+            timers.key = key
+            for some in (due, last):
+                timers.owe(some.get(key, ()))
+                yield from self._fire_overdue(key, window)
+            if expired and self._expiration is not None:
+                timers.closing = True
+                yield from self._call(self._expiration, key, window, window_end(window) - 1, "")
+                timers.closing = False
+        if expired:
+            self.tables.collect(window)
+            timers.collect(window)
+            self._arrivals.pop(window, None)
+
+    def _keys(
+        self, window: Any, due: dict[Any, list[Pending]], last: dict[Any, list[Pending]], *, expired: bool
+    ) -> list[Any]:
+        if self._expiration is None:
+            return [*dict.fromkeys([*due, *last])]
+        arrived = self._arrivals.get(window, {})
+        return sorted(arrived if expired else {*due, *last}, key=arrived.__getitem__)
+
+    def _fire(self, window: Any) -> Iterator[Emitted]:
+        """What has become overdue during an element, whose key is in hand."""
+        yield from self._fire_overdue(self.timers.key, window)
+        yield from self._flush()
+
+    def _fire_overdue(self, key: Any, window: Any) -> Iterator[Emitted]:
+        while (timer := self.timers.next_overdue()) is not None:
+            callback = self._callbacks[self.timers.specs[timer.order].name]
+            yield from self._call(callback, key, window, timer.output, timer.tag)
+
+    def _call(self, callback: Callback, key: Any, window: Any, t: int, tag: str) -> Iterator[Emitted]:
+        """Run a callback; what it gives stands at `t` (µs) in `window`."""
+        self._called += 1
+        checks = self.context.checks
+        watched = checks is not None and checks.share(self._called - 1, self._called, 1) > 0
+        try:
+            for made in self._caller(callback, watched)(key, window, t, tag):
+                if type(made) in SPECIAL:
+                    yield from self._flush()
+                    yield from self._special(0, made, t, (window,), -1, -1, Block([None], t, Same((window,))))
+                    continue
+                if self.context.runtime_types and self.link.hint is not None:
+                    self._typed(0, made)
+                self._out.append(made)
+                self._out_t.append(t)
+                self._out_w.append((window,))
+                if len(self._out) >= self.context.block_size:
+                    yield from self._flush()
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            rethrow(user_error(error, step=self.link.label, where=self.link.where, method=callback.method, key=key))
+
+    def _flush(self) -> Iterator[Emitted]:
+        if self._out:
+            values, times, windows = self._out, self._out_t, self._out_w
+            self._out, self._out_t, self._out_w = [], [], []
+            self._emitted += len(values)
+            same = all(some == windows[0] for some in windows)
+            yield self.main, Block(values, times, Same(windows[0]) if same else Each(windows))
+
+    def _settle(self) -> None:
+        self.context.count(self.link.label, "dropped_timers", self.timers.dropped)
+        self.timers.dropped = 0
+        self.report()
+
+    # -- the generated loops
+
+    def finish_bundle(self) -> Iterator[Emitted]:
+        yield from super().finish_bundle()
+        self._settle()
+
+    def _run(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
+        if isinstance(block.windows, DerivedFrom):
+            assigner = block.windows.assigner
+            if isinstance(assigner, GlobalWindows):
+                block = Block(block.values, block.timestamps, Same((GLOBAL_WINDOW,)), block.panes)
+            elif isinstance(block.timestamps, int):
+                windows = assign_windows(assigner)(block.timestamps)
+                block = Block(block.values, block.timestamps, Same(windows), block.panes)
+        return super()._run(block, checked=checked)
+
+    def _loop(self, block: Block, checked: bool) -> Callable[..., Iterator[Emitted]]:
+        shape = StateShape(
+            windows=self._windows_shape(block),
+            timed=not isinstance(block.timestamps, int),
+            indexed=not isinstance(block.panes, PaneInfo),
+            stamps=bool(self._stamps),
+            checked=checked,
+            typed=self.context.runtime_types,
+        )
+        loop = self._processing.get(shape)
+        if loop is None:
+            loop = self._processing[shape] = self._made(generate_process(self.link, self._facts, shape))
+        return loop
+
+    def _windows_shape(self, block: Block) -> Literal["one", "single", "each"]:
+        match block.windows:
+            case Same((_,)):
+                return "one"
+            case DerivedFrom(assigner):
+                if self._places[0] is not assigner:
+                    self._places = assigner, single_window(assigner)
+                return "each" if self._places[1] is None else "single"
+            case _:
+                return "each"
+
+    def _caller(self, callback: Callback, watched: bool) -> Callable[..., Iterator[Any]]:
+        caller = self._callers.get((callback.method, watched))
+        if caller is None:
+            node = self.link.node
+            assert isinstance(node, ParDo)
+            number = node.callbacks.index(callback)
+            source = generate_callback(callback, self._facts, number, watched=watched)
+            caller = self._callers[callback.method, watched] = self._made(source)
+        return caller
+
+    def _made(self, source: Source) -> Callable[..., Iterator[Any]]:
+        name = f"{GENERATED}state {next(_serial)}>"
+        self._sources[name] = source
+        STEP_OF_LINE[name] = dict.fromkeys(source.lines, self.link.label)
+        env = self._environment()
+        exec(compile(source.text, name, "exec"), env)
+        run: Callable[..., Iterator[Any]] = env["run"]
+        return run
+
+    def _environment(self) -> dict[str, Any]:
+        env = super()._environment()
+        env |= {f"cell_{n}": cell for n, cell in enumerate(self.tables.cells.values())}
+        env |= {f"watched_{n}": cell for n, cell in enumerate(self.tables.watched.values())}
+        env |= {f"timer_{n}": handle for n, handle in enumerate(self.timers.handles.values())}
+        node = self.link.node
+        assert isinstance(node, ParDo)
+        for number, callback in enumerate(node.callbacks):
+            env[f"callback_{number}"] = getattr(self.link.dofn, callback.method)
+        return env | {
+            "timers": self.timers,
+            "overdue": self.timers.overdue,
+            "enter": self._enter,
+            "place": self._place,
+            "arrivals": self._seen_in,
+            "refused": self._refused,
+            "fire": self._fire,
+            "verify": self.tables.verify,
+            "arrives": _arrives,
+            "instant": Timestamp.of_micros,
+            "watermark": lambda: Timestamp.of_micros(self.timers.watermark),
+            "processing_time": lambda: Timestamp.of_micros(self.timers.clock),
+        }
+
+    def _blamed(self, error: BaseException) -> BaseException:
+        if isinstance(error, (TypeError, ValueError)) and not has_author_frames(error):
+            trace = error.__traceback__
+            while trace is not None:
+                source = self._sources.get(trace.tb_frame.f_code.co_filename)
+                if source is not None and source.lines.get(trace.tb_lineno, (0, ""))[0] == KEY_LINK:
+                    return not_pairs(trace.tb_frame.f_locals["v0"], self.link.label, self.link.where)
+                trace = trace.tb_next
+        return super()._blamed(error)
+
+
+def _arrives(element: Any) -> None:
+    """The checks of an element that came by key: it can travel, and its key has an encoding."""
+    check_travels(element)
+    check_key(element[0])
+
+
+def _window_order(window: Any) -> tuple[int, Any]:
+    return window_end(window), window

@@ -1,0 +1,677 @@
+"""The window operator: any assigner, trigger, evictor, accumulation and lateness (SEMANTICS, Windows to Combining).
+
+State is window-major: per window a table of cells by key. An event is an element, a watermark advance or a clock
+advance; it looks at the cells it concerns, windows by (end, start) and keys by first arrival, each once. Windows are
+woken by two queues of instants for the whole operator, so that neither clock ever walks over what has nothing to do.
+Windows that merge are in `merging`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from heapq import heappop, heappush, heapreplace
+from itertools import count, repeat
+from typing import Any, Final, TypeAlias
+
+from tidegate.runners.engine.alarms import Alarms
+from tidegate.runners.engine.blame import combiner_method, guarded, located, not_pairs, rethrow, user_error
+from tidegate.runners.engine.contents import Contents
+from tidegate.runners.engine.crossing import Crossing
+from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.tables import ONLY_PANE, load_combiner
+from tidegate.runners.engine.triggers import FAR, ON_TIME, Now, State, UserCall, copied, machine
+from tidegate.runners.plan import Phase
+from tidegate.sdk.block import Block, DerivedFrom, Each, Same, WindowsColumn
+from tidegate.sdk.combine import NOTHING
+from tidegate.sdk.errors import KeyEncodingError
+from tidegate.sdk.keys import check_key
+from tidegate.sdk.metrics import in_step
+from tidegate.sdk.panes import PaneInfo, Timing
+from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
+from tidegate.sdk.time import MAX_MICROS
+from tidegate.sdk.triggers import AfterProcessingTime, EveryEventTime, EveryProcessingTime, Trigger, parts_of
+from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
+from tidegate.sdk.windowing import TimestampCombiner, WindowingStrategy
+from tidegate.sdk.windows import GlobalWindows, single_window
+
+
+class Cell:
+    """What is kept of one key and window.
+
+    `fresh` elements have arrived since the last firing, of which the trigger knows `synced`; it is asked when there
+    are `wake`. `index` panes have been emitted, `settled` of them not EARLY. `stamp` is the timestamp of the next
+    pane so far (µs; None: the window's last instant). `holding`: elements that were there when the window ended
+    still wait.
+    """
+
+    __slots__ = (
+        "born",
+        "clock_alarm",
+        "event_alarm",
+        "fresh",
+        "heaped",
+        "held",
+        "holding",
+        "index",
+        "settled",
+        "stamp",
+        "state",
+        "synced",
+        "wake",
+    )
+
+    def __init__(self, born: int, held: Any, state: State) -> None:
+        self.born = born
+        self.held = held
+        self.state = state
+        self.fresh = self.synced = self.wake = 0
+        self.index = self.settled = 0
+        self.stamp: int | None = None
+        self.holding = False
+        self.heaped = FAR
+        self.clock_alarm = self.event_alarm = FAR
+
+
+CLOSED: Final = Cell(0, None, [])
+"""Stands where a cell stood whose trigger has finished, until the window expires."""
+
+
+class Open:
+    """A window that has not expired, and its cells by key. Times are µs; `last` is its last instant."""
+
+    __slots__ = ("alive", "cells", "end", "ended", "expiry", "last", "order", "window")
+
+    def __init__(self, window: Any, end: int, expiry: int, ended: bool) -> None:
+        self.window = window
+        self.end = end
+        self.expiry = expiry
+        self.last = end - 1
+        self.ended = ended
+        self.alive = True
+        self.order = (end, window.start_micros if type(window) is IntervalWindow else window)
+        self.cells: dict[Any, Cell] = {}
+
+
+Opened: TypeAlias = tuple[Open, ...] | None
+"""The windows that take an element; None where all of its windows have expired."""
+
+_EARLIEST: Final = 1
+_LATEST: Final = 2
+
+
+class WindowOperator(Operator):
+    """Groups or combines per key and window as a trigger says.
+
+    `late` is the collection for elements that every window refused as late; None: they are counted (`dropped_late`).
+    A runner that has a processing-time clock calls `on_clock` before the first block; without that, triggers on
+    processing time stay silent, as they must on bounded input.
+    """
+
+    def __init__(
+        self,
+        node: GroupByKey | CombinePerKey,
+        phase: Phase,
+        strategy: WindowingStrategy,
+        context: Context,
+        main: str,
+        late: str | None = None,
+    ) -> None:
+        self.node = node
+        self.label = node.label
+        self.strategy = strategy
+        self.context = context
+        self.combiner = load_combiner(node)
+        self.contents = Contents(self.combiner, phase, strategy)
+        self.key = "first" if isinstance(node, GroupByKey) else node.key
+        if phase == "merge" and self.key == "element":
+            self.key = "first"
+        self.machine = machine(strategy.trigger)
+        self.now = Now()
+        self.lateness = strategy.allowed_lateness.micros
+        self.windows: dict[Any, Open] = {}
+        self.events: Alarms[Open] = Alarms()
+        self.clocks: Alarms[Open] = Alarms()
+        self.out = _Output(main)
+        self._main = main
+        self._late = _Output(late) if late is not None else None
+        self._counts_late = node.late_tag is None
+        self._by_event_time = _has(strategy.trigger, EveryEventTime)
+        self._by_clock = _has(strategy.trigger, AfterProcessingTime, EveryProcessingTime)
+        self._default = isinstance(node, CombinePerKey) and node.default and phase != "parts"
+        self._any = False
+        self._arrivals = 0
+        self._by_start: dict[int, Opened] = {}
+        self._holds: list[tuple[int, int, Open, Cell]] = []
+        self._serial = count()
+        self._crossing = Crossing(node, context)
+        match strategy.timestamp_combiner:
+            case TimestampCombiner.END_OF_WINDOW:
+                self.stamps = 0
+            case TimestampCombiner.EARLIEST:
+                self.stamps = _EARLIEST
+            case TimestampCombiner.LATEST:
+                self.stamps = _LATEST
+
+    # -- events
+
+    def open(self) -> None:
+        if self.combiner is not None:
+            method = combiner_method(self.combiner, "setup")
+            guarded(self.combiner.setup, step=self.label, where=self.node.where, method=method)
+
+    def close(self) -> None:
+        if self.combiner is not None:
+            method = combiner_method(self.combiner, "teardown")
+            guarded(self.combiner.teardown, step=self.label, where=self.node.where, method=method)
+
+    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        if not len(block):
+            return
+        self._crossing.check(block)
+        yield from self._within(self.take_in(self._pairs(block), block))
+        yield from self._flush()
+
+    def take_in(self, pairs: Iterable[Any], block: Block) -> Iterator[Emitted]:
+        """Every element into the cells of its windows; `pairs` are the elements as (key, what is grouped)."""
+        accumulates = self.contents.how == "accumulator"
+        buffers = self.contents.how == "buffer"
+        add = self.contents.add
+        stamps, watermark, size = self.stamps, self.now.watermark, self.context.block_size
+        panes = self.out.panes
+        closed = 0
+        element: Any = None
+        k: Any = NOTHING
+        try:
+            for element, t, opened in zip(pairs, block.timestamp_list(), self._opened(block), strict=False):
+                k = NOTHING
+                k, x = element
+                if not opened:
+                    if opened is None:
+                        self.refuse(element, t)
+                    continue
+                for window in opened:
+                    cell = window.cells.get(k)
+                    if cell is None:
+                        cell = self._new(window, k)
+                    elif cell is CLOSED:
+                        closed += 1
+                        continue
+                    cell.fresh = fresh = cell.fresh + 1
+                    if accumulates:
+                        cell.held = add(cell.held, x)
+                    elif buffers:
+                        self.buffer(cell, x, t)
+                    else:
+                        cell.held.append(x)
+                    if stamps and t >= watermark:
+                        self.stamp(window, cell, t)
+                    if fresh >= cell.wake:
+                        self.consult(window, k, cell, x)
+                        if len(panes) >= size:
+                            yield self._full()
+        except Exception as error:
+            rethrow(self._blamed(error, element, k))
+        self.context.count(self.label, "dropped_closed", closed)
+
+    def on_watermark(self, micros: int) -> Iterator[Emitted]:
+        now = self.now
+        if micros <= now.watermark:
+            return
+        now.watermark = micros
+        woken = self.events.passed(micros)
+        for window in sorted(woken, key=_by_end):
+            if not window.alive:
+                continue
+            now.end = window.end
+            if micros >= window.expiry:
+                yield from self._within(self._expire(window))
+            else:
+                yield from self._within(self._look(window, woken[window], by_watermark=True))
+        if micros == MAX_MICROS and self._default and not self._any:
+            self._any = True
+            self._add_default()
+        yield from self._flush()
+
+    def on_clock(self, micros: int) -> Iterator[Emitted]:
+        now = self.now
+        now.clock = micros if now.clock is None else max(micros, now.clock)
+        woken = self.clocks.passed(now.clock)
+        for window in sorted(woken, key=_by_end):
+            if window.alive:
+                now.end = window.end
+                yield from self._within(self._look(window, woken[window], by_watermark=False))
+        yield from self._flush()
+
+    def next_clock(self) -> int | None:
+        return self.clocks.next()
+
+    def finish(self) -> Iterator[Emitted]:
+        yield from self.on_watermark(MAX_MICROS)
+
+    # -- windows and cells
+
+    def _opened(self, block: Block) -> Iterator[Opened]:
+        """The windows of each element of a block, as far as they have not expired."""
+        match block.windows:
+            case Same(windows):
+                return repeat(self._live(windows))
+            case DerivedFrom(GlobalWindows()):
+                return repeat(self._live((GLOBAL_WINDOW,)))
+            case DerivedFrom(assigner) if (bounds := single_window(assigner)) is not None:
+                return self._by_bounds(bounds, block)
+            case _:
+                return self._by_windows(block.window_list())
+
+    def _by_bounds(self, bounds: Any, block: Block) -> Iterator[Opened]:
+        low = high = 0
+        opened: Opened = None
+        known = self._by_start
+        for t in block.timestamp_list():
+            if not low <= t < high:
+                low, high = bounds(t)
+                opened = known.get(low)
+                if opened is None:
+                    opened = self._live((IntervalWindow.of_micros(low, high),))
+                    if opened is not None:
+                        known[low] = opened
+            yield opened
+
+    def _by_windows(self, column: list[tuple[Any, ...]]) -> Iterator[Opened]:
+        last: Any = None
+        opened: Opened = None
+        for windows in column:
+            if windows is not last:
+                last, opened = windows, self._live(windows)
+            yield opened
+
+    def _live(self, windows: tuple[Any, ...]) -> Opened:
+        try:
+            opened = tuple([window for window in map(self.window, windows) if window is not None])
+        except Exception as error:
+            # Not the element in hand raised, but the window of the next.
+            rethrow(user_error(error, step=self.label, where=self.node.where, method="a window's methods"))
+        return opened if opened or not windows else None
+
+    def window(self, window: Any) -> Open | None:
+        """The table of a window; None if it has expired."""
+        found = self.windows.get(window)
+        if found is None:
+            end = window_end(window)
+            expiry = min(end + self.lateness, MAX_MICROS)
+            if self.now.watermark >= expiry:
+                return None
+            found = self.windows[window] = Open(window, end, expiry, self.now.watermark >= end)
+            if not found.ended:
+                self.events.set_all(end, found)
+            self.events.set_all(expiry, found)
+            self._any = True
+        return found
+
+    def _new(self, window: Open, k: Any) -> Cell:
+        if self.context.checks is not None:
+            check_key(k)
+        self.now.end = window.end
+        cell = Cell(self._arrivals, self._held(), self.machine.start(False))
+        self._arrivals += 1
+        self.now.pane = 0
+        cell.wake = 1 + self.machine.quiet(cell.state, self.now)
+        window.cells[k] = cell
+        return cell
+
+    def _held(self) -> Any:
+        try:
+            return self.contents.new()
+        except Exception as error:
+            raise UserCall(self.method("create_accumulator")) from error
+
+    def buffer(self, cell: Cell, x: Any, t: int) -> None:
+        """Put an element where evictors will find it."""
+        held = cell.held
+        held.values.append(x)
+        held.times.append(t)
+        held.arrivals.append(self._arrivals)
+        self._arrivals += 1
+
+    def stamp(self, window: Open, cell: Cell, t: int) -> None:
+        """An element that is not behind the watermark has a say in its pane's timestamp."""
+        before = cell.stamp
+        if before is None or (t < before if self.stamps == _EARLIEST else t > before):
+            cell.stamp = t
+            if t < cell.heaped:
+                self._hold(window, cell, t)
+
+    def _hold(self, window: Open, cell: Cell, at: int) -> None:
+        cell.heaped = at
+        heappush(self._holds, (at, next(self._serial), window, cell))
+
+    def hold(self) -> int:
+        holds = self._holds
+        while holds:
+            at, _, window, cell = holds[0]
+            pending = _pending(window, cell)
+            if pending is None:
+                heappop(holds)
+                if cell.heaped == at:
+                    cell.heaped = FAR
+            elif pending > at:
+                heapreplace(holds, (pending, next(self._serial), window, cell))
+                cell.heaped = pending
+            else:
+                return at
+        return MAX_MICROS
+
+    # -- the trigger
+
+    def consult(self, window: Open, k: Any, cell: Cell, x: Any) -> None:
+        """Tell the trigger what has arrived, `x` the last, and fire if it is due."""
+        now, machine = self.now, self.machine
+        now.end = window.end
+        now.pane = cell.fresh
+        if cell.fresh > cell.synced:
+            machine.elements(cell.state, cell.fresh - cell.synced, x, now)
+        due = machine.due(cell.state, now)
+        if due and self._fire(window, k, cell, due, by_watermark=False):
+            return
+        self._settle(window, k, cell)
+
+    def _look(self, window: Open, keys: dict[Any, None] | None, *, by_watermark: bool) -> Iterator[Emitted]:
+        """A clock has moved: ask the triggers of a window's keys."""
+        now, machine = self.now, self.machine
+        ends = not window.ended and now.watermark >= window.end
+        window.ended = window.ended or ends
+        for k, cell in self._entries(window, keys):
+            if by_watermark:
+                cell.event_alarm = FAR
+            else:
+                cell.clock_alarm = FAR
+            try:
+                now.pane = cell.fresh
+                if cell.fresh > cell.synced:
+                    machine.elements(cell.state, cell.fresh - cell.synced, None, now)
+                due = machine.due(cell.state, now)
+                if due and self._fire(window, k, cell, due, by_watermark=by_watermark):
+                    continue
+            except Exception as error:
+                rethrow(self._blamed(error, NOTHING, k))
+            if ends and cell.fresh:
+                cell.holding = True
+                self._hold(window, cell, window.last if cell.stamp is None else cell.stamp)
+            self._settle(window, k, cell)
+            if len(self.out.panes) >= self.context.block_size:
+                yield self._full()
+
+    def _settle(self, window: Open, k: Any, cell: Cell) -> None:
+        """After an event: when the trigger must be asked again."""
+        now, machine = self.now, self.machine
+        now.pane = cell.synced = cell.fresh
+        cell.wake = cell.fresh + 1 + machine.quiet(cell.state, now)
+        if self._by_clock:
+            at = machine.clock_time(cell.state)
+            if at < cell.clock_alarm:
+                cell.clock_alarm = at
+                self.clocks.set(at, window, k)
+        if self._by_event_time:
+            at = machine.event_time(cell.state)
+            if at < cell.event_alarm:
+                cell.event_alarm = at
+                self.events.set(at, window, k)
+
+    def _entries(self, window: Open, keys: dict[Any, None] | None) -> list[tuple[Any, Cell]]:
+        """The cells of these keys (None: of all) that are not closed, keys by first arrival."""
+        if keys is None:
+            return [entry for entry in window.cells.items() if entry[1] is not CLOSED]
+        cells = window.cells
+        found = [(k, cells[k]) for k in keys if k in cells and cells[k] is not CLOSED]
+        found.sort(key=_by_birth)
+        return found
+
+    def _fire(self, window: Open, k: Any, cell: Cell, due: int, *, by_watermark: bool) -> bool:
+        """Emit a pane: whether the trigger has finished, which closes the window for this key."""
+        finished = self.machine.fire(cell.state, self.now)
+        self._emit(window, k, cell, due, by_watermark=by_watermark, last=finished)
+        if finished:
+            window.cells[k] = CLOSED
+        return finished
+
+    def _expire(self, window: Open) -> Iterator[Emitted]:
+        """The window's last pane, for what has arrived since the one before, and the end of its state."""
+        machine, now = self.machine, self.now
+        for k, cell in self._entries(window, None):
+            try:
+                now.pane = cell.fresh
+                if cell.fresh > cell.synced:
+                    machine.elements(cell.state, cell.fresh - cell.synced, None, now)
+                due = machine.due(cell.state, now)
+                if due or self.strategy.partial == "emit":
+                    self._emit(window, k, cell, due, by_watermark=True, last=True)
+            except Exception as error:
+                rethrow(self._blamed(error, NOTHING, k))
+            if len(self.out.panes) >= self.context.block_size:
+                yield self._full()
+        self.forget(window)
+
+    def forget(self, window: Open) -> None:
+        """Drop a window that has expired, and all its cells."""
+        self.drop(window)
+
+    def drop(self, window: Open) -> None:
+        """Take a window out of the tables."""
+        window.alive = False
+        window.cells = {}
+        del self.windows[window.window]
+        if type(window.window) is IntervalWindow:
+            self._by_start.pop(window.window.start_micros, None)
+
+    def _emit(self, window: Open, k: Any, cell: Cell, due: int, *, by_watermark: bool, last: bool) -> None:
+        if cell.fresh or (due == ON_TIME and cell.index and not cell.settled):
+            value = self._taken(cell)
+            if value is not NOTHING:
+                if self.now.watermark < window.end:
+                    pane = _pane(cell.index == 0, last, Timing.EARLY, cell.index, -1)
+                else:
+                    timing = Timing.ON_TIME if by_watermark and not cell.settled else Timing.LATE
+                    pane = _pane(cell.index == 0, last, timing, cell.index, cell.settled)
+                    cell.settled += 1
+                cell.index += 1
+                timestamp = window.last if cell.stamp is None else cell.stamp
+                self.out.add(value if self.key == "none" else (k, value), timestamp, window.window, pane)
+        cell.fresh = cell.synced = 0
+        cell.stamp = None
+        cell.holding = False
+
+    def _taken(self, cell: Cell) -> Any:
+        try:
+            value, cell.held = self.contents.fired(cell.held, cell.fresh)
+        except UserCall:
+            raise
+        except Exception as error:
+            raise UserCall(self.method("extract_output")) from error
+        return value
+
+    def _add_default(self) -> None:
+        """The result of no input, of a global combine over bounded data."""
+        try:
+            assert self.combiner is not None
+            value = self.combiner.extract_output(self.combiner.create_accumulator())
+        except Exception as error:
+            rethrow(self._blamed(error, NOTHING, NOTHING))
+        self.out.add(value, MAX_MICROS - 1, GLOBAL_WINDOW, ONLY_PANE)
+
+    # -- what goes in and out
+
+    def _pairs(self, block: Block) -> Iterable[Any]:
+        match self.key:
+            case "first":
+                return block.values
+            case "element":
+                return [(value, value) for value in block.values]
+            case _:
+                return [(None, value) for value in block.values]
+
+    def refuse(self, element: Any, t: int) -> None:
+        """All windows of the element have expired."""
+        if self._counts_late:
+            self.context.count(self.label, "dropped_late")
+        elif self._late is not None:
+            self._late.add(element if self.key == "first" else element[1], t, GLOBAL_WINDOW, None)
+
+    def _within(self, blocks: Iterator[Emitted]) -> Iterator[Emitted]:
+        """The same, where what the author's code counts belongs to this step."""
+        while True:
+            with in_step(self.label):
+                block = next(blocks, None)
+            if block is None:
+                return
+            yield block
+
+    def _full(self) -> Emitted:
+        self.context.count(self.label, "elements_out", len(self.out.panes))
+        return self.out.block()
+
+    def _flush(self) -> Iterator[Emitted]:
+        if self.out.panes:
+            yield self._full()
+        if self._late is not None and self._late.panes:
+            yield self._late.block()
+
+    def _blamed(self, error: BaseException, element: Any, k: Any) -> BaseException:
+        """The error for the author: which function raised, on which element and key."""
+        where = self.node.where
+        shown: dict[str, Any] = {}
+        if element is not NOTHING:
+            shown["element"] = element if self.key == "first" or k is NOTHING else element[1]
+        if isinstance(error, UserCall) and error.__cause__ is not None:
+            if k is not NOTHING and self.key != "none":
+                shown["key"] = k
+            return user_error(error.__cause__, step=self.label, where=where, method=str(error), **shown)
+        if isinstance(error, (TypeError, ValueError)):
+            if k is NOTHING:
+                return not_pairs(element, self.label, where)
+            try:
+                check_key(k)
+            except KeyEncodingError as refused:
+                return located(refused, self.label, where)
+        if k is not NOTHING and self.key != "none":
+            shown["key"] = k
+        method = self.method("merge_accumulators" if self.contents.phase == "merge" else "add_input")
+        return user_error(error, step=self.label, where=where, method=method, **shown)
+
+    def method(self, name: str) -> str:
+        """How a method of the combiner is named to its author."""
+        return combiner_method(self.combiner, name) if self.combiner is not None else ""
+
+    # -- snapshots
+
+    def snapshot(self) -> Any:
+        cells: list[tuple[Any, Any, tuple[Any, ...] | None]] = []
+        for window in self.windows.values():
+            for k, cell in window.cells.items():
+                cells.append((k, window.window, None if cell is CLOSED else self._saved(cell)))
+        return {
+            "watermark": self.now.watermark,
+            "clock": self.now.clock,
+            "arrivals": self._arrivals,
+            "any": self._any,
+            "cells": cells,
+        }
+
+    def restore(self, state: Any) -> None:
+        self.now.watermark = state["watermark"]
+        self.now.clock = state["clock"]
+        self._arrivals = state["arrivals"]
+        self._any = state["any"]
+        for k, window, saved in state["cells"]:
+            opened = self.window(window)
+            assert opened is not None
+            opened.cells[k] = CLOSED if saved is None else self._loaded(opened, k, saved)
+
+    def _saved(self, cell: Cell) -> tuple[Any, ...]:
+        return (
+            cell.born,
+            self.contents.copied(cell.held),
+            copied(cell.state),
+            (cell.fresh, cell.synced, cell.index, cell.settled),
+            cell.stamp,
+            cell.holding,
+        )
+
+    def _loaded(self, window: Open, k: Any, saved: tuple[Any, ...]) -> Cell:
+        born, held, state, counts, stamp, holding = saved
+        cell = Cell(born, self.contents.copied(held), copied(state))
+        fresh, synced, cell.index, cell.settled = counts
+        cell.stamp, cell.holding = stamp, holding
+        self.now.end = window.end
+        # What the trigger has not been told yet it is told when next asked: `settle` is for what it knows.
+        cell.fresh = synced
+        self._settle(window, k, cell)
+        cell.fresh = fresh
+        if stamp is not None or holding:
+            self._hold(window, cell, window.last if stamp is None else stamp)
+        return cell
+
+
+class _Output:
+    """Panes on their way out, as columns."""
+
+    __slots__ = ("collection", "panes", "timestamps", "values", "windows")
+
+    def __init__(self, collection: str) -> None:
+        self.collection = collection
+        self.values: list[Any] = []
+        self.timestamps: list[int] = []
+        self.windows: list[Any] = []
+        self.panes: list[PaneInfo | None] = []
+
+    def add(self, value: Any, timestamp: int, window: Any, pane: PaneInfo | None) -> None:
+        """One more element; `pane` None is for those that no grouping has touched."""
+        self.values.append(value)
+        self.timestamps.append(timestamp)
+        self.windows.append(window)
+        self.panes.append(pane)
+
+    def block(self) -> Emitted:
+        """All of them as a block; there are none afterwards."""
+        values, timestamps, windows, panes = self.values[:], self.timestamps[:], self.windows[:], self.panes[:]
+        for column in (self.values, self.timestamps, self.windows, self.panes):
+            column.clear()
+        column_of_windows: WindowsColumn
+        if len(set(map(id, windows))) == 1:
+            column_of_windows = Same((windows[0],))
+        else:
+            column_of_windows = Each([(window,) for window in windows])
+        one_time = timestamps.count(timestamps[0]) == len(timestamps)
+        pane = panes[0]
+        if pane is None:
+            return self.collection, Block(values, timestamps, column_of_windows)
+        one_pane = len(set(map(id, panes))) == 1
+        return self.collection, Block(
+            values,
+            timestamps[0] if one_time else timestamps,
+            column_of_windows,
+            pane if one_pane else panes,  # type: ignore[arg-type]
+        )
+
+
+@lru_cache(maxsize=4096)
+def _pane(first: bool, last: bool, timing: Timing, index: int, nonspeculative: int) -> PaneInfo:
+    return PaneInfo(first, last, timing, index, nonspeculative)
+
+
+def _pending(window: Open, cell: Cell) -> int | None:
+    """The timestamp that a cell's waiting elements hold the output watermark at."""
+    if not window.alive:
+        return None
+    return cell.stamp if cell.stamp is not None else window.last if cell.holding else None
+
+
+def _has(trigger: Trigger, *kinds: type) -> bool:
+    return isinstance(trigger, kinds) or any(_has(part, *kinds) for part in parts_of(trigger))
+
+
+def _by_end(window: Open) -> tuple[int, Any]:
+    return window.order
+
+
+def _by_birth(entry: tuple[Any, Cell]) -> int:
+    return entry[1].born

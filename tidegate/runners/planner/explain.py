@@ -1,0 +1,252 @@
+"""A plan for people: as text for `tidegate explain`, and as a graph of regions, stages and steps to be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tidegate.runners.plan import Edge, Plan, Step
+from tidegate.sdk.portable.draw import Box, Graph, Group, Link, box_of, collection_facts, spoken_windowing
+from tidegate.sdk.portable.pipeline import (
+    AssignWindows,
+    CombinePerKey,
+    Create,
+    GroupByKey,
+    Node,
+    ParDo,
+    Read,
+    TestStream,
+    Write,
+    side_inputs,
+)
+from tidegate.sdk.windowing import can_fire_twice
+from tidegate.sdk.windows import is_global_assigner
+
+
+def explain(plan: Plan) -> str:
+    """Regions, stages, steps and exchanges of a plan, with the planner's reasons; the same text for the same plan.
+
+    Says which sinks may write an element twice, and warns of panes that a second grouping would count again.
+    """
+    lines = [f"Plan of {plan.pipeline.name!r}: {_counts(plan)}"]
+    for number, stages in enumerate(plan.regions):
+        lines += ["", f"Region {number}{_region_note(plan, stages)}"]
+        for stage in stages:
+            lines.append(f"  Stage {stage}")
+            for step in plan.stage_steps(stage):
+                lines += [f"    {line}" for line in _step_lines(plan, step)]
+    dropped = [decision for decision in plan.decisions if decision.choice == "dropped"]
+    if dropped:
+        lines += ["", "Dropped"]
+        lines += [f"  {decision.step}: {decision.reason}" for decision in dropped]
+    warned = list(warnings(plan))
+    if warned:
+        lines += ["", "Mind"]
+        lines += [f"  - {warning}" for warning in warned]
+    return "\n".join(lines) + "\n"
+
+
+def warnings(plan: Plan) -> Iterator[str]:
+    """What may surprise the author of a pipeline that runs all the same."""
+    pipeline = plan.pipeline
+    for node in pipeline.nodes:
+        match node:
+            case Write(delivery="at_least_once"):
+                yield f"{node.label!r} delivers at least once: after a failure it may write elements again"
+            case GroupByKey() | CombinePerKey():
+                windowing = pipeline.collection(node.inputs[0]).windowing
+                # What a grouping emits carries the windows of its input; only a WindowInto between makes panes anew.
+                before = _grouping_before(plan, node.inputs[0])
+                if before is None or windowing.accumulation.value != "accumulating":
+                    continue
+                upstream = pipeline.collection(before.inputs[0]).windowing
+                if can_fire_twice(upstream):
+                    yield (
+                        f"{node.label!r} groups the panes of {before.label!r}, which accumulate and may fire more than "
+                        "once: values are counted again with every pane"
+                    )
+
+
+def _grouping_before(plan: Plan, collection: str) -> GroupByKey | CombinePerKey | None:
+    node = plan.pipeline.producer(collection)
+    while True:
+        match node:
+            case GroupByKey() | CombinePerKey():
+                return node
+            case AssignWindows() | Create() | Read() | TestStream():
+                return None
+        if not node.inputs:
+            return None
+        node = plan.pipeline.producer(node.inputs[0])
+
+
+# --- text ----------------------------------------------------------------------------------------------------------
+
+
+def _counts(plan: Plan) -> str:
+    exchanges = {(edge.collection, edge.target, edge.side) for edge in plan.edges if edge.exchange}
+    stages = sum(len(region) for region in plan.regions)
+    return ", ".join(
+        f"{count} {noun}{'' if count == 1 else 's'}"
+        for count, noun in (
+            (len(plan.regions), "region"),
+            (stages, "stage"),
+            (len(plan.steps), "step"),
+            (len(exchanges), "exchange"),
+        )
+    )
+
+
+def _region_note(plan: Plan, stages: tuple[int, ...]) -> str:
+    before = sorted(
+        {
+            plan.region_of(plan.steps[edge.source].stage)
+            for edge in plan.edges
+            if plan.steps[edge.target].stage in stages and plan.steps[edge.source].stage not in stages
+        }
+    )
+    return f", starts when {_listed('region', before)} {'is' if len(before) == 1 else 'are'} done" if before else ""
+
+
+def _listed(noun: str, numbers: list[int]) -> str:
+    return f"{noun}{'' if len(numbers) == 1 else 's'} {' and '.join(map(str, numbers))}"
+
+
+def _step_lines(plan: Plan, step: Step) -> Iterator[str]:
+    for edge in _incoming(plan, step):
+        yield _edge_line(plan, edge)
+    yield f"[{step.id}] {_heading(step)}"
+    for node in step.nodes:
+        yield f"      {node.label}{_node_note(plan, node)}"
+    reasons = dict.fromkeys(
+        f"{decision.choice}: {decision.reason}"
+        for node in step.nodes
+        for decision in plan.decisions
+        if decision.step == node.label and decision.choice != "dropped"
+    )
+    for reason in reasons:
+        yield f"      · {reason}"
+    if step.in_time_order:
+        yield "      · each key's elements in timestamp order: the input is bounded, and their order can show"
+
+
+def _incoming(plan: Plan, step: Step) -> list[Edge]:
+    return sorted(
+        plan.inputs(step.id), key=lambda edge: (edge.side is not None, edge.side or 0, edge.node, edge.source)
+    )
+
+
+def _edge_line(plan: Plan, edge: Edge) -> str:
+    source = f"[{edge.source}]"
+    tag = next(
+        (
+            out.tag
+            for node in plan.steps[edge.source].nodes
+            for out in node.outputs[1:]
+            if out.collection == edge.collection
+        ),
+        None,
+    )
+    output = f", output {tag!r}" if tag else ""
+    if edge.exchange is None:
+        return f"│ from {source}{output}"
+    what = f"side input {edge.side} of {edge.node!r}: " if edge.side is not None else ""
+    exchange = edge.exchange
+    return f"╪ from {source}{output}: {what}{exchange.routing} exchange, {exchange.mode} ({exchange.reason})"
+
+
+def _heading(step: Step) -> str:
+    match step.tail:
+        case Create() | Read() | TestStream() as node:
+            return f"read, {type(node).__name__}"
+        case Write():
+            return "write"
+        case GroupByKey():
+            return f"group, {step.path} path"
+        case CombinePerKey():
+            return {
+                "parts": "combine in parts",
+                "merge": f"merge the parts, {step.path} path",
+            }.get(step.phase or "", f"combine, {step.path} path")
+        case ParDo() as node if node.stateful:
+            return "stateful step"
+    return f"{len(step.nodes)} steps in one loop" if len(step.nodes) > 1 else "step"
+
+
+def _node_note(plan: Plan, node: Node) -> str:
+    notes = [f"{node.where}"]
+    match node:
+        case Create(values=values):
+            notes.insert(0, f"{values.count:,} element{'' if values.count == 1 else 's'}")
+        case Read():
+            notes.insert(0, f"{node.name}, {'bounded' if node.bounded else 'unbounded'}")
+        case AssignWindows(windowing=windowing):
+            notes.insert(0, spoken_windowing(windowing))
+        case Write():
+            notes.insert(0, f"{node.name}, {node.delivery}")
+        case GroupByKey() | CombinePerKey():
+            windowing = plan.pipeline.collection(node.inputs[0]).windowing
+            if not is_global_assigner(windowing.assigner):
+                notes.insert(0, spoken_windowing(windowing))
+    return "   " + "; ".join(notes)
+
+
+# --- graph ---------------------------------------------------------------------------------------------------------
+
+
+def graph_of_plan(plan: Plan) -> Graph:
+    """The plan to be drawn: regions hold stages, stages hold steps; exchanges are bold links."""
+    groups: list[Group] = []
+    boxes: list[Box] = []
+    for number, stages in enumerate(plan.regions):
+        groups.append(Group(f"region {number}", f"Region {number}", kind="region"))
+        groups += [Group(f"stage {stage}", f"Stage {stage}", f"region {number}", "stage") for stage in stages]
+    links: list[Link] = []
+    for step in plan.steps:
+        parent = f"stage {step.stage}"
+        if len(step.nodes) > 1:
+            groups.append(Group(f"step {step.id}", f"Step {step.id}: {_heading(step)}", parent, "step"))
+            parent = f"step {step.id}"
+        for position, node in enumerate(step.nodes):
+            decided = tuple((d.choice, d.reason) for d in plan.decisions if d.step == node.label)
+            box = box_of(
+                plan.pipeline, node, _box_id(step, node), parent, (("step of the plan", str(step.id)), *decided)
+            )
+            boxes.append(_full_title(box, node, step))
+            if position:
+                links.append(Link(_box_id(step, step.nodes[position - 1]), _box_id(step, node)))
+    links += [_link(plan, edge) for edge in plan.edges]
+    return Graph(plan.pipeline.name, tuple(boxes), tuple(groups), tuple(links))
+
+
+def _full_title(box: Box, node: Node, step: Step) -> Box:
+    """Composites are not drawn here, so the whole label is; a combine in two phases says which one it is."""
+    phase = {"parts": " (parts)", "merge": " (merge)"}.get(step.phase or "", "")
+    return Box(box.id, node.label + phase, box.note, box.look, box.facts, box.group)
+
+
+def _link(plan: Plan, edge: Edge) -> Link:
+    source, target = plan.steps[edge.source], plan.steps[edge.target]
+    maker = next(
+        (node for node in source.nodes if any(out.collection == edge.collection for out in node.outputs)), source.tail
+    )
+    if edge.side is None:
+        reader = target.head
+    else:
+        reader = next(node for node in target.nodes if node.label == edge.node and side_inputs(node))
+    # What a combine in parts gives is no collection of the pipeline's.
+    known = any(collection.id == edge.collection for collection in plan.pipeline.collections)
+    facts = collection_facts(plan.pipeline.collection(edge.collection)) if known else ()
+    label, bold = "", False
+    if edge.exchange is not None:
+        label, bold = f"{edge.exchange.routing}, {edge.exchange.mode}", True
+        facts = (
+            ("routing", edge.exchange.routing),
+            ("mode", edge.exchange.mode),
+            ("because", edge.exchange.reason),
+            *facts,
+        )
+    return Link(_box_id(source, maker), _box_id(target, reader), label, bold, edge.side is not None, facts)
+
+
+def _box_id(step: Step, node: Node) -> str:
+    return f"{step.id} {node.label}"
