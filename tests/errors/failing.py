@@ -1,0 +1,41 @@
+"""Running pipelines that must fail, and reading what their authors are told."""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+
+HERE = str(Path(__file__).parent)
+
+
+def failure(build: Callable[[tg.Pipeline], Any], runner: tg.Runner | None = None, **options: Any) -> tg.TidegateError:
+    """Build and run a pipeline, and return the error, one of Tidegate's own."""
+    pipeline = tg.Pipeline(runner, options or None)
+    with pytest.raises(tg.TidegateError) as raised:
+        build(pipeline)
+        pipeline.run()
+    return raised.value
+
+
+def told(build: Callable[[tg.Pipeline], Any], runner: tg.Runner | None = None, **options: Any) -> str:
+    """The kind and the whole message of the error. The line a step was applied at is checked, and left out."""
+    error = failure(build, runner, **options)
+    return f"{type(error).__name__}: {_without_line(str(error))}"
+
+
+def _without_line(message: str) -> str:
+    found = re.search(r"\n  in step '(.*)', applied at (.*):(\d+)", message)
+    if found is None:
+        return message
+    label, file, line = found.groups()
+    assert file.startswith(HERE), file
+    applied = linecache.getline(file, int(line))
+    assert label.rpartition("/")[2].partition("(")[0] in applied, f"{label!r} is not applied in {applied!r}"
+    return message[: found.start(2)] + "HERE" + message[found.end(3) :]

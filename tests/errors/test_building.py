@@ -1,0 +1,200 @@
+"""What is refused while a pipeline is built, with the whole message its author reads."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from failing import told
+
+import tidegate as tg
+
+A_LOCK = threading.Lock()
+
+
+class Cache:
+    def __init__(self) -> None:
+        self.parts = {"a": [threading.Lock()]}
+
+
+class Slotted:
+    __slots__ = ("lock",)
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+
+class Keeps(tg.DoFn):
+    def __init__(self, kept: Any) -> None:
+        self.kept = kept
+
+    def process(self, element: int) -> list[int]:
+        return [element]
+
+
+def test_a_closure_over_a_lock_names_step_variable_and_type() -> None:
+    guard = threading.Lock()
+    assert told(lambda p: p | tg.Create([1]) | "guarded" >> tg.Map(lambda x: (guard, x))) == (
+        "PicklingError: <lambda> can't be pickled: it captures variable 'guard' of type _thread.lock. "
+        "Create it inside the function or in DoFn.setup()\n  in step 'guarded', applied at HERE"
+    )
+
+
+def test_a_global_lock_names_the_global() -> None:
+    assert told(lambda p: p | tg.Create([1]) | "guarded" >> tg.Map(lambda x: (A_LOCK, x))) == (
+        "PicklingError: <lambda> can't be pickled: it captures variable 'A_LOCK' of type _thread.lock. "
+        "Create it inside the function or in DoFn.setup()\n  in step 'guarded', applied at HERE"
+    )
+
+
+def test_a_file_open_for_writing_names_the_variable(tmp_path: Path) -> None:
+    with (tmp_path / "out").open("w") as out:
+        assert told(lambda p: p | tg.Create([1]) | "log" >> tg.Map(lambda x: out.write(str(x)))) == (
+            "PicklingError: <lambda> can't be pickled: it captures variable 'out' of type _io.TextIOWrapper. "
+            "Create it inside the function or in DoFn.setup()\n  in step 'log', applied at HERE"
+        )
+
+
+def test_a_lock_deep_inside_an_object_is_found() -> None:
+    cache = Cache()
+    assert told(lambda p: p | tg.Create([1]) | "look up" >> tg.Map(lambda x: (cache, x))) == (
+        "PicklingError: <lambda> can't be pickled: it captures variable 'cache', whose cache.parts['a'][0] is of type "
+        "_thread.lock. Create it inside the function or in DoFn.setup()\n  in step 'look up', applied at HERE"
+    )
+
+
+def test_a_lock_in_a_slot_is_found() -> None:
+    slotted = Slotted()
+    assert "it captures variable 'slotted', whose slotted.lock is of type _thread.lock." in told(
+        lambda p: p | tg.Create([1]) | "look up" >> tg.Map(lambda x: (slotted, x))
+    )
+
+
+def test_a_lock_behind_another_function_says_through_which() -> None:
+    guard = threading.Lock()
+
+    def inner(x: int) -> Any:
+        return guard, x
+
+    assert "<lambda> can't be pickled: it captures variable 'guard' of type _thread.lock (through 'inner')." in told(
+        lambda p: p | tg.Create([1]) | "guarded" >> tg.Map(lambda x: inner(x))
+    )
+
+
+def test_a_lock_as_a_default_names_the_parameter() -> None:
+    def inner(x: int, guard: Any = A_LOCK) -> Any:
+        return x
+
+    assert "inner can't be pickled: it captures variable 'guard' of type _thread.lock." in told(
+        lambda p: p | tg.Create([1]) | "inner" >> tg.Map(inner)
+    )
+
+
+def test_a_lock_kept_by_a_dofn_names_the_attribute() -> None:
+    assert told(lambda p: p | tg.Create([1]) | tg.ParDo(Keeps(threading.Lock()))) == (
+        "PicklingError: Keeps can't be pickled: self.kept is of type _thread.lock. "
+        "Create it inside the function or in DoFn.setup()\n  in step 'ParDo(Keeps)', applied at HERE"
+    )
+
+
+def test_a_lock_as_extra_argument_is_named_by_its_place() -> None:
+    assert told(lambda p: p | tg.Create([1]) | "extra" >> tg.Map(lambda x, a, b: x, 1, A_LOCK)) == (
+        "PicklingError: extra arguments can't be pickled: item [1] is of type _thread.lock. "
+        "Create it inside the function or in DoFn.setup()\n  in step 'extra', applied at HERE"
+    )
+
+
+def test_a_lock_bound_by_a_partial_is_found() -> None:
+    assert "partial(<lambda>) can't be pickled: self.args[0] is of type _thread.lock." in told(
+        lambda p: p | tg.Create([1]) | "bound" >> tg.Map(functools.partial(lambda guard, x: x, A_LOCK))
+    )
+
+
+def test_a_lock_captured_by_a_combiner_names_the_variable() -> None:
+    guard = threading.Lock()
+    assert told(lambda p: p | tg.Create([1]) | "most" >> tg.CombineGlobally(lambda values: (guard, max(values)))) == (
+        "PicklingError: <lambda> can't be pickled: it captures variable 'guard' of type _thread.lock. "
+        "Create it inside the function or in DoFn.setup()\n  in step 'most', applied at HERE"
+    )
+
+
+def length(text: str) -> int:
+    return len(text)
+
+
+def test_a_type_clash_between_steps_names_both_types() -> None:
+    assert told(lambda p: p | tg.Create([1]) | tg.Map(length)) == (
+        "TypeCheckError: Map(length) takes str, but its input holds int: int given where str is wanted. "
+        "If the annotation is wrong, correct it, or say .with_input_types(...)\n"
+        "  in step 'Map(length)', applied at HERE"
+    )
+
+
+def test_grouping_what_are_surely_no_pairs_is_refused() -> None:
+    assert told(lambda p: p | tg.Create([1]) | tg.GroupByKey()) == (
+        "TypeCheckError: GroupByKey takes pairs (key, value), but its input holds int: "
+        "int given where tuple[Any, Any] is wanted\n  in step 'GroupByKey', applied at HERE"
+    )
+
+
+def test_collections_of_two_pipelines_do_not_mix() -> None:
+    other = tg.Pipeline() | tg.Create([1])
+    assert told(lambda p: (p | tg.Create([1]), other) | tg.Flatten()) == (
+        "BuildError: Flatten: PCollections of two different pipelines"
+    )
+
+
+def test_a_label_that_is_taken_is_refused() -> None:
+    def build(p: tg.Pipeline) -> None:
+        ones = p | tg.Create([1])
+        _ = ones | "text" >> tg.Map(str)
+        _ = ones | "text" >> tg.Map(str)
+
+    assert told(build) == (
+        "BuildError: there is a step 'text' already: labels are unique, so give this one another\n"
+        "  in step 'text', applied at HERE"
+    )
+
+
+def test_iterating_a_collection_says_what_to_do_instead() -> None:
+    assert told(lambda p: list(p | tg.Create([1]))) == (
+        "BuildError: PCollection('Create') can't be iterated: it exists only while the pipeline runs. "
+        "Apply a transform, such as tg.Map(print)"
+    )
+
+
+def test_what_is_no_transform_is_refused() -> None:
+    assert told(lambda p: p | tg.Create([1]) | 5) == (  # type: ignore[operator]
+        "BuildError: 5 is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection"
+    )
+
+
+def test_a_pipeline_without_steps_is_refused() -> None:
+    assert told(lambda p: None) == (
+        "BuildError: this pipeline has no steps: apply one, such as `pipeline | tg.Create([1, 2, 3])`"
+    )
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda p: p | tg.Create([1]) | tg.ParDo(Keeps), "BuildError: ParDo takes an instance: Keeps(), not the class Keeps"),
+        (lambda p: p | tg.Create([1]) | tg.Map(5), "BuildError: Map takes a function, not 5"),
+        (lambda p: p | tg.Create("abc"), "BuildError: Create takes an iterable of elements, not one str: put it in a list"),
+        (lambda p: p | tg.Create(5), "BuildError: Create takes an iterable of elements, not int"),
+    ],
+)
+def test_arguments_that_make_no_step_are_refused(build: Any, message: str) -> None:
+    assert told(build) == message
+
+
+def test_a_function_that_takes_no_element_is_refused() -> None:
+    def nothing() -> int:
+        return 1
+
+    assert "nothing can't be called with the element: too many positional arguments" in told(
+        lambda p: p | tg.Create([1]) | tg.Map(nothing)
+    )

@@ -1,0 +1,72 @@
+"""Random pipelines and what they mean: for properties of one runner, and for comparing runners with each other.
+
+    @given(pipelines())
+    def test_…(description):
+        assert outcome(description, run(description, runner, options)) == expected(description)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import tidegate as tg
+from collect import Collected, collect
+
+from model.build import build
+from model.describe import Description, Shape, Step, pipelines
+from model.evaluate import Element, evaluate
+
+__all__ = [
+    "Description",
+    "Element",
+    "Shape",
+    "Step",
+    "build",
+    "evaluate",
+    "expected",
+    "outcome",
+    "pipelines",
+    "run",
+]
+
+Outcome = dict[str, Counter[Any]]
+"""Of each collection that is read: its elements, each in each of its windows, as often as they occur."""
+
+
+def run(description: Description, runner: str | tg.Runner | None = None, options: Any = None) -> Collected:
+    """Run a description and collect what it reads."""
+
+    def read(pipeline: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        made = build(description, pipeline)
+        return {str(number): made[number] for number in description.read}
+
+    return collect(read, runner, options)
+
+
+def expected(description: Description) -> Outcome:
+    """What the model says."""
+    made = evaluate(description)
+    return {
+        str(number): Counter(
+            (_plain(element.value, description.shapes[number]), element.micros, window, element.pane)
+            for element in made[number]
+            for window in element.windows
+        )
+        for number in description.read
+    }
+
+
+def outcome(description: Description, found: Collected) -> Outcome:
+    """What a run gave, in the same form."""
+    return {
+        name: Counter(
+            (_plain(seen.value, description.shapes[int(name)]), seen.micros, seen.window, seen.pane) for seen in elements
+        )
+        for name, elements in found.seen.items()
+    }
+
+
+def _plain(value: Any, shape: Shape) -> Any:
+    """A value as it is compared: the order of a group's values does not count, and they are one type of sequence."""
+    return (value[0], tuple(sorted(value[1]))) if shape.kind == "group" else value

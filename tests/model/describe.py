@@ -1,0 +1,141 @@
+"""Random pipelines as data: `pipelines()` draws descriptions that can be built on a `tg.Pipeline` and evaluated by the
+model. A description is a list of steps; collections are numbered in the order in which steps make them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from hypothesis import strategies as st
+
+from model.functions import COMBINERS, FUNCTIONS, Kind
+
+Windows: TypeAlias = tuple[Any, ...]
+"""`("global",)`, `("fixed", size, offset)` or `("sliding", size, period, offset)`, in seconds."""
+
+GLOBAL: Windows = ("global",)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step. `name` is a function or a combiner of the tables; `inputs` are numbers of collections.
+
+    `values` of a create are pairs (element, seconds or None). `handling` is None, "whole" or "partial".
+    """
+
+    op: Literal["create", "apply", "window", "group", "combine", "combine_globally", "combine_per_element", "reshuffle", "flatten"]
+    inputs: tuple[int, ...] = ()
+    name: str = ""
+    values: tuple[tuple[Any, int | None], ...] = ()
+    windows: Windows = GLOBAL
+    handling: str | None = None
+
+    @property
+    def outputs(self) -> int:
+        """How many collections it makes."""
+        if self.op != "apply":
+            return 1
+        return 1 + len(FUNCTIONS[self.name].tags) + (self.handling is not None)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the generator must know of a collection to go on from it."""
+
+    kind: Kind
+    windows: Windows
+    grouped: bool = False
+
+
+@dataclass(frozen=True)
+class Description:
+    """A whole pipeline; `read` are the collections whose elements are looked at."""
+
+    steps: tuple[Step, ...]
+    shapes: tuple[Shape, ...]
+    read: tuple[int, ...]
+
+    def numbers(self, step: int) -> range:
+        """The numbers of the collections that a step makes, the main one first."""
+        first = sum(made.outputs for made in self.steps[:step])
+        return range(first, first + self.steps[step].outputs)
+
+
+_ints = st.integers(-20, 40)
+_pairs = st.tuples(st.integers(0, 4), _ints)
+_times = st.none() | st.integers(-40, 60)
+_windows = st.one_of(
+    st.just(GLOBAL),
+    st.tuples(st.just("fixed"), st.integers(1, 15), st.just(0)),
+    st.tuples(st.just("fixed"), st.just(10), st.integers(-9, 9)),
+    st.tuples(st.just("sliding"), st.integers(1, 20), st.integers(3, 9), st.integers(-2, 2)),
+)
+
+
+@st.composite
+def pipelines(draw: st.DrawFn, steps: int = 10, elements: int = 30) -> Description:
+    """A pipeline of one to three sources and up to `steps` further steps, any of whose collections may be read."""
+    made: list[Step] = []
+    shapes: list[Shape] = []
+
+    def add(step: Step, *outputs: Shape) -> None:
+        assert len(outputs) == step.outputs
+        made.append(step)
+        shapes.extend(outputs)
+
+    for _ in range(draw(st.integers(1, 3))):
+        kind: Kind = draw(st.sampled_from(["int", "int", "pair"]))
+        one = _ints if kind == "int" else _pairs
+        timed = _times if draw(st.booleans()) else st.none()
+        fewest = draw(st.sampled_from([0, elements // 3, elements // 2]))
+        values = draw(st.lists(st.tuples(one, timed), min_size=fewest, max_size=elements))
+        add(Step("create", values=tuple(values)), Shape(kind, GLOBAL))
+    for _ in range(draw(st.sampled_from([steps, steps // 2, 2, 1]))):
+        # Mostly go on from what is newest: chains are where steps fuse.
+        recent = st.integers(max(0, len(shapes) - 2), len(shapes) - 1)
+        source = draw(st.one_of(recent, recent, st.integers(0, len(shapes) - 1)))
+        _further(draw, source, shapes, add)
+    read = draw(st.sets(st.integers(0, len(shapes) - 1), min_size=1, max_size=4))
+    if draw(st.booleans()):
+        read |= set(range(len(shapes))) - {source for step in made for source in step.inputs}
+    return Description(tuple(made), tuple(shapes), tuple(sorted(read)))
+
+
+def _further(draw: st.DrawFn, source: int, shapes: list[Shape], add: Any) -> None:
+    shape = shapes[source]
+    ops = ["apply"] * 6 + ["window", "window", "reshuffle", "flatten"]
+    if shape.kind == "pair":
+        ops += ["group", "group", "combine", "combine"]
+    if shape.kind == "int":
+        ops += ["combine_globally", "combine_per_element"]
+    op = draw(st.sampled_from(ops))
+    match op:
+        case "apply":
+            name = draw(st.sampled_from([name for name, fn in FUNCTIONS.items() if fn.takes == shape.kind]))
+            fn = FUNCTIONS[name]
+            handling = draw(st.sampled_from(["whole", "partial"])) if fn.raises else None
+            out = Shape(fn.gives, shape.windows, shape.grouped)
+            bad = [Shape(fn.takes, shape.windows, shape.grouped)] if handling else []
+            add(Step("apply", (source,), name, handling=handling), out, *[out for _ in fn.tags], *bad)
+        case "window":
+            windows = draw(_windows)
+            add(Step("window", (source,), windows=windows), Shape(shape.kind, windows))
+        case "reshuffle":
+            add(Step("reshuffle", (source,)), shape)
+        case "flatten":
+            alike = [n for n, other in enumerate(shapes) if (other.kind, other.windows) == (shape.kind, shape.windows)]
+            others = draw(st.lists(st.sampled_from(alike), min_size=1, max_size=3))
+            add(Step("flatten", (source, *others)), shape)
+        case "group":
+            add(Step("group", (source,)), Shape("group", shape.windows, True))
+        case "combine":
+            name = draw(st.sampled_from(sorted(COMBINERS)))
+            kind: Kind = "pair" if COMBINERS[name].gives == "int" else "group"
+            add(Step("combine", (source,), name), Shape(kind, shape.windows, True))
+        case "combine_globally":
+            name = draw(st.sampled_from([name for name, combiner in COMBINERS.items() if combiner.gives == "int"]))
+            add(Step("combine_globally", (source,), name), Shape("int", shape.windows, True))
+        case "combine_per_element":
+            name = draw(st.sampled_from(["len", "sum", "squares", "middle"]))
+            add(Step("combine_per_element", (source,), name), Shape("pair", shape.windows, True))

@@ -1,0 +1,141 @@
+"""The model: what a description means, by lists alone. Slow, short, and independent of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tidegate as tg
+from tidegate.sdk.panes import NO_PANE
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
+from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow
+
+from model.describe import Description, Step, Windows
+from model.functions import COMBINERS, FUNCTIONS, Fn
+
+ONLY = tg.PaneInfo(True, True, tg.Timing.ON_TIME, 0, 0)
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element with its timestamp (µs), windows and pane."""
+
+    value: Any
+    micros: int = MIN_MICROS
+    windows: tuple[Any, ...] = (GLOBAL_WINDOW,)
+    pane: tg.PaneInfo = NO_PANE
+
+
+def evaluate(description: Description) -> list[list[Element]]:
+    """The elements of every collection, in an order that says nothing."""
+    made: list[list[Element]] = []
+    for step in description.steps:
+        shapes = [description.shapes[source] for source in step.inputs]
+        made += _step(step, [made[source] for source in step.inputs], shapes[0].windows if shapes else ("global",))
+    return made
+
+
+def windows_at(windows: Windows, micros: int) -> tuple[Any, ...]:
+    """The windows of a timestamp, by looking at every start that could be."""
+    match windows:
+        case ("global",):
+            return (GLOBAL_WINDOW,)
+        case ("fixed", size, offset):
+            period = size
+        case ("sliding", size, period, offset):
+            pass
+    size, period, offset = size * SECOND, period * SECOND, offset * SECOND
+    latest = micros - (micros - offset) % period
+    starts = [start for start in range(latest - size // period * period - period, latest + 1, period) if start + size > micros]
+    clamp = lambda t: max(MIN_MICROS, min(MAX_MICROS, t))  # noqa: E731
+    return tuple(IntervalWindow.of_micros(clamp(start), clamp(start + size)) for start in starts)
+
+
+def _step(step: Step, inputs: list[list[Element]], windows: Windows) -> list[list[Element]]:
+    match step.op:
+        case "create":
+            return [[Element(v) if at is None else Element(v, at * SECOND) for v, at in step.values]]
+        case "apply":
+            return _element_wise(FUNCTIONS[step.name], step.handling, inputs[0], windows)
+        case "window":
+            moved = [replace(element, windows=windows_at(step.windows, element.micros)) for element in inputs[0]]
+            return [[element for element in moved if element.windows]]
+        case "reshuffle":
+            return [inputs[0]]
+        case "flatten":
+            return [[element for part in inputs for element in part]]
+        case "group":
+            return [_grouped(inputs[0], lambda value: value, sorted)]
+        case "combine":
+            return [_grouped(inputs[0], lambda value: value, COMBINERS[step.name].meaning)]
+        case "combine_per_element":
+            return [_grouped(inputs[0], lambda value: (value, value), COMBINERS[step.name].meaning)]
+        case "combine_globally":
+            combiner = COMBINERS[step.name]
+            found = _grouped(inputs[0], lambda value: (None, value), combiner.meaning)
+            if not found and windows == ("global",):
+                return [[Element(empty, MAX_MICROS - 1, pane=ONLY) for empty in combiner.empty]]
+            return [[replace(element, value=element.value[1]) for element in found]]
+
+
+def _grouped(elements: list[Element], pair: Any, meaning: Any) -> list[Element]:
+    tables: dict[tuple[Any, Any], list[Any]] = {}
+    for element in elements:
+        for window in element.windows:
+            key, value = pair(element.value)
+            tables.setdefault((window, key), []).append(value)
+    return [
+        Element((key, meaning(values)), tg.Timestamp.of(window.end).micros - 1, (window,), ONLY)
+        for (window, key), values in tables.items()
+    ]
+
+
+def _element_wise(fn: Fn, handling: str | None, elements: list[Element], windows: Windows) -> list[list[Element]]:
+    outputs: dict[str, list[Element]] = {tag: [] for tag in ("main", *fn.tags, *(["bad"] if handling else []))}
+    sees_window = any(kind == "window" for _, kind in fn.params)
+    for element in elements:
+        for part in [replace(element, windows=(w,)) for w in element.windows] if sees_window else [element]:
+            results: list[Any] = []
+            try:
+                for result in _results(fn, part):
+                    results.append(result)
+            except ValueError:
+                outputs["bad"].append(part)
+                if handling == "whole":
+                    continue
+            for result in results:
+                tag, made = "main", part
+                if type(result) is tg.TaggedOutput:
+                    tag, result = result.tag, result.value
+                if type(result) is tg.TimestampedValue:
+                    made = replace(part, micros=result.micros, windows=windows_at(windows, result.micros))
+                    result = result.value
+                if made.windows:
+                    outputs[tag].append(replace(made, value=result))
+    return list(outputs.values())
+
+
+def _results(fn: Fn, element: Element) -> Iterator[Any]:
+    if fn.buffers:
+        yield element.value
+        return
+    asked = {"timestamp": tg.Timestamp(micros=element.micros), "window": element.windows[0], "pane": element.pane}
+    kwargs = dict(fn.kwargs) | {name: asked[kind] for name, kind in fn.params}
+    args = (*(element.value if fn.form.endswith("_tuple") else (element.value,)), *fn.args)
+    if fn.form == "par_do":
+        dofn = fn.code()
+        dofn.setup()
+        dofn.start_bundle()
+        yield from dofn.process(*args, **kwargs) or ()
+        return
+    result = fn.code(*args, **kwargs)
+    match fn.form:
+        case "map" | "map_tuple":
+            yield result
+        case "filter":
+            if result:
+                yield element.value
+        case _:
+            yield from result or ()

@@ -1,0 +1,80 @@
+"""Random pipelines on the direct runner give what the list-based model gives, however they are cut and checked."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from model import Description, evaluate, expected, outcome, pipelines, run
+
+from tidegate.runners.direct import DirectRunner
+from tidegate.runners.plan import Plan
+from tidegate.runners.planner import Traits
+from tidegate.runners.planner.cut import cut
+from tidegate.sdk.portable.pipeline import Pipeline
+
+block_sizes = st.sampled_from([1, 2, 3, 7, 4096])
+checks = st.sampled_from(["sample", "all", "off"])
+
+
+class Unplanned(DirectRunner):
+    """Every node a step of its own, nothing dropped."""
+
+    def plan(self, pipeline: Pipeline, options: Any) -> Plan:
+        with mock.patch("tidegate.runners.planner.rules.element_wise", lambda node: False):
+            return cut(pipeline, Traits(parallel=False))
+
+
+@settings(max_examples=120)
+@given(pipelines(), block_sizes, checks)
+def test_a_pipeline_gives_what_the_model_gives(description: Description, block_size: int, mode: str) -> None:
+    found = run(description, DirectRunner(block_size=block_size), {"checks": mode})
+    assert outcome(description, found) == expected(description)
+
+
+@settings(max_examples=60)
+@given(pipelines(), block_sizes)
+def test_a_pipeline_that_is_not_fused_gives_what_the_model_gives(description: Description, block_size: int) -> None:
+    found = run(description, Unplanned(block_size=block_size))
+    assert outcome(description, found) == expected(description)
+
+
+@settings(max_examples=40)
+@given(pipelines(), block_sizes)
+def test_the_same_input_gives_the_same_output_in_the_same_order(description: Description, block_size: int) -> None:
+    first = run(description, DirectRunner(block_size=block_size), {"checks": "off"})
+    second = run(description, DirectRunner(block_size=block_size), {"checks": "all"})
+    assert first.seen == second.seen
+
+
+@settings(max_examples=60)
+@given(pipelines(), block_sizes)
+def test_every_step_counts_the_elements_it_gives(description: Description, block_size: int) -> None:
+    found = run(description, DirectRunner(block_size=block_size), {"checks": "sample"})
+    made = evaluate(description)
+    counted = {}
+    wanted = {}
+    for number, step in enumerate(description.steps):
+        if step.op in ("flatten", "reshuffle") or not _read(description, number):
+            continue
+        outputs = [made[n] for n in description.numbers(number)]
+        bad = outputs.pop() if step.handling else []
+        wanted[number] = (sum(map(len, outputs)), len(bad))
+        metrics = found.result.metrics()
+        counted[number] = (
+            metrics.counter("elements_out", step=str(number)),
+            metrics.counter("dead_letters", step=str(number)),
+        )
+    assert counted == wanted
+
+
+def _read(description: Description, step: int) -> bool:
+    """Whether a step runs at all: an element-wise one always does, another if somebody reads it."""
+    if description.steps[step].op == "apply":
+        return True
+    made = set(description.numbers(step))
+    if made & set(description.read):
+        return True
+    return any(made & set(after.inputs) and _read(description, n) for n, after in enumerate(description.steps))
