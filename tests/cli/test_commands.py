@@ -1,0 +1,442 @@
+"""The `tidegate` command: targets, flags, exit codes, and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tidegate.cli import app
+
+ROOT = Path(__file__).parents[2]
+
+JOB = '''\
+"""A job for tests."""
+import dataclasses
+import sys
+
+import tidegate as tg
+from tidegate.sdk.options import PipelineOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    x: int
+
+
+class JobOptions(PipelineOptions):
+    count: int = 3
+    output: str = ""
+    bad: bool = False
+
+
+class Twice(tg.PTransform):
+    def expand(self, points):
+        return points | tg.Map(lambda point: (point, 1)) | tg.CombinePerKey(sum)
+
+
+def divide(pair):
+    return 10 // (pair[0].x - 1)
+
+
+def pipeline(options: JobOptions) -> tg.Pipeline:
+    """Counts points."""
+    p = tg.Pipeline(name="points")
+    counted = p | tg.Create(range(options.count)) | tg.Map(lambda n: Point(n % 2)) | Twice()
+    if options.bad:
+        counted = counted | "divide" >> tg.Map(divide)
+    counted | tg.Map(print)
+    return p
+
+
+ready = tg.Pipeline(name="ready")
+ready | tg.Create(["argv"]) | tg.Map(lambda word: print(word, *sys.argv[1:]))
+
+number = 7
+
+if __name__ == "__main__":
+    print("the main block ran")
+    pipeline(JobOptions.from_args()).run()
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    (tmp_path / "job.py").write_text(JOB)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["tidegate"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name.startswith("__main__.") or name in ("job", "package", "package.inner"):
+            del sys.modules[name]
+
+
+def tidegate(*args: str) -> Result:
+    return CliRunner().invoke(app, args, prog_name="tidegate")
+
+
+def process(folder: Path, *args: str, script: str | None = None) -> subprocess.CompletedProcess[str]:
+    """A real process: the command, or a script."""
+    command = [script] if script else ["-c", "from tidegate.cli import main; main()"]
+    return subprocess.run(
+        [sys.executable, *command, *args],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+# --- run, in real processes ----------------------------------------------------------------------------------------
+
+
+def test_run_runs_a_function_with_its_own_flags(folder: Path) -> None:
+    done = process(folder, "run", "job.py", "--count", "5")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "(Point(x=0), 3)\n(Point(x=1), 2)\n"
+
+
+def test_a_script_that_parses_its_own_arguments_runs_by_itself_and_once(folder: Path) -> None:
+    done = process(folder, "--count", "5", "--runner", "direct", script="job.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "the main block ran\n(Point(x=0), 3)\n(Point(x=1), 2)\n"
+
+
+def test_compile_and_run_of_the_json_give_what_run_gives(folder: Path) -> None:
+    compiled = process(folder, "compile", "job.py", "--count", "5", "-o", "pipeline.json")
+    assert (compiled.returncode, compiled.stdout, compiled.stderr) == (0, "", "wrote pipeline.json\n")
+    (folder / "job.py").unlink()
+    done = process(folder, "run", "pipeline.json", "--checks", "all")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "(Point(x=0), 3)\n(Point(x=1), 2)\n"
+
+
+def test_a_failing_function_gives_exit_code_1_and_the_authors_frames(folder: Path) -> None:
+    done = process(folder, "run", "job.py", "--bad")
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    line = JOB.splitlines().index('        counted = counted | "divide" >> tg.Map(divide)') + 1
+    where = JOB.splitlines().index("    return 10 // (pair[0].x - 1)") + 1
+    assert lines[0] == "error: ZeroDivisionError: integer division or modulo by zero"
+    assert lines[1] == f"  in step 'divide', applied at {folder / 'job.py'}:{line}"
+    assert lines[2] == "  element: (Point(x=1), 1)"
+    assert lines[3] == "in your code, the innermost call last:"
+    assert lines[4] == f'  File "{folder / "job.py"}", line {where}, in divide'
+    assert "/tidegate/" not in done.stderr
+    assert len(lines) < 25
+
+
+def test_debug_shows_tidegates_frames(folder: Path) -> None:
+    done = process(folder, "run", "job.py", "--bad", "--debug")
+    assert done.returncode == 1
+    assert "Traceback (most recent call last):" in done.stderr
+    assert "/tidegate/cli/__init__.py" in done.stderr
+
+
+def test_misuse_gives_exit_code_2(folder: Path) -> None:
+    for args in (
+        ("run", "job.py", "--cuont", "5"),
+        ("run", "nowhere.py"),
+        ("run", "job.py", "--runner", "moon"),
+        ("run",),
+        ("rnu", "job.py"),
+    ):
+        done = process(folder, *args)
+        assert done.returncode == 2, args
+        assert "Traceback" not in done.stderr
+
+
+def test_nothing_but_the_result_is_printed_where_there_is_no_terminal(folder: Path) -> None:
+    done = process(folder, "run", "job.py", "--progress", "auto")
+    assert done.stderr == ""
+
+
+def test_output_that_nobody_reads_is_no_error(folder: Path) -> None:
+    done = subprocess.run(
+        f"{sys.executable} -c 'from tidegate.cli import main; main()' graph job.py --format html | head -c 10",
+        shell=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("<!doctype ", "")
+
+
+# --- targets -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_pipeline_object_is_a_target_and_its_script_sees_the_flags() -> None:
+    done = tidegate("run", "job.py:ready", "--checks", "off")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "argv --checks off\n"
+
+
+def test_a_module_is_a_target(folder: Path) -> None:
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").touch()
+    (folder / "package" / "inner.py").write_text(JOB)
+    done = tidegate("run", "package.inner:pipeline", "--count", "1")
+    assert (done.exit_code, done.stdout) == (0, "(Point(x=0), 1)\n"), done.output
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("jbo.py", "there is no file jbo.py; did you mean job.py?"),
+        ("job.py:ghost", "job.py has no 'ghost'; it has pipeline, ready: write job.py:pipeline."),
+        ("job.py:number", "job.py:number is int, not a Pipeline or a function that returns one"),
+        ("job.py:Point", "job.py:Point is type, not a Pipeline or a function that returns one"),
+        ("no.such.module", "there is no module no here, and no file of that name"),
+        ("job.txt/x", "there is no file job.txt/x"),
+        ("pipeline.json", "there is no file pipeline.json"),
+    ],
+)
+def test_a_target_that_is_none_is_refused_in_words(target: str, message: str) -> None:
+    done = tidegate("run", target)
+    assert done.exit_code == 2
+    assert f"Error: {message}" in done.stderr
+
+
+def test_a_file_of_another_kind_is_no_target(folder: Path) -> None:
+    (folder / "notes").write_text("hello")
+    done = tidegate("check", "notes")
+    assert done.exit_code == 2
+    assert "notes: a target is a file.py, a package.module, or a compiled pipeline.json" in done.stderr
+
+
+def test_functions_that_are_no_targets_are_refused(folder: Path) -> None:
+    (folder / "odd.py").write_text(
+        "import tidegate as tg\n"
+        "def two(a, b): return tg.Pipeline()\n"
+        "def wrong(n: int): return tg.Pipeline()\n"
+        "def other(): return 3\n"
+        "def empty(): return tg.Pipeline()\n"
+    )
+    assert "odd.py:two takes a, b: a target takes its options alone" in tidegate("check", "odd.py:two").stderr
+    assert "its options must be a subclass of tg.PipelineOptions" in tidegate("check", "odd.py:wrong").stderr
+    assert "odd.py:other returned int, not a Pipeline" in tidegate("check", "odd.py:other").stderr
+    empty = tidegate("check", "odd.py:empty")
+    assert empty.exit_code == 2
+    assert empty.stderr.startswith("error: this pipeline has no steps")
+
+
+def test_a_script_named_like_a_module_of_python_is_run_all_the_same(folder: Path) -> None:
+    (folder / "json.py").write_text(JOB)
+    done = process(folder, "run", "./json.py", "--count", "1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "(Point(x=0), 1)\n"
+
+
+def test_a_script_that_has_run_its_pipeline_when_imported_does_not_run_it_again(folder: Path) -> None:
+    (folder / "eager.py").write_text(
+        "import tidegate as tg\nwith tg.Pipeline() as pipeline:\n    pipeline | tg.Create([1]) | tg.Map(print)\n"
+    )
+    done = process(folder, "run", "eager.py")
+    assert (done.returncode, done.stdout) == (0, "1\n")
+
+
+def test_a_script_that_breaks_is_reported_at_its_line(folder: Path) -> None:
+    (folder / "broken.py").write_text("import tidegate as tg\n\ntg.Pipelin()\n")
+    done = process(folder, "run", "broken.py")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: AttributeError: module 'tidegate' has no attribute 'Pipelin'")
+    assert f'File "{folder / "broken.py"}", line 3' in done.stderr
+    assert "/tidegate/cli" not in done.stderr
+    (folder / "syntax.py").write_text("def f(:\n")
+    done = process(folder, "run", "syntax.py")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the script is no valid Python\n")
+    assert "syntax.py" in done.stderr
+
+
+def test_an_error_of_building_is_misuse_and_names_step_and_line(folder: Path) -> None:
+    (folder / "wrong.py").write_text(
+        "import tidegate as tg\npipeline = tg.Pipeline()\npipeline | tg.Create([1]) | 'twice' >> 3\n"
+    )
+    assert process(folder, "check", "wrong.py").returncode in (1, 2)
+    (folder / "lock.py").write_text(
+        "import threading\nimport tidegate as tg\nlock = threading.Lock()\npipeline = tg.Pipeline()\n"
+        "pipeline | tg.Create([1]) | 'hold' >> tg.Map(lambda x: lock and x)\n"
+    )
+    done = process(folder, "check", "lock.py")
+    assert done.returncode == 2
+    assert "captures variable 'lock'" in done.stderr
+    assert f"in step 'hold', applied at {folder / 'lock.py'}:5" in done.stderr
+
+
+# --- the other commands --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("folder")
+def test_help_shows_the_flags_of_the_target_by_group() -> None:
+    done = tidegate("run", "job.py", "--help")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("Usage: tidegate run job.py [FLAGS]\n\nCounts points.\n")
+    own, common = done.stdout.index("Flags of JobOptions:"), done.stdout.index("Common flags:")
+    assert own < done.stdout.index("--count INT") < common < done.stdout.index("--memory_budget SIZE")
+
+
+def test_help_without_a_target_is_the_commands_own() -> None:
+    done = tidegate("run", "--help")
+    assert done.exit_code == 0
+    assert "Usage: tidegate run [OPTIONS] TARGET" in done.stdout
+    assert tidegate("run").exit_code == 2
+    assert "compile" in tidegate("--help").stdout
+    assert tidegate("--version").stdout.startswith("tidegate, version ")
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("form", "start"),
+    [
+        ("mermaid", "flowchart TB\n"),
+        ("dot", 'digraph "points" {'),
+        ("svg", "<svg xmlns="),
+        ("html", "<!doctype html>"),
+        ("json", '{\n  "version": 1,\n  "name": "points",'),
+    ],
+)
+def test_graph_draws_in_every_format(form: str, start: str) -> None:
+    done = tidegate("graph", "job.py", "--format", form)
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith(start)
+
+
+def test_graph_takes_the_format_from_the_files_name(folder: Path) -> None:
+    for name, start in {"a.svg": "<svg", "a.html": "<!doctype", "a.dot": "digraph", "a.mmd": "flowchart"}.items():
+        done = tidegate("graph", "job.py", "-o", name, "--count", "2")
+        assert done.exit_code == 0, done.output
+        assert (folder / name).read_text().startswith(start)
+    assert not list(folder.glob("*.part"))
+
+
+@pytest.mark.usefixtures("folder")
+def test_graph_draws_the_plan_when_asked() -> None:
+    assert "Stage" not in tidegate("graph", "job.py").stdout
+    assert 'subgraph g0["Region 0"]' in tidegate("graph", "job.py", "--plan").stdout
+
+
+def test_a_file_that_cant_be_written_is_reported(folder: Path) -> None:
+    done = tidegate("graph", "job.py", "-o", "nowhere/a.svg")
+    assert done.exit_code == 1
+    assert "can't write nowhere/a.svg: No such file or directory" in done.stderr
+    assert not (folder / "nowhere").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_explain_prints_the_plan() -> None:
+    done = tidegate("explain", "job.py", "--runner", "direct")
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("Plan of 'points': ")
+    assert "Region 0" in done.stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_check_says_what_it_found() -> None:
+    done = tidegate("check", "job.py")
+    assert (done.exit_code, done.stderr) == (0, ""), done.output
+    assert done.stdout == "ok: 'points' has 5 steps, and the direct runner can run it\n"
+
+
+def test_only_run_executes_code_of_a_compiled_pipeline(folder: Path) -> None:
+    assert tidegate("compile", "job.py", "-o", "pipeline.json").exit_code == 0
+    raw = json.loads((folder / "pipeline.json").read_text())
+    import base64
+    import hashlib
+    import pickle
+
+    bomb = pickle.dumps(_Bomb())
+    for entry in raw["functions"].values():
+        if "data" in entry["code"]:
+            entry["code"] = {
+                "data": base64.urlsafe_b64encode(bomb).decode(),
+                "sha256": hashlib.sha256(bomb).hexdigest(),
+            }
+    (folder / "pipeline.json").write_text(json.dumps(raw))
+    for command in (["graph"], ["graph", "--format", "html"], ["graph", "--plan"], ["explain"], ["check"]):
+        done = tidegate(*command, "pipeline.json")
+        assert done.exit_code == 0, done.output
+    assert tidegate("graph", "pipeline.json", "--format", "json").exit_code == 0
+    assert not (folder / "boom").exists()
+    tidegate("run", "pipeline.json")
+    assert (folder / "boom").exists()
+
+
+class _Bomb:
+    def __reduce__(self) -> object:
+        return os.mkdir, ("boom",)
+
+
+def test_a_broken_compiled_pipeline_is_misuse_and_says_where(folder: Path) -> None:
+    assert tidegate("compile", "job.py", "-o", "pipeline.json").exit_code == 0
+    whole = (folder / "pipeline.json").read_text()
+    (folder / "pipeline.json").write_text(whole[:200])
+    done = process(folder, "run", "pipeline.json")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: pipeline.json ends in the middle, at line ")
+    (folder / "pipeline.json").write_text(whole.replace('"version": 1', '"version": 9', 1))
+    done = process(folder, "run", "pipeline.json")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: pipeline.json has format version 9, and this Tidegate reads version 1")
+
+
+def test_flags_that_were_compiled_in_are_fixed_and_common_ones_are_defaults(folder: Path) -> None:
+    compiled = tidegate("compile", "job.py", "--count", "5", "--checks", "all", "-o", "pipeline.json")
+    assert compiled.exit_code == 0, compiled.output
+    options = dict(json.loads((folder / "pipeline.json").read_text())["options"])
+    assert options == {"checks": '"all"', "count": "5", "runner": '"direct"'}
+    done = tidegate("run", "pipeline.json", "--count", "6")
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "error: --count was fixed to 5 when pipeline.json was compiled: compile it again for another value\n"
+    )
+    assert tidegate("compile", "pipeline.json", "-o", "again.json").exit_code == 0
+    assert (folder / "again.json").read_text() == (folder / "pipeline.json").read_text()
+
+
+def test_a_compiled_pipeline_of_other_versions_runs_with_a_warning(folder: Path) -> None:
+    assert tidegate("compile", "job.py", "-o", "pipeline.json").exit_code == 0
+    raw = json.loads((folder / "pipeline.json").read_text())
+    raw["environment"]["distributions"] = [["click", "0.0.1"]]
+    (folder / "pipeline.json").write_text(json.dumps(raw))
+    done = process(folder, "run", "pipeline.json")
+    assert done.returncode == 0
+    assert done.stderr.startswith("warning: pipeline.json was compiled with click 0.0.1; installed here is ")
+
+
+def test_compile_needs_to_know_where_to_write() -> None:
+    assert tidegate("compile", "job.py").exit_code == 2
+
+
+def test_a_target_may_have_an_output_flag_of_its_own(folder: Path) -> None:
+    done = tidegate("compile", "job.py", "--output", "its own", "-o", "pipeline.json")
+    assert done.exit_code == 0, done.output
+    assert dict(json.loads((folder / "pipeline.json").read_text())["options"])["output"] == '"its own"'
+    assert not (folder / "its own").exists()
+
+
+@pytest.mark.usefixtures("folder")
+def test_flags_behind_two_dashes_are_the_targets() -> None:
+    done = tidegate("graph", "job.py", "--format", "dot", "--", "--count", "x")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: --count takes a whole number, not 'x'")
+
+
+@pytest.mark.usefixtures("folder")
+def test_compile_writes_to_stdout_for_a_dash() -> None:
+    done = tidegate("compile", "job.py", "-o", "-")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["name"] == "points"

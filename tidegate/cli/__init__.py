@@ -1,0 +1,249 @@
+"""The `tidegate` command: run a pipeline, look at it, compile it, and see what this machine can do.
+
+A TARGET is `file.py[:name]`, `package.module[:name]` or a compiled `pipeline.json`; `name` is a Pipeline, or a function
+`pipeline(options: MyOptions) -> Pipeline`, whose options are the command's flags. Exit codes: 0 done, 1 the pipeline
+failed, 2 misuse.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from tidegate._version import __version__
+
+if TYPE_CHECKING:
+    from tidegate.cli.target import Target
+    from tidegate.sdk.options import PipelineOptions
+    from tidegate.sdk.portable.pipeline import Pipeline
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_FORMATS: Final = {"mermaid": ".mmd", "dot": ".dot", "svg": ".svg", "html": ".html", "json": ".json"}
+
+
+class _Commands(click.Group):
+    """Reports what goes wrong in a command in the author's terms, and exits with the code it deserves."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            from tidegate.cli.blame import report
+
+            click.echo(report(error, debug=bool(ctx.meta.get(_DEBUG))), err=True)
+            ctx.exit(_exit_code(error))
+
+
+_DEBUG: Final = "tidegate.debug"
+
+
+def _exit_code(error: Exception) -> int:
+    from tidegate.sdk.errors import BuildError, LoadError, OptionsError
+
+    return 2 if isinstance(error, (BuildError, LoadError, OptionsError)) else 1
+
+
+def _note_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[_DEBUG] = True
+
+
+def _debug(command: F) -> F:
+    option = click.option(
+        "--debug", is_flag=True, expose_value=False, callback=_note_debug, help="Show Tidegate's own frames in errors."
+    )
+    return option(command)
+
+
+def _takes_target(command: F) -> F:
+    """TARGET, and behind it the flags that the target itself declares, which only the target can parse."""
+    command = click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS OF TARGET]")(command)
+    return _debug(click.argument("target", required=False, metavar="TARGET")(command))
+
+
+_PASSES_FLAGS: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
+
+
+@click.group(cls=_Commands, help=__doc__, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="tidegate")
+def app() -> None:
+    pass
+
+
+def main() -> None:
+    """The entry point of the `tidegate` command."""
+    try:
+        app(prog_name="tidegate")
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not stumble over it again when it flushes.
+        sys.stdout = None
+        sys.exit(1)
+
+
+@app.command(context_settings=_PASSES_FLAGS)
+@_takes_target
+@click.pass_context
+def run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
+    """Run TARGET. `tidegate run TARGET --help` lists its flags."""
+    found, options = _opened(ctx, target, flags)
+    from tidegate.cli.progress import run_with_progress
+    from tidegate.sdk.runner import PipelineState
+
+    if found.result is not None:  # the script ran it while it was imported
+        state = found.result.wait_until_finish()
+    else:
+        for warning in found.arrive():
+            click.echo(f"warning: {found.name} was {warning}", err=True)
+        state = run_with_progress(found.runner(options), found.sealed(options), options)
+    if state is PipelineState.FAILED:
+        click.echo("error: the pipeline failed", err=True)
+        ctx.exit(1)
+
+
+@app.command(context_settings=_PASSES_FLAGS)
+@_takes_target
+@click.option(
+    "--format", "form", type=click.Choice(list(_FORMATS)), help="By default what FILE's suffix says, or mermaid."
+)
+@click.option("-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write to FILE, not to stdout.")
+@click.option("--plan", "planned", is_flag=True, help="Draw the plan of the chosen --runner (html always shows both).")
+@click.pass_context
+def graph(
+    ctx: click.Context, target: str | None, flags: tuple[str, ...], form: str | None, output: Path | None, planned: bool
+) -> None:
+    """Draw TARGET: composites, or with --plan its stages, regions and exchanges."""
+    found, options = _opened(ctx, target, flags)
+    by_suffix = {suffix: name for name, suffix in _FORMATS.items()}
+    form = form or by_suffix.get(output.suffix if output else "", "mermaid")
+    _write(_picture(found, options, form, planned), output)
+
+
+def _picture(found: Target, options: PipelineOptions, form: str, planned: bool) -> str:
+    from tidegate.runners.planner.explain import graph_of_plan
+    from tidegate.sdk.errors import BuildError
+    from tidegate.sdk.portable import draw
+
+    if form == "json":
+        return _compiled(found, options)
+    pipeline = found.live(options)
+    if form == "html":
+        from tidegate.sdk.portable.draw_html import html
+
+        views = {"Pipeline": draw.graph_of(pipeline)}
+        try:
+            views["Plan"] = graph_of_plan(found.runner(options).plan(pipeline, options))
+        except BuildError as error:
+            click.echo(f"warning: without its plan, which can't be made: {error}", err=True)
+        return html(views)
+    drawn = graph_of_plan(found.runner(options).plan(pipeline, options)) if planned else draw.graph_of(pipeline)
+    match form:
+        case "svg":
+            from tidegate.sdk.portable.draw_svg import svg
+
+            return svg(drawn)
+        case "dot":
+            return draw.dot(drawn)
+        case _:
+            return draw.mermaid(drawn)
+
+
+@app.command(context_settings=_PASSES_FLAGS)
+@_takes_target
+@click.pass_context
+def explain(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
+    """Print the plan of TARGET for a --runner: stages, exchanges, and why each was chosen."""
+    found, options = _opened(ctx, target, flags)
+    from tidegate.runners.planner.explain import explain as text_of
+
+    click.echo(text_of(found.runner(options).plan(found.live(options), options)), nl=False)
+
+
+@app.command(context_settings=_PASSES_FLAGS)
+@_takes_target
+@click.option("-o", "output", required=True, type=click.Path(dir_okay=False, path_type=Path, allow_dash=True))
+@click.pass_context
+def compile(ctx: click.Context, target: str | None, flags: tuple[str, ...], output: Path) -> None:
+    """Write TARGET as JSON, to be run, drawn or explained elsewhere."""
+    found, options = _opened(ctx, target, flags)
+    text = _compiled(found, options)
+    _write(text, None if str(output) == "-" else output)
+
+
+@app.command(context_settings=_PASSES_FLAGS)
+@_takes_target
+@click.pass_context
+def check(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
+    """Build TARGET and see whether the chosen --runner can run it, without running anything."""
+    found, options = _opened(ctx, target, flags)
+    from tidegate.runners.planner.explain import warnings
+
+    pipeline, runner = found.sealed(options), found.runner(options)
+    said = [*runner.check(pipeline, options), *warnings(runner.plan(pipeline, options))]
+    for warning in dict.fromkeys(said):
+        click.echo(f"warning: {warning}", err=True)
+    click.echo(f"ok: {pipeline.name!r} has {len(pipeline.nodes)} steps, and the {options.runner} runner can run it")
+
+
+@app.command()
+@_debug
+def runners() -> None:
+    """List the runners there are."""
+    from tidegate.cli.doctor import runner_lines
+
+    click.echo("\n".join(runner_lines()))
+
+
+@app.command()
+@_debug
+def doctor() -> None:
+    """Look at this machine: versions, Java, memory, runners, and what to install for the rest."""
+    from tidegate.cli.doctor import examine
+
+    click.echo("\n".join(examine()))
+
+
+def _opened(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> tuple[Target, PipelineOptions]:
+    """The target and its options; prints help and exits where that is asked for."""
+    if target in (None, "--help", "-h"):
+        click.echo(ctx.get_help())
+        ctx.exit(0 if target else 2)
+    from tidegate.cli.target import find_target
+
+    assert target is not None
+    found = find_target(target, flags)
+    if "--help" in flags or "-h" in flags:
+        click.echo(f"Usage: {ctx.command_path} {target} [FLAGS]\n")
+        if found.about:
+            click.echo(f"{found.about}\n")
+        found.options(["--help"])
+    return found, found.options(flags)
+
+
+def _compiled(found: Target, options: PipelineOptions) -> str:
+    from dataclasses import replace
+
+    from tidegate.sdk.portable.schema import dump
+
+    pipeline: Pipeline = found.sealed(options, values=True)
+    return dump(replace(pipeline, options=found.given(options)))
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        click.echo(text, nl=False)
+        return
+    # Under another name first, so that a failure halfway leaves what was there.
+    part = output.with_name(output.name + ".part")
+    try:
+        part.write_text(text, encoding="utf-8")
+        part.replace(output)
+    except OSError as error:
+        raise click.ClickException(f"can't write {output}: {error.strerror}") from None
+    click.echo(f"wrote {output}", err=True)

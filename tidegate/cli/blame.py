@@ -1,0 +1,74 @@
+"""What a failed command prints: what happened, in which step, at which of the author's lines; no frames of Tidegate."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from tidegate.sdk.errors import TidegateError, UserCodeError
+
+MOST_FRAMES: Final = 6
+"""The innermost frames of the author's are enough to find the place; recursion may have thousands."""
+
+_HOME: Final = str(Path(__file__).parent.parent)
+
+
+def report(error: BaseException, *, debug: bool = False) -> str:
+    """The text for an error; with `debug` everything Python knows of it."""
+    if debug:
+        return "".join(traceback.format_exception(error)).rstrip()
+    match error:
+        case UserCodeError():
+            lines = [f"error: {error}"]
+            if error.__cause__ is not None:
+                lines += _frames(error.__cause__) + _origin(error.__cause__)
+        case TidegateError():
+            lines = [f"error: {error}"]
+        case SyntaxError():
+            lines = ["error: the script is no valid Python", *_text(traceback.format_exception_only(error))]
+        case _:
+            own = _frames(error)
+            lines = [f"error: {_last_line(error)}", *own, *_origin(error)]
+            if not own:
+                lines.append("This is a fault of Tidegate, or of a package it uses; --debug shows where")
+    return "\n".join(lines)
+
+
+def _frames(error: BaseException) -> list[str]:
+    """The author's frames, innermost last."""
+    shown = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_author(frame.filename)]
+    if not shown:
+        return []
+    left_out = len(shown) - MOST_FRAMES
+    heading = "in your code, the innermost call last" + (f" ({left_out} outer ones left out)" if left_out > 0 else "")
+    return [f"{heading}:", *_text(traceback.format_list(shown[-MOST_FRAMES:]))]
+
+
+def _origin(error: BaseException) -> list[str]:
+    """What the author's code was handling, or raised it from."""
+    lines: list[str] = []
+    earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    while earlier is not None and len(lines) < 3:
+        place = _innermost(earlier.__traceback__)
+        lines.append(f"caused by {_last_line(earlier)}{place}")
+        earlier = earlier.__cause__ or (None if earlier.__suppress_context__ else earlier.__context__)
+    return lines
+
+
+def _innermost(trace: TracebackType | None) -> str:
+    shown = [frame for frame in traceback.extract_tb(trace) if _of_author(frame.filename)]
+    return f"  ({shown[-1].filename}:{shown[-1].lineno})" if shown else ""
+
+
+def _of_author(file: str) -> bool:
+    return not file.startswith((_HOME, "<frozen", "<tidegate:")) and "/click/" not in file and "/importlib/" not in file
+
+
+def _last_line(error: BaseException) -> str:
+    return traceback.format_exception_only(error)[-1].rstrip()
+
+
+def _text(parts: list[str]) -> list[str]:
+    return [line for part in parts for line in part.rstrip().splitlines()]

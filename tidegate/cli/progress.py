@@ -1,0 +1,155 @@
+"""Running with something to look at: elements and elements per second of each step, on a terminal's stderr."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults
+from tidegate.sdk.runner import PipelineResult, PipelineState, Runner
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from tidegate.sdk.options import PipelineOptions
+    from tidegate.sdk.portable.pipeline import Pipeline
+
+PATIENCE: Final = 1.0
+"""Seconds before anything is shown, unless asked for: what is over by then needs no progress."""
+PERIOD: Final = 0.5
+PLAIN_PERIOD: Final = 10.0
+
+
+def run_with_progress(runner: Runner, pipeline: Pipeline, options: PipelineOptions) -> PipelineState:
+    """Run to the end and return the state; raises what the run raises. Ctrl-C cancels a run that goes on."""
+    if options.progress == "off" or (options.progress == "auto" and not sys.stderr.isatty()):
+        return _finish(runner.run(pipeline, options))
+    display = Display(pipeline, patience=0.0 if options.progress == "on" else PATIENCE)
+    runner.watch = display.watch
+    with display:
+        result = runner.run(pipeline, options)
+        if not result.state.ended:
+            display.follow(result)
+        return _finish(result)
+
+
+def _finish(result: PipelineResult) -> PipelineState:
+    try:
+        return result.wait_until_finish()
+    except KeyboardInterrupt:
+        result.cancel()
+        raise
+
+
+class Display:
+    """Shows a run's progress from a thread of its own, from the moment `watch` or `follow` tells where to look."""
+
+    def __init__(self, pipeline: Pipeline, patience: float = PATIENCE) -> None:
+        self._name = pipeline.name
+        self._labels = [node.label for node in pipeline.nodes]
+        self._patience = patience
+        self._results: Callable[[], MetricResults] | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._show, name="tidegate-progress", daemon=True)
+        self._started = time.monotonic()
+        self._rates = Rates()
+
+    def watch(self, cells: MetricCells) -> None:
+        """Look at these metrics, which grow as the run goes on."""
+        self._results = lambda: MetricResults(cells)
+
+    def follow(self, result: PipelineResult) -> None:
+        """Look at a run that goes on in the background."""
+        self._results = result.metrics
+
+    def __enter__(self) -> Display:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def _show(self) -> None:
+        if self._patience and self._stopped.wait(self._patience):
+            return
+        if sys.stderr.isatty():
+            self._live()
+        else:
+            while not self._stopped.wait(PLAIN_PERIOD):
+                self._sample()
+                print(self._line(), file=sys.stderr, flush=True)
+        self._sample()
+        print(self._line(), file=sys.stderr, flush=True)
+
+    def _live(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console(stderr=True)
+        with Live(console=console, auto_refresh=False, transient=True) as live:
+            while not self._stopped.wait(PERIOD):
+                self._sample()
+                live.update(self._table(console.height), refresh=True)
+
+    def _sample(self) -> None:
+        if self._results is not None:
+            try:
+                found = self._results().query("elements_out", namespace=ENGINE)
+            except RuntimeError:  # a step was counted for the first time while we looked; the next look will do
+                return
+            self._rates.sample({result.key.step: result.value for result in found}, time.monotonic())
+
+    def _line(self) -> str:
+        busiest = max(self._rates.counts.values(), default=0)
+        counted = f", {busiest:,} elements in the busiest step" if busiest else ""
+        return f"{self._name}: {_clock(time.monotonic() - self._started)}{counted}"
+
+    def _table(self, height: int) -> RenderableType:
+        from rich.table import Table
+
+        table = Table(box=None, padding=(0, 2, 0, 0), title_justify="left", title_style="bold")
+        table.title = f"{self._name}  {_clock(time.monotonic() - self._started)}"
+        table.add_column("step", style="cyan", no_wrap=True, overflow="ellipsis")
+        table.add_column("elements", justify="right")
+        table.add_column("per second", justify="right")
+        order = {label: number for number, label in enumerate(self._labels)}
+        steps = sorted(self._rates.counts, key=lambda step: order.get(step, len(order)))
+        room = max(3, height - 5)
+        if len(steps) > room:  # the busiest, still in the pipeline's order
+            busiest = set(sorted(steps, key=lambda step: -self._rates.per_second(step))[:room])
+            steps = [step for step in steps if step in busiest]
+        for step in steps:
+            table.add_row(step, f"{self._rates.counts[step]:,}", f"{self._rates.per_second(step):,.0f}")
+        return table
+
+
+class Rates:
+    """Elements per second of each step over the last few samples."""
+
+    WINDOW: Final = 6
+
+    def __init__(self) -> None:
+        self.counts: dict[str, int] = {}
+        self._samples: list[tuple[float, dict[str, int]]] = []
+
+    def sample(self, counts: dict[str, int], now: float) -> None:
+        """What has been counted until `now` (seconds of any clock that does not go back)."""
+        self.counts = counts
+        self._samples = [*self._samples[1 - self.WINDOW :], (now, counts)]
+
+    def per_second(self, step: str) -> float:
+        """0 until two samples are there."""
+        if not self._samples:
+            return 0.0
+        (then, before), (now, after) = self._samples[0], self._samples[-1]
+        return (after.get(step, 0) - before.get(step, 0)) / (now - then) if now > then else 0.0
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

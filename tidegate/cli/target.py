@@ -1,0 +1,279 @@
+"""What a command works on: a Pipeline in a file or module, a function that builds one, or a compiled pipeline."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from tidegate.sdk.errors import OptionsError
+from tidegate.sdk.options import PipelineOptions, options_for
+from tidegate.sdk.pipeline import Pipeline
+from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.runner import PipelineResult, Runner, find_runner
+
+DEFAULT_NAME = "pipeline"
+
+
+class Target:
+    """A pipeline that is there, or can be built once the options are known. `about` is what its author says of it."""
+
+    def __init__(self, name: str, model: type[PipelineOptions], about: str = "") -> None:
+        self.name = name
+        self.about = about
+        self._model = model
+
+    @property
+    def result(self) -> PipelineResult | None:
+        """The run of a pipeline that ran as its script was imported."""
+        return None
+
+    def options(self, flags: Sequence[str]) -> PipelineOptions:
+        """The options that the flags give; raises OptionsError, prints help and exits for `--help`."""
+        return self._model.from_args(flags, **self.defaults(flags))
+
+    def defaults(self, flags: Sequence[str]) -> dict[str, Any]:
+        """What holds where the flags say nothing."""
+        return {}
+
+    def runner(self, options: PipelineOptions) -> Runner:
+        """The runner that the options name."""
+        return find_runner(options.runner)
+
+    def live(self, options: PipelineOptions) -> portable.Pipeline:
+        """The portable pipeline, its code as it is."""
+        raise NotImplementedError
+
+    def sealed(self, options: PipelineOptions, *, values: bool = False) -> portable.Pipeline:
+        """The portable pipeline as runners take it; raises BuildError."""
+        raise NotImplementedError
+
+    def given(self, options: PipelineOptions) -> tuple[tuple[str, str], ...]:
+        """The flags that were set, each with its value as JSON, to be kept in a compiled pipeline."""
+        known = options.model_dump(mode="json", include=options.model_fields_set, fallback=str)
+        return tuple((name, json.dumps(value)) for name, value in sorted(known.items()))
+
+    def arrive(self) -> list[str]:
+        """Prepare this process to run it; return warnings."""
+        return []
+
+
+class Built(Target):
+    """A Pipeline object of a script, or a function that returns one."""
+
+    def __init__(self, name: str, model: type[PipelineOptions], about: str, build: Callable[[Any], Pipeline]) -> None:
+        super().__init__(name, model, about)
+        self._build = build
+        self._pipeline: Pipeline | None = None
+
+    def pipeline(self, options: PipelineOptions) -> Pipeline:
+        """The pipeline, built once."""
+        if self._pipeline is None:
+            self._pipeline = self._build(options)
+            if not isinstance(self._pipeline, Pipeline):
+                raise click.UsageError(f"{self.name} returned {type(self._pipeline).__name__}, not a Pipeline")
+        return self._pipeline
+
+    def live(self, options: PipelineOptions) -> portable.Pipeline:
+        return self.pipeline(options).portable()
+
+    def sealed(self, options: PipelineOptions, *, values: bool = False) -> portable.Pipeline:
+        return self.pipeline(options).sealed(values=values)
+
+
+class Object(Built):
+    """A Pipeline object: its own runner and options hold where no flag says otherwise."""
+
+    def __init__(self, name: str, pipeline: Pipeline) -> None:
+        self._known = pipeline
+        own = pipeline.options if isinstance(pipeline.options, PipelineOptions) else None
+        super().__init__(name, type(own) if own else PipelineOptions, "", lambda options: pipeline)
+        self._names_runner = False
+
+    @property
+    def result(self) -> PipelineResult | None:
+        return self._known.result
+
+    def defaults(self, flags: Sequence[str]) -> dict[str, Any]:
+        own = self._known.options if isinstance(self._known.options, PipelineOptions) else None
+        given = {name: getattr(own, name) for name in own.model_fields_set} if own else {}
+        return given | ({"runner": self._known.runner} if isinstance(self._known.runner, str) else {})
+
+    def options(self, flags: Sequence[str]) -> PipelineOptions:
+        self._names_runner = any(flag.partition("=")[0] == "--runner" for flag in flags)
+        return super().options(flags)
+
+    def runner(self, options: PipelineOptions) -> Runner:
+        own = self._known.runner
+        return own if isinstance(own, Runner) and not self._names_runner else super().runner(options)
+
+
+class Compiled(Target):
+    """A compiled pipeline. The flags it was compiled with are its own; those every run has can be given again."""
+
+    def __init__(self, name: str, pipeline: portable.Pipeline) -> None:
+        super().__init__(name, PipelineOptions)
+        self._pipeline = pipeline
+
+    def defaults(self, flags: Sequence[str]) -> dict[str, Any]:
+        kept = dict(self._pipeline.options)
+        runner = json.loads(kept.get("runner", '"direct"'))
+        fields = options_for(runner, PipelineOptions).model_fields
+        return {name: json.loads(value) for name, value in kept.items() if name in fields}
+
+    def options(self, flags: Sequence[str]) -> PipelineOptions:
+        common = PipelineOptions.model_fields
+        for name, value in self._pipeline.options:
+            if name not in common and any(flag.partition("=")[0].replace("-", "_") == f"__{name}" for flag in flags):
+                raise OptionsError(
+                    f"--{name} was fixed to {value} when {self.name} was compiled: compile it again for another value"
+                )
+        return super().options(flags)
+
+    def live(self, options: PipelineOptions) -> portable.Pipeline:
+        return self._pipeline
+
+    def sealed(self, options: PipelineOptions, *, values: bool = False) -> portable.Pipeline:
+        return self._pipeline
+
+    def given(self, options: PipelineOptions) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted({**dict(self._pipeline.options), **dict(super().given(options))}.items()))
+
+    def arrive(self) -> list[str]:
+        from tidegate.sdk.portable.arrival import arrive
+
+        return arrive(self._pipeline, self.name)
+
+
+def find_target(text: str, flags: Sequence[str]) -> Target:
+    """The target that `text` names. Imports its module, which sees the flags as its `sys.argv`.
+
+    Raises click.UsageError for a target that isn't there, LoadError for a broken compiled pipeline, and whatever the
+    module raises when it is imported.
+    """
+    place, name = _split(text)
+    if place.endswith(".json"):
+        return _load(place)
+    if place.endswith(".py"):
+        module = _import_file(_existing(place), flags)
+    elif "/" in place or "\\" in place or Path(place).is_file():
+        _existing(place)
+        raise click.UsageError(f"{place}: a target is a file.py, a package.module, or a compiled pipeline.json")
+    else:
+        module = _import_module(place, flags)
+    return _pick(module, place, name)
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    place, colon, name = text.rpartition(":")
+    return (place, name) if colon and name.isidentifier() and len(place) > 1 else (text, None)
+
+
+def _existing(place: str) -> Path:
+    path = Path(place)
+    if not path.is_file():
+        import difflib
+
+        folder = path.parent if path.parent.is_dir() else Path()
+        near = difflib.get_close_matches(path.name, [p.name for p in folder.iterdir()], n=1)
+        hint = f"; did you mean {path.parent / near[0]}?" if near else ""
+        raise click.UsageError(f"there is no file {place}{hint}")
+    return path
+
+
+def _load(place: str) -> Target:
+    from tidegate.sdk.portable.schema import load
+
+    return Compiled(place, load(_existing(place).read_bytes(), place))
+
+
+def _import_file(path: Path, flags: Sequence[str]) -> ModuleType:
+    """Import a script by its path.
+
+    Its module is `__main__.stem`: not `__main__`, so that what stands under `if __name__ == "__main__"` does not run,
+    and below it, so that its code travels by value whatever else is called like the file.
+    """
+    name = f"__main__.{path.stem.replace('.', '_')}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.argv = [str(path), *flags]
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _import_module(name: str, flags: Sequence[str]) -> ModuleType:
+    sys.argv = [name, *flags]
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(error.name + ".")):
+            raise click.UsageError(f"there is no module {error.name} here, and no file of that name") from None
+        raise
+    except ValueError:  # an empty name
+        raise click.UsageError(f"{name!r} is no target: give a file.py, a package.module, or a pipeline.json") from None
+
+
+def _pick(module: ModuleType, place: str, name: str | None) -> Target:
+    wanted = name or DEFAULT_NAME
+    full = f"{place}:{wanted}"
+    found = getattr(module, wanted, None)
+    match found:
+        case Pipeline():
+            return Object(full, found)
+        case _ if callable(found) and not isinstance(found, type):
+            return Built(full, *_of_function(full, found))
+        case None:
+            there = [key for key, value in vars(module).items() if _could_be(module, value)]
+            hint = f"; it has {', '.join(there)}: write {place}:{there[0]}" if there else ""
+            raise click.UsageError(
+                f"{place} has no {wanted!r}{hint}. A target is a Pipeline, or a function that returns one"
+            )
+    raise click.UsageError(f"{full} is {type(found).__name__}, not a Pipeline or a function that returns one")
+
+
+def _could_be(module: ModuleType, value: Any) -> bool:
+    if isinstance(value, Pipeline):
+        return True
+    hints = getattr(value, "__annotations__", None)
+    returned = hints.get("return") if isinstance(hints, dict) and not isinstance(value, type) else None
+    text = returned if isinstance(returned, str) else getattr(returned, "__name__", "")
+    return getattr(value, "__module__", None) == module.__name__ and text.rpartition(".")[2] == "Pipeline"
+
+
+def _of_function(full: str, build: Any) -> tuple[type[PipelineOptions], str, Callable[[Any], Pipeline]]:
+    """The options model a function asks for, what its docstring says, and how it is called."""
+    import inspect
+    from typing import get_type_hints
+
+    about = inspect.getdoc(build) or ""
+    taken = inspect.signature(build).parameters.values()
+    hints = get_type_hints(build)
+    asked = [p for p in taken if isinstance(hint := hints.get(p.name), type) and issubclass(hint, PipelineOptions)]
+    needed = [p for p in taken if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    if not asked and not needed:
+        return PipelineOptions, about, lambda options: build()
+    if len({p.name for p in asked + needed}) > 1:
+        raise click.UsageError(f"{full} takes {', '.join(p.name for p in taken)}: a target takes its options alone")
+    parameter = (asked or needed)[0]
+    model = hints.get(parameter.name, PipelineOptions)
+    if not asked and parameter.name in hints:
+        raise click.UsageError(f"{full} takes {parameter}: its options must be a subclass of tg.PipelineOptions")
+    if parameter.kind is parameter.KEYWORD_ONLY:
+        return model, about, lambda options: build(**{parameter.name: options})
+    return model, about, lambda options: build(options)
