@@ -86,7 +86,9 @@ def rows(ranking: list[Pair]) -> Iterator[str]:
 def pipeline(options: SimilarLinesOptions) -> tg.Pipeline:
     """Find lines that say nearly the same, anywhere in a pile of text files."""
     p = tg.Pipeline(options=options, name="similar_lines")
-    lines = p | tg.io.ReadFromText(options.input) | tg.Map(str.strip) | tg.Filter(has_words, options.words) | tg.Distinct()
+    lines = (
+        p | tg.io.ReadFromText(options.input) | tg.Map(str.strip) | tg.Filter(has_words, options.words) | tg.Distinct()
+    )
     pairs = (
         lines
         | tg.FlatMap(index_entries, options.at_least)

@@ -80,7 +80,9 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_missing_input_is_told_before_anything_runs(tmp_path: Path) -> None:
-    done = call(sys.executable, EXAMPLES / "wordcount.py", "--input", tmp_path / "none", "--output", tmp_path / "counts")
+    done = call(
+        sys.executable, EXAMPLES / "wordcount.py", "--input", tmp_path / "none", "--output", tmp_path / "counts"
+    )
     assert done.returncode != 0
     assert f"no file matches '{tmp_path}/none'" in done.stderr
     assert not list(tmp_path.iterdir())

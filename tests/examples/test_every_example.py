@@ -1,0 +1,32 @@
+"""What every example promises: a page tells of it, its docstring says how to run it, and its pipeline checks."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+from examples_at_hand import EXAMPLES, tidegate
+
+NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
+
+
+def test_the_page_of_examples_lists_each_of_them() -> None:
+    listed = re.findall(r"^\| \[(\w+\.py)\]", (EXAMPLES / "README.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(listed) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_example_says_how_it_is_run(name: str) -> None:
+    docstring = ast.get_docstring(ast.parse((EXAMPLES / name).read_text(encoding="utf-8")))
+    assert docstring is not None
+    assert f"tidegate run examples/{name} " in docstring
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_command_an_example_gives_is_one_the_runner_accepts(name: str) -> None:
+    docstring = ast.get_docstring(ast.parse((EXAMPLES / name).read_text(encoding="utf-8"))) or ""
+    found = re.search(rf"tidegate run examples/{name} (.+)", docstring)
+    assert found is not None
+    flags = found[1].replace("'examples/data/", f"'{EXAMPLES}/data/").replace("'", "").split()
+    assert tidegate("check", EXAMPLES / name, *flags).startswith("ok: ")
