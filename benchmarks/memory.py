@@ -30,22 +30,26 @@ STEP = 2_654_435_761
 
 
 @dataclass(frozen=True)
-class Pairs(SimpleSource[tuple[int, int]]):
-    """`count` pairs over `keys` keys (a power of two), each key `count / keys` times, in no order of keys."""
+class Pairs(SimpleSource[tuple[int, Any]]):
+    """`count` pairs over `keys` keys (a power of two), each key `count / keys` times, in no order of keys.
+
+    Values are numbers from 0 on; with `texts`, as texts of 100 characters.
+    """
 
     count: int
     keys: int
+    texts: bool
 
-    def generate(self, split: Split, position: Position) -> Iterator[tuple[Position, tuple[int, int]]]:
+    def generate(self, split: Split, position: Position) -> Iterator[tuple[Position, tuple[int, Any]]]:
         mask = self.keys - 1
         for n in range(position or 0, self.count):
-            yield n + 1, (n * STEP & mask, n)
+            yield n + 1, (n * STEP & mask, f"{n:100}" if self.texts else n)
 
 
 def summary(pair: tuple[int, Any]) -> tuple[int, int, int]:
     """Of a key and its values: 1, how many they are, and their sum; the values are gone through twice."""
     _, values = pair
-    return 1, sum(1 for _ in values), sum(values)
+    return 1, sum(1 for _ in values), sum(map(int, values))
 
 
 def total(parts: list[tuple[int, int, int]]) -> tuple[int, int, int]:
@@ -54,7 +58,7 @@ def total(parts: list[tuple[int, int, int]]) -> tuple[int, int, int]:
     return sum(keys), sum(values), sum(sums)
 
 
-def run(count: int, keys: int) -> dict[str, Any]:
+def run(count: int, keys: int, texts: bool) -> dict[str, Any]:
     """Group `count` pairs over `keys` keys, and compare with what must come out."""
     import tempfile
     from pathlib import Path
@@ -66,7 +70,7 @@ def run(count: int, keys: int) -> dict[str, Any]:
             out.write_text(json.dumps(result))
 
         pipeline = tg.Pipeline("direct", ["--memory_budget", BUDGET])
-        groups = pipeline | tg.Read(Pairs(count, keys)) | tg.GroupByKey()
+        groups = pipeline | tg.Read(Pairs(count, keys, texts)) | tg.GroupByKey()
         _ = groups | tg.Map(summary) | tg.CombineGlobally(tg.associative(total)) | tg.Map(keep)
         begun = time.perf_counter()
         result = pipeline.run()
@@ -82,9 +86,10 @@ def run(count: int, keys: int) -> dict[str, Any]:
 
 
 CASES = {
-    "pairs": ("20 million small pairs, 4 million keys", 20_000_000, 1 << 22),
-    "few keys": ("20 million small pairs, 1 thousand keys", 20_000_000, 1 << 10),
-    "one key": ("one key with 5 million values", 5_000_000, 1),
+    "pairs": ("20 million small pairs, 4 million keys", 20_000_000, 1 << 22, False),
+    "few keys": ("20 million small pairs, 1 thousand keys", 20_000_000, 1 << 10, False),
+    "one key": ("one key with 5 million values", 5_000_000, 1, False),
+    "texts": ("one key with 5 million values of 100 bytes", 5_000_000, 1, True),
 }
 
 
@@ -108,7 +113,8 @@ def main() -> int:
         found = json.loads(done.stdout)
         good = good and found["right"] and found["peak_mb"] <= LIMIT_MB
         verdict = "right" if found["right"] else "WRONG"
-        print(f"{CASES[case][0]:<42} {found['peak_mb']:>5} MB {found['seconds']:>7} s  {found['spills']:>4} spills  {verdict}")
+        numbers = f"{found['peak_mb']:>5} MB {found['seconds']:>7} s  {found['spills']:>4} spills"
+        print(f"{CASES[case][0]:<42} {numbers}  {verdict}")
     return 0 if good else 1
 
 

@@ -84,7 +84,9 @@ def main() -> None:
     parser.add_argument("workloads", nargs="*", metavar="W1…W8")
     parser.add_argument("--runner", default="direct")
     parser.add_argument("--repeat", type=int, default=3)
-    args, flags = parser.parse_known_args()
+    argv = sys.argv[1:]
+    cut = argv.index("--") if "--" in argv else len(argv)
+    args, flags = parser.parse_args(argv[:cut]), argv[cut + 1 :]
     names = args.workloads or [f"W{i}" for i in range(1, 9)]
     targets = TARGETS.get(args.runner, {})
     print(f"runner {args.runner}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, median of {args.repeat}")

@@ -50,7 +50,7 @@ class _Record(tg.DoFn):
 
     def start_bundle(self) -> None:
         if self.file is None:
-            self.file = Path(self.directory, f"{os.getpid()}-{uuid.uuid4().hex}").open("ab")
+            self.file = Path(self.directory, f"{os.getpid()}-{uuid.uuid4().hex}").open("ab")  # noqa: SIM115 - closed in teardown
 
     def process(
         self,

@@ -3,7 +3,7 @@
 Of each page, in order and in one fresh folder that has the repository's `examples` in it:
 
 - a block marked `python` is run as a script; one that opens with `# name.py` is also kept under that name for what
-  follows; one whose name begins with `test_` is run by pytest, and one that defines `pipeline(options)` is only kept;
+  follows; one for pytest (`# test_….py`) or that defines `pipeline(options)` is only kept: a command has to use it;
 - a block marked `sh` is run by the shell when each of its lines calls `tidegate`, `python` or `pytest`;
 - a block marked `text` directly after either is what that printed, `…` standing for anything;
 - one marked `text fails` is the end of what it said on stderr, or of pytest's report, and it has to fail;
@@ -51,8 +51,9 @@ class Snippet:
 
     @property
     def is_kept_only(self) -> bool:
-        """Whether it is a file that later commands run, with the flags it needs."""
-        return self.file_name is not None and "def pipeline(" in self.code
+        """Whether it is a file for a command that follows: a test, or a pipeline that needs flags."""
+        name = self.file_name
+        return name is not None and (name.startswith("test_") or "def pipeline(" in self.code)
 
     @property
     def runs(self) -> bool:
@@ -85,8 +86,7 @@ def run(snippet: Snippet, folder: Path) -> subprocess.CompletedProcess[str]:
         script = folder / (name or "snippet.py")
         script.parent.mkdir(parents=True, exist_ok=True)
         script.write_text(snippet.code, encoding="utf-8")
-        is_test = script.name.startswith("test_")
-        command = [sys.executable, *(["-m", "pytest"] if is_test else []), str(script.relative_to(folder))]
+        command = [sys.executable, str(script.relative_to(folder))]
     return subprocess.run(command, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=120)
 
 
@@ -125,10 +125,13 @@ def matches(printed: str, expected: str) -> bool:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_shows_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    for snippet in snippets(page.read_text(encoding="utf-8")):
+    found = snippets(page.read_text(encoding="utf-8"))
+    for snippet in found:
         place = f"{page.relative_to(ROOT)}:{snippet.line}"
         if snippet.is_kept_only:
-            (tmp_path / str(snippet.file_name)).write_text(snippet.code, encoding="utf-8")
+            name = str(snippet.file_name)
+            (tmp_path / name).write_text(snippet.code, encoding="utf-8")
+            assert any(s.language == "sh" and name in s.code for s in found), f"{place}: no command uses {name}"
             continue
         done = run(snippet, tmp_path)
         if snippet.fails:

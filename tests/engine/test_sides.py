@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
@@ -125,7 +125,9 @@ def test_an_element_of_several_windows_is_taken_once_for_each() -> None:
     make = made_by(tg.AsList, main_windows=tg.SlidingWindows(20, 10), side_windows=tg.FixedWindows(10))
     both = (IntervalWindow(-10, 10), IntervalWindow(0, 20))
     op = operator(make, STEP)
-    out = run(op, [side(("s", 5), size=10), Watermark(10 * SECOND, SIDE), Elements((("x", 5 * SECOND, both),))], end=False)
+    out = run(
+        op, [side(("s", 5), size=10), Watermark(10 * SECOND, SIDE), Elements((("x", 5 * SECOND, both),))], end=False
+    )
     assert [(v, w) for _, v, _, w in out] == [(("x", ["s"]), (both[0],))]
     out = run(op, [Watermark(20 * SECOND, SIDE)], end=False)
     assert [(v, w) for _, v, _, w in out] == [(("x", []), (both[1],))]
@@ -136,7 +138,7 @@ def test_elements_wait_by_window_hold_the_watermark_and_never_block_others() -> 
     op = operator(make, STEP)
     first = [side(("s", 1), size=10), main(("a", 1), ("b", 12), ("c", 2), size=10)]
     assert run(op, first, end=False) == []
-    assert run(op, [Watermark(15 * SECOND)], end=False) == []
+    assert run(op, [Watermark(9 * SECOND)], end=False) == []
     assert op.hold() == SECOND
     assert values(run(op, [Watermark(10 * SECOND, SIDE)], end=False)) == [("a", ["s"]), ("c", ["s"])]
     assert op.hold() == 12 * SECOND
@@ -224,6 +226,29 @@ def test_elements_whose_side_window_is_forgotten_are_dropped_and_counted() -> No
     assert not op.snapshot().sides[SIDE][0], "what no window can see any more is kept"
 
 
+def test_elements_wait_for_the_last_of_several_side_inputs_even_when_all_else_has_ended() -> None:
+    def make(p: tg.Pipeline) -> Any:
+        windows = "windows" >> tg.WindowInto(tg.FixedWindows(10))
+        one, other, values = (p | name >> tg.Create([1]) | f"{name} {windows.label}" >> windows for name in "abc")
+        return values | STEP >> tg.Map(lambda x, a, b: (x, a, b), tg.AsList(one), tg.AsList(other))
+
+    late = f"{STEP}:1"
+    events: list[Event] = [
+        side(("s", 1), size=10),
+        SIDE_ENDS,
+        main(("x", 2), size=10),
+        Watermark(15 * SECOND),
+        Watermark(MAX_MICROS),
+        Elements(side(("t", 3), size=10).items, late),
+    ]
+    op = operator(make, STEP)
+    assert run(op, events, end=False) == []
+    assert op.hold() == 2 * SECOND
+    assert values(run(op, [Watermark(10 * SECOND, late)], end=False)) == [("x", ["s"], ["t"])]
+    for position in range(len(events) + 1):
+        assert values(run_restored(maker(make, STEP), events, position)) == [("x", ["s"], ["t"])]
+
+
 def test_waiting_elements_are_not_late_for_a_stateful_step_when_they_go_on() -> None:
     count = tg.ValueStateSpec("count")
     alarm = tg.EventTimer("alarm")
@@ -282,7 +307,7 @@ def test_extra_arguments_of_a_combiner_may_be_side_inputs_that_differ_by_window(
     def make(p: tg.Pipeline) -> Any:
         limits = p | "side input" >> tg.Create([1]) | "side windows" >> tg.WindowInto(tg.FixedWindows(10))
         pairs = p | "main input" >> tg.Create([("k", 1)]) | "main windows" >> tg.WindowInto(tg.FixedWindows(10))
-        return pairs | STEP >> tg.CombinePerKey(Above(), tg.AsSingleton(limits))
+        return pairs | STEP >> tg.CombinePerKey(Above(), tg.AsSingleton(limits)) | "reads" >> tg.Map(str)
 
     events = [
         side((2, 1), (5, 11), size=10),
@@ -340,6 +365,7 @@ def by_window(out: list[Out]) -> dict[Any, list[Any]]:
     return found
 
 
+@settings(max_examples=40)
 @given(st.lists(event, max_size=10), st.integers(1, 3))
 def test_neither_blocks_nor_restores_show_in_the_result(events: list[Event], cut: int) -> None:
     step = maker(sliding, STEP)

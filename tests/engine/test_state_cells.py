@@ -271,7 +271,9 @@ def test_a_value_that_was_read_and_changed_in_place_is_reported_with_its_cell() 
     cell.read()
     tables.verify()
     cell.read().append(2)
-    with pytest.raises(CheckError, match=r"a value read from the state cell 'value' was changed from \[1\] to \[1, 2\]"):
+    with pytest.raises(
+        CheckError, match=r"a value read from the state cell 'value' was changed from \[1\] to \[1, 2\]"
+    ):
         tables.verify()
     tables.verify()
 

@@ -226,8 +226,8 @@ class Alarms(tg.DoFn):
 
 def test_a_timer_set_for_the_past_fires_before_the_next_element() -> None:
     op = operator(made_by(Alarms()), STEP)
-    out = run(op, [Watermark(20 * SECOND), at((("k", ("alarm", 15)), 18), (("k", ("alarm", 30)), 19))], end=False)
-    assert values(out) == [("element", 15), ("alarm", "k", 15.0, (15,)), ("element", 30)]
+    out = run(op, [Watermark(20 * SECOND), at((("k", ("alarm", 20)), 18), (("k", ("alarm", 30)), 19))], end=False)
+    assert values(out) == [("element", 20), ("alarm", "k", 20.0, (20,)), ("element", 30)]
 
 
 def test_a_timer_holds_the_watermark_at_its_output_timestamp() -> None:
@@ -248,7 +248,9 @@ def test_a_timer_past_its_windows_expiry_is_an_error_and_one_at_it_is_none() -> 
     op = operator(made_by(Alarms(), tg.FixedWindows(10), allowed_lateness=5), STEP)
     assert values(run(op, [at((("k", ("alarm", 15)), 1), windows=(W0,))]))[1] == ("alarm", "k", 15.0, (15,))
     op = operator(made_by(Alarms(), tg.FixedWindows(10), allowed_lateness=5), STEP)
-    with pytest.raises(tg.UserCodeError, match=r"'alarm' can't be set to .*00:00:16Z: its window .* expires at .*00:00:15Z"):
+    with pytest.raises(
+        tg.UserCodeError, match=r"'alarm' can't be set to .*00:00:16Z: its window .* expires at .*00:00:15Z"
+    ):
         run(op, [at((("k", ("alarm", 16)), 1), windows=(W0,))])
 
 
@@ -311,9 +313,21 @@ def test_at_the_end_of_time_new_timers_of_the_global_window_are_dropped_and_coun
 def test_on_bounded_input_the_clock_is_silent_and_its_timers_fire_once_at_the_end() -> None:
     op = operator(made_by(Alarms()), STEP, streaming=False)
     events = [Clock(0), at((("k", ("tick", 5)), 1), (("k", ("alarm", 9)), 2)), Clock(50 * SECOND)]
-    assert values(run(op, events, end=False)) == [("element", 5), ("element", 9)]
+    before = values(run(op, events, end=False))
     assert op.next_clock() is None
-    assert values(run(op, [])) == [("alarm", "k", 9.0, (5, 9)), ("tick", "k", 1.0)]
+    fired = [("alarm", "k", 9.0, (5, 9)), ("tick", "k", 1.0)]
+    assert before + values(run(op, [])) == [("element", 5), ("element", 9), *fired]
+
+
+def test_on_bounded_input_each_keys_elements_come_in_timestamp_order() -> None:
+    def so_far(element: Any, bag: Any = tg.DoFn.StateParam(BAG)) -> Any:
+        bag.add(element[1])
+        return element[0], bag.read()
+
+    op = operator(made_by(tg.Map(so_far)), STEP, streaming=False)
+    out = run(op, [at((("a", 3), 3), (("b", 1), 9), (("a", 1), 1)), at((("b", 0), 0), (("a", 2), 2))])
+    assert [v for v in values(out) if v[0] == "a"] == [("a", (1,)), ("a", (1, 2)), ("a", (1, 2, 3))]
+    assert [v for v in values(out) if v[0] == "b"] == [("b", (0,)), ("b", (0, 1))]
 
 
 class Closes(tg.DoFn):
@@ -327,7 +341,11 @@ class Closes(tg.DoFn):
 
 def test_expiration_runs_by_window_and_first_arrival_just_before_state_is_collected() -> None:
     op = operator(made_by(Closes(), tg.FixedWindows(10), allowed_lateness=5), STEP)
-    run(op, [at((("b", 1), 11), windows=(W10,)), at((("b", 2), 1), (("a", 3), 2), (("b", 4), 3), windows=(W0,))], end=False)
+    run(
+        op,
+        [at((("b", 1), 11), windows=(W10,)), at((("b", 2), 1), (("a", 3), 2), (("b", 4), 3), windows=(W0,))],
+        end=False,
+    )
     assert run(op, [Watermark(14 * SECOND)], end=False) == []
     assert op.hold() == 10 * SECOND - 1, "what expiration emits must not be late"
     out = run(op, [Watermark(99 * SECOND)], end=False)
@@ -416,7 +434,7 @@ def test_a_snapshot_with_a_cell_that_is_gone_is_refused() -> None:
     old = operator(made_by(Closes()), STEP)
     run(old, [at((("k", 1), 0))], end=False)
     new = operator(made_by(RunningMax()), STEP)
-    with pytest.raises(tg.RunError, match="state of 'step' under the name 'bag', which the step.*no longer declares"):
+    with pytest.raises(tg.RunError, match=r"state of 'step' under the name 'bag', which the step.*no longer declares"):
         new.restore(old.snapshot())
 
 

@@ -26,7 +26,7 @@ class Arrival:
     number: int
     x: Any
     t: int
-    clock: int
+    clock: int | None
     behind: bool
     late: bool
 
@@ -37,8 +37,8 @@ class View:
 
     watermark: int
     watermark_before: int
-    clock: int
-    clock_before: int
+    clock: int | None
+    clock_before: int | None
     end: int
     pane: list[Arrival]
     arrival: Arrival | None
@@ -89,7 +89,7 @@ class Delay(Node):
         self.delay, self.align = delay, align
 
     def due(self, view):
-        if not self.seen:
+        if not self.seen or view.clock is None:
             return NO
         at = min(arrival.clock for arrival in self.seen) + self.delay
         while self.align and at % self.align:
@@ -110,7 +110,7 @@ class Every(Node):
             before, now = view.watermark_before, view.watermark
         else:
             before, now = view.clock_before, view.clock
-        passed = before // self.period != now // self.period
+        passed = now is not None and before // self.period != now // self.period
         return DUE if passed and view.pane else NO
 
     def fired(self, view):
@@ -157,7 +157,9 @@ class Delta(Node):
 
 
 class Default(Node):
-    done = False
+    def __init__(self, ended=False):
+        super().__init__(ended)
+        self.done = ended
 
     def due(self, view):
         if not view.ended:
@@ -317,7 +319,9 @@ class Mark(Node):
 
     def due(self, view):
         if not self.done:
-            return ON_TIME if view.ended else self.early.due(view) if self.early else NO
+            if view.ended:
+                return NO if self.born_ended and view.arrival is None else ON_TIME
+            return self.early.due(view) if self.early else NO
         return self.late.due(view) if self.late else NO
 
     def fired(self, view):
@@ -353,6 +357,7 @@ class Mark(Node):
             self.early = waiting[0] if waiting else Again([self.early_trigger], view.ended)
             self.early.join(waiting[1:], view)
         self.done = False
+        self.born_ended = view.ended and all(node.born_ended for node in nodes)
 
 
 def make(trigger, ended=False) -> Node:
@@ -410,15 +415,18 @@ class Cell:
 
 @dataclass
 class Model:
-    """`result(values) -> value`, for a list of values in arrival order; `identity`: also for none."""
+    """`result(values) -> value`, for a list of values in arrival order; `identity`: also for none. Without a `clock`
+    processing time has no meaning, as on bounded input.
+    """
 
     strategy: WindowingStrategy
     result: Any = list
     identity: bool = True
+    clock: int | None = 0
 
     def __post_init__(self):
         self.cells: list[Cell] = []
-        self.watermark, self.clock = MIN_MICROS, 0
+        self.watermark = MIN_MICROS
         self.out: list[tuple[Any, ...]] = []
         self.late: list[tuple[Any, ...]] = []
         self.closed = 0
@@ -435,8 +443,8 @@ class Model:
         match event:
             case ("element", key, x, t, windows):
                 self.element(key, x, t, windows)
-            case ("watermark", t):
-                self.watermark = max(self.watermark, t)
+            case ("watermark", t) if t > self.watermark:
+                self.watermark = t
                 self.look_at_all()
             case ("clock", t):
                 self.clock = max(self.clock, t)

@@ -181,9 +181,15 @@ def test_a_pipeline_without_steps_is_refused() -> None:
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda p: p | tg.Create([1]) | tg.ParDo(Keeps), "BuildError: ParDo takes an instance: Keeps(), not the class Keeps"),
+        (
+            lambda p: p | tg.Create([1]) | tg.ParDo(Keeps),
+            "BuildError: ParDo takes an instance: Keeps(), not the class Keeps",
+        ),
         (lambda p: p | tg.Create([1]) | tg.Map(5), "BuildError: Map takes a function, not 5"),
-        (lambda p: p | tg.Create("abc"), "BuildError: Create takes an iterable of elements, not one str: put it in a list"),
+        (
+            lambda p: p | tg.Create("abc"),
+            "BuildError: Create takes an iterable of elements, not one str: put it in a list",
+        ),
         (lambda p: p | tg.Create(5), "BuildError: Create takes an iterable of elements, not int"),
     ],
 )

@@ -1,5 +1,6 @@
 """What goes wrong while a pipeline runs: which step, which method, which element, word for word."""
 
+# ruff: noqa: E731
 from __future__ import annotations
 
 import threading
@@ -110,7 +111,9 @@ def test_every_step_is_torn_down_even_if_one_teardown_fails(tmp_path: Any) -> No
                 raise OSError(f"{self.name} can't close")
 
     def build(p: tg.Pipeline) -> None:
-        first = p | tg.Create([7]) | "first" >> tg.ParDo(Marks("first", True)) | "second" >> tg.ParDo(Marks("second", True))
+        first = (
+            p | tg.Create([7]) | "first" >> tg.ParDo(Marks("first", True)) | "second" >> tg.ParDo(Marks("second", True))
+        )
         _ = first | tg.Reshuffle() | "third" >> tg.ParDo(Marks("third", False))
 
     assert "OSError: first can't close\n  in step 'first'" in told(build)
@@ -203,9 +206,9 @@ def test_checks_all_finds_what_only_combining_in_parts_calls(method: str, keyed:
 
 
 def test_a_plain_callable_that_fails_names_the_key() -> None:
-    assert told(lambda p: p | tg.Create([("a", 0)]) | "ratio" >> tg.CombinePerKey(lambda vs: 1 / vs[0]) | tg.Map(str)) == (
-        "UserCodeError: ZeroDivisionError: division by zero\n  in step 'ratio', applied at HERE\n  key: 'a'"
-    )
+    assert told(
+        lambda p: p | tg.Create([("a", 0)]) | "ratio" >> tg.CombinePerKey(lambda vs: 1 / vs[0]) | tg.Map(str)
+    ) == ("UserCodeError: ZeroDivisionError: division by zero\n  in step 'ratio', applied at HERE\n  key: 'a'")
 
 
 def test_a_plain_callable_over_everything_that_fails_names_the_step() -> None:
@@ -229,28 +232,28 @@ def any_of(value: Any) -> Callable[[int], Any]:
 @pytest.mark.parametrize("value", [3, "ab", "abc", (1, 2, 3), None, {1: 2, 3: 4}])
 @pytest.mark.parametrize("checks", ["sample", "all"])
 def test_what_is_no_pair_can_not_be_grouped(value: Any, checks: str) -> None:
-    build = lambda p: p | tg.Create([0]) | tg.Map(any_of(value)) | "group" >> tg.GroupByKey() | tg.Map(str)  # noqa: E731
+    build = lambda p: p | tg.Create([0]) | tg.Map(any_of(value)) | "group" >> tg.GroupByKey() | tg.Map(str)
     assert told(build, checks=checks) == (
         f"RunError: this step takes pairs (key, value), and got {value!r}\n  in step 'group', applied at HERE"
     )
 
 
 NAN = (
-    "KeyEncodingError: a key of type float has no canonical encoding: nan: NaN does not equal itself, so it groups with "
-    "nothing; drop or replace it before grouping\n  in step 'group', applied at HERE"
+    "KeyEncodingError: a key of type float has no canonical encoding: nan: NaN does not equal itself, so it groups "
+    "with nothing; drop or replace it before grouping\n  in step 'group', applied at HERE"
 )
 
 
 def test_nan_is_no_key() -> None:
     keys = [(float(n), n) for n in range(3000)]
     assert told(lambda p: p | tg.Create([(float("nan"), 1)]) | "group" >> tg.GroupByKey() | tg.Map(str)) == NAN
-    build = lambda p: p | tg.Create([*keys, (float("nan"), 1)]) | "group" >> tg.GroupByKey() | tg.Map(str)  # noqa: E731
+    build = lambda p: p | tg.Create([*keys, (float("nan"), 1)]) | "group" >> tg.GroupByKey() | tg.Map(str)
     assert told(build) == NAN
 
 
 @pytest.mark.parametrize("checks", ["sample", "all", "off"])
 def test_a_list_is_no_key(checks: str) -> None:
-    build = lambda p: p | tg.Create([0]) | tg.Map(any_of(([1], 2))) | "group" >> tg.GroupByKey() | tg.Map(str)  # noqa: E731
+    build = lambda p: p | tg.Create([0]) | tg.Map(any_of(([1], 2))) | "group" >> tg.GroupByKey() | tg.Map(str)
     assert told(build, checks=checks) == (
         "KeyEncodingError: a key of type list has no canonical encoding: [1]: it can change; use tuple(key)\n"
         "  in step 'group', applied at HERE"
@@ -287,7 +290,9 @@ def test_a_value_may_be_nan_or_compare_by_identity() -> None:
 
 
 def test_an_element_that_pickling_changes_is_refused() -> None:
-    build = lambda p: p | tg.Create([5]) | tg.Map(lambda x: ("a", Forgetful(x))) | "group" >> tg.GroupByKey() | tg.Map(str)  # noqa: E731
+    build = lambda p: (
+        p | tg.Create([5]) | tg.Map(lambda x: ("a", Forgetful(x))) | "group" >> tg.GroupByKey() | tg.Map(str)
+    )
     assert told(build) == (
         "CheckError: the element ('a', Forgetful(5)) comes back as ('a', Forgetful(0)) after pickling: "
         "it does not survive an exchange\n  in step 'group', applied at HERE"
@@ -304,7 +309,7 @@ def test_a_flat_map_that_returns_a_number_says_which(step: Any, checks: str) -> 
 
 
 def test_a_map_tuple_of_what_is_no_tuple_says_so() -> None:
-    build = lambda p: p | tg.Create([0]) | tg.Map(any_of(5)) | "add" >> tg.MapTuple(lambda a, b: a + b)  # noqa: E731
+    build = lambda p: p | tg.Create([0]) | tg.Map(any_of(5)) | "add" >> tg.MapTuple(lambda a, b: a + b)
     assert told(build) == (
         "UserCodeError: TypeError: this step's function takes the items of a tuple, and the element is int\n"
         "  in step 'add', applied at HERE\n  element: 5"
@@ -312,7 +317,7 @@ def test_a_map_tuple_of_what_is_no_tuple_says_so() -> None:
 
 
 def test_an_undeclared_tag_says_how_to_declare_it() -> None:
-    odd = lambda x: tg.TaggedOutput("odd", x)  # noqa: E731
+    odd = lambda x: tg.TaggedOutput("odd", x)
     assert told(lambda p: p | tg.Create([3]) | "sort" >> tg.Map(odd) | tg.Map(str)) == (
         "RunError: this step gave an output tagged 'odd', but declares none: add .with_outputs('odd')\n"
         "  in step 'sort', applied at HERE"
@@ -325,14 +330,15 @@ def test_an_undeclared_tag_says_how_to_declare_it() -> None:
 
 def test_a_tag_inside_a_timestamp_is_refused_however_often_it_comes() -> None:
     def build(p: tg.Pipeline) -> None:
-        wrong = lambda x: tg.TimestampedValue(tg.TaggedOutput("odd", x) if x == 3 else x, 1)  # noqa: E731
+        wrong = lambda x: tg.TimestampedValue(tg.TaggedOutput("odd", x) if x == 3 else x, 1)
         _ = p | tg.Create([1, 2, 3]) | "sort" >> tg.Map(wrong).with_outputs("odd")
 
     from tidegate.runners.direct import DirectRunner
 
     for block_size in (1, 3):
         assert told(build, DirectRunner(block_size=block_size)) == (
-            "RunError: this step gave a TaggedOutput inside another wrapper: TaggedOutput('odd', 3). Put the tag outside\n"
+            "RunError: this step gave a TaggedOutput inside another wrapper: TaggedOutput('odd', 3). "
+            "Put the tag outside\n"
             "  in step 'sort', applied at HERE"
         )
 
@@ -362,8 +368,8 @@ def append_and_yield(values: list[int]) -> Iterator[int]:
 )
 def test_an_element_that_a_step_changes_is_reported(step: Any) -> None:
     assert told(lambda p: p | tg.Create([[1]]) | "change" >> step) == (
-        "CheckError: the element was changed from [1] to [1, 2]: elements are shared between steps, so they must not be "
-        "changed in place. Make a new value instead\n  in step 'change', applied at HERE"
+        "CheckError: the element was changed from [1] to [1, 2]: elements are shared between steps, so they must not "
+        "be changed in place. Make a new value instead\n  in step 'change', applied at HERE"
     )
 
 
@@ -380,9 +386,7 @@ def test_an_element_that_can_not_be_pickled_is_refused_at_an_exchange(step: Any)
     message = told(lambda p: p | tg.Create([1]) | tg.Map(locked) | "cross" >> step | tg.Map(str))
     assert message.startswith("CheckError: the element ('a', {'lock': <unlocked _thread.lock object at ")
     assert "can't travel to another worker: value[1]['lock'], <unlocked _thread.lock object" in message
-    assert message.endswith(
-        "of type lock: cannot pickle '_thread.lock' object\n  in step 'cross', applied at HERE"
-    )
+    assert message.endswith("of type lock: cannot pickle '_thread.lock' object\n  in step 'cross', applied at HERE")
 
 
 def wrong(x: int) -> int:
@@ -412,12 +416,12 @@ class KeepsFirst(tg.CombineFn[int, list[int], int]):
 
 
 def test_checks_all_reports_a_combiner_that_can_not_work_in_parts() -> None:
-    keyed = lambda p: p | tg.Create([("a", 1), ("a", 2)]) | "add up" >> tg.CombinePerKey(KeepsFirst()) | tg.Map(str)  # noqa: E731
+    keyed = lambda p: p | tg.Create([("a", 1), ("a", 2)]) | "add up" >> tg.CombinePerKey(KeepsFirst()) | tg.Map(str)
     assert told(keyed, checks="all") == (
         "CheckError: KeepsFirst gives 3 for 2 inputs of key 'a' in one go, and 1 when they are combined in 2 parts and "
         "merged: other runners combine in parts, so both must agree\n  in step 'add up', applied at HERE"
     )
-    overall = lambda p: p | tg.Create([1, 2]) | "add up" >> tg.CombineGlobally(KeepsFirst()) | tg.Map(str)  # noqa: E731
+    overall = lambda p: p | tg.Create([1, 2]) | "add up" >> tg.CombineGlobally(KeepsFirst()) | tg.Map(str)
     assert told(overall, checks="all") == (
         "CheckError: KeepsFirst gives 3 for 2 inputs in one go, and 1 when they are combined in 2 parts and "
         "merged: other runners combine in parts, so both must agree\n  in step 'add up', applied at HERE"
@@ -470,7 +474,7 @@ class EmitsPlain(tg.DoFn):
 
 
 def test_a_plain_value_from_finish_bundle_needs_the_global_window() -> None:
-    build = lambda p: p | tg.Create([1]) | tg.WindowInto(tg.FixedWindows(5)) | "late" >> tg.ParDo(EmitsPlain())  # noqa: E731
+    build = lambda p: p | tg.Create([1]) | tg.WindowInto(tg.FixedWindows(5)) | "late" >> tg.ParDo(EmitsPlain())
     assert told(build) == (
         "RunError: finish_bundle gave 1: outside the global window it must give tg.WindowedValue\n"
         "  in step 'late', applied at HERE"

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import subprocess
 import sys
 import zipfile
 from collections import defaultdict
 from datetime import datetime
-from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
+from examples_at_hand import EXAMPLES, example, succeed
 
-ROOT = Path(__file__).parents[2]
 NEW_YORK = ZoneInfo("America/New_York")
 EVERY = 20_000
 
@@ -22,13 +20,8 @@ EVERY = 20_000
 @pytest.fixture(scope="module")
 def rows() -> list[tuple[float, dict[str, str]]]:
     """Every flight with the instant it left (or should have left, if it was cancelled)."""
-    sys.path.insert(0, str(ROOT / "examples"))
-    try:
-        from flights import installed_flights
-    finally:
-        sys.path.pop(0)
     found = []
-    with zipfile.ZipFile(installed_flights()) as archive, archive.open("flights.csv") as file:
+    with zipfile.ZipFile(example("flights").installed_flights()) as archive, archive.open("flights.csv") as file:
         for row in csv.DictReader(io.TextIOWrapper(file, "utf-8")):
             at = datetime.strptime(row["time_hour"], "%Y-%m-%dT%H:%M:%S%z").timestamp() + int(row["minute"]) * 60
             delay = row["dep_delay"]
@@ -40,8 +33,7 @@ def rows() -> list[tuple[float, dict[str, str]]]:
 def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What the example writes, by the name of the file."""
     folder = tmp_path_factory.mktemp("flights")
-    command = [sys.executable, "examples/flights.py", "--output", str(folder), "--every", str(EVERY)]
-    subprocess.run(command, cwd=ROOT, check=True)
+    succeed(sys.executable, EXAMPLES / "flights.py", "--output", folder, "--every", str(EVERY))
     return {path.name.partition("-")[0]: path.read_text().splitlines() for path in folder.glob("*.txt")}
 
 

@@ -1,8 +1,8 @@
 """Random pipelines and what they mean: for properties of one runner, and for comparing runners with each other.
 
-    @given(pipelines())
-    def test_…(description):
-        assert outcome(description, run(description, runner, options)) == expected(description)
+@given(pipelines())
+def test_…(description):
+    assert outcome(description, run(description, runner, options)) == expected(description)
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-import tidegate as tg
 from collect import Collected, collect
 
+import tidegate as tg
 from model.build import build
 from model.describe import Description, Shape, Step, pipelines
 from model.evaluate import Element, evaluate
@@ -61,7 +61,8 @@ def outcome(description: Description, found: Collected) -> Outcome:
     """What a run gave, in the same form."""
     return {
         name: Counter(
-            (_plain(seen.value, description.shapes[int(name)]), seen.micros, seen.window, seen.pane) for seen in elements
+            (_plain(seen.value, description.shapes[int(name)]), seen.micros, seen.window, seen.pane)
+            for seen in elements
         )
         for name, elements in found.seen.items()
     }

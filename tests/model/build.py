@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import tidegate as tg
-
 from model.describe import Description, Step, Windows
 from model.functions import COMBINERS, FUNCTIONS, Fn
 

@@ -24,7 +24,17 @@ class Step:
     `values` of a create are pairs (element, seconds or None). `handling` is None, "whole" or "partial".
     """
 
-    op: Literal["create", "apply", "window", "group", "combine", "combine_globally", "combine_per_element", "reshuffle", "flatten"]
+    op: Literal[
+        "create",
+        "apply",
+        "window",
+        "group",
+        "combine",
+        "combine_globally",
+        "combine_per_element",
+        "reshuffle",
+        "flatten",
+    ]
     inputs: tuple[int, ...] = ()
     name: str = ""
     values: tuple[tuple[Any, int | None], ...] = ()

@@ -1,5 +1,6 @@
 """The model: what a description means, by lists alone. Slow, short, and independent of the engine."""
 
+# ruff: noqa: E731
 from __future__ import annotations
 
 from collections.abc import Iterator
@@ -7,12 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import tidegate as tg
+from model.describe import Description, Step, Windows
+from model.functions import COMBINERS, FUNCTIONS, Fn
 from tidegate.sdk.panes import NO_PANE
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow
-
-from model.describe import Description, Step, Windows
-from model.functions import COMBINERS, FUNCTIONS, Fn
 
 ONLY = tg.PaneInfo(True, True, tg.Timing.ON_TIME, 0, 0)
 SECOND = 1_000_000
@@ -48,8 +48,10 @@ def windows_at(windows: Windows, micros: int) -> tuple[Any, ...]:
             pass
     size, period, offset = size * SECOND, period * SECOND, offset * SECOND
     latest = micros - (micros - offset) % period
-    starts = [start for start in range(latest - size // period * period - period, latest + 1, period) if start + size > micros]
-    clamp = lambda t: max(MIN_MICROS, min(MAX_MICROS, t))  # noqa: E731
+    starts = [
+        start for start in range(latest - size // period * period - period, latest + 1, period) if start + size > micros
+    ]
+    clamp = lambda t: max(MIN_MICROS, min(MAX_MICROS, t))
     return tuple(IntervalWindow.of_micros(clamp(start), clamp(start + size)) for start in starts)
 
 

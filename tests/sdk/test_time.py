@@ -95,7 +95,7 @@ def test_times_are_values() -> None:
 def test_arithmetic_of_instants_and_durations() -> None:
     assert Timestamp(5) + 2 == Timestamp(7)
     assert Timestamp(5) - timedelta(seconds=2) == Timestamp(3)
-    assert Timestamp(5).since(Timestamp(2)) == Duration(3)
+    assert Timestamp(5) - Timestamp(2) == Duration(3)
     assert Duration(5) - 7 == Duration(-2)
     assert Timestamp(1.5).seconds() == 1.5
     assert Timestamp(0).to_utc_datetime() == datetime(1970, 1, 1, tzinfo=UTC)

@@ -8,6 +8,7 @@ import random
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -101,6 +102,14 @@ def test_the_latest_is_the_last_of_the_greatest_timestamp(pairs: list[tuple[int,
     assert dict(found.values("keys")) == {pairs[at][0]: at for at in order}
 
 
+class InWindows(tg.PTransform[Any, Any]):
+    def __init__(self, step: Any) -> None:
+        self.step = step
+
+    def expand(self, input: Any) -> Any:
+        return input | tg.WindowInto(tg.FixedWindows(10)) | self.step
+
+
 def test_an_aggregate_per_window_gives_nothing_for_no_elements() -> None:
     elements = [tg.TimestampedValue(x, x) for x in (1, 2, 11)]
     for step, expected in (
@@ -110,7 +119,9 @@ def test_an_aggregate_per_window_gives_nothing_for_no_elements() -> None:
     ):
         windowed = tg.WindowInto(tg.FixedWindows(10))
         found = collect(
-            lambda p, step=step, windowed=windowed: {"out": p | tg.Create(elements) | windowed | step.without_defaults()}
+            lambda p, step=step, windowed=windowed: {
+                "out": p | tg.Create(elements) | windowed | step.without_defaults()
+            }
         )
         assert found.values("out") == expected
 
@@ -130,7 +141,9 @@ def test_tuples_of_combiners() -> None:
     pairs = [(1, "a"), (2, "b")]
     assert over(pairs, tg.CombineGlobally(combiners.TupleCombineFn(sum, list))) == [(3, ["a", "b"])]
     common = combiners.TupleCombineFn(sum, len).with_common_input()
-    assert over([4, 5], tg.CombineGlobally(common)) == over([4, 5], "same" >> tg.CombineGlobally((sum, len))) == [(9, 2)]
+    assert (
+        over([4, 5], tg.CombineGlobally(common)) == over([4, 5], "same" >> tg.CombineGlobally((sum, len))) == [(9, 2)]
+    )
 
 
 @settings(max_examples=25)
@@ -158,7 +171,7 @@ def test_each_element_is_as_likely_as_any_other_to_be_drawn(cuts: list[int]) -> 
     n, size, rounds = 100, 10, 1000
     xs = list(range(n))
     edges = [0, *cuts, n]
-    parts = [xs[a:b] for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [xs[a:b] for a, b in pairwise(edges)]
     drawn = Counter(x for seed in range(rounds) for x in in_parts(SampleFn[int](size, seed), parts))
     expected = rounds * size / n
     chi_squared = sum((drawn[x] - expected) ** 2 / expected for x in xs)

@@ -62,7 +62,7 @@ def test_steps_over_values_keep_the_keys(pairs: list[tuple[str, int]]) -> None:
     assert found.values("keyword") == [(k, v + 3) for k, v in pairs]
     assert found.values("flat") == [(k, i) for k, v in pairs for i in range(v)]
     assert found.values("none") == [(k, v) for k, v in pairs if v > 0]
-    assert dict(found.values("combined")) == {k: sum(w for l, w in pairs if l == k) for k, _ in pairs}
+    assert dict(found.values("combined")) == {k: sum(w for j, w in pairs if j == k) for k, _ in pairs}
 
 
 def test_keys_may_be_computed_or_constant() -> None:
@@ -81,14 +81,21 @@ def stamped(value: int, timestamp: tg.Timestamp = tg.DoFn.TimestampParam) -> tup
 def test_a_function_of_values_may_ask_for_what_any_function_may() -> None:
     elements = [tg.TimestampedValue(("k", 7), 3)]
     assert values_of(elements, tg.MapValues(stamped)) == [("k", (7, 3.0))]
-    assert values_of(elements, tg.MapValues(lambda v, at: (v, at.seconds()), tg.DoFn.TimestampParam)) == [("k", (7, 3.0))]
+    assert values_of(elements, tg.MapValues(lambda v, at: (v, at.seconds()), tg.DoFn.TimestampParam)) == [
+        ("k", (7, 3.0))
+    ]
     assert values_of(elements, tg.WithKeys(lambda v, at=tg.DoFn.TimestampParam: at.seconds())) == [(3.0, ("k", 7))]
 
 
 def test_steps_over_values_say_that_they_keep_keys() -> None:
     p = tg.Pipeline()
     grouped = p | tg.Create([("k", 1)]) | tg.GroupByKey()
-    _ = grouped | tg.MapValues(list), grouped | tg.FlatMapValues(iter), grouped | tg.CombineValues(sum), grouped | tg.Keys()
+    _ = (
+        grouped | tg.MapValues(list),
+        grouped | tg.FlatMapValues(iter),
+        grouped | tg.CombineValues(sum),
+        grouped | tg.Keys(),
+    )
     kept = {node.label: node.keeps_key for node in p.portable().nodes if isinstance(node, portable.ParDo)}
     assert kept == {"MapValues(list)": True, "FlatMapValues(iter)": True, "CombineValues(sum)": True, "Keys": False}
 
@@ -143,7 +150,12 @@ def test_no_code_of_the_library_travels_by_value() -> None:
     p = tg.Pipeline()
     pairs = p | tg.Create([("a", 1)])
     _ = pairs | tg.Keys(), pairs | tg.Values(), pairs | tg.KvSwap(), pairs | tg.WithKeys(1), pairs | tg.ToString.Kvs()
-    _ = (pairs, pairs) | tg.CoGroupByKey(), pairs | tg.Distinct(), pairs | tg.LogElements(), pairs | tg.ToString.Element()
+    _ = (
+        (pairs, pairs) | tg.CoGroupByKey(),
+        pairs | tg.Distinct(),
+        pairs | tg.LogElements(),
+        pairs | tg.ToString.Element(),
+    )
     for node in p.sealed().nodes:
         if isinstance(node, portable.ParDo):
             assert isinstance(node.fn.code, ImportRef), node.label

@@ -43,7 +43,9 @@ def test_finds_are_anywhere(texts: list[str]) -> None:
     assert collected(texts, Regex.find_all(LETTERS, 2, outputEmpty=False)) == [
         [m.group(2) for m in ms if m.group(2)] for ms in every
     ]
-    assert collected(texts, Regex.find_all(LETTERS, Regex.ALL)) == [[(m.group(), *m.groups()) for m in ms] for ms in every]
+    assert collected(texts, Regex.find_all(LETTERS, Regex.ALL)) == [
+        [(m.group(), *m.groups()) for m in ms] for ms in every
+    ]
     assert collected(texts, Regex.find_kv(LETTERS, 1, 2)) == [m.group(1, 2) for ms in every for m in ms]
 
 

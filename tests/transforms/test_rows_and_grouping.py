@@ -140,7 +140,11 @@ def test_one_aggregate_by_one_key() -> None:
 def test_an_aggregation_is_a_value_that_can_be_continued_twice() -> None:
     base = tg.GroupBy("user").aggregate_field("price", sum, "total")
     sales = [Sale("a", 1, 10)]
-    assert collected(sales, base.aggregate_field("price", min, "least"))[0].as_dict() == {"user": "a", "total": 10, "least": 10}
+    assert collected(sales, base.aggregate_field("price", min, "least"))[0].as_dict() == {
+        "user": "a",
+        "total": 10,
+        "least": 10,
+    }
     assert collected(sales, base)[0].as_dict() == {"user": "a", "total": 10}
 
 

@@ -270,7 +270,11 @@ def _pickler_class() -> Any:
                     return super().reducer_override(obj)
             if isinstance(name, str) and travels_by_value(name):
                 module = sys.modules.get(name)
-                if module is not None and name != "__main__" and name not in cloudpickle.list_registry_pickle_by_value():
+                if (
+                    module is not None
+                    and name != "__main__"
+                    and name not in cloudpickle.list_registry_pickle_by_value()
+                ):
                     cloudpickle.register_pickle_by_value(module)
                     self.registered.append(module)
                 if isinstance(obj, type):
@@ -389,7 +393,9 @@ def _global_names(code: CodeType) -> list[str]:
 
 def _type_name(value: Any) -> str:
     kind = type(value)
-    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    return (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
 
 
 def name_of(value: Any) -> str:
@@ -438,4 +444,3 @@ def is_builtin_callable(value: Any) -> bool:
 
 
 _BUILTIN_TYPES: Final[frozenset[Any]] = frozenset(t for t in vars(builtins).values() if isinstance(t, type))
-

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from tidegate.sdk.options import PipelineOptions
 
-T = TypeVar("T")
+T = TypeVar("T", covariant=True)
 R = TypeVar("R")
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -87,16 +87,12 @@ class Pipeline:
     def apply(self, transform: Any, input: Any) -> Any:
         """Apply a PTransform, or a function from PCollection to PCollection, to `input`."""
         if not isinstance(transform, Transform):
-            if not callable(transform):
-                raise BuildError(
-                    f"{transform!r} is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection"
-                )
-            transform = _Applied(transform)
+            transform = _Applied(_callable(transform))
         with self._scope(transform, caller()) as scope:
             try:
                 result = transform.expand(input)
             except BuildError as error:
-                raise located(error, scope.path, scope.where) from None
+                raise located(error, scope.path, scope.where).with_traceback(None) from None
             return result
 
     def run(self) -> PipelineResult:
@@ -297,7 +293,7 @@ class PTransform(Transform, Generic[In, Out]):
         """What the step is made of: apply transforms to `input` and return the last result."""
         raise NotImplementedError(f"{type(self).__name__}.expand is missing")
 
-    def __ror__(self, inputs: Any) -> Any:
+    def __ror__(self, inputs: tuple[Any, ...] | list[Any] | dict[str, Any]) -> Any:
         """`(a, b) | Join()`: a transform of several collections."""
         return pipeline_of(inputs, self).apply(self, inputs)
 
@@ -316,6 +312,21 @@ def pipeline_of(inputs: Any, transform: Transform) -> Pipeline:
         problem = "PCollections of two different pipelines" if found else f"no PCollection in {inputs!r}"
         raise BuildError(f"{transform.default_label()}: {problem}")
     return next(iter(found.values()))
+
+
+def _callable(transform: Any) -> Callable[[Any], Any]:
+    """What was applied, if it is a function; BuildError, saying what to write, if it is no step at all."""
+    match transform:
+        case type() if issubclass(transform, Transform):
+            raise BuildError(f"{transform.__name__} is a class: write {transform.__name__}(...)")
+        case str():
+            raise BuildError(f"{transform!r} is no step: a label goes before its step, as in {transform!r} >> tg.Map(f)")
+        case _ if callable(transform):
+            return transform  # type: ignore[no-any-return]
+        case _:
+            raise BuildError(
+                f"{transform!r} is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection"
+            )
 
 
 class _Applied(PTransform[Any, Any]):

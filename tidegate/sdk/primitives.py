@@ -34,7 +34,13 @@ V = TypeVar("V")
 class Create(PTransform[Pipeline, PCollection[T]]):
     """The elements of an iterable, in its order; the pairs of a dict. `TimestampedValue`s bring their times."""
 
-    def __init__(self, values: Iterable[T], *, name: str | None = None) -> None:
+    @overload
+    def __init__(self: Create[tuple[K, V]], values: Mapping[K, V], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(self, values: Iterable[TimestampedValue[T]], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(self, values: Iterable[T], *, name: str | None = None) -> None: ...
+    def __init__(self, values: Any, *, name: str | None = None) -> None:
         if isinstance(values, (str, bytes)):
             raise BuildError(f"Create takes an iterable of elements, not one {type(values).__name__}: put it in a list")
         if not isinstance(values, Iterable):
@@ -274,8 +280,7 @@ class ElementStep(Transform, Generic[E, R]):
         self.check_input(input.element_type, wanted, self.default_label())
         if self.output_type is not None:
             return self.output_type
-        given = hints.substitute(self.gives(signature, input.element_type), types.bind(wanted, input.element_type))
-        return given
+        return hints.substitute(self.gives(signature, input.element_type), types.bind(wanted, input.element_type))
 
     def takes(self, signature: signatures.FnTypes) -> Any:
         """The type of element the function takes."""
@@ -289,7 +294,7 @@ class ElementStep(Transform, Generic[E, R]):
 class ElementWise(ElementStep[E, R], PTransform[PCollection[E], PCollection[R]]):
     """An `ElementStep` whose types show on the class, so that `pcoll | Map(f)` is inferred from `f`."""
 
-    def __ror__(self, inputs: tuple[PCollection[Any], ...]) -> NoReturn:
+    def __ror__(self, inputs: tuple[Any, ...] | list[Any] | dict[str, Any]) -> NoReturn:
         """Refuse `(a, b) | Map(f)`. A wider type here would accept any `pcoll | Map(wrong)` in the eyes of checkers."""
         raise BuildError(f"{self.default_label()} takes one PCollection: write `(a, b) | tg.Flatten() | ...`")
 
@@ -337,6 +342,10 @@ class ParDo(ElementWise[E, R]):
 
     @overload
     def __init__(
+        self: ParDo[Any, R], fn: _Processes[TimestampedValue[R]], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    @overload
+    def __init__(
         self: ParDo[Any, R], fn: _Processes[R], *args: Any, name: str | None = None, **kwargs: Any
     ) -> None: ...
     @overload
@@ -373,7 +382,8 @@ class ParDo(ElementWise[E, R]):
                 raise BuildError(f"{kind.__name__} sets the timer {spec.name!r} but has no @on_timer method for it")
         for callback in callbacks:
             if callback.timer is not None and callback.timer not in known:
-                raise BuildError(f"{kind.__name__}.{callback.method} waits for the timer {callback.timer!r}, which nothing sets")
+                method = f"{kind.__name__}.{callback.method}"
+                raise BuildError(f"{method} waits for the timer {callback.timer!r}, which nothing sets")
         hooks = kind.start_bundle is not DoFn.start_bundle or kind.finish_bundle is not DoFn.finish_bundle
         merged = Call(call.params, call.consts, call.sides, tuple(states), tuple(timers))
         return merged, {"callbacks": tuple(callbacks), "bundle_hooks": hooks}
@@ -387,6 +397,12 @@ class Map(ElementWise[E, R]):
 
     form = "map"
 
+    @overload
+    def __init__(self, fn: Callable[[E], TimestampedValue[R]], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(
+        self, fn: Callable[Concatenate[E, ...], TimestampedValue[R]], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
     @overload
     def __init__(self, fn: Callable[[E], R], *, name: str | None = None) -> None: ...
     @overload
@@ -402,6 +418,16 @@ class FlatMap(ElementWise[E, R]):
 
     form = "flat_map"
 
+    @overload
+    def __init__(self, fn: Callable[[E], Iterable[TimestampedValue[R]] | None], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(
+        self,
+        fn: Callable[Concatenate[E, ...], Iterable[TimestampedValue[R]] | None],
+        *args: Any,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None: ...
     @overload
     def __init__(self, fn: Callable[[E], Iterable[R] | None], *, name: str | None = None) -> None: ...
     @overload
@@ -540,9 +566,7 @@ class WindowInto(Transform):
     def expand(self, input: PCollection[T]) -> PCollection[T]:
         allow = input.pipeline.options.allow_unsafe_triggers
         strategy = build_strategy(self.assigner, **self.parts, inherited=input.windowing, allow_unsafe_triggers=allow)
-        out = input.pipeline.collection(
-            element_type=input.element_type, windowing=strategy, bounded=input.is_bounded
-        )
+        out = input.pipeline.collection(element_type=input.element_type, windowing=strategy, bounded=input.is_bounded)
         input.pipeline.add(portable.AssignWindows, [out], [input.id], windowing=strategy)
         return out
 
@@ -695,9 +719,7 @@ class CombinePerElement(_Combining[R]):
     def expand(self, input: PCollection[Any]) -> Any:
         element = input.element_type
         outputs, result = self.outputs(input, pair_type(element, self.result_type(element)), element)
-        input.pipeline.add(
-            portable.CombinePerKey, outputs, [input.id], key="element", **self.fields(input.pipeline)
-        )
+        input.pipeline.add(portable.CombinePerKey, outputs, [input.id], key="element", **self.fields(input.pipeline))
         return result
 
 

@@ -20,6 +20,7 @@ RunOptions: TypeAlias = "PipelineOptions | DefaultOptions"
 
 BUILT_IN: Final = {
     "direct": "tidegate.runners.direct:DirectRunner",
+    "spark": "tidegate.runners.spark:SparkRunner",
 }
 """Built-in runners by name; others are found by the entry-point group `tidegate.runners`."""
 

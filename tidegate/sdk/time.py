@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as _dt
 from collections.abc import Callable
 from functools import total_ordering
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, overload
 
 MIN_MICROS: Final = -(2**63)
 MAX_MICROS: Final = 2**63 - 1
@@ -77,17 +77,19 @@ class Timestamp(_Micros):
     def __add__(self, other: DurationLike) -> Timestamp:
         return Timestamp(micros=self.micros + duration_micros(other))
 
-    def __sub__(self, other: DurationLike) -> Timestamp:
+    @overload
+    def __sub__(self, other: Timestamp) -> Duration: ...
+    @overload
+    def __sub__(self, other: DurationLike) -> Timestamp: ...
+    def __sub__(self, other: Timestamp | DurationLike) -> Timestamp | Duration:
+        if isinstance(other, Timestamp):
+            return Duration(micros=self.micros - other.micros)
         return Timestamp(micros=self.micros - duration_micros(other))
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:
         """In JSON: an ISO instant, or microseconds where the calendar ends."""
         return _in_json(cls, _instant_text, _instant_of_text)
-
-    def since(self, other: Timestamp) -> Duration:
-        """The time from `other` to this instant."""
-        return Duration(micros=self.micros - other.micros)
 
     def __repr__(self) -> str:
         return f"Timestamp({format_micros(self.micros)})"

@@ -1,0 +1,61 @@
+"""The testing kit: pipelines that check what they made, streams whose every event a test decides, recorders of panes.
+
+    with TestPipeline() as pipeline:
+        counts = pipeline | tg.Create(["a", "b", "a"]) | tg.CombinePerElement(len)
+        assert_that(counts, equal_to([("a", 2), ("b", 1)]))
+
+Assertions are checked when the run is over, in the test's own process, on any runner. `strategies` (for hypothesis)
+and `harness` (for developers of the engine) are imported when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.testing.asserting import TestPipeline, assert_that
+from tidegate.testing.matchers import (
+    Matcher,
+    contains,
+    each,
+    equal_to,
+    equal_to_per_window,
+    is_empty,
+    is_not_empty,
+    matches,
+)
+from tidegate.testing.recorder import PaneRecorder
+from tidegate.testing.records import ANY, Fired, Recorded, early, fired, late, on_time
+from tidegate.testing.streams import TestStream
+from tidegate.testing.trace import Trace, trace
+
+__all__ = [
+    "TestPipeline",
+    "assert_that",
+    "Matcher",
+    "equal_to",
+    "equal_to_per_window",
+    "contains",
+    "each",
+    "is_empty",
+    "is_not_empty",
+    "matches",
+    "TestStream",
+    "PaneRecorder",
+    "Recorded",
+    "Fired",
+    "fired",
+    "early",
+    "on_time",
+    "late",
+    "ANY",
+    "trace",
+    "Trace",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("strategies", "harness"):
+        from importlib import import_module
+
+        return import_module(f"tidegate.testing.{name}")
+    raise AttributeError(f"module 'tidegate.testing' has no attribute {name!r}")

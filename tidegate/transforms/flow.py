@@ -125,8 +125,8 @@ class BatchElements(Transform):
         return result
 
     def expand(self, input: PCollection[T]) -> PCollection[list[T]]:
-        step: ParDo[T, list[T]] = ParDo(Batching(self.least, self.most))
-        return step.with_output_types(list.__class_getitem__(input.element_type)).expand(input)  # type: ignore[no-any-return]
+        batches: ParDo[Any, Any] = ParDo(Batching(self.least, self.most))
+        return batches.with_output_types(list.__class_getitem__(input.element_type)).expand(input)  # type: ignore[no-any-return]
 
 
 class Batching(DoFn):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +11,8 @@ from tidegate.runners.direct.execute import Execution
 from tidegate.runners.direct.result import Finished, Running
 from tidegate.runners.engine.checks import Checks
 from tidegate.runners.engine.clock import Clock, ManualClock, SystemClock
-from tidegate.runners.engine.operator import Context
-from tidegate.runners.plan import Plan
+from tidegate.runners.engine.operator import Context, Operator
+from tidegate.runners.plan import Plan, Step
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.block import BLOCK_SIZE
 from tidegate.sdk.defaults import default_memory_budget
@@ -26,9 +27,13 @@ if TYPE_CHECKING:
 
 
 class DirectRunner(Runner):
-    """Runs in memory, with the checks that other runners need. `block_size` and `clock` are for tests."""
+    """Runs in memory, with the checks that other runners need. `block_size` and `clock` are for tests.
+
+    `observe` is asked, as a run begins, for what to put around each operator; a trace records by it.
+    """
 
     name = "direct"
+    observe: Callable[[Context, Clock], Callable[[Step, Operator], Operator]] | None = None
 
     def __init__(self, *, block_size: int = BLOCK_SIZE, clock: Clock | None = None) -> None:
         self.block_size = block_size
@@ -53,13 +58,21 @@ class DirectRunner(Runner):
             checks=None if options.checks == "off" else Checks(options.checks),
             runtime_types=options.type_check == "runtime",
         )
+        if self.observe is not None:
+            context.around = self.observe(context, clock)
         execution = Execution(planned, context, clock, streaming=options.mode == "streaming")
         run_for = None if options.run_for is None else options.run_for.seconds()
 
         def work() -> None:
-            with _temporary_directory(options.temp_dir) as context.temp_dir, collecting(context.metrics):
+            with (
+                _temporary_directory(options.temp_dir) as context.temp_dir,
+                collecting(context.metrics),
+                _rare_garbage_collection(),
+            ):
                 execution.run(run_for)
 
+        if self.watch is not None:
+            self.watch(context.metrics)
         if scripted or all(collection.bounded for collection in pipeline.collections):
             work()
             return Finished(context.metrics)
@@ -82,6 +95,18 @@ def _unsupported(pipeline: portable.Pipeline, node: portable.Node) -> str | None
             return "state and timers"
         case _:
             return None
+
+
+@contextlib.contextmanager
+def _rare_garbage_collection() -> Iterator[None]:
+    """Let the cycle collector run less often: what lives is what is grouped, and looking through it finds nothing."""
+    before = gc.get_threshold()
+    if before[0]:
+        gc.set_threshold(max(before[0], 50_000), max(before[1], 20), max(before[2], 1_000))
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _no_directory() -> Path:

@@ -74,8 +74,9 @@ def build(step: Step, plan: Plan, context: Context, sides: dict[str, Callable[[A
             return _grouping(step, node, links, plan, context, sides)
         case ParDo(stateful=True):
             (link,) = links
-            tags = _tags(step, plan)
-            return StatefulOperator(link, context, main, bounded=step.in_time_order, tags=tags, sides=sides)
+            bounded, tags = step.in_time_order, _tags(step, plan)
+            stateful = StatefulOperator(link, context, main, bounded=bounded, tags=tags, sides=sides)
+            return InTimeOrder(stateful, "first", context, link.label, link.where) if bounded else stateful
         case ParDo() | AssignWindows():
             return Chain(links, context, main, tags=_tags(step, plan), sides=sides)
         case Reshuffle() as node:

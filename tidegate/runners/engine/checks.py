@@ -90,7 +90,8 @@ def check_travels(value: Any) -> None:
     # A NaN, or an object that compares by identity, equals nothing but itself: then two copies differ as well.
     if _equal(copy, pickle.loads(data)):
         raise CheckError(
-            f"the element {shorten(value, 60)} comes back as {shorten(copy, 60)} after pickling: it does not survive an exchange"
+            f"the element {shorten(value, 60)} comes back as {shorten(copy, 60)} after pickling: "
+            "it does not survive an exchange"
         )
 
 

@@ -300,7 +300,8 @@ def _guard(w: _Writer, k: int, link: Link, taken: str, made: str) -> None:
     before = w.time
     kept = w.windows
     if k in w.shape.stamps:
-        if not w.windows and w.derived < 0 and (w.shape.windows == "each" or (w.shape.windows == "same" and link.reassigns)):
+        looked_up = w.shape.windows == "each" or (w.shape.windows == "same" and link.reassigns)
+        if not w.windows and w.derived < 0 and looked_up:
             kept = _windows(w)
         w.time = f"t{k}"
         w.put(f"if type({made}) is TimestampedValue and type({made}.value) not in SPECIAL:")

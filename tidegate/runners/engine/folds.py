@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import operator
+import sys
 from collections.abc import Callable
+from functools import reduce
+from itertools import chain
 from typing import Any, Final
 
 from tidegate.runners.plan import Phase
 from tidegate.sdk.combine import (
     NOTHING,
     CallableFn,
+    CoGroupFn,
     CombineFn,
     CountFn,
     ListFn,
@@ -32,6 +37,7 @@ _INLINE: Final[dict[Any, tuple[str, ...]]] = {
     ListFn: _APPEND,
     TupleFn: _APPEND,
     CallableFn: _APPEND,
+    CoGroupFn: ("a = get(k)", "if a is None: a = table[k] = create()", "a[x[0]].append(x[1])"),
 }
 
 _GENERIC: Final = ("a = get(k, NOTHING)", "table[k] = add(create() if a is NOTHING else a, x)")
@@ -68,13 +74,13 @@ def fold_block(fn: CombineFn[Any, Any, Any], phase: Phase) -> Callable[[Any, Any
         return lambda accumulator, values: merge([accumulator, *values])
     match type(fn):
         case kind if kind is SumFn:
-            return lambda accumulator, values: sum(values, accumulator)
+            return _summed
         case kind if kind is CountFn:
             return lambda accumulator, values: accumulator + len(values)
         case kind if kind is MinFn:
-            return lambda a, values: min(values) if a is NOTHING else min(a, min(values))
+            return lambda a, values: min(values) if a is NOTHING else min(chain((a,), values))
         case kind if kind is MaxFn:
-            return lambda a, values: max(values) if a is NOTHING else max(a, max(values))
+            return lambda a, values: max(values) if a is NOTHING else max(chain((a,), values))
         case kind if kind in (ListFn, TupleFn, CallableFn):
             return _extended
     if isinstance(fn, TupleCombineFn) and not fn.on_fields:
@@ -99,6 +105,15 @@ def element_in_hand(error: BaseException) -> tuple[Any, ...]:
             return (frame.f_locals["value"],)
         trace = trace.tb_next
     return ()
+
+
+def _summed(accumulator: Any, values: Any) -> Any:
+    total = sum(values, accumulator)
+    if type(total) is float and sys.version_info >= (3, 12):
+        # Since 3.12 `sum` keeps what rounding loses of floats, but only until it returns: the result would depend on
+        # where blocks end.
+        return reduce(operator.add, values, accumulator)
+    return total
 
 
 def _extended(accumulator: list[Any], values: Any) -> list[Any]:

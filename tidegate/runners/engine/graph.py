@@ -14,6 +14,7 @@ from typing import TypeAlias
 from tidegate.runners.engine.blame import close_all
 from tidegate.runners.engine.build import build
 from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.sides import side_id
 from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.sdk.block import Block
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
@@ -38,7 +39,10 @@ class _Node:
         edges = list(plan.inputs(step.id))
         self.operator = operator
         self.inputs = list(dict.fromkeys(edge.collection for edge in edges if edge.side is None))
-        self.sides = list(dict.fromkeys(edge.collection for edge in edges if edge.side is not None))
+        self.sides: dict[str, list[str]] = {}
+        for edge in edges:
+            if edge.side is not None:
+                self.sides.setdefault(side_id(edge.node, edge.side), []).append(edge.collection)
         self.outputs = step.outputs
         self.by_clock = type(operator).on_clock is not Operator.on_clock
         self.watermark = MIN_MICROS
@@ -83,13 +87,15 @@ class Graph:
         self._nodes: dict[int, _Node] = {}
         self._marks: dict[str, Mark] = {}
         self._outlets = outlets
-        self._targets: dict[str, list[_Node]] = {}
+        self._targets: dict[str, list[tuple[_Node, str]]] = {}
         for step in steps:
             self._nodes[step.id] = node = _Node(step, plan, build(step, plan, context))
-            for collection in (*node.inputs, *node.sides, *node.outputs):
+            if context.around is not None:
+                node.operator = context.around(step, node.operator)
+            for collection in (*(edge.collection for edge in plan.inputs(step.id)), *node.outputs):
                 self._marks.setdefault(collection, Mark())
         for edge in edges:
-            self._targets.setdefault(edge.collection, []).append(self._nodes[edge.target])
+            self._targets.setdefault(edge.collection, []).append((self._nodes[edge.target], _name(edge)))
         self._opened: list[Operator] = []
 
     # -- life
@@ -115,22 +121,27 @@ class Graph:
 
     def push(self, collection: str, block: Block) -> None:
         """A block of a collection, to everything that reads it."""
-        for node in self._targets.get(collection, ()):
-            self._emit(node.operator.process(block, collection))
+        for node, name in self._targets.get(collection, ()):
+            self._emit(node.operator.process(block, name))
         for outlet in self._outlets.get(collection, ()):
             outlet(block)
 
-    def deliver(self, step: int, collection: str, block: Block) -> None:
+    def deliver(self, edge: Edge, block: Block) -> None:
         """A block that has come along one edge, to the step at its end."""
-        self._emit(self._nodes[step].operator.process(block, collection))
+        self._emit(self._nodes[edge.target].operator.process(block, _name(edge)))
 
     def mark(self, collection: str, mark: Mark) -> None:
         """A collection from outside now stands like this; a watermark that goes back is ignored."""
+        for _ in self.marking(collection, mark):
+            pass
+
+    def marking(self, collection: str, mark: Mark) -> Iterator[None]:
+        """As `mark`, handing back control after each block that a step gives: much may come of one mark."""
         before = self._marks.get(collection, Mark())
         now = Mark(max(before.watermark, mark.watermark), mark.idle, mark.ended)
         if now != before:
             self._marks[collection] = now
-            self._settle()
+            yield from self._settle()
 
     def tick(self, now: int) -> None:
         """Processing time (µs): steps that go by it are told, and what becomes due may let watermarks pass."""
@@ -143,7 +154,8 @@ class Graph:
             self._emit(node.operator.on_clock(now))
             moved = True
         if moved:
-            self._settle()
+            for _ in self._settle():
+                pass
 
     def next_clock(self) -> int | None:
         """The processing time at which something is due; None for never."""
@@ -154,38 +166,48 @@ class Graph:
         for collection, block in emitted:
             self.push(collection, block)
 
-    def _settle(self) -> None:
+    def _emitting(self, emitted: Iterator[Emitted]) -> Iterator[None]:
+        for collection, block in emitted:
+            self.push(collection, block)
+            yield
+
+    def _settle(self) -> Iterator[None]:
         """Take marks down the steps: each handles its input's before it passes its own on."""
         for node in self._nodes.values():
             if node.ended:
                 continue
             operator = node.operator
-            self._settle_sides(node)
+            yield from self._settle_sides(node)
             watermark, idle, ended = node.stands(self._marks)
             if watermark > node.watermark or ended:
-                self._emit(operator.finish_bundle())
+                yield from self._emitting(operator.finish_bundle())
             if watermark > node.watermark:
                 node.watermark = watermark
-                self._emit(operator.on_watermark(watermark))
+                yield from self._emitting(operator.on_watermark(watermark))
             if ended:
-                self._emit(operator.finish())
+                yield from self._emitting(operator.finish())
             node.ended = ended
             self._pass_on(node, idle)
 
-    def _settle_sides(self, node: _Node) -> None:
-        for collection in node.sides:
-            mark = self._marks[collection]
-            watermark = MAX_MICROS if mark.ended else mark.watermark
-            if watermark > node.side_marks.get(collection, MIN_MICROS):
-                node.side_marks[collection] = watermark
-                self._emit(node.operator.finish_bundle())
-                self._emit(node.operator.on_side_watermark(collection, watermark))
+    def _settle_sides(self, node: _Node) -> Iterator[None]:
+        for name, collections in node.sides.items():
+            marks = [self._marks[collection] for collection in collections]
+            watermark = min(MAX_MICROS if mark.ended else mark.watermark for mark in marks)
+            if watermark > node.side_marks.get(name, MIN_MICROS):
+                node.side_marks[name] = watermark
+                yield from self._emitting(node.operator.finish_bundle())
+                yield from self._emitting(node.operator.on_side_watermark(name, watermark))
 
     def _pass_on(self, node: _Node, idle: bool) -> None:
         held = MAX_MICROS if node.ended else node.operator.hold()
         for collection in node.outputs:
             before = self._marks[collection]
             self._marks[collection] = Mark(max(before.watermark, min(node.watermark, held)), idle, node.ended)
+
+
+def _name(edge: Edge) -> str:
+    """Under which name the step at its end takes what comes along an edge."""
+    return edge.collection if edge.side is None else side_id(edge.node, edge.side)
 
 
 def quietly(call: Callable[[], None]) -> None:

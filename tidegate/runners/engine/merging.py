@@ -1,25 +1,27 @@
 """Windows that merge, in the general window operator: which windows each key has, and how cells become one.
 
-An element comes with its own windows; these are merged with the key's, the element enters what results, and only then
-is the trigger asked (SEMANTICS, Triggers, Merging). Sessions have a short way: most elements fall inside the one they
-belong to.
+Here a window belongs to one key. An element comes with its own windows; these are merged with the key's, the element
+enters what results, and only then is the trigger asked (SEMANTICS, Triggers, Merging). Sessions have a short way: most
+elements fall into one session, which at most grows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.blame import rethrow
 from tidegate.runners.engine.operator import Emitted
 from tidegate.runners.engine.triggers import UserCall
 from tidegate.runners.engine.windowed import CLOSED, Cell, Open, WindowOperator
-from tidegate.sdk.block import Block
+from tidegate.sdk.block import Block, DerivedFrom
 from tidegate.sdk.combine import NOTHING
+from tidegate.sdk.keys import check_key
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.window_types import IntervalWindow, window_end
 from tidegate.sdk.windowing import TimestampCombiner
-from tidegate.sdk.windows import Sessions, merge_windows
+from tidegate.sdk.windows import Bounds, Sessions, assign_bounds, merge_windows
 
 Merge: TypeAlias = tuple[Any, tuple[Any, ...]]
 """A merged window and those it replaces."""
@@ -28,11 +30,18 @@ Merge: TypeAlias = tuple[Any, tuple[Any, ...]]
 class _Key:
     """The windows that one key has."""
 
-    __slots__ = ("born", "windows")
+    __slots__ = ("born", "opens")
 
     def __init__(self, born: int) -> None:
         self.born = born
-        self.windows: dict[Any, Open] = {}
+        self.opens: list[Open] = []
+
+    def find(self, window: Any) -> Open | None:
+        """The window of this key that equals `window`."""
+        for opened in self.opens:
+            if opened.object() == window:
+                return opened
+        return None
 
 
 class MergingWindowOperator(WindowOperator):
@@ -46,43 +55,76 @@ class MergingWindowOperator(WindowOperator):
         self._sessions: Final = isinstance(assigner, Sessions)
         self._merges: Callable[[Iterable[Any]], list[Merge]] = merge_windows(assigner)
 
+    # -- elements
+
     def take_in(self, pairs: Iterable[Any], block: Block) -> Iterator[Emitted]:
         size, panes = self.context.block_size, self.out.panes
         element: Any = None
         k: Any = NOTHING
         try:
-            for element, t, windows in zip(pairs, block.timestamp_list(), block.window_list(), strict=True):
+            for element, t, (windows, bounds) in zip(pairs, block.timestamp_list(), self._own(block), strict=True):
                 k = NOTHING
                 k, x = element
-                if not windows:
-                    continue
                 key = self._keys.get(k)
                 if key is None:
                     key = self._new_key(k)
-                if not self._inside(key, k, x, t, windows):
+                if bounds is None:
                     self._enter(key, k, x, t, windows, element)
-                    if not key.windows:
-                        del self._keys[k]
+                else:
+                    self._enter_session(key, k, x, t, bounds, element)
+                if not key.opens:
+                    del self._keys[k]
                 if len(panes) >= size:
                     yield self._full()
         except Exception as error:
             rethrow(self._blamed(error, element, k))
 
+    def _own(self, block: Block) -> Iterable[tuple[tuple[Any, ...], Bounds | None]]:
+        """Each element's own windows; of one session its bounds instead."""
+        if isinstance(block.windows, DerivedFrom):
+            bounds = assign_bounds(block.windows.assigner)
+            return zip(repeat(()), [bounds(t)[0] for t in block.timestamp_list()], strict=False)
+        if not self._sessions:
+            return zip(block.window_list(), repeat(None), strict=False)
+        return [
+            (windows, (windows[0].start_micros, windows[0].end_micros) if len(windows) == 1 else None)
+            for windows in block.window_list()
+        ]
+
     def _new_key(self, k: Any) -> _Key:
+        if self.context.checks is not None:
+            check_key(k)
         key = self._keys[k] = _Key(self._keys_seen)
         self._keys_seen += 1
         return key
 
-    def _inside(self, key: _Key, k: Any, x: Any, t: int, windows: tuple[Any, ...]) -> bool:
-        """The short way: take in an element whose session lies inside one that is there."""
-        if not self._sessions or len(windows) != 1:
-            return False
-        start, end = windows[0].start_micros, windows[0].end_micros
-        for window, opened in key.windows.items():
-            if window.start_micros <= start and end <= window.end_micros:
-                self._take(opened, k, opened.cells[k], x, t)
-                return True
-        return False
+    def _enter_session(self, key: _Key, k: Any, x: Any, t: int, bounds: Bounds, element: Any) -> None:
+        """Sessions of one key lie apart, so an element's own merges with those it overlaps, and with no more."""
+        start, end = bounds
+        over = [opened for opened in key.opens if opened.start < end and start < opened.end]
+        if not over:
+            opened = self._open(key, k, None, start, end)
+            if opened is None:
+                self.refuse(element, t)
+                return
+        elif len(over) == 1 and over[0].start <= start and end <= over[0].end:
+            opened = over[0]
+        elif len(over) == 1 and not over[0].ended and over[0].cells[k] is not CLOSED:
+            opened = over[0]
+            self._grow(opened, opened.cells[k], start, end)
+        else:
+            start = min(start, min([opened.start for opened in over]))
+            end = max(end, max([opened.end for opened in over]))
+            opened = self._merge(key, k, IntervalWindow.of_micros(start, end), over)
+        self._take(opened, k, opened.cells[k], x, t)
+
+    def _grow(self, opened: Open, cell: Cell, start: int, end: int) -> None:
+        """A session that has not ended becomes longer. Its trigger's state is that of the merged window: what would
+        change is what had happened at its end. It is woken at its old end, and then waits for the new."""
+        opened.start = min(start, opened.start)
+        opened.until(max(end, opened.end), self.lateness)
+        opened.window = None
+        cell.index = cell.settled = 0
 
     def _take(self, window: Open, k: Any, cell: Cell, x: Any, t: int) -> None:
         """One element into one cell."""
@@ -103,6 +145,9 @@ class MergingWindowOperator(WindowOperator):
             self.consult(window, k, cell, x)
 
     def _enter(self, key: _Key, k: Any, x: Any, t: int, windows: tuple[Any, ...], element: Any) -> None:
+        """The long way, for any assigner that merges."""
+        if not windows:
+            return
         merges = self._merged(key, windows)
         placed = {part: whole for whole, parts in merges for part in parts}
         targets = dict.fromkeys(placed.get(window, window) for window in windows)
@@ -110,62 +155,62 @@ class MergingWindowOperator(WindowOperator):
         if not live:
             self.refuse(element, t)
             return
-        touched: list[tuple[Open, bool]] = []
+        touched: list[Open] = []
         for whole, parts in merges:
-            opened = self._merge(key, k, whole, parts)
-            if opened is not None:
-                touched.append((opened, whole in targets))
-        known = {opened.window for opened, _ in touched}
-        touched += [(self._opened_for(key, k, window), True) for window in live if window not in known]
-        for opened, enters in sorted(touched, key=lambda item: item[0].order):
-            cell = opened.cells.get(k)
-            if cell is None:
-                cell = self._new(opened, k)
-                cell.born = key.born
-            if enters:
+            found = [opened for opened in map(key.find, parts) if opened is not None]
+            if found and self.now.watermark < self._expiry(whole):
+                touched.append(self._merge(key, k, whole, found))
+        entered = [key.find(window) or self._opened_as(key, k, window) for window in live]
+        for opened in sorted({*touched, *entered}, key=Open.order):
+            cell = opened.cells[k]
+            if opened in entered:
                 self._take(opened, k, cell, x, t)
             elif cell is not CLOSED:
                 self.consult(opened, k, cell, None)
 
     def _merged(self, key: _Key, windows: tuple[Any, ...]) -> list[Merge]:
         """What merges now that the key has these windows as well."""
-        if self._sessions and len(windows) == 1:
-            return _session(key, windows[0])
         try:
-            return self._merges([*key.windows, *windows])
+            return self._merges([*[opened.object() for opened in key.opens], *windows])
         except Exception as error:
             raise UserCall("the merge of the window assigner") from error
+
+    # -- windows
 
     def _expiry(self, window: Any) -> int:
         return min(window_end(window) + self.lateness, MAX_MICROS)
 
-    def _opened_for(self, key: _Key, k: Any, window: Any) -> Open:
-        opened = key.windows.get(window)
-        if opened is None:
-            opened = self.window(window)
-            assert opened is not None
-            key.windows[window] = opened
+    def _opened_as(self, key: _Key, k: Any, window: Any) -> Open:
+        start = window.start_micros if type(window) is IntervalWindow else 0
+        opened = self._open(key, k, window, start, window_end(window))
+        assert opened is not None
         return opened
 
-    def _merge(self, key: _Key, k: Any, whole: Any, parts: tuple[Any, ...]) -> Open | None:
-        """Make one cell of the parts that the key has; None if it has none, or the whole has expired."""
-        found = [key.windows[part] for part in parts if part in key.windows]
-        if not found or self.now.watermark >= self._expiry(whole):
+    def _open(self, key: _Key, k: Any, window: Any, start: int, end: int) -> Open | None:
+        """A new window of this key, with an empty cell; None if it has expired."""
+        watermark = self.now.watermark
+        if watermark >= min(end + self.lateness, MAX_MICROS):
             return None
-        if len(found) == 1 and found[0].window == whole:
+        opened = Open(window, start, end, self.lateness, watermark, key.born)
+        key.opens.append(opened)
+        self._wake_at_end(opened)
+        self._new(opened, k).born = key.born
+        return opened
+
+    def _merge(self, key: _Key, k: Any, whole: Any, found: Sequence[Open]) -> Open:
+        """One window and one cell of several that the key has."""
+        if len(found) == 1 and found[0].object() == whole:
             return found[0]
+        found = sorted(found, key=Open.order)
         cells = [opened.cells[k] for opened in found]
-        for opened in found:
-            del key.windows[opened.window]
-            del opened.cells[k]
-        into = self._opened_for(key, k, whole)
+        into = self._opened_as(key, k, whole)
         into.cells[k] = self._one(key, into, found, cells)
         for opened in found:
-            if not opened.cells and opened is not into:
-                self.drop(opened)
+            key.opens.remove(opened)
+            opened.alive = False
         return into
 
-    def _one(self, key: _Key, into: Open, windows: list[Open], cells: list[Cell]) -> Cell:
+    def _one(self, key: _Key, into: Open, windows: Sequence[Open], cells: list[Cell]) -> Cell:
         """One cell of several: a finished part finishes the whole, and what still waited in the others is dropped."""
         live = [cell for cell in cells if cell is not CLOSED]
         if len(live) < len(cells):
@@ -186,58 +231,49 @@ class MergingWindowOperator(WindowOperator):
         one = Cell(key.born, held, machine.merge([cell.state for cell in cells], now))
         one.fresh = one.synced = sum(cell.fresh for cell in cells)
         for window, cell in zip(windows, cells, strict=True):
-            if window.window == into.window:
+            if window.object() == into.window:
                 one.index, one.settled = cell.index, cell.settled
         stamps = [cell.stamp for cell in cells if cell.stamp is not None]
         if stamps:
             earliest = self.strategy.timestamp_combiner is TimestampCombiner.EARLIEST
             one.stamp = min(stamps) if earliest else max(stamps)
-        one.holding = False and any(cell.holding for cell in cells)
+        one.holding = now.ended and any(cell.holding for cell in cells)
         for cell in cells:
             _retire(cell)
         if one.stamp is not None or one.holding:
             self._hold(into, one, into.last if one.stamp is None else one.stamp)
         return one
 
-    def _entries(self, window: Open, keys: dict[Any, None] | None) -> list[tuple[Any, Cell]]:
-        entries = super()._entries(window, keys)
-        if len(entries) > 1:
-            entries.sort(key=lambda entry: entry[1].born)
-        return entries
-
     def forget(self, window: Open) -> None:
+        window.alive = False
         for k in window.cells:
             key = self._keys[k]
-            del key.windows[window.window]
-            if not key.windows:
+            key.opens.remove(window)
+            if not key.opens:
                 del self._keys[k]
-        super().forget(window)
+        window.cells = {}
+
+    # -- snapshots
+
+    def opens(self) -> Iterable[Open]:
+        return [opened for key in self._keys.values() for opened in key.opens]
+
+    def reopened(self, k: Any, window: Any) -> Open:
+        key = self._keys[k]
+        start = window.start_micros if type(window) is IntervalWindow else 0
+        opened = Open(window, start, window_end(window), self.lateness, self.now.watermark, key.born)
+        key.opens.append(opened)
+        self._wake_at_end(opened)
+        return opened
 
     def snapshot(self) -> Any:
-        return {
-            **super().snapshot(),
-            "keys_seen": self._keys_seen,
-            "keys": [(k, key.born, list(key.windows)) for k, key in self._keys.items()],
-        }
+        keys = [(k, key.born) for k, key in self._keys.items()]
+        return {**super().snapshot(), "keys_seen": self._keys_seen, "keys": keys}
 
     def restore(self, state: Any) -> None:
-        super().restore(state)
         self._keys_seen = state["keys_seen"]
-        for k, born, windows in state["keys"]:
-            key = self._keys[k] = _Key(born)
-            key.windows = {window: self.windows[window] for window in windows}
-
-
-def _session(key: _Key, own: IntervalWindow) -> list[Merge]:
-    """Sessions of one key lie apart, so the element's own merges with those it overlaps, and with no more."""
-    start, end = own.start_micros, own.end_micros
-    parts = [window for window in key.windows if window.start_micros < end and start < window.end_micros]
-    if not parts:
-        return []
-    start = min(start, min([window.start_micros for window in parts]))
-    end = max(end, max([window.end_micros for window in parts]))
-    whole = IntervalWindow.of_micros(start, end)
-    return [(whole, tuple(dict.fromkeys((*parts, own))))]
+        self._keys = {k: _Key(born) for k, born in state["keys"]}
+        super().restore(state)
 
 
 def _retire(cell: Cell) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tidegate.runners.engine.checks import Checks
+    from tidegate.runners.plan import Step
 
 Emitted: TypeAlias = tuple[str, Block]
 """The id of a collection, and some of its elements."""
@@ -28,7 +29,8 @@ class Context:
     """What an operator is given of the world.
 
     `memory_budget` (bytes) is what all operators of this task may hold together; `temp_dir` makes the directory for
-    spilled runs when it is first needed. `streaming`: bounded input is treated as a stream.
+    spilled runs when it is first needed. `streaming`: bounded input is treated as a stream. `around` puts something
+    around each operator of a graph that sees what passes, such as a tracer; None, as ever, costs nothing.
     """
 
     memory_budget: int
@@ -37,6 +39,7 @@ class Context:
     block_size: int = BLOCK_SIZE
     checks: Checks | None = None
     runtime_types: bool = False
+    around: Callable[[Step, Operator], Operator] | None = None
 
     def count(self, step: str, name: str, n: int = 1) -> None:
         """Add to one of the engine's own counters."""

@@ -8,7 +8,7 @@ the window only when it changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tidegate.runners.engine.codegen import Source
@@ -166,6 +166,8 @@ def _results(w: _Writer, link: Link, facts: Facts, shape: StateShape) -> None:
     call = f"f0({_arguments(link, facts, shape)})"
     index = "i" if shape.indexed or shape.windows == "each" else "-1"
     depth = w.depth
+    if link.flat:
+        w.put("more = False")
     if link.catches:
         partial = isinstance(link.node, ParDo) and link.node.dead_letters is not None and link.node.dead_letters.partial
         w.put("calls[0] += 1; r0 = []")
@@ -189,6 +191,12 @@ def _results(w: _Writer, link: Link, facts: Facts, shape: StateShape) -> None:
     else:
         w.put(f"for made in ({call},):", 0, "v0")
     w.depth += 1
+    if link.flat:
+        # One result for each element of a block is no more than a block: only further ones need watching.
+        w.put("if more and len(out) >= block_size:")
+        w.put("    yield pack(block, out, out_t, out_i, out_w)")
+        w.put("    out = []; out_t = []; out_i = []; out_w = []")
+        w.put("more = True")
     _take(w, link, shape, index)
     w.depth = depth
     if shape.checked:
@@ -230,9 +238,6 @@ def _take(w: _Writer, link: Link, shape: StateShape, index: str) -> None:
             w.put("out_w.append((w,))")
     if shape.indexed:
         w.put("out_i.append(i)")
-    w.put("if len(out) >= block_size:")
-    w.put("    yield pack(block, out, out_t, out_i, out_w)")
-    w.put("    out = []; out_t = []; out_i = []; out_w = []")
 
 
 def _flush(w: _Writer) -> None:
@@ -244,7 +249,8 @@ def _flush(w: _Writer) -> None:
 def _arguments(link: Link, facts: Facts, shape: StateShape) -> str:
     pane = "panes[i]" if shape.indexed else "pane"
     star = ["*v0"] if link.form in ("map_tuple", "flat_map_tuple") else []
-    return _call(link.params, facts, shape.checked, {"element": "v0", "pane": pane}.get, star)
+    params = link.params if star else in_position(link.fn, link.params)
+    return _call(params, facts, shape.checked, {"element": "v0", "pane": pane}.get, star)
 
 
 def generate_callback(callback: Callback, facts: Facts, number: int, *, watched: bool) -> Source:
@@ -263,6 +269,20 @@ def generate_callback(callback: Callback, facts: Facts, number: int, *, watched:
     if watched:
         w.put("verify()", 0, "k")
     return w.source()
+
+
+def in_position(fn: object, params: tuple[Param, ...]) -> tuple[Param, ...]:
+    """The parameters with as many by position as the function's own order allows: that is the faster call."""
+    method = getattr(fn, "__func__", None)
+    code = getattr(method or fn, "__code__", None)
+    if code is None:
+        return params
+    names = code.co_varnames[method is not None : code.co_argcount]
+    placed = [param for param in params if param.keyword is None]
+    by_name = {param.keyword: param for param in params if param.keyword is not None}
+    while len(placed) < len(names) and names[len(placed)] in by_name:
+        placed.append(replace(by_name.pop(names[len(placed)]), keyword=None))
+    return (*placed, *by_name.values())
 
 
 def _call(

@@ -12,7 +12,15 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 from tidegate.runners.engine import checks, folds
-from tidegate.runners.engine.blame import author_frames, combiner_method, guarded, located, not_pairs, rethrow, user_error
+from tidegate.runners.engine.blame import (
+    author_frames,
+    combiner_method,
+    guarded,
+    located,
+    not_pairs,
+    rethrow,
+    user_error,
+)
 from tidegate.runners.engine.codegen import Fold
 from tidegate.runners.engine.memory import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Context, Emitted
@@ -49,7 +57,9 @@ class Grouping:
         self.context = context
         self.main = main
         self.combiner: CombineFn[Any, Any, Any] | None = load_combiner(node)
-        self.lists = self.combiner is None or (phase != "merge" and type(self.combiner) in (ListFn, TupleFn, CallableFn))
+        self.lists = self.combiner is None or (
+            phase != "merge" and type(self.combiner) in (ListFn, TupleFn, CallableFn)
+        )
         self._tables: dict[Any, dict[Any, Any]] = {}
         self._by_start: dict[int, tuple[int, int, dict[Any, Any]]] = {}
         self._bounds: Callable[[int], tuple[int, int]] | None = None
@@ -106,7 +116,9 @@ class Grouping:
     def counts_elements(self, block: Block) -> bool:
         """Count a whole block's elements in one go, if that is all this grouping does with them."""
         match self.node, block.windows:
-            case CombinePerKey(key="element"), Same((window,)) if type(self.combiner) is CountFn and self.phase != "merge":
+            case CombinePerKey(key="element"), Same((window,)) if (
+                type(self.combiner) is CountFn and self.phase != "merge"
+            ):
                 self.table_in(window).update(block.values)
                 return True
             case _:
@@ -162,7 +174,7 @@ class Grouping:
                 self._write_out()
 
     def _most(self) -> int:
-        """About how many bytes the tables hold at the most: each element taken since they were counted may be a value."""
+        """About how many bytes the tables hold at most: each element taken since the last count may be a value."""
         keys = sum(map(len, self._tables.values()))
         if not self.lists:
             return keys * (TABLE_ENTRY + self._key_size + self._value_size)
@@ -191,7 +203,9 @@ class Grouping:
     def _write_out(self) -> None:
         if self._spill is None:
             context = self.context
-            self._spill = Spill(context.temp_dir, self.lists, self._merge, context.memory_budget, value_size=self._value_size)
+            self._spill = Spill(
+                context.temp_dir, self.lists, self._merge, context.memory_budget, value_size=self._value_size
+            )
         for window in list(self._tables):
             table = self._tables.pop(window)
             self._check_keys(table)

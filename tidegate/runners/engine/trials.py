@@ -39,11 +39,12 @@ class Trials:
             for parts in (_halves(inputs), [[value] for value in inputs], [[], inputs]):
                 result = self._combined(parts, node)
                 if not _same(result, whole):
+                    of_key = "" if key is None else f" of key {shorten(key, 40)}"
                     raise located(
                         CheckError(
                             f"{type(self.combiner).__name__} gives {shorten(whole, 60)} for {len(inputs)} inputs"
-                            f"{'' if key is None else f' of key {shorten(key, 40)}'} in one go, and {shorten(result, 60)} when they are combined in "
-                            f"{len(parts)} parts and merged: other runners combine in parts, so both must agree"
+                            f"{of_key} in one go, and {shorten(result, 60)} when they are combined in {len(parts)} parts "
+                            "and merged: other runners combine in parts, so both must agree"
                         ),
                         node.label,
                         node.where,

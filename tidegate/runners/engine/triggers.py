@@ -347,7 +347,7 @@ class _Default(Machine):
     __slots__ = ()
 
     def start(self, ended: bool, before: State | None = None) -> State:
-        return [False]
+        return [ended]
 
     def due(self, state: State, now: Now) -> int:
         if not now.ended:
@@ -371,7 +371,11 @@ class _Default(Machine):
 
 
 class _AfterWatermark(Machine):
-    """[whether it has fired on time, the state of `early` or None, the state of `late` or None]."""
+    """[whether it has fired on time, the state of `early` or None, the state of `late` or None, whether it started
+    after its window's end].
+
+    One that starts so late, because another trigger fired, is due with the next element.
+    """
 
     __slots__ = ("early", "late")
 
@@ -381,7 +385,7 @@ class _AfterWatermark(Machine):
 
     def start(self, ended: bool, before: State | None = None) -> State:
         early = self.early.start(ended, before and before[1]) if self.early is not None else None
-        return [False, early, before and before[2]]
+        return [False, early, before and before[2], ended]
 
     def elements(self, state: State, n: int, x: Any, now: Now) -> None:
         if state[0]:
@@ -394,7 +398,7 @@ class _AfterWatermark(Machine):
         if state[0]:
             return self.late.due(state[2], now) if self.late is not None else WAIT
         if now.ended:
-            return ON_TIME
+            return ON_TIME if now.pane or not state[3] else WAIT
         return self.early.due(state[1], now) if self.early is not None else WAIT
 
     def fire(self, state: State, now: Now) -> bool:
@@ -415,12 +419,12 @@ class _AfterWatermark(Machine):
         done = [state for state in states if state[0]]
         if done and now.ended:
             assert self.late is not None
-            return [True, None, self.late.merge([state[2] for state in done], now)]
+            return [True, None, self.late.merge([state[2] for state in done], now), False]
         early = None
         if self.early is not None:
             waiting = [state[1] for state in states if not state[0]]
             early = self.early.merge(waiting, now) if waiting else self.early.start(now.ended)
-        return [False, early, None]
+        return [False, early, None, now.ended and all(state[3] for state in states)]
 
     def quiet(self, state: State, now: Now) -> int:
         if state[0]:

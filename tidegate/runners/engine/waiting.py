@@ -162,7 +162,7 @@ class WaitForSides(Operator):
     def _all_ready(self) -> bool:
         """Whether nothing can wait, or come too late, whatever its window."""
         return all(
-            side.ready(GLOBAL_WINDOW) if side.whole else side.watermark == MAX_MICROS and self._watermark == MIN_MICROS
+            side.ready(GLOBAL_WINDOW) if side.whole else side.watermark == MAX_MICROS and self._inner_watermark == MIN_MICROS
             for side in self.sides.values()
         )
 
@@ -248,14 +248,17 @@ class WaitForSides(Operator):
             yield from self.inner.on_watermark(to)
 
     def _over(self, side: SideView, side_window: Any) -> bool:
-        """Whether a side window has expired, and with it every main window that sees it."""
+        """Whether a side window has expired, and with it every main window that sees it.
+
+        What waits holds the watermark that counts here, so nothing it has yet to see is over.
+        """
         if not side.expired(side_window):
             return False
-        return self._watermark >= min(window_end(side_window) + self._lateness, MAX_MICROS)
+        return self._inner_watermark >= min(window_end(side_window) + self._lateness, MAX_MICROS)
 
     def _collect(self) -> None:
         """Forget what no main window sees any more; at the end of input, what the step emits when it finishes may."""
-        if MIN_MICROS < self._watermark < MAX_MICROS:
+        if MIN_MICROS < self._inner_watermark < MAX_MICROS:
             for side in self.sides.values():
                 side.collect(partial(self._over, side))
 

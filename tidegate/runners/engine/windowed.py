@@ -8,7 +8,7 @@ Windows that merge are in `merging`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from heapq import heappop, heappush, heapreplace
 from itertools import count, repeat
@@ -33,7 +33,7 @@ from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.triggers import AfterProcessingTime, EveryEventTime, EveryProcessingTime, Trigger, parts_of
 from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
 from tidegate.sdk.windowing import TimestampCombiner, WindowingStrategy
-from tidegate.sdk.windows import GlobalWindows, single_window
+from tidegate.sdk.windows import GLOBAL_BOUNDS, GlobalWindows, assign_bounds, single_window
 
 
 class Cell:
@@ -78,19 +78,39 @@ CLOSED: Final = Cell(0, None, [])
 
 
 class Open:
-    """A window that has not expired, and its cells by key. Times are µs; `last` is its last instant."""
+    """A window that has not expired, and its cells by key. Times are µs; `last` is its last instant.
 
-    __slots__ = ("alive", "cells", "end", "ended", "expiry", "last", "order", "window")
+    A session's bounds move while it grows; its `window` is made when it is asked for. `born` tells windows of one key
+    from equal ones of another, where each key has its own.
+    """
 
-    def __init__(self, window: Any, end: int, expiry: int, ended: bool) -> None:
+    __slots__ = ("alive", "born", "cells", "end", "ended", "expiry", "last", "start", "window")
+
+    def __init__(self, window: Any, start: int, end: int, lateness: int, watermark: int, born: int = 0) -> None:
         self.window = window
-        self.end = end
-        self.expiry = expiry
-        self.last = end - 1
-        self.ended = ended
+        self.start = start
+        self.born = born
         self.alive = True
-        self.order = (end, window.start_micros if type(window) is IntervalWindow else window)
+        self.ended = watermark >= end
         self.cells: dict[Any, Cell] = {}
+        self.until(end, lateness)
+
+    def until(self, end: int, lateness: int) -> None:
+        """Let it end at `end`, and expire `lateness` after that."""
+        self.end = end
+        self.last = end - 1
+        self.expiry = min(end + lateness, MAX_MICROS)
+
+    def object(self) -> Any:
+        """The window as an object."""
+        if self.window is None:
+            self.window = IntervalWindow.of_micros(self.start, self.end)
+        return self.window
+
+    def order(self) -> tuple[int, Any, int]:
+        """Windows go by (end, start), or by (end, their own order)."""
+        by_start = self.window is None or type(self.window) is IntervalWindow
+        return self.end, self.start if by_start else self.window, self.born
 
 
 Opened: TypeAlias = tuple[Open, ...] | None
@@ -220,14 +240,17 @@ class WindowOperator(Operator):
             return
         now.watermark = micros
         woken = self.events.passed(micros)
-        for window in sorted(woken, key=_by_end):
+        for window in sorted(woken, key=Open.order):
             if not window.alive:
                 continue
             now.end = window.end
             if micros >= window.expiry:
                 yield from self._within(self._expire(window))
             else:
-                yield from self._within(self._look(window, woken[window], by_watermark=True))
+                keys = woken[window]
+                yield from self._within(self._look(window, keys, by_watermark=True))
+                if keys is None:
+                    self._wake_at_end(window)
         if micros == MAX_MICROS and self._default and not self._any:
             self._any = True
             self._add_default()
@@ -237,7 +260,7 @@ class WindowOperator(Operator):
         now = self.now
         now.clock = micros if now.clock is None else max(micros, now.clock)
         woken = self.clocks.passed(now.clock)
-        for window in sorted(woken, key=_by_end):
+        for window in sorted(woken, key=Open.order):
             if window.alive:
                 now.end = window.end
                 yield from self._within(self._look(window, woken[window], by_watermark=False))
@@ -260,8 +283,10 @@ class WindowOperator(Operator):
                 return repeat(self._live((GLOBAL_WINDOW,)))
             case DerivedFrom(assigner) if (bounds := single_window(assigner)) is not None:
                 return self._by_bounds(bounds, block)
-            case _:
-                return self._by_windows(block.window_list())
+            case DerivedFrom(assigner):
+                return self._by_windows(map(assign_bounds(assigner), block.timestamp_list()), _of_bounds)
+            case Each(windows):
+                return self._by_windows(windows, _itself)
 
     def _by_bounds(self, bounds: Any, block: Block) -> Iterator[Opened]:
         low = high = 0
@@ -277,12 +302,13 @@ class WindowOperator(Operator):
                         known[low] = opened
             yield opened
 
-    def _by_windows(self, column: list[tuple[Any, ...]]) -> Iterator[Opened]:
+    def _by_windows(self, column: Iterable[Any], objects: Callable[[Any], tuple[Any, ...]]) -> Iterator[Opened]:
+        """Elements that follow one another are mostly in the same windows: the column has the same tuple for them."""
         last: Any = None
         opened: Opened = None
         for windows in column:
             if windows is not last:
-                last, opened = windows, self._live(windows)
+                last, opened = windows, self._live(objects(windows))
             yield opened
 
     def _live(self, windows: tuple[Any, ...]) -> Opened:
@@ -298,15 +324,17 @@ class WindowOperator(Operator):
         found = self.windows.get(window)
         if found is None:
             end = window_end(window)
-            expiry = min(end + self.lateness, MAX_MICROS)
-            if self.now.watermark >= expiry:
+            if self.now.watermark >= min(end + self.lateness, MAX_MICROS):
                 return None
-            found = self.windows[window] = Open(window, end, expiry, self.now.watermark >= end)
-            if not found.ended:
-                self.events.set_all(end, found)
-            self.events.set_all(expiry, found)
+            start = window.start_micros if type(window) is IntervalWindow else 0
+            found = self.windows[window] = Open(window, start, end, self.lateness, self.now.watermark)
+            self._wake_at_end(found)
             self._any = True
         return found
+
+    def _wake_at_end(self, window: Open) -> None:
+        """Be woken when the window ends; when it has, when it expires."""
+        self.events.set_all(window.expiry if window.ended else window.end, window)
 
     def _new(self, window: Open, k: Any) -> Cell:
         if self.context.checks is not None:
@@ -453,15 +481,10 @@ class WindowOperator(Operator):
 
     def forget(self, window: Open) -> None:
         """Drop a window that has expired, and all its cells."""
-        self.drop(window)
-
-    def drop(self, window: Open) -> None:
-        """Take a window out of the tables."""
         window.alive = False
         window.cells = {}
         del self.windows[window.window]
-        if type(window.window) is IntervalWindow:
-            self._by_start.pop(window.window.start_micros, None)
+        self._by_start.pop(window.start, None)
 
     def _emit(self, window: Open, k: Any, cell: Cell, due: int, *, by_watermark: bool, last: bool) -> None:
         if cell.fresh or (due == ON_TIME and cell.index and not cell.settled):
@@ -475,7 +498,7 @@ class WindowOperator(Operator):
                     cell.settled += 1
                 cell.index += 1
                 timestamp = window.last if cell.stamp is None else cell.stamp
-                self.out.add(value if self.key == "none" else (k, value), timestamp, window.window, pane)
+                self.out.add(value if self.key == "none" else (k, value), timestamp, window.object(), pane)
         cell.fresh = cell.synced = 0
         cell.stamp = None
         cell.holding = False
@@ -564,10 +587,11 @@ class WindowOperator(Operator):
     # -- snapshots
 
     def snapshot(self) -> Any:
-        cells: list[tuple[Any, Any, tuple[Any, ...] | None]] = []
-        for window in self.windows.values():
-            for k, cell in window.cells.items():
-                cells.append((k, window.window, None if cell is CLOSED else self._saved(cell)))
+        cells = [
+            (k, window.object(), None if cell is CLOSED else self._saved(cell))
+            for window in self.opens()
+            for k, cell in window.cells.items()
+        ]
         return {
             "watermark": self.now.watermark,
             "clock": self.now.clock,
@@ -582,9 +606,18 @@ class WindowOperator(Operator):
         self._arrivals = state["arrivals"]
         self._any = state["any"]
         for k, window, saved in state["cells"]:
-            opened = self.window(window)
-            assert opened is not None
+            opened = self.reopened(k, window)
             opened.cells[k] = CLOSED if saved is None else self._loaded(opened, k, saved)
+
+    def opens(self) -> Iterable[Open]:
+        """All windows that have not expired."""
+        return self.windows.values()
+
+    def reopened(self, k: Any, window: Any) -> Open:
+        """The window that a restored cell of key `k` is in."""
+        opened = self.window(window)
+        assert opened is not None
+        return opened
 
     def _saved(self, cell: Cell) -> tuple[Any, ...]:
         return (
@@ -665,12 +698,18 @@ def _pending(window: Open, cell: Cell) -> int | None:
     return cell.stamp if cell.stamp is not None else window.last if cell.holding else None
 
 
+def _of_bounds(bounds: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:
+    if bounds == (GLOBAL_BOUNDS,):
+        return (GLOBAL_WINDOW,)
+    return tuple([IntervalWindow.of_micros(start, end) for start, end in bounds])
+
+
+def _itself(windows: tuple[Any, ...]) -> tuple[Any, ...]:
+    return windows
+
+
 def _has(trigger: Trigger, *kinds: type) -> bool:
     return isinstance(trigger, kinds) or any(_has(part, *kinds) for part in parts_of(trigger))
-
-
-def _by_end(window: Open) -> tuple[int, Any]:
-    return window.order
 
 
 def _by_birth(entry: tuple[Any, Cell]) -> int:

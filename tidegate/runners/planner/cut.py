@@ -185,7 +185,9 @@ def _exchange(state: _Cut, node: Node) -> Exchange | None:
         case Reshuffle():
             return Exchange("rebalance", _mode(state, node), "a Reshuffle was asked for")
         case Write(shards=shards) if shards and state.traits.parallel:
-            return Exchange("gather" if shards == 1 else "rebalance", _mode(state, node), f"{shards} shards were asked for")
+            return Exchange(
+                "gather" if shards == 1 else "rebalance", _mode(state, node), f"{shards} shards were asked for"
+            )
         case _ if not rules.needs_key(node):
             return None
     if isinstance(node, CombinePerKey) and node.key == "none":
@@ -210,7 +212,11 @@ def _add(state: _Cut, step: Step, inputs: list[tuple[str, int]], exchange: Excha
         for _, source in _inputs_of_collection(state, ref.collection)
     ]
     sources = {state.steps[source].stage for _, source in inputs}
-    if exchange is None and state.traits.parallel and _wait(state, sources, {state.steps[s].stage for _, s, _, _ in sides}):
+    if (
+        exchange is None
+        and state.traits.parallel
+        and _wait(state, sources, {state.steps[s].stage for _, s, _, _ in sides})
+    ):
         exchange = Exchange("forward", _mode(state, step.head), "one input is made from what another is made from")
     if isinstance(step.head, (Create, Read, TestStream)) or exchange is not None:
         state.stages += 1
@@ -223,7 +229,9 @@ def _add(state: _Cut, step: Step, inputs: list[tuple[str, int]], exchange: Excha
     for collection, source in inputs:
         state.edges.append(Edge(collection, source, step.id, exchange))
     for collection, source, number, label in sides:
-        broadcast = Exchange("broadcast", "blocking" if state.pipeline.collection(collection).bounded else "pipelined", "a side input")
+        broadcast = Exchange(
+            "broadcast", "blocking" if state.pipeline.collection(collection).bounded else "pipelined", "a side input"
+        )
         state.edges.append(Edge(collection, source, step.id, broadcast, side=number, node=label))
     for node in step.nodes:
         for out in node.outputs:

@@ -27,13 +27,15 @@ LONGEST: Final = 44
 
 _STYLE: Final = """
 text { font: 13px ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1d2733 }
-.note, .tag { font-size: 11px; fill: #5b6775 } .frame text { font-weight: 600; fill: #435061 }
+.note, .tag { font-size: 11px; fill: #5b6775 } .heading { font-weight: 600; fill: #435061;
+stroke: #fbfcfe; stroke-width: 3px; paint-order: stroke }
 .page { fill: #fbfcfe } .box rect { fill: #fff; stroke: #cfd7e2 } .frame rect { fill: #5b6f8a; fill-opacity: .06;
 stroke: #b7c2d0; stroke-dasharray: 5 4 } .frame.stage rect { stroke-dasharray: none } .frame.region rect {
 stroke-dasharray: none; stroke: #8fa3bd; stroke-width: 1.5 } .link { fill: none; stroke: #8895a7; stroke-width: 1.5 }
 .link.bold { stroke: #d9822b; stroke-width: 3 } .link.dashed { stroke-dasharray: 5 4 } .tag-back { fill: #fbfcfe;
 fill-opacity: .92; stroke: #cfd7e2 } .head { fill: #8895a7 } .head.bold { fill: #d9822b }
-@media (prefers-color-scheme: dark) { text { fill: #e3e9f1 } .note, .tag { fill: #9fadbd } .frame text { fill: #b9c6d6 }
+@media (prefers-color-scheme: dark) { text { fill: #e3e9f1 } .note, .tag { fill: #9fadbd } .heading { fill: #b9c6d6;
+stroke: #12171e }
 .page { fill: #12171e } .box rect { fill: #1b222c; stroke: #364252 } .frame rect { fill: #9db4d4; stroke: #46566a }
 .frame.region rect { stroke: #64788f } .link { stroke: #73839a } .head { fill: #73839a } .tag-back { fill: #12171e;
 stroke: #364252 } }
@@ -47,6 +49,7 @@ def svg(graph: Graph) -> str:
     page.put("", (0, 0), (width, height))
     parts = [page.frame(group) for group in graph.groups]
     parts += page.links()
+    parts += [page.title(group) for group in graph.groups]
     parts += [page.box(box) for box in graph.boxes]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
@@ -114,9 +117,12 @@ class _Page:
         a = self.areas["group", group.id]
         return (
             f'<g class="frame {group.kind}"><rect x="{a.x:.1f}" y="{a.y:.1f}" width="{a.width:.1f}" '
-            f'height="{a.height:.1f}" rx="12"/>'
-            f'<text x="{a.x + 14:.1f}" y="{a.y + 20:.1f}">{_fit(group.title)}</text></g>'
+            f'height="{a.height:.1f}" rx="12"/></g>'
         )
+
+    def title(self, group: Group) -> str:
+        a = self.areas["group", group.id]
+        return f'<text class="heading" x="{a.x + 14:.1f}" y="{a.y + 20:.1f}">{_fit(group.title)}</text>'
 
     def box(self, box: Box) -> str:
         a = self.areas["box", box.id]

@@ -1,0 +1,164 @@
+"""A fused chain: what steps may emit, which windows elements end up in, and blocks that stay small."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from collect import collect
+
+import tidegate as tg
+from tidegate.runners.direct import DirectRunner
+from tidegate.runners.engine.build import build as build_operator
+from tidegate.runners.engine.operator import Context
+from tidegate.runners.planner import Traits, plan
+from tidegate.sdk.block import Block
+
+SECOND = 1_000_000
+
+
+def seen(write: Any, block_size: int = 2, **options: Any) -> list[Any]:
+    """What `write` gives: values, seconds, and the windows' starts in seconds."""
+    found = collect(lambda p: {"out": write(p)}, DirectRunner(block_size=block_size), options or None).seen["out"]
+    return [(each.value, each.micros / SECOND, each.window.start.micros // SECOND) for each in found]
+
+
+def at(*seconds: int) -> list[Any]:
+    return [tg.TimestampedValue(second, second) for second in seconds]
+
+
+def restamp(x: int) -> Any:
+    return tg.TimestampedValue(x, x + 100)
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 7])
+def test_a_new_timestamp_after_a_grouping_gives_the_window_of_that_timestamp(block_size: int) -> None:
+    def write(p: tg.Pipeline) -> Any:
+        grouped = p | tg.Create(at(1, 2, 3, 4, 5)) | tg.WindowInto(tg.FixedWindows(10)) | tg.CombinePerElement(len)
+        return grouped | tg.Map(lambda pair: restamp(pair[0]))
+
+    assert seen(write, block_size) == [(x, x + 100.0, 100) for x in (1, 2, 3, 4, 5)]
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 7])
+def test_a_new_timestamp_before_a_grouping_counts_in_its_new_window(block_size: int) -> None:
+    def write(p: tg.Pipeline) -> Any:
+        grouped = p | tg.Create(at(1, 2, 3, 4, 5)) | tg.WindowInto(tg.FixedWindows(10)) | tg.CombinePerElement(len)
+        moved = grouped | tg.Map(lambda pair: tg.TimestampedValue(("all", 1), pair[0] * 10))
+        return moved | tg.CombinePerKey(sum)
+
+    assert [(value, start) for value, _, start in seen(write, block_size)] == [
+        (("all", 1), start) for start in (10, 20, 30, 40, 50)
+    ]
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 7])
+def test_an_element_without_a_window_is_dropped_where_windows_are_assigned(block_size: int) -> None:
+    reached: list[Any] = []
+
+    def write(p: tg.Pipeline) -> Any:
+        windowed = p | tg.Create(at(0, 1, 2, 3, 4, 5, 6)) | tg.WindowInto(tg.SlidingWindows(1, 3))
+        return windowed | tg.Map(lambda x: tg.Metrics.counter("test", "reached").inc() or x)
+
+    assert seen(write, block_size) == [(0, 0.0, 0), (3, 3.0, 3), (6, 6.0, 6)]
+    found = collect(lambda p: {"out": write(p)}, DirectRunner(block_size=block_size))
+    assert found.result.metrics().counter("reached") == 3
+    assert found.result.metrics().counter("elements_out", step="WindowInto(SlidingWindows)") == 3
+    assert not reached
+
+
+@pytest.mark.parametrize("block_size", [1, 2, 7])
+def test_a_new_timestamp_without_a_window_drops_the_element(block_size: int) -> None:
+    def write(p: tg.Pipeline) -> Any:
+        windowed = p | tg.Create(at(0, 3, 6, 9, 12)) | tg.WindowInto(tg.SlidingWindows(1, 3))
+        return windowed | tg.Map(lambda x: tg.TimestampedValue(x, x + x % 2))
+
+    assert seen(write, block_size) == [(0, 0.0, 0), (6, 6.0, 6), (12, 12.0, 12)]
+
+
+def test_dead_letters_are_in_the_windows_their_step_saw() -> None:
+    def write(p: tg.Pipeline) -> Any:
+        windowed = p | tg.Create(at(1, 12, 23)) | tg.WindowInto(tg.FixedWindows(10))
+        _, bad = windowed | tg.Map(lambda x: 1 // 0).with_exception_handling()
+        return bad | tg.Map(lambda letter: letter[0])
+
+    assert seen(write) == [(1, 1.0, 0), (12, 12.0, 10), (23, 23.0, 20)]
+
+
+def test_a_tag_may_hold_a_timestamped_value_and_a_windowed_one() -> None:
+    class Emits(tg.DoFn):
+        def process(self, element: int) -> Iterator[Any]:
+            yield tg.TaggedOutput("side", tg.TimestampedValue(element, 42))
+
+        def finish_bundle(self) -> Iterator[Any]:
+            window = tg.IntervalWindow(50, 60)
+            yield tg.TaggedOutput("side", tg.WindowedValue("end", 55, (window,)))
+
+    def write(p: tg.Pipeline) -> Any:
+        return (p | tg.Create(at(1)) | tg.WindowInto(tg.FixedWindows(10)) | tg.ParDo(Emits()).with_outputs("side")).side
+
+    assert seen(write) == [(1, 42.0, 40), ("end", 55.0, 50)]
+
+
+def test_what_finish_bundle_gives_runs_through_the_steps_behind_it() -> None:
+    class Holds(tg.DoFn):
+        def start_bundle(self) -> None:
+            self.held: list[int] = []
+
+        def process(self, element: int) -> None:
+            self.held.append(element)
+
+        def finish_bundle(self) -> list[int]:
+            return self.held
+
+    class Adds(Holds):
+        def finish_bundle(self) -> list[int]:
+            return [sum(self.held)]
+
+    def write(p: tg.Pipeline) -> Any:
+        chain = p | tg.Create([1, 2, 3, 4, 5]) | "hold" >> tg.ParDo(Holds()) | tg.Map(lambda x: x * 10)
+        return chain | "add" >> tg.ParDo(Adds()) | tg.Filter(lambda x: x > 100)
+
+    assert [value for value, _, _ in seen(write)] == [150]
+
+
+def test_one_element_that_becomes_a_million_is_given_block_by_block() -> None:
+    """The blocks are small, and a suspended operator has not asked the author's generator for more."""
+    pulled = []
+
+    def many(x: int) -> Iterator[int]:
+        for n in range(1_000_000):
+            pulled.append(n)
+            yield n
+
+    pipeline = tg.Pipeline()
+    _ = pipeline | tg.Create([1]) | tg.FlatMap(many) | tg.Map(lambda x: x + 1) | tg.Filter(lambda x: x % 2)
+    found = plan(pipeline.portable(), Traits(parallel=False))
+    operator = build_operator(
+        found.steps[1], found, Context(1 << 30, lambda: pytest.fail("nothing is spilled"), block_size=10)
+    )
+    operator.open()
+    blocks = operator.process(Block([1]), "Create")
+    sizes = [len(next(blocks)[1]) for _ in range(5)]
+    assert sizes == [10] * 5
+    assert len(pulled) <= 102
+
+
+@pytest.mark.parametrize("checks", ["sample", "all", "off"])
+def test_extra_arguments_and_injected_parameters_reach_the_function(checks: str) -> None:
+    def show(x: int, y: int, *, z: int, when: Any = tg.DoFn.TimestampParam, window: Any = tg.DoFn.WindowParam) -> Any:
+        return x, y, z, when.seconds(), window.start.seconds()
+
+    def write(p: tg.Pipeline) -> Any:
+        return p | tg.Create(at(7)) | tg.WindowInto(tg.FixedWindows(5)) | tg.Map(show, 2, z=3)
+
+    assert [value for value, _, _ in seen(write, checks=checks)] == [(7, 2, 3, 7.0, 5.0)]
+
+
+def test_a_step_that_sees_windows_is_called_once_for_each() -> None:
+    def write(p: tg.Pipeline) -> Any:
+        windowed = p | tg.Create(at(7)) | tg.WindowInto(tg.SlidingWindows(10, 5))
+        return windowed | tg.Map(lambda x, w=tg.DoFn.WindowParam: w.start.seconds())
+
+    assert seen(write) == [(0.0, 7.0, 0), (5.0, 7.0, 5)]

@@ -1,0 +1,168 @@
+"""Groupings by tables: combining in parts and merging gives what combining whole gives, and panes come in order."""
+
+# ruff: noqa: E731
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from collect import collect
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from model.functions import COMBINERS
+
+import tidegate as tg
+from tidegate.runners.direct import DirectRunner
+from tidegate.runners.engine.build import build
+from tidegate.runners.engine.operator import Context, Operator
+from tidegate.runners.plan import Phase
+from tidegate.runners.planner import Traits, plan
+from tidegate.sdk.block import Block
+from tidegate.sdk.window_types import GLOBAL_WINDOW
+
+IN_PARTS = [name for name in COMBINERS if name not in ("middle",)]
+
+
+def operator_of(combine: Any, element: Any, phase: Phase) -> Operator:
+    """The operator of one combine, in one of its phases."""
+    pipeline = tg.Pipeline()
+    _ = pipeline | "in" >> tg.Create([element]) | "combine" >> combine | tg.Map(str)
+    found = plan(pipeline.portable(), Traits(parallel=False))
+    step = next(step for step in found.steps if step.label == "combine")
+    made = build(replace(step, phase=phase), found, Context(1 << 30, lambda: pytest.fail("nothing is spilled")))
+    made.open()
+    return made
+
+
+def run(operator: Operator, blocks: Iterable[Block]) -> list[Block]:
+    given_blocks = [made for block in blocks for _, made in operator.process(block, "in")]
+    given_blocks += [made for _, made in operator.finish()]
+    operator.close()
+    return given_blocks
+
+
+def values(blocks: Iterable[Block]) -> list[Any]:
+    return [value for block in blocks for value in block.values]
+
+
+tasks = st.lists(
+    st.lists(st.lists(st.tuples(st.integers(0, 4), st.integers(-5, 20)), min_size=1), max_size=3),
+    min_size=1,
+    max_size=4,
+)
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+@settings(max_examples=12)
+@given(tasks)
+def test_parts_merged_per_key_give_what_combining_whole_gives(name: str, inputs: list[list[list[Any]]]) -> None:
+    combine = lambda: tg.CombinePerKey(COMBINERS[name].make())
+    parts = [run(operator_of(combine(), (1, 1), "parts"), [Block(values) for values in blocks]) for blocks in inputs]
+    merged = values(run(operator_of(combine(), (1, 1), "merge"), [block for part in parts for block in part]))
+    whole = values(
+        run(operator_of(combine(), (1, 1), "whole"), [Block(values) for blocks in inputs for values in blocks])
+    )
+    assert dict(merged) == dict(whole)
+    assert len(merged) == len(whole)
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+@settings(max_examples=12)
+@given(tasks)
+def test_parts_merged_globally_give_what_combining_whole_gives(name: str, inputs: list[list[list[Any]]]) -> None:
+    combine = lambda: tg.CombineGlobally(COMBINERS[name].make())
+    tasks = [[Block([value for _, value in values]) for values in blocks] for blocks in inputs]
+    parts = [run(operator_of(combine(), 1, "parts"), blocks) for blocks in tasks]
+    merged = values(run(operator_of(combine(), 1, "merge"), [block for part in parts for block in part]))
+    whole = values(run(operator_of(combine(), 1, "whole"), [block for blocks in tasks for block in blocks]))
+    assert merged == whole
+
+
+@pytest.mark.parametrize("name", IN_PARTS)
+def test_parts_merged_per_element_give_what_combining_whole_gives(name: str) -> None:
+    combine = lambda: tg.CombinePerElement(COMBINERS[name].make())
+    parts = [
+        run(operator_of(combine(), 1, "parts"), [Block([1, 2, 1])]),
+        run(operator_of(combine(), 1, "parts"), [Block([2, 3])]),
+    ]
+    merged = values(run(operator_of(combine(), 1, "merge"), [block for part in parts for block in part]))
+    assert merged == values(run(operator_of(combine(), 1, "whole"), [Block([1, 2, 1, 2, 3])]))
+
+
+@settings(max_examples=40)
+@given(st.lists(st.floats(), min_size=1), st.integers(1, 9), st.sampled_from([sum, min, max]))
+@example([1.0, math.nan, 0.0], 1, min)
+@example([1.0, math.nan, 0.0, 5.0], 2, min)
+@example([math.inf, 1.0, math.nan, 2.0, 1.5], 2, max)
+@example([0.1] * 10, 3, sum)
+def test_floats_are_combined_in_order_wherever_blocks_end(numbers: list[float], size: int, combiner: Any) -> None:
+    blocks = [Block(numbers[start : start + size]) for start in range(0, len(numbers), size)]
+    cut = values(run(operator_of(tg.CombineGlobally(combiner), 1.0, "whole"), blocks))
+    whole = values(
+        run(operator_of(tg.CombineGlobally(combiner), 1.0, "whole"), [Block([number]) for number in numbers])
+    )
+    assert str(cut) == str(whole)
+    keyed = [Block([("a", number) for number in block.values]) for block in blocks]
+    per_key = values(run(operator_of(tg.CombinePerKey(combiner), ("a", 1.0), "whole"), keyed))
+    assert str([value for _, value in per_key]) == str(whole)
+
+
+def test_windows_come_by_their_ends_and_keys_by_first_arrival() -> None:
+    stamped = [
+        tg.TimestampedValue((key, second), second)
+        for key, second in [("b", 25), ("a", 3), ("b", 4), ("c", 21), ("a", 22)]
+    ]
+
+    def write(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        return {"out": p | tg.Create(stamped) | tg.WindowInto(tg.FixedWindows(10)) | tg.GroupByKey()}
+
+    found = collect(write, DirectRunner(block_size=1)).seen["out"]
+    assert [(each.value, each.window.start.seconds()) for each in found] == [
+        (("a", [3]), 0.0),
+        (("b", [4]), 0.0),
+        (("b", [25]), 20.0),
+        (("c", [21]), 20.0),
+        (("a", [22]), 20.0),
+    ]
+    assert {each.pane for each in found} == {tg.PaneInfo(True, True, tg.Timing.ON_TIME, 0, 0)}
+    assert {each.micros for each in found} == {9_999_999, 29_999_999}
+
+
+def test_nothing_in_gives_no_groups_and_the_default_of_a_combine() -> None:
+    def write(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        none = p | tg.Create([])
+        return {
+            "group": none | tg.GroupByKey(),
+            "sum": none | tg.CombineGlobally(sum),
+            "min": none | tg.CombineGlobally(min),
+            "plain": none | tg.CombineGlobally(math.fsum),
+            "without": none | "without" >> tg.CombineGlobally(len).without_defaults(),
+        }
+
+    found = collect(write)
+    assert {name: found.values(name) for name in found.seen} == {
+        "group": [],
+        "sum": [0],
+        "min": [],
+        "plain": [],
+        "without": [],
+    }
+    assert found.seen["sum"][0].window is GLOBAL_WINDOW
+
+
+def test_extra_arguments_of_a_combine_reach_its_function() -> None:
+    def over(numbers: list[int], least: int, *, weight: int) -> int:
+        return weight * sum(number for number in numbers if number > least)
+
+    def write(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        return {
+            "per key": p | "a" >> tg.Create([("a", 1), ("a", 5), ("b", 7)]) | tg.CombinePerKey(over, 3, weight=2),
+            "globally": p | "b" >> tg.Create([1, 5, 7]) | tg.CombineGlobally(over, 3, weight=2),
+        }
+
+    found = collect(write)
+    assert found.values("per key") == [("a", 10), ("b", 14)]
+    assert found.values("globally") == [24]

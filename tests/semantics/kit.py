@@ -1,0 +1,107 @@
+"""Scripts and runs for the tests of the contract.
+
+A script is a list of events: `("a", 3)` is the element "a" at 3 s under key "k", `("a", 3, "other")` under another
+key, `W(10)` a watermark, `C(5)` a step of the clock. The end of the script is the end of input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tidegate as tg
+from tidegate.testing import PaneRecorder, Recorded, TestPipeline, TestStream
+
+KEY = "k"
+
+
+@dataclass(frozen=True)
+class W:
+    """The watermark advances to `to`."""
+
+    to: Any
+
+
+@dataclass(frozen=True)
+class C:
+    """The clock advances by `by` seconds."""
+
+    by: float
+
+
+INFINITY = W(tg.MAX_TIMESTAMP)
+
+
+def stream(script: Iterable[Any], *, together: bool = False) -> TestStream:
+    """The script as a TestStream; `together` sends neighbouring elements as one block."""
+    made = TestStream()
+    block: list[Any] = []
+
+    def flush() -> None:
+        if block:
+            made.add_elements(list(block))
+            block.clear()
+
+    for event in script:
+        match event:
+            case W(to=to):
+                flush()
+                made.advance_watermark_to(to)
+            case C(by=by):
+                flush()
+                made.advance_processing_time(by)
+            case (value, timestamp, *key):
+                if not together:
+                    flush()
+                block.append(tg.TimestampedValue((key[0] if key else KEY, value), timestamp))
+    flush()
+    return made
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a grouping gave: records by key, and the run's counters of dropped elements."""
+
+    panes: dict[Any, list[Recorded]]
+    result: tg.PipelineResult
+
+    @property
+    def of_key(self) -> list[Recorded]:
+        """The panes of the key that scripts use when they name none."""
+        return self.panes.get(KEY, [])
+
+    def counted(self, name: str) -> int:
+        """The sum over all steps of one of the engine's own counters."""
+        return self.result.metrics().counter(name)
+
+
+def run(
+    runner: str,
+    script: Sequence[Any],
+    into: tg.WindowInto[Any] | None,
+    grouping: Any = None,
+    *,
+    together: bool = False,
+    options: Mapping[str, Any] | None = None,
+    then: Callable[[Any], Any] | None = None,
+) -> Ran:
+    """Run a script through windows and a grouping (GroupByKey if none is given); what came out, by key."""
+    pipeline = TestPipeline(runner, options)
+    windowed = pipeline | stream(script, together=together)
+    if into is not None:
+        windowed = windowed | into
+    grouped = windowed | (tg.GroupByKey() if grouping is None else grouping)
+    if then is not None:
+        grouped = then(grouped)
+    recorder = PaneRecorder()
+    _ = grouped | recorder
+    result = pipeline.run()
+    return Ran(recorder.per_key(), result)
+
+
+def panes(
+    runner: str, script: Sequence[Any], into: tg.WindowInto[Any], grouping: Any = None, **more: Any
+) -> list[Recorded]:
+    """The panes of the one key of a script, in order."""
+    return run(runner, script, into, grouping, **more).of_key

@@ -1,0 +1,125 @@
+"""SEMANTICS, Combining."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from semantics.kit import C, W, panes, stream
+from tidegate.testing import TestPipeline, assert_that, early, equal_to, is_empty, is_not_empty, on_time
+
+TEN = tg.FixedWindows(10)
+PAIRS = [("a", 3), ("b", 1), ("a", 5), ("a", 4)]
+
+
+class Mean(tg.CombineFn[float, tuple[float, int], float]):
+    def create_accumulator(self) -> tuple[float, int]:
+        return 0.0, 0
+
+    def add_input(self, accumulator: tuple[float, int], value: float) -> tuple[float, int]:
+        return accumulator[0] + value, accumulator[1] + 1
+
+    def merge_accumulators(self, accumulators: Iterable[tuple[float, int]]) -> tuple[float, int]:
+        totals, counts = zip(*accumulators, strict=True)
+        return sum(totals), sum(counts)
+
+    def extract_output(self, accumulator: tuple[float, int]) -> float:
+        return accumulator[0] / accumulator[1] if accumulator[1] else float("nan")
+
+
+def spread(values: Iterable[int]) -> int:
+    """Wrong if it is ever given its own results."""
+    found = list(values)
+    return 100 * len(found) + max(found) - min(found)
+
+
+@pytest.mark.parametrize(
+    ("combiner", "expected"),
+    [
+        (sum, 12),
+        (min, 3),
+        (max, 5),
+        (len, 3),
+        (any, True),
+        (all, True),
+        (set, {3, 4, 5}),
+        (Mean(), 4.0),
+        (spread, 302),
+        (tg.associative(lambda values: max(values)), 5),
+    ],
+    ids=["sum", "min", "max", "len", "any", "all", "set", "CombineFn", "plain", "associative"],
+)
+def test_combiners_give_one_result_per_key(runner: str, combiner: Any, expected: Any) -> None:
+    with TestPipeline(runner) as pipeline:
+        combined = pipeline | tg.Create(PAIRS) | tg.CombinePerKey(combiner)
+        assert_that(combined | tg.Filter(lambda pair: pair[0] == "a"), equal_to([("a", expected)]))
+
+
+@pytest.mark.parametrize("combiner", [list, tuple], ids=["list", "tuple"])
+def test_list_and_tuple_hold_all_values(runner: str, combiner: Any) -> None:
+    with TestPipeline(runner) as pipeline:
+        combined = pipeline | tg.Create(PAIRS) | tg.CombinePerKey(combiner)
+        kept = combined | tg.MapTuple(lambda key, values: (key, type(values).__name__, sorted(values)))
+        assert_that(kept, equal_to([("a", combiner.__name__, [3, 4, 5]), ("b", combiner.__name__, [1])]))
+
+
+def test_a_plain_callable_is_called_once_per_pane_with_all_values(stream_runner: str) -> None:
+    into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterCount(2)), accumulation=tg.ACCUMULATING)
+    found = panes(stream_runner, [(1, 1), (2, 2), (7, 3), (4, 4), W(10)], into, tg.CombinePerKey(spread))
+    assert found == [early(201, index=0), early(406, index=1)]
+
+
+def test_a_combine_fn_under_panes(stream_runner: str) -> None:
+    into = tg.WindowInto(TEN, tg.AfterWatermark(early=tg.AfterCount(2)), accumulation=tg.ACCUMULATING)
+    found = panes(stream_runner, [(1, 1), (2, 2), (6, 3), W(10)], into, tg.CombinePerKey(Mean()))
+    assert found == [early(1.5, index=0), on_time(3.0, index=1)]
+
+
+def test_sessions_that_merge_merge_their_accumulators(stream_runner: str) -> None:
+    into = tg.WindowInto(tg.Sessions(10))
+    found = panes(stream_runner, [(1, 0), (2, 15), (6, 8), W(100)], into, tg.CombinePerKey(Mean()))
+    assert found == [on_time(3.0, (0, 25))]
+
+
+def test_a_processing_time_trigger_combines_what_has_come(stream_runner: str) -> None:
+    into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterProcessingTime(1)), accumulation=tg.DISCARDING)
+    found = panes(stream_runner, [(1, 1), (2, 2), C(1), (3, 3), W(10)], into, tg.CombinePerKey(sum))
+    assert found == [early(3), on_time(3)]
+
+
+@pytest.mark.parametrize(("combiner", "nothing"), [(sum, 0), (len, 0), (any, False), (all, True), (list, [])])
+def test_combine_globally_gives_its_default_for_empty_bounded_input(runner: str, combiner: Any, nothing: Any) -> None:
+    with TestPipeline(runner) as pipeline:
+        empty = pipeline | tg.Create([1]) | tg.Filter(lambda n: False)
+        assert_that(empty | tg.CombineGlobally(combiner), equal_to([nothing]))
+        assert_that(empty | "none" >> tg.CombineGlobally(combiner).without_defaults(), is_empty())
+
+
+@pytest.mark.parametrize("where", ["windows", "unbounded"])
+def test_combine_globally_must_do_without_defaults_elsewhere(where: str) -> None:
+    pipeline = TestPipeline()
+    source = pipeline | tg.Create([1]) | tg.WindowInto(TEN) if where == "windows" else pipeline | stream([(1, 1)])
+    with pytest.raises(tg.BuildError, match=r"without_defaults\(\)"):
+        _ = source | tg.CombineGlobally(sum)
+
+
+def test_combine_globally_gives_one_result_per_window(stream_runner: str) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        numbers = pipeline | stream([(1, 1), (2, 11), (4, 12)]) | tg.Map(lambda pair: pair[1])
+        sums = numbers | tg.WindowInto(TEN) | tg.CombineGlobally(sum).without_defaults()
+        assert_that(sums, equal_to([on_time(1, (0, 10)), on_time(6, (10, 20))]), panes=True)
+
+
+class Liar(Mean):
+    """Merges wrongly, which a run in one go never shows."""
+
+    def merge_accumulators(self, accumulators: Iterable[tuple[float, int]]) -> tuple[float, int]:
+        return next(iter(accumulators))
+
+
+def test_checks_report_a_combine_fn_whose_parts_do_not_add_up() -> None:
+    with pytest.raises(tg.CheckError, match="parts"), TestPipeline("direct", {"checks": "all"}) as pipeline:
+        assert_that(pipeline | tg.Create(PAIRS) | tg.CombinePerKey(Liar()), is_not_empty())

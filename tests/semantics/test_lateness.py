@@ -1,0 +1,105 @@
+"""SEMANTICS, Lateness. Which elements count is in the table of corner cases; here, what becomes of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from semantics.corner_cases import ByName
+from semantics.kit import INFINITY, W, run, stream
+from tidegate.testing import TestPipeline, assert_that, equal_to, fired, is_empty, late, on_time
+
+TEN = tg.FixedWindows(10)
+LATE_SCRIPT = [("a", 1), W(10), ("b", 2), ("c", 11), INFINITY]
+
+
+def test_what_every_window_refused_is_counted(stream_runner: str) -> None:
+    ran = run(stream_runner, LATE_SCRIPT, tg.WindowInto(TEN))
+    assert ran.of_key == [on_time(["a"], (0, 10)), on_time(["c"], (10, 20))]
+    assert ran.counted("dropped_late") == 1
+
+
+@pytest.mark.parametrize(
+    ("grouping", "expected"),
+    [
+        (tg.GroupByKey(), [("k", ["a"]), ("k", ["c"])]),
+        (tg.CombinePerKey(len), [("k", 1), ("k", 1)]),
+        (tg.CombinePerElement(len), [(("k", "a"), 1), (("k", "c"), 1)]),
+        (tg.CombineGlobally(len).without_defaults(), [1, 1]),
+    ],
+    ids=["GroupByKey", "CombinePerKey", "CombinePerElement", "CombineGlobally"],
+)
+def test_late_data_is_emitted_in_the_global_window_with_its_timestamp(
+    stream_runner: str, grouping: Any, expected: list[Any]
+) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        out = pipeline | stream(LATE_SCRIPT) | tg.WindowInto(TEN) | grouping.with_late_data("late")
+        assert_that(out.main, equal_to(expected))
+        assert_that(out.late, equal_to([fired(("k", "b"), tg.GlobalWindow(), timestamp=2)]), panes=True)
+    assert pipeline.result is not None
+    assert pipeline.result.metrics().counter("dropped_late") == 0
+
+
+def test_an_element_that_some_window_took_is_not_late_data(stream_runner: str) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        script = [("a", 7), W(10), ("b", 8), INFINITY]
+        windowed = pipeline | stream(script) | tg.WindowInto(tg.SlidingWindows(10, 5))
+        out = windowed | tg.GroupByKey().with_late_data("late")
+        assert_that(
+            out.main, equal_to([on_time(("k", ["a"]), (0, 10)), on_time(("k", ["a", "b"]), (5, 15))]), panes=True
+        )
+        assert_that(out.late, is_empty())
+
+
+def test_an_element_that_was_given_no_window_is_not_late_data(stream_runner: str) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        script = [("nowhere", 3), W(100), ("nowhere", 4), ("x", 5), INFINITY]
+        out = pipeline | stream(script) | tg.WindowInto(ByName()) | tg.GroupByKey().with_late_data("late")
+        assert_that(out.main, is_empty())
+        assert_that(out.late, equal_to([("k", "x")]))
+
+
+def test_late_data_of_sessions_is_what_no_live_session_took(stream_runner: str) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        script = [("a", 5), W(12), ("joins", 1), ("late", -20), INFINITY]
+        out = pipeline | stream(script) | tg.WindowInto(tg.Sessions(10)) | tg.GroupByKey().with_late_data("late")
+        assert_that(out.main, equal_to([("k", ["a", "joins"])]))
+        assert_that(out.late, equal_to([("k", "late")]))
+
+
+def test_what_comes_after_a_finished_trigger_is_counted_apart(stream_runner: str) -> None:
+    options = {"allow_unsafe_triggers": True}
+    into = tg.WindowInto(TEN, tg.AfterCount(1))
+    ran = run(stream_runner, [("a", 1), ("b", 2), W(10), ("c", 3)], into, options=options)
+    assert (ran.counted("dropped_closed"), ran.counted("dropped_late")) == (1, 1)
+
+
+class Seen(tg.DoFn):
+    COUNT = tg.ValueStateSpec("count")
+
+    def process(self, element: Any, count: tg.ValueState[int] = tg.DoFn.StateParam(COUNT)) -> Iterable[Any]:
+        count.write((count.read() or 0) + 1)
+        return [(element[0], (element[1], count.read()))]
+
+
+def test_dropping_applies_to_state_too(stream_runner: str) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        seen = pipeline | stream(LATE_SCRIPT) | tg.WindowInto(TEN) | tg.ParDo(Seen())
+        assert_that(seen, equal_to([("k", ("a", 1)), ("k", ("c", 1))]))
+    assert pipeline.result is not None
+    assert pipeline.result.metrics().counter("dropped_late") == 1
+
+
+def test_element_wise_steps_drop_nothing(stream_runner: str) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        mapped = pipeline | stream(LATE_SCRIPT) | tg.WindowInto(TEN) | tg.Map(lambda pair: pair[1])
+        assert_that(mapped, equal_to(["a", "b", "c"]))
+
+
+def test_state_is_collected_at_expiry_and_a_key_starts_anew_in_the_next_window(stream_runner: str) -> None:
+    into = tg.WindowInto(TEN, allowed_lateness=5)
+    ran = run(stream_runner, [("a", 1), W(15), ("b", 11), W(20), ("c", 12), W(25)], into)
+    assert ran.of_key == [on_time(["a"], (0, 10), 0), on_time(["b"], (10, 20), 0), late(["b", "c"], (10, 20), 1)]

@@ -1,0 +1,455 @@
+"""SEMANTICS, State and timers; and bundles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from semantics.kit import INFINITY, C, W, stream
+from tidegate.testing import (
+    PaneRecorder,
+    Recorded,
+    TestPipeline,
+    TestStream,
+    assert_that,
+    equal_to,
+    fired,
+    is_empty,
+    on_time,
+)
+
+TEN = tg.FixedWindows(10)
+
+
+def run(runner: str, script: Iterable[Any], fn: tg.DoFn, into: Any = None, *, together: bool = False) -> list[Recorded]:
+    """The elements a stateful DoFn gives on a script."""
+    pipeline = TestPipeline(runner)
+    events = pipeline | stream(script, together=together)
+    recorder = PaneRecorder()
+    _ = (events if into is None else events | into) | tg.ParDo(fn) | recorder
+    pipeline.run()
+    return recorder.records()
+
+
+def values(runner: str, script: Iterable[Any], fn: tg.DoFn, into: Any = None, *, together: bool = False) -> list[Any]:
+    return [record.value for record in run(runner, script, fn, into, together=together)]
+
+
+# ---- cells
+
+COUNT = tg.ValueStateSpec("count")
+
+
+class Number(tg.DoFn):
+    """Numbers the elements of each key and window."""
+
+    def process(
+        self, element: Any, key: Any = tg.DoFn.KeyParam, count: tg.ValueState[int] = tg.DoFn.StateParam(COUNT)
+    ) -> Iterable[Any]:
+        before = count.read()
+        count.write(1 if before is None else before + 1)
+        return [(key, element[1], count.read())]
+
+
+def test_state_is_per_key_and_window(stream_runner: str) -> None:
+    script = [("a", 1), ("b", 12), ("c", 2), ("d", 3, "other"), ("e", 13)]
+    found = values(stream_runner, script, Number(), tg.WindowInto(TEN))
+    assert found == [("k", "a", 1), ("k", "b", 1), ("k", "c", 2), ("other", "d", 1), ("k", "e", 2)]
+
+
+def test_an_element_in_several_windows_meets_the_state_of_each(stream_runner: str) -> None:
+    found = run(stream_runner, [("a", 7), ("b", 12)], Number(), tg.WindowInto(tg.SlidingWindows(10, 5)))
+    assert found == [
+        fired(("k", "a", 1), (0, 10)),
+        fired(("k", "a", 1), (5, 15)),
+        fired(("k", "b", 2), (5, 15)),
+        fired(("k", "b", 1), (10, 20)),
+    ]
+
+
+BAG, SET, MAP = tg.BagStateSpec("bag"), tg.SetStateSpec("set"), tg.MapStateSpec("map")
+ORDERED, SUM = tg.OrderedListStateSpec("ordered"), tg.CombiningStateSpec("sum", sum)
+
+
+class Cells(tg.DoFn):
+    """Every cell, driven by commands."""
+
+    def process(
+        self,
+        element: Any,
+        value: tg.ValueState[Any] = tg.DoFn.StateParam(COUNT),
+        bag: tg.BagState[Any] = tg.DoFn.StateParam(BAG),
+        members: tg.SetState[Any] = tg.DoFn.StateParam(SET),
+        table: tg.MapState[Any, Any] = tg.DoFn.StateParam(MAP),
+        ordered: tg.OrderedListState[Any] = tg.DoFn.StateParam(ORDERED),
+        total: tg.CombiningState[int, int] = tg.DoFn.StateParam(SUM),
+    ) -> Iterator[Any]:
+        match element[1]:
+            case "read":
+                yield value.read(), list(bag.read()), sorted(members.read()), sorted(table.items())
+                yield [(at.seconds(), item) for at, item in ordered.read()], total.read()
+            case "range":
+                yield (
+                    [item for _, item in ordered.read_range(2, 4)],
+                    "a" in members,
+                    "x" in table,
+                    table.get("y", "none"),
+                )
+            case "take out":
+                members.discard("a")
+                table.remove("x")
+                ordered.clear_range(2, 4)
+            case "clear":
+                for cell in (value, bag, members, table, ordered, total):
+                    cell.clear()
+            case int(number):
+                value.write(number)
+                bag.add(number)
+                ordered.add(number, f"at {number}")
+                total.add(number)
+            case str(text):
+                members.add(text)
+                table.put(text, text.upper())
+
+
+def test_each_kind_of_cell(stream_runner: str) -> None:
+    script = ["read", 3, 1, 3, "x", "a", "a", "read", "range", "take out", "read", "clear", "read"]
+    found = values(stream_runner, [(command, 0) for command in script], Cells())
+    nothing: list[Any] = [(None, [], [], []), ([], 0)]
+    at = [(1.0, "at 1"), (3.0, "at 3"), (3.0, "at 3")]
+    assert found == [
+        *nothing,
+        (3, [3, 1, 3], ["a", "x"], [("a", "A"), ("x", "X")]),
+        (at, 7),
+        (["at 3", "at 3"], True, True, "none"),
+        (3, [3, 1, 3], ["x"], [("a", "A")]),
+        (at[:1], 7),
+        *nothing,
+    ]
+
+
+class Remember(tg.DoFn):
+    MORTAL = tg.ValueStateSpec("mortal", ttl=10)
+
+    def process(self, element: Any, cell: tg.ValueState[Any] = tg.DoFn.StateParam(MORTAL)) -> Iterator[Any]:
+        if element[1] == "?":
+            yield cell.read()
+        else:
+            cell.write(element[1])
+
+
+def test_a_time_to_live_counts_processing_time_from_the_last_write(stream_runner: str) -> None:
+    script = [("a", 0), C(9), ("?", 0), ("b", 0), C(9), ("?", 0), C(2), ("?", 0)]
+    assert values(stream_runner, script, Remember()) == ["a", "b", None]
+
+
+def test_a_time_to_live_is_off_on_bounded_input(runner: str) -> None:
+    with TestPipeline(runner) as pipeline:
+        events = pipeline | tg.Create([tg.TimestampedValue(("k", "a"), 0), tg.TimestampedValue(("k", "?"), 10**6)])
+        assert_that(events | tg.ParDo(Remember()), equal_to(["a"]))
+
+
+class Mutate(tg.DoFn):
+    KEPT = tg.ValueStateSpec("kept")
+
+    def process(self, element: Any, kept: tg.ValueState[list[Any]] = tg.DoFn.StateParam(KEPT)) -> Iterator[Any]:
+        if kept.read() is None:
+            kept.write([])
+        found = kept.read()
+        assert found is not None
+        found.append(element[1])
+        yield len(found)
+
+
+def test_checks_report_state_that_is_changed_in_place() -> None:
+    pipeline = TestPipeline("direct", {"checks": "all"})
+    _ = pipeline | tg.Create([("k", 1), ("k", 2)]) | tg.ParDo(Mutate())
+    with pytest.raises(tg.CheckError, match="changed"):
+        pipeline.run()
+
+
+def test_stateful_steps_over_unmerged_sessions_are_refused_when_built() -> None:
+    pipeline = TestPipeline()
+    sessions = pipeline | tg.Create([("k", 1)]) | tg.WindowInto(tg.Sessions(5))
+    with pytest.raises(tg.BuildError, match="merge"):
+        ran(pipeline, sessions, tg.ParDo(Number()))
+
+
+def ran(pipeline: TestPipeline, source: Any, transform: Any) -> Any:
+    """Apply and run: which of them refuses is of no account."""
+    _ = source | transform
+    return pipeline.run()
+
+
+def test_stateful_steps_over_merged_sessions_run(runner: str) -> None:
+    with TestPipeline(runner) as pipeline:
+        sessions = pipeline | tg.Create([("k", 1)]) | tg.WindowInto(tg.Sessions(5)) | tg.GroupByKey()
+        numbered = sessions | tg.MapTuple(lambda key, group: (key, list(group))) | tg.ParDo(Number())
+        assert_that(numbered, equal_to([("k", [1], 1)]))
+
+
+# ---- timers
+
+EVENT, CLOCK = tg.EventTimer("event"), tg.ProcessingTimer("clock")
+
+
+class Commands(tg.DoFn):
+    """Sets and clears timers as elements say: ("event", at), ("clock", at), ("clear", tag), or a plain value."""
+
+    def process(
+        self,
+        element: Any,
+        event: tg.Timer = tg.DoFn.TimerParam(EVENT),
+        clock: tg.Timer = tg.DoFn.TimerParam(CLOCK),
+    ) -> Iterator[Any]:
+        match element[1]:
+            case ("event", at, *more):
+                event.set(at, **(more[0] if more else {}))
+            case ("clock", at, *more):
+                clock.set(at, **(more[0] if more else {}))
+            case ("clear", tag):
+                event.clear(tag=tag)
+                clock.clear(tag=tag)
+            case value:
+                yield value
+
+    @tg.on_timer(EVENT)
+    def on_event(self, tag: str = tg.DoFn.TimerTagParam, key: Any = tg.DoFn.KeyParam) -> Iterator[Any]:
+        yield f"event {key} {tag}".strip()
+
+    @tg.on_timer(CLOCK)
+    def on_the_clock(self, tag: str = tg.DoFn.TimerTagParam, key: Any = tg.DoFn.KeyParam) -> Iterator[Any]:
+        yield f"clock {key} {tag}".strip()
+
+
+def test_an_event_timer_fires_when_the_watermark_passes_it_and_is_stamped_with_it(stream_runner: str) -> None:
+    script = [(("event", 15), 1), W(14.999999), ("before", 2), W(15), ("after", 3)]
+    found = run(stream_runner, script, Commands(), tg.WindowInto(tg.FixedWindows(20)))
+    assert found == [fired("before"), fired("event k", (0, 20), timestamp=15), fired("after")]
+
+
+def test_a_processing_timer_fires_when_the_clock_passes_it_and_is_stamped_with_its_element(stream_runner: str) -> None:
+    script = [(("clock", 5), 3), C(4.999999), ("before", 2), C(0.000001), ("after", 4)]
+    found = run(stream_runner, script, Commands())
+    assert found == [fired("before"), fired("clock k", timestamp=3), fired("after")]
+
+
+def test_setting_a_timer_again_moves_it_and_clearing_removes_it(stream_runner: str) -> None:
+    script = [
+        (("event", 5), 1),
+        (("event", 15), 1),
+        (("clock", 5), 1),
+        (("clear", ""), 1),
+        (("event", 15), 1),
+        W(5),
+        C(100),
+        ("nothing yet", 9),
+        W(15),
+    ]
+    assert values(stream_runner, script, Commands()) == ["nothing yet", "event k"]
+
+
+def test_dynamic_tags_are_timers_of_their_own(stream_runner: str) -> None:
+    script = [
+        (("event", 5, {"tag": "a"}), 1),
+        (("event", 6, {"tag": "b"}), 1),
+        (("event", 7, {"tag": "c"}), 1),
+        (("clear", "b"), 1),
+        W(5),
+        ("between", 1),
+        W(10),
+    ]
+    assert values(stream_runner, script, Commands()) == ["event k a", "between", "event k c"]
+
+
+class Ordered(tg.DoFn):
+    """Two event timers; which was declared first decides ties."""
+
+    FIRST, SECOND = tg.EventTimer("z declared first"), tg.EventTimer("a declared second")
+
+    def process(
+        self, element: Any, first: tg.Timer = tg.DoFn.TimerParam(FIRST), second: tg.Timer = tg.DoFn.TimerParam(SECOND)
+    ) -> None:
+        second.set(5)
+        second.set(4, tag="earlier")
+        first.set(5, tag="b")
+        first.set(5, tag="a")
+
+    @tg.on_timer(SECOND)
+    def on_second(self, tag: str = tg.DoFn.TimerTagParam) -> Iterator[Any]:
+        yield "second", tag
+
+    @tg.on_timer(FIRST)
+    def on_first(self, tag: str = tg.DoFn.TimerTagParam) -> Iterator[Any]:
+        yield "first", tag
+
+
+def test_due_timers_fire_by_timestamp_declaration_and_tag(stream_runner: str) -> None:
+    found = values(stream_runner, [("a", 1), W(10)], Ordered())
+    assert found == [("second", "earlier"), ("first", "a"), ("first", "b"), ("second", "")]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_timer_set_for_the_past_fires_before_the_next_element(stream_runner: str, together: bool) -> None:
+    script = [W(10), C(10), (("event", 5), 11), ("next", 11), (("clock", 3), 11), ("last", 11)]
+    found = values(stream_runner, script, Commands(), together=together)
+    assert found == ["event k", "next", "clock k", "last"]
+
+
+def test_an_output_timestamp_may_be_given(stream_runner: str) -> None:
+    script = [(("event", 5, {"output_timestamp": 3}), 1), (("clock", 5, {"output_timestamp": 2}), 1), C(5), W(5)]
+    found = run(stream_runner, script, Commands())
+    assert found == [fired("clock k", timestamp=2), fired("event k", timestamp=3)]
+
+
+def test_the_output_timestamp_of_a_timer_holds_the_output_watermark(stream_runner: str) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        script = [(("event", 15, {"output_timestamp": 3}), 1), W(14), W(15), INFINITY]
+        made = pipeline | stream(script) | tg.WindowInto(tg.FixedWindows(20)) | tg.ParDo(Commands())
+        again = made | tg.Map(lambda text: ("k", text)) | "seconds" >> tg.WindowInto(tg.FixedWindows(1))
+        assert_that(again | tg.GroupByKey(), equal_to([on_time(("k", ["event k"]), (3, 4))]), panes=True)
+
+
+def test_a_timer_past_its_windows_expiry_is_an_error(stream_runner: str) -> None:
+    into = tg.WindowInto(TEN, allowed_lateness=5)
+    assert values(stream_runner, [(("event", 14.999999), 1), INFINITY], Commands(), into) == ["event k"]
+    with pytest.raises(tg.RunError, match="expir"):
+        values(stream_runner, [(("event", 15.000001), 1), INFINITY], Commands(), into)
+
+
+class Expire(tg.DoFn):
+    KEPT = tg.BagStateSpec("kept")
+
+    def process(self, element: Any, kept: tg.BagState[Any] = tg.DoFn.StateParam(KEPT)) -> None:
+        kept.add(element[1])
+
+    @tg.on_window_expiration
+    def last_words(
+        self, key: Any = tg.DoFn.KeyParam, kept: tg.BagState[Any] = tg.DoFn.StateParam(KEPT)
+    ) -> Iterator[Any]:
+        yield key, list(kept.read())
+
+
+def test_window_expiration_runs_just_before_state_is_collected(stream_runner: str) -> None:
+    script = [("a", 1), ("b", 2), W(14.999999), ("c", 3), W(15), ("d", 4), W(100)]
+    found = run(stream_runner, script, Expire(), tg.WindowInto(TEN, allowed_lateness=5))
+    assert found == [fired(("k", ["a", "b", "c"]), (0, 10), timestamp=9.999999)]
+
+
+def test_the_global_window_expires_at_the_end_of_input(stream_runner: str) -> None:
+    script = [("a", 1), ("b", 2, "other"), W(1000)]
+    assert values(stream_runner, script, Expire()) == [("k", ["a"]), ("other", ["b"])]
+
+
+class Looping(tg.DoFn):
+    """A timer that sets itself again and again."""
+
+    TICK = tg.EventTimer("tick")
+
+    def process(self, element: Any, tick: tg.Timer = tg.DoFn.TimerParam(TICK)) -> None:
+        tick.set(10)
+
+    @tg.on_timer(TICK)
+    def on_tick(
+        self, at: tg.Timestamp = tg.DoFn.TimestampParam, tick: tg.Timer = tg.DoFn.TimerParam(TICK)
+    ) -> Iterator[Any]:
+        yield at.seconds()
+        tick.set(at + 10)
+
+
+def test_a_looping_timer_in_the_global_window_ends_with_the_input(stream_runner: str) -> None:
+    pipeline = TestPipeline(stream_runner)
+    ticks = pipeline | stream([("a", 1), W(10), W(20)]) | tg.ParDo(Looping())
+    assert_that(ticks, equal_to([10.0, 20.0, 30.0]))
+    result = pipeline.run()
+    assert result.metrics().counter("dropped_timers") == 1
+
+
+def test_timers_of_keys_and_windows_are_their_own(stream_runner: str) -> None:
+    script = [(("event", 8), 1), (("event", 5), 2, "other"), (("event", 15), 12), W(20)]
+    found = run(stream_runner, script, Commands(), tg.WindowInto(TEN))
+    assert sorted(found, key=lambda record: record.timestamp) == [
+        fired("event other", (0, 10), timestamp=5),
+        fired("event k", (0, 10), timestamp=8),
+        fired("event k", (10, 20), timestamp=15),
+    ]
+
+
+# ---- declarations
+
+
+def test_a_timer_without_a_callback_is_refused_when_built() -> None:
+    class Silent(tg.DoFn):
+        def process(self, element: Any, timer: tg.Timer = tg.DoFn.TimerParam(EVENT)) -> None:
+            timer.set(1)
+
+    with pytest.raises(tg.BuildError, match="on_timer"):
+        _ = TestPipeline() | tg.Create([("k", 1)]) | tg.ParDo(Silent())
+
+
+class Fails(tg.DoFn):
+    def process(self, element: Any, timer: tg.Timer = tg.DoFn.TimerParam(EVENT)) -> None:
+        timer.set(5)
+
+    @tg.on_timer(EVENT)
+    def on_event(self) -> Iterator[Any]:
+        raise ZeroDivisionError("boom")
+        yield
+
+
+def test_an_error_in_a_timer_names_the_step_and_the_key(stream_runner: str) -> None:
+    with pytest.raises(tg.UserCodeError, match="ZeroDivisionError: boom") as caught:
+        values(stream_runner, [("a", 1, "the key"), W(10)], Fails())
+    assert caught.value.step == "ParDo(Fails)"
+    assert "the key" in str(caught.value)
+
+
+# ---- bundles
+
+
+class Buffer(tg.DoFn):
+    """Gives everything in `finish_bundle`, as what `wrap` makes of it."""
+
+    def __init__(self, *, windowed: bool) -> None:
+        self.windowed = windowed
+        self.kept: list[Any] = []
+
+    def process(
+        self, element: Any, timestamp: tg.Timestamp = tg.DoFn.TimestampParam, window: Any = tg.DoFn.WindowParam
+    ) -> None:
+        self.kept.append((element, timestamp, window))
+
+    def finish_bundle(self) -> Iterable[Any]:
+        kept, self.kept = self.kept, []
+        if self.windowed:
+            return [tg.WindowedValue(element, timestamp, (window,)) for element, timestamp, window in kept]
+        return [element for element, _, _ in kept]
+
+
+def test_finish_bundle_runs_before_a_watermark_is_handled(stream_runner: str) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        windowed = pipeline | stream([("a", 1), ("b", 2), W(10), ("c", 11)]) | tg.WindowInto(TEN)
+        grouped = windowed | tg.ParDo(Buffer(windowed=True)) | tg.GroupByKey()
+        expected = [on_time(("k", ["a", "b"]), (0, 10)), on_time(("k", ["c"]), (10, 20))]
+        assert_that(grouped, equal_to(expected), panes=True)
+
+
+def test_finish_bundle_gives_plain_values_in_the_global_window_only(runner: str) -> None:
+    with TestPipeline(runner) as pipeline:
+        plain = pipeline | tg.Create(["a", "b"]) | tg.ParDo(Buffer(windowed=False))
+        assert_that(plain, equal_to(["a", "b"]))
+    pipeline = TestPipeline(runner)
+    windowed = pipeline | tg.Create(["a"]) | tg.WindowInto(TEN)
+    assert_that(windowed | tg.ParDo(Buffer(windowed=False)), is_empty())
+    with pytest.raises(tg.RunError, match="WindowedValue"):
+        pipeline.run()
+
+
+def test_state_needs_pairs(stream_runner: str) -> None:
+    pipeline = TestPipeline(stream_runner)
+    _ = pipeline | TestStream().add_elements(["no pair"]).with_output_types(Any) | tg.ParDo(Number())
+    with pytest.raises(tg.TidegateError, match="pair"):
+        pipeline.run()

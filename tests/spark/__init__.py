@@ -1,0 +1,1 @@
+"""The Spark runner, on a local master of two cores that all tests share."""

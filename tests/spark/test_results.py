@@ -1,0 +1,175 @@
+"""What bounded pipelines give on Spark: the same as on the direct runner, whatever the steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from collect import collect
+
+import tidegate as tg
+
+Build = Callable[[tg.Pipeline], tg.PCollection[Any]]
+
+
+def stamped(x: int) -> Any:
+    return tg.TimestampedValue((x % 7, x), x)
+
+
+def sorted_group(pair: tuple[Any, Iterable[Any]]) -> tuple[Any, list[Any]]:
+    return pair[0], sorted(pair[1])
+
+
+def listed(pair: tuple[Any, Iterable[Any]]) -> tuple[Any, list[Any]]:
+    return pair[0], list(pair[1])
+
+
+class FirstOfKey(tg.DoFn):
+    """The first element of each key, and at the end how many there were."""
+
+    SEEN = tg.ValueStateSpec("seen")
+
+    def process(self, pair: tuple[int, int], seen: Any = tg.DoFn.StateParam(SEEN)) -> Iterator[Any]:
+        if seen.read() is None:
+            yield pair
+        seen.write(pair[1])
+
+
+class OddApart(tg.DoFn):
+    def process(self, x: int) -> Iterator[Any]:
+        yield tg.TaggedOutput("odd", x) if x % 2 else x
+
+
+def numbers(p: tg.Pipeline) -> Any:
+    return p | tg.Create(range(500))
+
+
+def timed(p: tg.Pipeline) -> Any:
+    return numbers(p) | tg.Map(stamped)
+
+
+def diamond(p: tg.Pipeline) -> Any:
+    source = timed(p)
+    sums, counts = source | "sums" >> tg.CombinePerKey(sum), source | "counts" >> tg.CombinePerKey(len)
+    again = sums | "again" >> tg.MapTuple(lambda k, v: (k, v + 1))
+    return {"sums": again, "counts": counts} | tg.CoGroupByKey() | "plain" >> tg.Map(repr)
+
+
+def sides(p: tg.Pipeline) -> Any:
+    source = numbers(p)
+    total = source | "total" >> tg.CombineGlobally(sum)
+    names = p | "names" >> tg.Create([(n, str(n) * 3) for n in range(7)])
+    return source | "with sides" >> tg.Map(
+        lambda x, total, names: (names[x % 7], x * total), tg.AsSingleton(total), tg.AsDict(names)
+    )
+
+
+def many_flattened(p: tg.Pipeline) -> Any:
+    parts = [p | f"part {n}" >> tg.Create(range(n)) for n in range(4)]
+    grouped = parts[3] | tg.Map(lambda x: (x, x)) | tg.GroupByKey() | "keys" >> tg.Map(lambda pair: pair[0])
+    return (*parts, grouped) | tg.Flatten() | tg.CombinePerElement(len)
+
+
+PIPELINES: dict[str, Build] = {
+    "elements": lambda p: numbers(p) | tg.Map(lambda x: x + 1) | tg.Filter(lambda x: x % 3 == 0),
+    "nothing": lambda p: p | tg.Create([]) | tg.Map(lambda x: (x, x)) | tg.GroupByKey(),
+    "a sum of nothing": lambda p: p | tg.Create([]) | tg.CombineGlobally(sum),
+    "one element": lambda p: p | tg.Create(["only"]) | tg.Map(lambda x: (x, 1)) | tg.GroupByKey() | tg.Map(listed),
+    "a sum in parts": lambda p: timed(p) | tg.CombinePerKey(sum),
+    "a sum of all": lambda p: numbers(p) | tg.CombineGlobally(sum),
+    "a plain callable": lambda p: timed(p) | tg.CombinePerKey(lambda values: sorted(values)[0]),
+    "groups": lambda p: timed(p) | tg.GroupByKey() | "sort" >> tg.Map(sorted_group),
+    "keys of all types": lambda p: (
+        p
+        | tg.Create([1, 1.0, True, "a", b"a", None, (1, "x"), (1.0, "x"), 2**70, -0.0, 0, 0.5, ("a", ("b",))] * 5)
+        | tg.CombinePerElement(len)
+        | tg.Map(lambda pair: (hash(pair[0]) if isinstance(pair[0], (int, float)) else repr(pair[0])[-9:], pair[1]))
+    ),
+    "fixed windows": lambda p: timed(p) | tg.WindowInto(tg.FixedWindows(10)) | tg.CombinePerKey(sum),
+    "sliding windows": lambda p: (
+        timed(p) | tg.WindowInto(tg.SlidingWindows(20, 7)) | tg.GroupByKey() | "sort" >> tg.Map(sorted_group)
+    ),
+    "sessions": lambda p: (
+        timed(p) | tg.Filter(lambda pair: pair[1] % 60 < 30) | tg.WindowInto(tg.Sessions(9)) | tg.CombinePerKey(len)
+    ),
+    "counts": lambda p: (
+        timed(p)
+        | tg.WindowInto(
+            tg.GlobalWindows(), trigger=tg.Repeatedly(tg.AfterCount(10)), accumulation=tg.ACCUMULATING
+        )
+        | tg.GroupByKey()
+        | "list" >> tg.Map(listed)
+    ),
+    "an evictor": lambda p: (
+        timed(p)
+        | tg.WindowInto(
+            tg.GlobalWindows(),
+            trigger=tg.Repeatedly(tg.AfterCount(10)),
+            evictor=tg.KeepLast(3),
+            accumulation=tg.ACCUMULATING,
+        )
+        | tg.GroupByKey()
+        | "list" >> tg.Map(listed)
+    ),
+    "state": lambda p: timed(p) | tg.ParDo(FirstOfKey()),
+    "state in windows": lambda p: timed(p) | tg.WindowInto(tg.FixedWindows(50)) | tg.ParDo(FirstOfKey()),
+    "a reshuffle": lambda p: numbers(p) | tg.Reshuffle() | tg.Map(lambda x: x + 1),
+    "two groupings of one key": lambda p: (
+        timed(p) | "a" >> tg.GroupByKey() | tg.MapValues(len) | "b" >> tg.GroupByKey() | "list" >> tg.Map(listed)
+    ),
+    "grouped anew": lambda p: (
+        timed(p)
+        | "a" >> tg.CombinePerKey(sum)
+        | tg.Map(lambda pair: (pair[1] % 3, pair[0]))
+        | "b" >> tg.GroupByKey()
+        | "sort" >> tg.Map(sorted_group)
+    ),
+    "tagged outputs": lambda p: (
+        (numbers(p) | tg.ParDo(OddApart()).with_outputs("odd", main="even")).odd | tg.Map(lambda x: -x)
+    ),
+    "dead letters": lambda p: (
+        (numbers(p) | "divide" >> tg.Map(lambda x: 100 // (x % 5)).with_exception_handling())[1]
+        | "which" >> tg.Map(lambda letter: letter[0])
+    ),
+    "a diamond": diamond,
+    "side inputs": sides,
+    "parts of many levels flattened": many_flattened,
+    "large created values": lambda p: (
+        p | tg.Create([(i % 1000, "x" * 20) for i in range(60_000)]) | tg.CombinePerKey(len)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_spark_gives_what_direct_gives(name: str, flags: list[str]) -> None:
+    found, wanted = (collect(lambda p: {"it": PIPELINES[name](p)}, options=options) for options in (flags, None))
+    assert Counter(map(repr, found.seen["it"])) == Counter(map(repr, wanted.seen["it"]))
+    assert list(found.result.metrics().all()) == list(wanted.result.metrics().all())
+
+
+def test_a_huge_value_goes_through_a_shuffle_in_pieces(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        pairs = p | tg.Create([70, 1]) | tg.Map(lambda mb: (mb, "x" * (mb << 20)))
+        return {"it": pairs | tg.GroupByKey() | tg.Map(lambda pair: (pair[0], sum(map(len, pair[1]))))}
+
+    assert sorted(collect(build, options=flags).values("it")) == [(1, 1 << 20), (70, 70 << 20)]
+
+
+def test_there_may_be_many_more_partitions_than_elements(flags: list[str]) -> None:
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        return {"it": p | tg.Create(range(5)) | tg.Map(lambda x: (x % 2, x)) | tg.CombinePerKey(sum)}
+
+    many = [*flags, "--spark_partitions", "20"]
+    assert sorted(collect(build, options=many).values("it")) == [(0, 6), (1, 4)]
+
+
+def test_what_does_not_fit_the_memory_budget_is_spilled(flags: list[str]) -> None:
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        pairs = p | tg.Create(range(50_000)) | tg.Map(lambda x: (x % 5_000, x))
+        return {"it": pairs | tg.GroupByKey() | tg.Map(lambda pair: sum(pair[1])) | tg.CombineGlobally(sum)}
+
+    found = collect(build, options=[*flags, "--memory_budget", "1MB"])
+    assert found.values("it") == [sum(range(50_000))]
+    assert found.result.metrics().counter("spills") > 0

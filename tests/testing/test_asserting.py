@@ -1,0 +1,276 @@
+"""TestPipeline and assert_that, on whole pipelines."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.sdk.block import Block
+from tidegate.sdk.sources import Batch, Reader, Source, Split
+from tidegate.testing import (
+    PaneRecorder,
+    TestPipeline,
+    TestStream,
+    assert_that,
+    asserting,
+    equal_to,
+    equal_to_per_window,
+    fired,
+    is_empty,
+    is_not_empty,
+)
+
+
+def failure(pipeline: TestPipeline) -> AssertionError:
+    with pytest.raises(AssertionError) as caught:
+        pipeline.run()
+    return caught.value
+
+
+def last_line(error: BaseException) -> str:
+    return traceback.extract_tb(error.__traceback__)[-1].line or ""
+
+
+def test_a_failing_assertion_ends_at_its_line() -> None:
+    pipeline = TestPipeline()
+    assert_that(pipeline | tg.Create([1]), equal_to([2]))  # here
+    error = failure(pipeline)
+    assert type(error) is AssertionError
+    assert last_line(error).endswith("# here")
+    assert f"at {__file__}:" in str(error)
+    assert "'Create' is not as asserted" in str(error)
+
+
+def test_an_assertion_in_a_function_shows_who_called_it() -> None:
+    def check(pcoll: Any) -> None:
+        assert_that(pcoll, is_empty())  # inside
+
+    pipeline = TestPipeline()
+    check(pipeline | tg.Create([1]))  # called
+    error = failure(pipeline)
+    lines = [frame.line or "" for frame in traceback.extract_tb(error.__traceback__)]
+    assert lines[-1].endswith("# inside")
+    assert any(line.endswith("# called") for line in lines)
+
+
+def test_an_assertion_inside_a_composite_ends_at_its_line() -> None:
+    class Checked(tg.PTransform[Any, Any]):
+        def expand(self, input: Any) -> Any:
+            assert_that(input, is_empty())  # in expand
+            return input
+
+    pipeline = TestPipeline()
+    _ = pipeline | tg.Create([1]) | Checked()
+    assert last_line(failure(pipeline)).endswith("# in expand")
+
+
+def test_all_failing_assertions_are_told() -> None:
+    pipeline = TestPipeline()
+    numbers = pipeline | tg.Create([1, 2])
+    assert_that(numbers, equal_to([1, 2]))
+    assert_that(numbers, equal_to([1]), "first")  # first
+    assert_that(numbers | tg.Filter(lambda n: n > 2), is_not_empty(), "second")
+    error = failure(pipeline)
+    assert str(error).startswith("2 of 3 assertions do not hold\n1) first: 'Create'")
+    assert "\n2) second: 'Filter(<lambda>)'" in str(error)
+    assert last_line(error).endswith("# first")
+
+
+def test_a_branch_that_gives_nothing_is_checked() -> None:
+    pipeline = TestPipeline()
+    assert_that(pipeline | tg.Create([]), equal_to([1]))
+    assert "expected 1 element, found 0" in str(failure(pipeline))
+
+
+def test_the_error_of_a_pipeline_that_fails_wins() -> None:
+    pipeline = TestPipeline()
+    broken = pipeline | tg.Create([0]) | tg.Map(lambda n: 1 // n)
+    assert_that(broken, equal_to([5]))
+    with pytest.raises(tg.UserCodeError, match="ZeroDivisionError"):
+        pipeline.run()
+
+
+def test_an_error_in_the_with_block_is_the_one_raised_and_nothing_runs() -> None:
+    pipeline = TestPipeline()
+
+    def build() -> None:
+        with pipeline:
+            assert_that(pipeline | tg.Create([1]), is_empty())
+            _ = 1 // 0
+
+    with pytest.raises(ZeroDivisionError):
+        build()
+    assert pipeline.result is None
+
+
+def test_what_a_matcher_captures_need_not_be_picklable() -> None:
+    lock, seen = threading.Lock(), []
+
+    def matcher(values: list[Any]) -> None:
+        with lock:
+            seen.extend(values)
+
+    with TestPipeline() as pipeline:
+        assert_that(pipeline | tg.Create([1, 2]), matcher)
+    assert seen == [1, 2]
+
+
+def test_elements_of_classes_made_in_a_test_keep_their_identity() -> None:
+    @dataclass(frozen=True)
+    class Local:
+        n: int
+
+    with TestPipeline() as pipeline:
+        assert_that(pipeline | tg.Create([1]) | tg.Map(Local), equal_to([Local(1)]))
+
+
+def test_an_element_that_can_not_be_pickled_is_told() -> None:
+    pipeline = TestPipeline(options={"checks": "off"})
+    assert_that(pipeline | tg.Create([1]) | tg.Map(lambda n: threading.Lock()), is_empty())
+    with pytest.raises(tg.RunError, match="can't be recorded: it can't be pickled"):
+        pipeline.run()
+
+
+def test_elements_in_several_windows_count_once_unless_windows_are_looked_at() -> None:
+    with TestPipeline() as pipeline:
+        stamped = pipeline | tg.Create([tg.TimestampedValue("a", 7)])
+        sliding = stamped | tg.WindowInto(tg.SlidingWindows(10, 5))
+        assert_that(sliding, equal_to(["a"]))
+        assert_that(sliding, equal_to_per_window({(0, 10): ["a"], (5, 15): ["a"]}))
+        assert_that(sliding, equal_to([fired("a", (0, 10)), fired("a", (5, 15))]), panes=True)
+
+
+def test_asserting_does_not_disturb_what_follows() -> None:
+    with TestPipeline() as pipeline:
+        numbers = pipeline | tg.Create([3, 1])
+        assert_that(numbers, equal_to([1, 3]))
+        assert_that(numbers | tg.CombineGlobally(sum), equal_to([4]))
+
+
+def test_assertions_on_a_stream_see_everything() -> None:
+    with TestPipeline() as pipeline:
+        stream = pipeline | TestStream().add_elements([1]).advance_watermark_to(10).add_elements([2]).add_elements([3])
+        assert_that(stream, equal_to([1, 2, 3]))
+
+
+@dataclass(frozen=True)
+class Forever(Source[int]):
+    """Counts, and never ends."""
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+    def splits(self, desired: int) -> list[Split]:
+        return [Split("all")]
+
+    def reader(self, split: Split, position: Any = None) -> Reader[int]:
+        return Counting()
+
+
+class Counting(Reader[int]):
+    n = 0
+
+    def read(self, limit: int) -> Batch:
+        self.n += 1
+        return Batch(Block.of([self.n] if self.n < 4 else []), wait=0.001)
+
+    def position(self) -> int:
+        return self.n
+
+
+def test_a_pipeline_that_is_told_when_to_stop_is_checked_then() -> None:
+    with TestPipeline(options={"run_for": "100ms"}) as pipeline:
+        assert_that(pipeline | tg.Read(Forever()), equal_to([1, 2, 3]))
+
+
+def test_a_pipeline_that_does_not_end_is_cancelled_and_that_is_a_failure() -> None:
+    pipeline = TestPipeline(timeout=0.05)
+    assert_that(pipeline | tg.Read(Forever()), equal_to([1, 2, 3]))
+    assert "had not ended after 0.05 s" in str(failure(pipeline))
+    assert pipeline.result is not None
+    assert pipeline.result.state.ended
+
+
+def test_a_pipeline_may_run_twice() -> None:
+    pipeline = TestPipeline()
+    assert_that(pipeline | tg.Create([1]), equal_to([1]))
+    pipeline.run()
+    pipeline.run()
+
+
+def test_assert_that_refuses_what_it_can_not_check() -> None:
+    with pytest.raises(tg.BuildError, match="TestPipeline"):
+        assert_that(tg.Pipeline() | tg.Create([1]), equal_to([1]))
+    with pytest.raises(tg.BuildError, match="PCollection, not at list"):
+        assert_that([1], equal_to([1]))  # type: ignore[arg-type]
+    with pytest.raises(tg.BuildError, match="matcher"):
+        assert_that(TestPipeline() | tg.Create([1]), [1])
+
+
+def test_a_runner_may_be_given_for_all_test_pipelines_that_name_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asserting, "default_runner", "no such runner")
+    for options in (None, {"checks": "off"}, ["--checks=off"]):
+        pipeline = TestPipeline(options=options)
+        _ = pipeline | tg.Create([1])
+        with pytest.raises(tg.OptionsError, match="no such runner"):
+            pipeline.run()
+    for named in (
+        TestPipeline("direct"),
+        TestPipeline(options={"runner": "direct"}),
+        TestPipeline(options=["--runner=direct"]),
+    ):
+        assert_that(named | tg.Create([1]), equal_to([1]))
+        named.run()
+
+
+# ---- recorders
+
+
+def test_a_recorder_gives_values_timestamps_windows_and_panes() -> None:
+    recorder = PaneRecorder()
+    with tg.Pipeline() as pipeline:
+        stamped = pipeline | tg.Create([tg.TimestampedValue(("k", 1), 3)])
+        _ = stamped | tg.WindowInto(tg.FixedWindows(10)) | tg.GroupByKey() | recorder
+    [record] = recorder.records()
+    assert record.value == ("k", [1])
+    assert record.timestamp == tg.Timestamp(9.999999)
+    assert record.window == tg.IntervalWindow(0, 10)
+    assert (record.timing, record.index) == (tg.Timing.ON_TIME, 0)
+    assert recorder.per_key() == {"k": [fired([1], (0, 10), "on_time", 0)]}
+
+
+def test_a_recorder_has_nothing_to_give_before_the_run() -> None:
+    recorder = PaneRecorder()
+    with pytest.raises(tg.BuildError, match="run the pipeline"):
+        recorder.records()
+    _ = tg.Pipeline() | tg.Create([1]) | recorder
+    with pytest.raises(tg.BuildError, match="run the pipeline"):
+        recorder.records()
+
+
+def test_a_recorder_records_one_collection() -> None:
+    recorder = PaneRecorder()
+    numbers = tg.Pipeline() | tg.Create([1])
+    _ = numbers | recorder
+    with pytest.raises(tg.BuildError, match="make another"):
+        _ = numbers | recorder
+
+
+def test_what_was_recorded_goes_with_its_recorder(tmp_path: Path) -> None:
+    def run() -> Iterator[int]:
+        with TestPipeline(options={"temp_dir": tmp_path}) as pipeline:
+            assert_that(pipeline | tg.Create([1]), equal_to([1]))
+            yield len(list(tmp_path.iterdir()))
+
+    assert list(run()) == [1]
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []

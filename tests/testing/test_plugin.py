@@ -1,0 +1,144 @@
+"""The pytest plugin, as a user meets it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from running import INSTALLED, ROOT, run_pytest
+
+HEAD = "import tidegate as tg\nfrom tidegate.testing import *\n"
+
+
+def test_a_pipeline_the_test_has_run_is_not_run_again(tmp_path: Path) -> None:
+    test = HEAD + (
+        "seen = []\n"
+        "def test_it(pipeline):\n"
+        "    assert_that(pipeline | tg.Create([1]), lambda values: seen.append(values))\n"
+        "    pipeline.run()\n"
+        "def test_once():\n"
+        "    assert seen == [[1]]\n"
+    )
+    code, printed = run_pytest(tmp_path, test)
+    assert code == 0, printed
+
+
+def test_a_pipeline_whose_run_was_expected_to_fail_is_not_run_again(tmp_path: Path) -> None:
+    test = HEAD + (
+        "import pytest\n"
+        "def test_it(pipeline):\n"
+        "    assert_that(pipeline | tg.Create([0]) | tg.Map(lambda n: 1 // n), is_empty())\n"
+        "    with pytest.raises(tg.UserCodeError):\n"
+        "        pipeline.run()\n"
+    )
+    code, printed = run_pytest(tmp_path, test)
+    assert code == 0, printed
+
+
+def test_a_pipeline_without_steps_is_left_alone(tmp_path: Path) -> None:
+    code, printed = run_pytest(tmp_path, "def test_it(pipeline):\n    pass\n")
+    assert code == 0, printed
+
+
+def test_a_failing_test_is_not_failed_again_by_its_pipeline(tmp_path: Path) -> None:
+    test = HEAD + (
+        "def test_it(pipeline):\n"
+        "    assert_that(pipeline | tg.Create([1]), is_empty())\n"
+        "    assert 'mine' == 'the first failure'\n"
+    )
+    code, printed = run_pytest(tmp_path, test)
+    assert code == 1
+    assert "the first failure" in printed
+    assert "not as asserted" not in printed
+
+
+def test_an_assertion_that_was_never_checked_fails_its_test(tmp_path: Path) -> None:
+    test = HEAD + (
+        "def test_forgotten():\n"
+        "    pipeline = TestPipeline()\n"
+        "    assert_that(pipeline | tg.Create([1]), equal_to([1]))\n"
+        "def test_other():\n"
+        "    pass\n"
+    )
+    code, printed = run_pytest(tmp_path, test)
+    assert code == 1
+    assert "test_mine.py:5 was never checked: run its TestPipeline" in printed
+    assert "1 failed, 1 passed" in printed
+
+
+RUNNERS = HEAD + (
+    "def test_fixture(pipeline):\n"
+    "    assert_that(pipeline | tg.Create([1]), equal_to([1]))\n"
+    "def test_own(tidegate_runner):\n"
+    "    with TestPipeline() as pipeline:\n"
+    "        assert_that(pipeline | tg.Create([1]), equal_to([1]))\n"
+    "def test_no_pipeline():\n"
+    "    pass\n"
+)
+
+
+def test_tests_that_use_the_fixture_run_on_each_runner_asked_for(tmp_path: Path) -> None:
+    flags = ["--tidegate-runner", "direct", "--tidegate-runner=direct", "-vv"]
+    code, printed = run_pytest(tmp_path, RUNNERS, *flags)
+    assert code == 0, printed
+    assert "test_fixture[direct] PASSED" in printed
+    assert "test_own[direct] PASSED" in printed
+    assert "test_no_pipeline PASSED" in printed
+    code, printed = run_pytest(tmp_path, RUNNERS, "-vv")
+    assert "test_fixture PASSED" in printed
+
+
+def test_a_runner_nobody_knows_is_an_error_of_usage(tmp_path: Path) -> None:
+    code, printed = run_pytest(tmp_path, RUNNERS, "--tidegate-runner=flink")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert "--tidegate-runner: there is no runner 'flink'; there are: direct" in printed
+
+
+def test_a_runner_that_can_not_be_used_here_is_skipped_with_its_reason(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from tidegate.sdk import runner\nrunner.BUILT_IN['far'] = 'a_package_that_is_missing:Runner'\n"
+    )
+    code, printed = run_pytest(tmp_path, RUNNERS, "--tidegate-runner=far", "--tidegate-runner=direct", "-rs")
+    assert code == 0, printed
+    assert "3 passed, 2 skipped" in printed
+    assert "the far runner can't be used here: No module named 'a_package_that_is_missing'" in printed
+
+
+def test_without_the_plugin_test_pipelines_work_all_the_same(tmp_path: Path) -> None:
+    test = HEAD + (
+        "def test_it():\n"
+        "    with TestPipeline() as pipeline:\n"
+        "        assert_that(pipeline | tg.Create([1]), equal_to([1]))\n"
+    )
+    code, printed = run_pytest(tmp_path, test, plugin=False)
+    assert code == 0, printed
+
+
+def test_warnings_as_errors_find_nothing(tmp_path: Path) -> None:
+    code, printed = run_pytest(tmp_path, RUNNERS, "-W", "error")
+    assert code == 0, printed
+
+
+def test_tests_run_in_several_processes(tmp_path: Path) -> None:
+    code, printed = run_pytest(tmp_path, RUNNERS, "-n", "2", "--tidegate-runner=direct")
+    assert code == 0, printed
+    assert "3 passed" in printed
+
+
+def test_the_plugin_loads_nothing_heavy_before_it_is_used() -> None:
+    script = (
+        "import sys, tidegate.testing.plugin\n"
+        "heavy = {'pydantic', 'hypothesis', 'cloudpickle', 'tidegate.runners', 'tidegate.testing.harness'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.skipif(not INSTALLED, reason="the package is not installed, only on the path")
+def test_an_installed_package_brings_its_plugin(tmp_path: Path) -> None:
+    code, printed = run_pytest(tmp_path, RUNNERS, "--fixtures")
+    assert code == 0
+    assert "tidegate_runner" in printed

@@ -1,0 +1,135 @@
+"""TestStream, as it is built; what it does when it runs is tested with the contract."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.sdk.portable import pipeline as portable
+from tidegate.testing import TestStream
+
+
+def events(stream: TestStream) -> tuple[Any, ...]:
+    pipeline = tg.Pipeline()
+    _ = pipeline | stream
+    [node] = pipeline.portable().nodes
+    assert isinstance(node, portable.TestStream)
+    return node.events
+
+
+def test_a_script_becomes_events_of_the_portable_pipeline() -> None:
+    elements, watermark, clock, idle, infinity = events(
+        TestStream()
+        .add_elements(["a", tg.TimestampedValue("b", 2)])
+        .advance_watermark_to(5)
+        .advance_processing_time(3)
+        .idle()
+        .advance_watermark_to_infinity()
+    )
+    assert elements.values.load() == ["a", "b"]
+    assert elements.timestamps == (tg.MIN_TIMESTAMP.micros, 2_000_000)
+    assert watermark == portable.AdvanceWatermark(5_000_000)
+    assert clock == portable.AdvanceClock(3_000_000)
+    assert idle == portable.Idle()
+    assert infinity == portable.AdvanceWatermark(tg.MAX_TIMESTAMP.micros)
+
+
+def test_it_may_be_written_as_statements() -> None:
+    stream = TestStream()
+    stream.add_elements([1])
+    stream.advance_watermark_to(5)
+    assert len(events(stream)) == 2
+
+
+def test_a_label_makes_a_copy_that_goes_its_own_way() -> None:
+    stream = TestStream().add_elements([1])
+    labelled = "label" >> stream
+    stream.add_elements([2])
+    assert len(events(labelled)) == 1
+
+
+def test_no_elements_are_no_event() -> None:
+    assert events(TestStream().add_elements([])) == ()
+
+
+def test_it_gives_an_unbounded_collection_of_the_elements_type() -> None:
+    pcoll = tg.Pipeline() | TestStream().add_elements([("a", 1), ("b", 2)])
+    assert not pcoll.is_bounded
+    assert pcoll.element_type == tuple[str, int]
+    assert (tg.Pipeline() | TestStream()).element_type is Any
+    assert (tg.Pipeline() | TestStream().with_output_types(int)).element_type is int
+
+
+def test_types_are_checked_against_what_follows() -> None:
+    def shout(text: str) -> str:
+        return text.upper()
+
+    with pytest.raises(tg.TypeCheckError, match="int"):
+        _ = tg.Pipeline() | TestStream().add_elements([1]) | tg.Map(shout)
+
+
+def test_tags_give_several_outputs() -> None:
+    out = tg.Pipeline() | TestStream().add_elements([1]).add_elements(["a"], tag="words")
+    assert (out.main.element_type, out.words.element_type) == (int, str)
+    assert [pcoll.tag for pcoll in out] == ["main", "words"]
+
+
+def test_outputs_may_be_declared_and_the_main_one_named() -> None:
+    out = tg.Pipeline() | TestStream().with_outputs("words", main="numbers").add_elements([1]).idle("words")
+    assert [pcoll.tag for pcoll in out] == ["numbers", "words"]
+    assert out.numbers.element_type is int
+    assert out["numbers"] is out[None]
+
+
+def test_the_portable_pipeline_travels() -> None:
+    import pickle
+
+    pipeline = tg.Pipeline()
+    _ = pipeline | TestStream().add_elements([1]).advance_watermark_to(3)
+    sealed = pipeline.sealed(values=True)
+    [node] = pickle.loads(pickle.dumps(sealed)).nodes
+    assert node.events[0].values.load() == [1]
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: TestStream().add_elements("abc"), "a list of elements"),
+        (lambda: TestStream().add_elements(5), "a list of elements"),
+        (lambda: TestStream().add_elements([tg.WindowedValue(1, 0, ())]), "plain elements"),
+        (lambda: TestStream().add_elements([tg.TaggedOutput("t", 1)]), "outputs by tag="),
+        (lambda: TestStream().add_elements([tg.TimestampedValue(1, tg.MAX_TIMESTAMP)]), "end of time"),
+        (lambda: TestStream().add_elements([1], timestamp="now"), "timestamp"),
+        (lambda: TestStream().advance_watermark_to("now"), "watermark"),
+        (lambda: TestStream().advance_processing_time(0), "duration"),
+        (lambda: TestStream().advance_processing_time(-1), "duration"),
+        (lambda: TestStream().with_outputs("a", "a"), "distinct"),
+        (lambda: TestStream().with_outputs("main"), "distinct"),
+        (lambda: TestStream().add_elements([1]).with_outputs(main="numbers"), "before the first event"),
+        (lambda: tg.Pipeline() | TestStream().with_outputs("a").add_elements([1], tag="b"), "'b'"),
+        (lambda: tg.Pipeline() | tg.Create([1]) | TestStream(), "begins a pipeline"),
+    ],
+)
+def test_what_makes_no_script_is_refused_when_built(make: Any, problem: str) -> None:
+    with pytest.raises(tg.BuildError, match=problem):
+        make()
+
+
+def test_a_stream_prints_as_the_calls_that_make_it() -> None:
+    stream = (
+        TestStream()
+        .add_elements(["a", tg.TimestampedValue("b", 2.5)])
+        .add_elements([1], tag="other")
+        .advance_watermark_to(tg.Timestamp(micros=1))
+        .advance_watermark_to(7, tag="other")
+        .advance_watermark_to_infinity(tag="other")
+        .advance_processing_time(0.000007)
+        .idle()
+        .idle("other")
+    )
+    text = repr(stream)
+    again = eval(text, {"TestStream": TestStream, "TimestampedValue": tg.TimestampedValue, **vars(tg)})
+    assert again.events == stream.events
+    assert text.startswith("TestStream().add_elements(['a', TimestampedValue('b', 2.5)])")

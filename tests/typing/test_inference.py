@@ -1,0 +1,92 @@
+"""What mypy and pyright make of a pipeline: types are inferred along the pipe, and wrong functions are errors."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+
+
+def mypy(file: str, cache: Path) -> tuple[dict[int, str], set[int]]:
+    """The revealed types and the errors of a file, by line."""
+    command = [
+        sys.executable,
+        "-m",
+        "mypy",
+        "--strict",
+        "--cache-dir",
+        str(cache),
+        "--no-error-summary",
+        str(HERE / file),
+    ]
+    output = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout
+    found = re.findall(rf"{re.escape(file)}:(\d+): (\w+): (.*)", output)
+    types = {
+        int(line): text[len('Revealed type is "') : -1]
+        for line, kind, text in found
+        if kind == "note" and text.startswith("Revealed type")
+    }
+    return types, {int(line) for line, kind, _ in found if kind == "error"}
+
+
+def pyright(file: str) -> tuple[dict[int, str], set[int]]:
+    """The revealed types and the errors of a file, by line."""
+    command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(HERE / file)]
+    output = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False).stdout
+    found = [
+        (one["range"]["start"]["line"] + 1, one["severity"], one["message"])
+        for one in json.loads(output)["generalDiagnostics"]
+    ]
+    types = {line: text.rpartition(' is "')[2][:-1] for line, kind, text in found if kind == "information"}
+    return types, {line for line, kind, _ in found if kind == "error"}
+
+
+def plain(type_name: str) -> str:
+    """A type without the modules of its names."""
+    return re.sub(r"\b(?:[a-z_]+\.)+(?=\w)", "", type_name)
+
+
+def expected_types(at: int) -> dict[int, str]:
+    expected = {}
+    for number, line in enumerate((HERE / "inferred.py").read_text().splitlines(), 1):
+        if line.startswith("reveal_type("):
+            alternatives = line.rpartition("  # ")[2].split(" / ")
+            expected[number] = alternatives[min(at, len(alternatives) - 1)]
+    return expected
+
+
+def expected_errors() -> set[int]:
+    lines = (HERE / "refused.py").read_text().splitlines()
+    return {number for number, line in enumerate(lines, 1) if line.endswith("# wrong")}
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mypy")
+
+
+def test_mypy_infers_types_along_the_pipe(cache: Path) -> None:
+    types, errors = mypy("inferred.py", cache)
+    assert {line: plain(name) for line, name in types.items()} == expected_types(0)
+    assert errors == set()
+
+
+def test_mypy_refuses_wrong_steps_and_no_others(cache: Path) -> None:
+    assert mypy("refused.py", cache)[1] == expected_errors()
+
+
+def test_pyright_infers_types_along_the_pipe() -> None:
+    types, errors = pyright("inferred.py")
+    assert {line: plain(name) for line, name in types.items()} == expected_types(1)
+    assert errors == set()
+
+
+def test_pyright_refuses_wrong_steps_and_no_others() -> None:
+    assert pyright("refused.py")[1] == expected_errors()

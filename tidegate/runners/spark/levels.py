@@ -1,0 +1,44 @@
+"""Levels: which steps run together on Spark. One level is one pass over the partitions; a shuffle lies between two.
+
+Everything at one depth of the plan runs in one task per partition, so that a pipeline is a line of levels however its
+branches part and meet: one Spark action, no stage computed twice, and a plan for Spark that stays small. Sinks run at
+the last level, whose tasks' results reach the driver directly: what a sink prepared never crosses a shuffle.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.runners.plan import Edge, Plan, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The level of each step (by its number), how many there are, and which edges leave their level."""
+
+    of_step: tuple[int, ...]
+    count: int
+
+    def crosses(self, edge: Edge) -> bool:
+        """Whether elements on this edge go through a shuffle."""
+        forward = edge.exchange is None or edge.exchange.routing == "forward"
+        return not forward or self.of_step[edge.source] != self.of_step[edge.target]
+
+    def steps(self, plan: Plan, level: int) -> list[Step]:
+        """The steps of a level, in order."""
+        return [step for step in plan.steps if self.of_step[step.id] == level]
+
+
+def assign_levels(plan: Plan) -> Levels:
+    """The least level each step can have: one more than where what it exchanges comes from; sinks the last."""
+    of_step: list[int] = []
+    for step in plan.steps:
+        level = 0
+        for edge in plan.inputs(step.id):
+            level = max(level, of_step[edge.source] + (edge.exchange is not None and edge.exchange.routing != "forward"))
+        of_step.append(level)
+    count = max(of_step) + 1
+    for step in plan.steps:
+        if step.is_sink:
+            of_step[step.id] = count - 1
+    return Levels(tuple(of_step), count)

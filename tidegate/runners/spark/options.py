@@ -1,0 +1,20 @@
+"""The Spark runner's own flags."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from tidegate.sdk.options import RunnerOptions
+
+
+class SparkOptions(RunnerOptions):
+    """Flags of `--runner spark`."""
+
+    runner: str = "spark"
+    spark_master: str = Field("local[*]", description="the master to connect to, if no session is there")
+    spark_remote: str | None = Field(None, description="a Spark Connect endpoint, such as sc://host:15002")
+    spark_partitions: int = Field(
+        0, ge=0, description="tasks of each level (0: Spark's default parallelism, as many as it has cores)"
+    )
+    spark_conf: list[str] = Field([], description="settings of a session that is made, name=value; repeatable")
+    worker_python: str | None = Field(None, description="the workers' interpreter (local masters: this one)")

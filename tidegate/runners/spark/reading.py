@@ -1,0 +1,146 @@
+"""Where a run's elements come from: splits dealt out by the driver, and the values of `Create`.
+
+The driver looks at each source once, so that all tasks read the same splits. Few values of a `Create` travel with the
+work; many go as rows, so that each task gets only its own.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final
+
+from tidegate.runners.engine.blame import guarded, rethrow, user_error
+from tidegate.runners.engine.clock import SystemClock
+from tidegate.runners.engine.ingest import SplitReader
+from tidegate.runners.plan import Plan, Step
+from tidegate.runners.spark.routing import shares_of
+from tidegate.runners.spark.rows import blocks_of, encode_blocks
+from tidegate.sdk.block import BLOCK_SIZE, Block
+from tidegate.sdk.coders import decode_columns, encode_columns
+from tidegate.sdk.portable.pipeline import Create, Read, Values
+from tidegate.sdk.sources import Source, Split
+from tidegate.sdk.time import MIN_MICROS
+from tidegate.sdk.values import TimestampedValue
+
+CLOSURE_BYTES: Final = 1 << 20
+"""What is larger does not travel with the work."""
+
+_ROW_ELEMENTS: Final = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What partitions read, by step: the splits of a source, or the elements of a small `Create`, for each partition.
+
+    `rows` are larger ones: step, partition, number, and encoded blocks.
+    """
+
+    splits: dict[int, list[list[Split]]]
+    elements: dict[int, list[bytes]]
+    rows: list[tuple[int, int, int, bytes]]
+
+
+def deal_out(plan: Plan, partitions: int) -> Inputs:
+    """Look at every source, and give each partition its share. Raises what looking raises, naming the step."""
+    inputs = Inputs({}, {}, [])
+    for step in plan.steps:
+        match step.head:
+            case Read() as node:
+                source: Source[Any] = node.source.load()
+                splits = guarded(source.splits, partitions, step=node.label, where=node.where, method="splits")
+                shares = shares_of([split.size for split in splits], partitions)
+                inputs.splits[step.id] = [[splits[at] for at in share] for share in shares]
+            case Create() as node:
+                shared = [encode_share(share) for share in _slices(node, partitions)]
+                if sum(map(sum, ([len(part) for part in share] for share in shared))) <= CLOSURE_BYTES:
+                    inputs.elements[step.id] = [pickle.dumps(share, 5) for share in shared]
+                else:
+                    inputs.rows.extend(
+                        (step.id, partition, number, part)
+                        for partition, share in enumerate(shared)
+                        for number, part in enumerate(share)
+                    )
+    return inputs
+
+
+def without_values(plan: Plan) -> Plan:
+    """The plan as tasks need it: the values of `Create` have been dealt out."""
+    nothing = Values((), 0, pickle.dumps((), 5))
+    steps = tuple(
+        replace(step, nodes=(replace(step.head, values=nothing),)) if isinstance(step.head, Create) else step
+        for step in plan.steps
+    )
+    nodes = tuple(replace(n, values=nothing) if isinstance(n, Create) else n for n in plan.pipeline.nodes)
+    return replace(plan, pipeline=replace(plan.pipeline, nodes=nodes, _index={}), steps=steps, decisions=())
+
+
+_PLAIN: Final = frozenset({int, float, complex, str, bytes, bool, type(None)})
+
+
+def all_plain(values: Sequence[Any]) -> bool:
+    """Whether pickle carries these values to any process: plain data, in tuples perhaps."""
+    if isinstance(values, range):
+        return True
+    for _ in range(4):
+        kinds = set(map(type, values)) - _PLAIN
+        if not kinds:
+            return True
+        if kinds != {tuple}:
+            return False
+        values = list(chain.from_iterable([value for value in values if type(value) is tuple]))
+    return False
+
+
+def _slices(node: Create, partitions: int) -> Iterator[Any]:
+    elements = node.values.load()
+    share = -(-len(elements) // partitions)
+    for partition in range(partitions):
+        yield elements[partition * share : (partition + 1) * share]
+
+
+def encode_share(elements: Any) -> list[bytes]:
+    """A partition's elements of a `Create`, as the data of rows."""
+    if isinstance(elements, range):
+        return [encode_columns((elements,))]
+    return [
+        encode_blocks([created(elements[start : start + _ROW_ELEMENTS])])
+        for start in range(0, len(elements), _ROW_ELEMENTS)
+    ]
+
+
+def decode_share(data: Any) -> Iterator[Block]:
+    """Blocks of what `encode_share` gave."""
+    match decode_columns(data):
+        case (range() as elements,):
+            yield Block(elements)
+        case columns:
+            yield from blocks_of(columns)
+
+
+def created(elements: Any) -> Block:
+    """Elements of a `Create` as a block; `TimestampedValue`s give their timestamps."""
+    if isinstance(elements, range) or TimestampedValue not in set(map(type, elements)):
+        return Block(elements)
+    values = [e.value if type(e) is TimestampedValue else e for e in elements]
+    return Block(values, [e.micros if type(e) is TimestampedValue else MIN_MICROS for e in elements])
+
+
+def read_splits(step: Step, splits: list[Split]) -> Iterator[Block]:
+    """The elements of some splits, one after another."""
+    node = step.head
+    assert isinstance(node, Read)
+    source: Source[Any] = node.source.load()
+    for split in splits:
+        reader = SplitReader(node, source, split, SystemClock())
+        try:
+            while not reader.ended:
+                block = reader.poll(BLOCK_SIZE)
+                if len(block):
+                    yield block
+        except Exception as error:
+            rethrow(user_error(error, step=node.label, where=node.where, method="read"))
+        finally:
+            reader.close()

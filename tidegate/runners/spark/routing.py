@@ -1,0 +1,310 @@
+"""Where elements go: each block of an edge is parted by target partition in one pass, and leaves in large rows.
+
+What is sent is a pure function of the blocks that were written, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+from zlib import crc32
+
+from tidegate.runners.engine.blame import located, not_pairs, rethrow
+from tidegate.runners.plan import Edge, Plan
+from tidegate.runners.spark.rows import OutgoingRows, encode_blocks
+from tidegate.sdk.block import Block, Each, PanesColumn, TimestampsColumn, WindowsColumn
+from tidegate.sdk.errors import KeyEncodingError, PicklingError
+from tidegate.sdk.keys import check_key, key_bytes
+from tidegate.sdk.panes import PaneInfo
+from tidegate.sdk.portable.pipeline import CombinePerKey, Write
+
+Targets: TypeAlias = Callable[[Block], Sequence[int] | int]
+"""The target partition of each of a block's elements, or of all of them."""
+
+Constants: TypeAlias = tuple[int | None, WindowsColumn | None, PaneInfo | None]
+"""Timestamp, windows and pane where all elements have the same; None where each has its own."""
+
+_MOST_HELD: Final = 128 << 20
+_ROW_BYTES: Final = 4 << 20
+_LEAST_ROW_BYTES: Final = 256 << 10
+_SHORT: Final = 256
+"""A block of fewer elements does not get constants of its own: rows of many tiny blocks would cost more."""
+
+
+class Router:
+    """Takes what a task gives on one edge, and sends rows of bounded size to each target partition."""
+
+    def __init__(
+        self, plan: Plan, edge: Edge, number: int, src: int, partition: int, partitions: int, out: OutgoingRows
+    ) -> None:
+        self._edge = number
+        self._src = src
+        self._out = out
+        self._maker = plan.steps[edge.source]
+        self._everywhere = edge.exchange is not None and edge.exchange.routing == "broadcast"
+        self._targets = _targets(plan, edge, partition, partitions)
+        self._partitions = partitions
+        self._row_bytes = max(_LEAST_ROW_BYTES, min(_ROW_BYTES, _MOST_HELD // partitions))
+        self._shares: dict[int, _Share] = {}
+        self._constants: Constants = (None, None, None)
+        self._element_bytes = 0.0
+        self._seq = 0
+
+    def write(self, block: Block) -> None:
+        """Some elements."""
+        if not len(block):
+            return
+        if not self._element_bytes:
+            sample = block.slice(0, 64)
+            self._element_bytes = max(8.0, len(self._encode([sample])) / len(sample))
+        if self._everywhere:
+            self._add(0, block)
+            return
+        targets = self._targets(block)
+        if isinstance(targets, int):
+            self._add(targets, block)
+            return
+        by_target: dict[int, list[int]] | None = None
+        constants = self._fitting(block)
+        if constants == (block.timestamps, block.windows, block.panes):
+            self._deal(block.values, targets)
+            return
+        by_target = {}
+        for at, target in enumerate(targets):
+            found = by_target.get(target)
+            if found is None:
+                by_target[target] = [at]
+            else:
+                found.append(at)
+        for target, index in by_target.items():
+            self._share(target).take(block, index, constants)
+            self._settle(target)
+
+    def close(self) -> None:
+        """Send what is left."""
+        for target in sorted(self._shares):
+            self._flush(target)
+
+    def _deal(self, values: Sequence[Any], targets: Sequence[int]) -> None:
+        """Values whose columns are all constant: one append each."""
+        appends = {target: self._share(target).values.append for target in set(targets)}
+        for value, target in zip(values, targets, strict=True):
+            appends[target](value)
+        for target in appends:
+            self._settle(target)
+
+    def _add(self, target: int, block: Block) -> None:
+        constants = self._fitting(block)
+        self._share(target).take(block, None, constants)
+        self._settle(target)
+
+    def _fitting(self, block: Block) -> Constants:
+        """The constants under which a block's elements are held; they become the ones of all shares."""
+        own: Constants = (
+            block.timestamps if isinstance(block.timestamps, int) else None,
+            None if isinstance(block.windows, Each) else block.windows,
+            block.panes if isinstance(block.panes, PaneInfo) else None,
+        )
+        before = self._constants
+        if own == before:
+            return own
+        if len(block) < _SHORT and self._shares:
+            own = tuple(a if a == b else None for a, b in zip(own, before, strict=True))  # type: ignore[assignment]
+        if own != before:
+            for share in self._shares.values():
+                share.turn(before)
+            self._constants = own
+        return own
+
+    def _share(self, target: int) -> _Share:
+        share = self._shares.get(target)
+        if share is None:
+            share = self._shares[target] = _Share()
+        return share
+
+    def _settle(self, target: int) -> None:
+        share = self._shares[target]
+        if (share.before + len(share.values)) * self._element_bytes >= self._row_bytes:
+            self._flush(target)
+
+    def _flush(self, target: int) -> None:
+        share = self._shares.pop(target)
+        share.turn(self._constants)
+        if not share.done:
+            return
+        data = self._encode(share.done)
+        self._element_bytes = max(1.0, len(data) / share.before)
+        if self._everywhere:
+            starts = [self._out.send(each, self._edge, self._src, self._seq, data) for each in range(self._partitions)]
+            self._seq = starts[0]
+        else:
+            self._seq = self._out.send(target, self._edge, self._src, self._seq, data)
+
+    def _encode(self, blocks: list[Block]) -> bytes:
+        try:
+            return encode_blocks(blocks)
+        except PicklingError as error:
+            rethrow(located(error, self._maker.label, self._maker.tail.where))
+
+
+class _Share:
+    """What one target partition gets: finished blocks, and the columns of one that grows."""
+
+    __slots__ = ("before", "done", "panes", "timestamps", "values", "windows")
+
+    def __init__(self) -> None:
+        self.done: list[Block] = []
+        self.before = 0
+        self._start()
+
+    def _start(self) -> None:
+        self.values: list[Any] = []
+        self.timestamps: list[int] = []
+        self.windows: list[tuple[Any, ...]] = []
+        self.panes: list[PaneInfo] = []
+
+    def take(self, block: Block, index: list[int] | None, constants: Constants) -> None:
+        """The elements at `index`, or all; columns that are not constant are held element by element."""
+        timestamp, windows, pane = constants
+        self.values += _at(block.values, index)
+        if timestamp is None:
+            self.timestamps += _at(block.timestamp_list(), index)
+        if windows is None:
+            self.windows += _at(block.window_list(), index)
+        if pane is None:
+            self.panes += _at(block.pane_list(), index)
+
+    def turn(self, constants: Constants) -> None:
+        """The block that grows is finished; what follows has other constants."""
+        if not self.values:
+            return
+        timestamps: TimestampsColumn = self.timestamps if constants[0] is None else constants[0]
+        windows: WindowsColumn = Each(self.windows) if constants[1] is None else constants[1]
+        panes: PanesColumn = self.panes if constants[2] is None else constants[2]
+        self.done.append(Block(self.values, timestamps, windows, panes))
+        self.before += len(self.values)
+        self._start()
+
+
+def _at(column: Sequence[Any], index: list[int] | None) -> Sequence[Any]:
+    return column if index is None else [column[i] for i in index]
+
+
+def _targets(plan: Plan, edge: Edge, partition: int, partitions: int) -> Targets:
+    target = plan.steps[edge.target]
+    match edge.exchange.routing if edge.exchange is not None else "forward":
+        case "hash":
+            return _by_key(plan, edge, partitions)
+        case "gather" | "broadcast":
+            return lambda block: 0
+        case "rebalance":
+            tail = target.tail
+            among = min(partitions, tail.shards) if isinstance(tail, Write) and tail.shards else partitions
+            return _Turn(partition, among).of
+        case _:
+            return lambda block: partition
+
+
+class _Turn:
+    """Elements go to one partition after another, by their position."""
+
+    def __init__(self, start: int, among: int) -> None:
+        self._next = start % among
+        self._among = among
+
+    def of(self, block: Block) -> Sequence[int]:
+        first, among = self._next, self._among
+        self._next = (first + len(block)) % among
+        turns = list(range(among))
+        turns = turns[first:] + turns[:first]
+        return (turns * (len(block) // among + 1))[: len(block)]
+
+
+def _by_key(plan: Plan, edge: Edge, partitions: int) -> Targets:
+    step = plan.steps[edge.target]
+    whole = isinstance(step.tail, CombinePerKey) and step.tail.key == "element" and step.phase != "merge"
+    places = PartitionsByKey(partitions)
+
+    def of(block: Block) -> Sequence[int]:
+        try:
+            return places.of(block.values if whole else [k for k, _ in block.values])
+        except (TypeError, ValueError, KeyEncodingError) as error:
+            rethrow(refused(block, error))
+
+    def refused(block: Block, error: BaseException) -> BaseException:
+        for element in block.values:
+            key = element
+            if not whole:
+                try:
+                    key, _ = element
+                except (TypeError, ValueError):
+                    return not_pairs(element, step.label, step.head.where)
+            try:
+                check_key(key)
+            except KeyEncodingError as unfit:
+                return located(unfit, step.label, step.head.where)
+        return error
+
+    return of
+
+
+class PartitionsByKey(dict[Any, int]):
+    """The partition of each key, looked up while there is room, computed where that is as quick (ints).
+
+    Equal keys have one: ints, and whatever equals one, by their number; all else by `key_bytes`.
+    """
+
+    __slots__ = ("_n",)
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self._n = n
+
+    def of(self, keys: Sequence[Any]) -> list[int]:
+        """The partition of each key. KeyEncodingError for one without an encoding."""
+        n = self._n
+        if n == 1:
+            return [0] * len(keys)
+        if len(self) >= _MOST_KEYS:
+            if set(map(type, keys)) == {int}:
+                return [((k * _GOLDEN & _BITS) >> 32) * n >> 32 for k in keys]
+            self.clear()
+        try:
+            return list(map(self.__getitem__, keys))
+        except TypeError:
+            return [self._place(key) for key in keys]
+
+    def __missing__(self, key: Any) -> int:
+        place = self[key] = self._place(key)
+        return place
+
+    def _place(self, key: Any) -> int:
+        if type(key) is int:
+            return ((key * _GOLDEN & _BITS) >> 32) * self._n >> 32
+        data = key_bytes(key)
+        number = int.from_bytes(data[1:], "little", signed=True) if data[0] in b"iI" else crc32(data)
+        return ((number * _GOLDEN & _BITS) >> 32) * self._n >> 32
+
+
+_MOST_KEYS: Final = 65_536
+_GOLDEN: Final = 0x9E37_79B9_7F4A_7C15  # 2**64 / golden ratio (Knuth, 6.4): spreads neighbours, and what divides alike
+_BITS: Final = (1 << 64) - 1
+
+
+def shares_of(sizes: Sequence[int | None], partitions: int) -> Iterator[list[int]]:
+    """Which of some parts each partition gets, in order: by size where all are known, else in turn."""
+    if any(size is None for size in sizes):
+        for partition in range(partitions):
+            yield list(range(partition, len(sizes), partitions))
+        return
+    known = [size or 0 for size in sizes]
+    held = [(0, 0, partition) for partition in range(partitions)]
+    given: list[list[int]] = [[] for _ in range(partitions)]
+    import heapq
+
+    for number in sorted(range(len(known)), key=lambda at: (-known[at], at)):
+        size, count, partition = heapq.heappop(held)
+        given[partition].append(number)
+        heapq.heappush(held, (size + known[number], count + 1, partition))
+    for part in given:
+        yield sorted(part)

@@ -1,0 +1,201 @@
+"""The Spark session: an existing one as it is, else one made here, kept for later runs and quiet."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.sdk.errors import OptionsError, UnsupportedError
+
+if TYPE_CHECKING:
+    from tidegate.runners.spark.options import SparkOptions
+
+LEAST_SPARK: Final = (4, 1)
+LEAST_JAVA: Final = 17
+
+
+def missing(*, remote: bool = False) -> list[str]:
+    """What has to be installed before Spark can run, in words. `remote`: no Java is needed here."""
+    lacks = [_package(name) for name in ("pyspark", "pyarrow", "pandas")]
+    return [text for text in (*lacks, "" if remote else _java()) if text]
+
+
+def require(*, remote: bool = False) -> None:
+    """Raise UnsupportedError, saying what to install, where Spark can't run."""
+    lacks = missing(remote=remote)
+    if lacks:
+        raise UnsupportedError("the spark runner can't run here: " + "; ".join(lacks))
+
+
+def _package(name: str) -> str:
+    from importlib import metadata
+
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return f"{name} is not installed: pip install 'tidegate[spark]'"
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if name == "pyspark" and numbers < LEAST_SPARK:
+        return f"PySpark {version} lacks repartitionById, 4.1 has it: pip install -U 'tidegate[spark]'"
+    if name == "pandas" and numbers >= (3, 0):
+        return f"PySpark does not work with pandas {version}: pip install 'pandas<3'"
+    return ""
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = os.path.join(home, "bin", "java") if home else shutil.which("java")
+    if java is None or not os.path.exists(java):
+        return f"it needs Java {LEAST_JAVA} or newer, and finds no java: install a JDK, or set JAVA_HOME"
+    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    number = told.partition('version "')[2].partition('"')[0].split(".")[0]
+    if number.isdigit() and int(number) < LEAST_JAVA:
+        return f"it needs Java {LEAST_JAVA} or newer, and {java} is version {number}: set JAVA_HOME to a newer"
+    return ""
+
+
+def session(options: SparkOptions) -> Any:
+    """The session that is there, classic or Connect, or a new one that later runs with the same flags use again."""
+    require(remote=options.spark_remote is not None)
+    wanted = (options.spark_remote or options.spark_master, tuple(options.spark_conf), options.worker_python)
+    if _made and _made[0][0] == wanted:
+        if _alive(_made[0][1]):
+            return _made[0][1]
+        _made.clear()
+    found = _found()
+    if found is not None and not (_made and found is _made[0][1]):
+        return found
+    if _made:
+        _stop()
+    made = _remote(options) if options.spark_remote else _classic(options)
+    _made.append((wanted, made))
+    return made
+
+
+_made: Final[list[tuple[tuple[Any, ...], Any]]] = []
+"""The session made here, if any, and the flags it was made for."""
+
+
+@atexit.register
+def _stop() -> None:
+    while _made:
+        _, made = _made.pop()
+        try:
+            made.stop()
+        except Exception:  # it is over, or its JVM is
+            continue
+
+
+def _alive(spark: Any) -> bool:
+    context = getattr(spark, "_sc", None)
+    return context is None or context._jsc is not None
+
+
+def _found() -> Any:
+    """A session of the author's, if there is one."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if SparkContext._active_spark_context is not None:
+        return SparkSession.builder.getOrCreate()
+    if "pyspark.sql.connect.session" in sys.modules:
+        from pyspark.sql.connect.session import SparkSession as RemoteSession
+
+        return RemoteSession.getActiveSession() or RemoteSession._get_default_session()
+    return None
+
+
+def _remote(options: SparkOptions) -> Any:
+    from pyspark.sql.connect.session import SparkSession
+
+    endpoint = options.spark_remote or ""
+    builder: Any = SparkSession.builder.remote(endpoint)
+    for name, value in _settings(options):
+        builder = builder.config(name, value)
+    return builder.create()
+
+
+def _classic(options: SparkOptions) -> Any:
+    from pyspark.sql import SparkSession
+
+    local = is_local(options.spark_master)
+    builder: Any = SparkSession.builder.master(options.spark_master).appName("tidegate")
+    quiet = {
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "OFF",
+        "spark.ui.enabled": "false" if local else "true",
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    }
+    for name, value in (*quiet.items(), *_settings(options)):
+        builder = builder.config(name, value)
+    with _without_noise(), _interpreter(options.worker_python or (sys.executable if local else None)):
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _interpreter(python: str | None) -> Iterator[None]:
+    """The workers' interpreter, which a session reads off the environment: else whatever `python3` is on PATH."""
+    before = os.environ.get("PYSPARK_PYTHON")
+    if python:
+        os.environ["PYSPARK_PYTHON"] = python
+    try:
+        yield
+    finally:
+        if python:
+            del os.environ["PYSPARK_PYTHON"]
+        if before is not None:
+            os.environ["PYSPARK_PYTHON"] = before
+
+
+def _settings(options: SparkOptions) -> Iterator[tuple[str, str]]:
+    for pair in options.spark_conf:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise OptionsError(f"--spark_conf takes name=value, not {pair!r}")
+        yield name, value
+
+
+def is_local(master: str) -> bool:
+    """Whether Spark runs in this process's JVM, on this machine."""
+    return master == "local" or master.startswith("local[")
+
+
+_NOISE: Final = re.compile(
+    rb"WARNING: Using incubator modules|WARNING: package sun\.|Using Spark's default log4j|Setting default log level"
+    rb"|To adjust logging level|Setting Spark log level|[\d/]+ [\d:]+ (INFO|WARN) "
+)
+
+
+@contextmanager
+def _without_noise() -> Iterator[None]:
+    """Keep what a JVM says as it starts off standard error. All else that it and its workers say goes through."""
+    sys.stderr.flush()
+    read, write = os.pipe()
+    kept = os.dup(2)
+    os.dup2(write, 2)
+    os.close(write)
+    threading.Thread(target=_pump, args=(read, kept), name="tidegate-spark-stderr", daemon=True).start()
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+
+
+def _pump(read: int, to: int) -> None:
+    with open(read, "rb", buffering=0) as lines:
+        rest = b""
+        while data := lines.read(65536):
+            *whole, rest = (rest + data).split(b"\n")
+            for line in whole:
+                if not _NOISE.match(line):
+                    os.write(to, line + b"\n")
+    if rest:
+        os.write(to, rest)

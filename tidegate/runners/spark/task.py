@@ -1,0 +1,225 @@
+"""One task of one level, in a Spark Python worker: rows in, the level's steps, rows out."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tidegate.runners.engine.graph import Graph, Mark, Outlet
+from tidegate.runners.engine.operator import Context
+from tidegate.runners.plan import Edge, Step
+from tidegate.runners.spark.failures import marked
+from tidegate.runners.spark.reading import decode_share, read_splits
+from tidegate.runners.spark.routing import Router
+from tidegate.runners.spark.rows import RESULT, OutgoingRows, decode_blocks, encode_result, read_rows
+from tidegate.runners.spark.work import Work
+from tidegate.runners.spark.writing import Writing
+from tidegate.sdk.block import BLOCK_SIZE, Block
+from tidegate.sdk.coders import install
+from tidegate.sdk.defaults import default_memory_budget
+from tidegate.sdk.functions import install_classes
+from tidegate.sdk.metrics import ENGINE, MetricKey, collecting
+
+
+def run_task(payload: bytes, level: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """Run the task of this Spark partition over Arrow batches of rows."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None
+    before = gc.get_threshold()
+    # Millions of tuples make no cycles: looking through them again and again takes a third of the time.
+    gc.set_threshold(200_000, 20, 50)
+    try:
+        work: Work = pickle.loads(payload)
+        yield from _Task(work, level, context.partitionId()).run(batches)
+    except Exception as error:
+        raise marked(error) from None
+    finally:
+        gc.set_threshold(*before)
+
+
+class _Task:
+    def __init__(self, work: Work, level: int, partition: int) -> None:
+        self.work = work
+        self.plan = work.plan
+        self.level = level
+        self.partition = partition
+        self._src = level * work.partitions + partition
+        self._out = OutgoingRows()
+        self._results = 0
+        steps = work.levels.steps(self.plan, level)
+        self._sources = [step for step in steps if step.is_source]
+        self._sinks = [step for step in steps if step.is_sink and self._is_here(step)]
+        self._inner = [step for step in steps if not (step.is_source or step.is_sink) and self._is_here(step)]
+
+    def _is_here(self, step: Step) -> bool:
+        """Whether a step runs in this partition: what is gathered runs in the first alone."""
+        gathered = any(edge.exchange and edge.exchange.routing == "gather" for edge in self.plan.inputs(step.id))
+        return self.partition == 0 or not gathered
+
+    def run(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """Everything; the rows that leave, batch by batch."""
+        install_classes(self.plan.pipeline.classes)
+        install(tuple((cls.load(), coder.load()) for cls, coder in self.plan.pipeline.coders))
+        budget = self.work.memory_budget or default_memory_budget() // (os.cpu_count() or 1)
+        with _spill_directory(self.work.temp_dir) as temp_dir:
+            context = Context(budget, temp_dir, runtime_types=self.work.runtime_types)
+            with collecting(context.metrics):
+                for _ in self._drive(context, batches):
+                    if self._out.full:
+                        yield self._out.batch()
+        for step in self._inner:
+            if step.phase == "parts":  # what a step gives is what its merge gives
+                context.metrics.counters.pop(MetricKey(step.label, ENGINE, "elements_out"), None)
+        self._result("metrics", context.metrics)
+        yield self._out.batch()
+
+    # -- driving the level's steps
+
+    def _drive(self, context: Context, batches: Iterable[Any]) -> Iterator[None]:
+        """The whole task; control comes back now and then so that rows can leave."""
+        levels = self.work.levels
+        ids = {step.id for step in self._inner}
+        inside = [edge for edge in self.work.edges if edge.target in ids and not levels.crosses(edge)]
+        sinks = {step.id: Writing(step, self.work.run_id, self.partition, self.work.partitions) for step in self._sinks}
+        outlets, routers = self._outlets(sinks)
+        graph = Graph(self.plan, self._inner, inside, context, outlets)
+        try:
+            graph.open()
+            yield from self._read(graph, context)
+            yield from self._take_rows(graph, context, sinks, batches)
+            for collection in self._outside():
+                yield from graph.marking(collection, Mark(ended=True))
+            for router in routers:
+                router.close()
+                yield
+            for writing in sinks.values():
+                self._result("committables", (writing.step.id, writing.prepare()))
+            graph.close()
+        except BaseException:
+            for writing in sinks.values():
+                writing.abandon()
+            graph.abandon()
+            raise
+
+    def _read(self, graph: Graph, context: Context) -> Iterator[None]:
+        inputs = self.work.inputs
+        for step in self._sources:
+            blocks: list[Iterator[Block]] = []
+            if step.id in inputs.splits:
+                blocks.append(read_splits(step, inputs.splits[step.id][self.partition]))
+            elif step.id in inputs.elements:
+                blocks += map(decode_share, pickle.loads(inputs.elements[step.id][self.partition]))
+            for part in blocks:
+                yield from self._enter(step, part, graph, context)
+
+    def _enter(self, step: Step, blocks: Iterable[Block], graph: Graph, context: Context) -> Iterator[None]:
+        for whole in blocks:
+            for block in whole.split(BLOCK_SIZE):
+                context.count(step.label, "elements_out", len(block))
+                graph.push(step.outputs[0], block)
+                yield
+
+    def _take_rows(
+        self, graph: Graph, context: Context, sinks: dict[int, Writing], batches: Iterable[Any]
+    ) -> Iterator[None]:
+        """The rows for this level, in order; those for a later one go on."""
+        levels, edges = self.work.levels, self.work.edges
+        sources = {created_by(step.id): step for step in self._sources}
+        pieces: list[bytes] = []
+        early = self._only_sides()
+        for number, src, seq, left, data in read_rows(batches):
+            if number == RESULT:
+                self._out.forward(0, number, src, seq, left, data.to_pybytes())
+                continue
+            if number not in sources and levels.of_step[edges[number].target] != self.level:
+                self._out.forward(self.partition, number, src, seq, left, data.to_pybytes())
+                yield
+                continue
+            if left or pieces:
+                pieces.append(data.to_pybytes())
+                if left:
+                    continue
+                data, pieces = b"".join(pieces), []
+            if number in sources:
+                yield from self._enter(sources[number], decode_share(data), graph, context)
+                continue
+            edge = edges[number]
+            if edge.side is None:
+                for collection in early:
+                    yield from graph.marking(collection, Mark(ended=True))
+                early = []
+            for whole in decode_blocks(data):
+                if edge.target in sinks:
+                    sinks[edge.target].write(whole)
+                    continue
+                for block in whole.split(BLOCK_SIZE):
+                    graph.deliver(edge, block)
+                    yield
+
+    def _outside(self) -> list[str]:
+        """The collections that come from outside the level's steps, side inputs first."""
+        made_here = {collection for step in self._inner for collection in step.outputs}
+        ids = {step.id for step in self._inner}
+        outside = dict.fromkeys(
+            edge.collection for edge in self.work.edges if edge.target in ids and edge.collection not in made_here
+        )
+        return list(outside)
+
+    def _only_sides(self) -> list[str]:
+        """Collections from outside that only side inputs read: they have ended when the first main row comes."""
+        ids = {step.id for step in self._inner}
+        mains = {edge.collection for edge in self.work.edges if edge.target in ids and edge.side is None}
+        return [collection for collection in self._outside() if collection not in mains]
+
+    # -- what leaves
+
+    def _outlets(self, sinks: dict[int, Writing]) -> tuple[dict[str, list[Outlet]], list[Router]]:
+        outlets: dict[str, list[Outlet]] = {}
+        routers = []
+        makers = {step.id for step in (*self._sources, *self._inner)}
+        for number, edge in enumerate(self.work.edges):
+            if edge.source not in makers:
+                continue
+            if self.work.levels.crosses(edge):
+                router = self._router(edge, number)
+                routers.append(router)
+                outlets.setdefault(edge.collection, []).append(router.write)
+            elif edge.target in sinks:
+                outlets.setdefault(edge.collection, []).append(sinks[edge.target].write)
+        return outlets, routers
+
+    def _router(self, edge: Edge, number: int) -> Router:
+        return Router(self.plan, edge, number, self._src, self.partition, self.work.partitions, self._out)
+
+    def _result(self, kind: str, value: Any) -> None:
+        self._out.forward(0, RESULT, self._src, self._results, 0, encode_result(kind, value))
+        self._results += 1
+
+
+def created_by(step: int) -> int:
+    """The number, in rows, of the elements of a `Create`."""
+    return -2 - step
+
+
+@contextlib.contextmanager
+def _spill_directory(parent: Path | None) -> Iterator[Callable[[], Path]]:
+    made: list[tempfile.TemporaryDirectory[str]] = []
+
+    def directory() -> Path:
+        if not made:
+            made.append(tempfile.TemporaryDirectory(prefix="tidegate-", dir=parent))
+        return Path(made[0].name)
+
+    try:
+        yield directory
+    finally:
+        for temporary in made:
+            temporary.cleanup()

@@ -1,0 +1,315 @@
+"""A harness for operators of the engine: it feeds one and re-runs it in every way a runner may treat it.
+
+    check_operator(step_operator(pipeline, "GroupByKey"), [feed([("a", 1)], [3]), Watermark(10_000_000)])
+
+An operator's output must not depend on where blocks are cut, on whether its iterators are left suspended because the
+output has nowhere to go, or on a snapshot being taken and restored between any two events. `check_operator` tries all
+three and raises AssertionError that says where the runs part. Times are µs, as in the engine.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise, product
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from tidegate.runners.engine.build import build
+from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.plan import Plan
+from tidegate.runners.planner import Traits, plan
+from tidegate.sdk.block import BLOCK_SIZE, GLOBAL, Block, PanesColumn, TimestampsColumn, WindowsColumn
+from tidegate.sdk.panes import NO_PANE, PaneInfo
+from tidegate.sdk.pipeline import Pipeline
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
+
+MakeOperator: TypeAlias = Callable[[Context], Operator]
+"""Makes a new operator that has seen nothing, in that context."""
+
+ALL_CUTS: Final = 6
+"""Up to how many places between elements every combination of cuts is tried."""
+
+BUDGET: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """A block of an input collection; None for the operator's only one."""
+
+    block: Block
+    collection: str | None = None
+
+    def __repr__(self) -> str:
+        where = f", {self.collection!r}" if self.collection else ""
+        return f"Feed({list(self.block.values)!r}{where})"
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """The input watermark advances."""
+
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class SideWatermark:
+    """The watermark of a side input advances."""
+
+    collection: str
+    micros: int
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """Processing time advances to an instant."""
+
+    micros: int
+
+
+Event: TypeAlias = Feed | Watermark | SideWatermark | Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One element an operator gave."""
+
+    collection: str
+    value: Any
+    micros: int
+    windows: tuple[Any, ...]
+    pane: PaneInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an operator gave in answer to one event, and the hold on its output watermark afterwards."""
+
+    event: Event | None
+    outputs: tuple[Output, ...]
+    hold: int
+
+
+def feed(
+    values: Sequence[Any],
+    timestamps: TimestampsColumn = MIN_MICROS,
+    windows: WindowsColumn = GLOBAL,
+    panes: PanesColumn = NO_PANE,
+    collection: str | None = None,
+) -> Feed:
+    """A block of elements as an event."""
+    return Feed(Block(values, timestamps, windows, panes), collection)
+
+
+def step_operator(pipeline: Pipeline, label: str, *, streaming: bool = True) -> MakeOperator:
+    """Makes the operator of the step that ends in the node `label`, as a runner would; KeyError if there is none.
+
+    With `streaming` bounded input is treated as a stream.
+    """
+    planned: Plan = plan(pipeline.sealed(), Traits(parallel=False, streaming=streaming))
+    for step in planned.steps:
+        if step.label == label and not step.is_source and not step.is_sink:
+            return lambda context: build(step, planned, context)
+    raise KeyError(f"{label!r}; there are: {', '.join(repr(step.label) for step in planned.steps)}")
+
+
+def run_operator(make: MakeOperator, events: Sequence[Event], *, end: bool = True) -> list[Answer]:
+    """Feed an operator the events and then, with `end`, the end of input; what it answered to each."""
+    with _operator(make) as operator:
+        answers = _play(operator, events)
+        return answers + _end(operator) if end else answers
+
+
+def outputs(answers: Sequence[Answer]) -> list[Output]:
+    """All that was given, in order."""
+    return [output for answer in answers for output in answer.outputs]
+
+
+def check_operator(make: MakeOperator, events: Sequence[Event], *, end: bool = True) -> list[Answer]:
+    """Check that the operator gives the same however it is run; what it gives.
+
+    Raises AssertionError naming the way of running, the event and the first output that differs.
+    """
+    plain = run_operator(make, events, end=end)
+    _check_full_outbox(make, events, plain, end)
+    for cut in _cuts(events):
+        _compare(plain, _merged(cut, events, make, end), f"with blocks cut as {_sizes(cut)}")
+    for position in range(len(events) + 1):
+        _check_restore(make, events, position, end)
+    return plain
+
+
+# ---- ways of running
+
+
+def _check_full_outbox(make: MakeOperator, events: Sequence[Event], plain: list[Answer], end: bool) -> None:
+    """One element at a time leaves, and whenever one has, a twin of the operator takes a step of its own."""
+    with _operator(make, block_size=1) as operator, _operator(make, block_size=1) as twin:
+        beside = _steps(twin, events, end)
+        answers = []
+        for event in (*events, *([None] if end else [])):
+            found: list[Output] = []
+            for collection, block in _answering(operator, event):
+                longest = len(event.block) if isinstance(event, Feed) else 1
+                if len(block) > longest:
+                    raise AssertionError(
+                        f"{_at(event)} gave a block of {len(block)}, and blocks were to hold one element"
+                    )
+                found += _elements(collection, block)
+                operator.hold()
+                operator.next_clock()
+                next(beside, None)
+            answers.append(Answer(event, tuple(found), operator.hold()))
+        _compare(plain, answers, "with an output that is nearly always full")
+
+
+def _steps(operator: Operator, events: Sequence[Event], end: bool) -> Iterator[None]:
+    for event in (*events, *([None] if end else [])):
+        for _ in _answering(operator, event):
+            yield
+
+
+def _check_restore(make: MakeOperator, events: Sequence[Event], position: int, end: bool) -> None:
+    """Snapshot after `position` events; the operator goes on, and so does another from the snapshot: both alike."""
+    before, after = events[:position], events[position:]
+    where = f"restored after {position} of {len(events)} events"
+    with _operator(make) as operator:
+        _play(operator, before)
+        _pull(operator.finish_bundle())
+        state = operator.snapshot()
+        try:
+            frozen = pickle.dumps(state, 5)
+        except Exception as error:
+            raise AssertionError(f"{where}: the snapshot can't be pickled: {error}") from error
+        expected = _play(operator, after) + (_end(operator) if end else [])
+    for how, saved in (("", pickle.loads(frozen)), (" from a snapshot kept in memory", state)):
+        with _operator(make) as restored:
+            restored.restore(saved)
+            found = _play(restored, after) + (_end(restored) if end else [])
+        _compare(expected, found, where + how)
+
+
+def _merged(cut: list[list[Event]], events: Sequence[Event], make: MakeOperator, end: bool) -> list[Answer]:
+    """The answers to the pieces of each event as one."""
+    answers = []
+    with _operator(make) as operator:
+        for event, pieces in zip(events, cut, strict=True):
+            parts = _play(operator, pieces)
+            answers.append(Answer(event, tuple(outputs(parts)), parts[-1].hold))
+        return answers + _end(operator) if end else answers
+
+
+def _cuts(events: Sequence[Event]) -> Iterator[list[list[Event]]]:
+    """The events with their blocks cut: in every way while there are few, else in some of each kind."""
+    places = [
+        (number, place)
+        for number, event in enumerate(events)
+        if isinstance(event, Feed)
+        for place in range(1, len(event.block))
+    ]
+    chosen: list[set[tuple[int, int]]]
+    if len(places) <= ALL_CUTS:
+        chosen = [
+            {place for place, cut in zip(places, cuts, strict=True) if cut}
+            for cuts in product((False, True), repeat=len(places))
+        ]
+    else:
+        import random
+
+        seeded = random.Random(len(places))
+        chosen = [set(places), *({place} for place in places[:64])]
+        chosen += [{place for place in places if seeded.random() < share} for share in (0.1, 0.3, 0.5, 0.7) * 4]
+    for cut in chosen:
+        yield [_cut(event, [place for at, place in cut if at == number]) for number, event in enumerate(events)]
+
+
+def _cut(event: Event, places: list[int]) -> list[Event]:
+    if not isinstance(event, Feed) or not places:
+        return [event]
+    edges = [0, *sorted(places), len(event.block)]
+    return [Feed(event.block.slice(a, b), event.collection) for a, b in pairwise(edges)]
+
+
+# ---- driving one operator
+
+
+@contextmanager
+def _operator(make: MakeOperator, block_size: int = BLOCK_SIZE) -> Iterator[Operator]:
+    import tempfile
+
+    with tempfile.TemporaryDirectory(prefix="tidegate-harness-") as directory:
+        context = Context(memory_budget=BUDGET, temp_dir=lambda: Path(directory), block_size=block_size)
+        operator = make(context)
+        operator.open()
+        try:
+            yield operator
+        finally:
+            operator.close()
+
+
+def _play(operator: Operator, events: Sequence[Event]) -> list[Answer]:
+    return [Answer(event, _pull(_answering(operator, event)), operator.hold()) for event in events]
+
+
+def _end(operator: Operator) -> list[Answer]:
+    return [Answer(None, _pull(_answering(operator, None)), operator.hold())]
+
+
+def _answering(operator: Operator, event: Event | None) -> Iterator[Emitted]:
+    """What a runner calls for an event; None is the end of input."""
+    match event:
+        case Feed(block=block, collection=collection):
+            yield from operator.process(block, collection or "input")
+            return
+    yield from operator.finish_bundle()
+    match event:
+        case Watermark(micros=micros):
+            yield from operator.on_watermark(micros)
+        case SideWatermark(collection=collection, micros=micros):
+            yield from operator.on_side_watermark(collection, micros)
+        case Clock(micros=micros):
+            yield from operator.on_clock(micros)
+        case None:
+            yield from operator.on_watermark(MAX_MICROS)
+            yield from operator.finish()
+
+
+def _pull(emitted: Iterator[Emitted]) -> tuple[Output, ...]:
+    return tuple(output for collection, block in emitted for output in _elements(collection, block))
+
+
+def _elements(collection: str, block: Block) -> Iterator[Output]:
+    columns = zip(block.values, block.timestamp_list(), block.window_list(), block.pane_list(), strict=True)
+    return (Output(collection, value, micros, windows, pane) for value, micros, windows, pane in columns)
+
+
+# ---- comparing
+
+
+def _compare(expected: list[Answer], found: list[Answer], how: str) -> None:
+    for number, (want, have) in enumerate(zip(expected, found, strict=True), 1):
+        if want.outputs != have.outputs:
+            raise AssertionError(f"{how}, {_at(want.event)} (number {number}):\n{_first_difference(want, have)}")
+        if want.hold != have.hold:
+            raise AssertionError(
+                f"{how}, {_at(want.event)} (number {number}): the hold is {have.hold} where it was {want.hold}"
+            )
+
+
+def _first_difference(want: Answer, have: Answer) -> str:
+    for number, (a, b) in enumerate(zip(want.outputs, have.outputs, strict=False), 1):
+        if a != b:
+            return f"  output {number} is {b}\n  where it was {a}"
+    few, many = sorted((want.outputs, have.outputs), key=len)
+    extra = "more" if many is have.outputs else "fewer"
+    return f"  {len(have.outputs)} outputs, {extra} than {len(want.outputs)}: {many[len(few)]}"
+
+
+def _at(event: Event | None) -> str:
+    return "at the end of input" if event is None else f"at {event!r}"
+
+
+def _sizes(cut: list[list[Event]]) -> list[list[int]]:
+    return [[len(p.block) for p in pieces if isinstance(p, Feed)] for pieces in cut if isinstance(pieces[0], Feed)]

@@ -1,0 +1,217 @@
+"""What a run gave, element by element, and patterns to compare it with.
+
+A `Recorded` is an element as it was: value, timestamp, window, pane. A `Fired` is what a test expects of one, and
+says nothing of what it leaves out. Both print as the call that would make the pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.panes import PaneInfo, Timing
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND, Timestamp, TimestampLike, timestamp_micros
+from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
+
+TimingLike: TypeAlias = Timing | Literal["early", "on_time", "late", "unknown"]
+
+
+class _Any:
+    """Equal to everything."""
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return "ANY"
+
+
+ANY: Final[Any] = _Any()
+"""What a pattern says of a part that does not matter; it equals everything, also inside a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """An element as a run gave it. An element in several windows is recorded once in each.
+
+    `window` is None where windows were not recorded.
+    """
+
+    value: Any
+    timestamp: Timestamp
+    window: Any
+    pane: PaneInfo
+
+    @property
+    def timing(self) -> Timing:
+        """Its pane's timing."""
+        return self.pane.timing
+
+    @property
+    def index(self) -> int:
+        """Its pane's index."""
+        return self.pane.index
+
+    def __repr__(self) -> str:
+        parts = [repr(self.value)]
+        if self.window is not None:
+            parts.append(f"window={window_text(self.window)}")
+        if self.window is None or self.timestamp.micros != window_end(self.window) - 1:
+            parts.append(f"timestamp={time_text(self.timestamp.micros)}")
+        pane = self.pane
+        if pane.timing is not Timing.UNKNOWN:
+            parts += [f"timing={pane.timing.value!r}", f"index={pane.index}"]
+            if pane.nonspeculative_index not in (pane.index, -1):
+                parts.append(f"nonspeculative_index={pane.nonspeculative_index}")
+            parts.append(f"is_last={pane.is_last}")
+        return f"fired({', '.join(parts)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """A pattern for a `Recorded`: equal to each whose parts equal those it gives. `fired` makes one."""
+
+    value: Any = ANY
+    window: Any = ANY
+    timing: Any = ANY
+    index: Any = ANY
+    timestamp: Any = ANY
+    nonspeculative_index: Any = ANY
+    is_first: Any = ANY
+    is_last: Any = ANY
+
+    def __eq__(self, other: object) -> bool:
+        match other:
+            case Fired():
+                return all(getattr(self, name) is getattr(other, name) or getattr(self, name) == getattr(other, name)
+                           for name in _PARTS)  # fmt: skip
+            case Recorded(value=value, timestamp=timestamp, window=window, pane=pane):
+                found = (
+                    value, window, pane.timing, pane.index, timestamp,
+                    pane.nonspeculative_index, pane.is_first, pane.is_last,
+                )  # fmt: skip
+                return all(_says(getattr(self, name), part) for name, part in zip(_PARTS, found, strict=True))
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # a pattern equals many things
+
+    def __repr__(self) -> str:
+        parts = [] if self.value is ANY else [repr(self.value)]
+        for name in _PARTS[1:]:
+            part = getattr(self, name)
+            if part is not ANY:
+                parts.append(f"{name}={_SHOWN.get(name, repr)(part)}")
+        return f"fired({', '.join(parts)})"
+
+
+def fired(
+    value: Any = ANY,
+    window: Any = ANY,
+    timing: TimingLike | Any = ANY,
+    index: int | Any = ANY,
+    timestamp: TimestampLike | Any = ANY,
+    *,
+    nonspeculative_index: int | Any = ANY,
+    is_first: bool | Any = ANY,
+    is_last: bool | Any = ANY,
+) -> Fired:
+    """What is expected of one element and its pane; what is left out may be anything.
+
+    `window` is a window, or `(start, end)`, timestamps in any accepted form. `timing` is a `tg.Timing` or its name.
+    """
+    return Fired(
+        value,
+        window if window is ANY else as_window(window),
+        timing if timing is ANY else _as_timing(timing),
+        index,
+        timestamp if timestamp is ANY else Timestamp.of(timestamp),
+        nonspeculative_index,
+        is_first,
+        is_last,
+    )
+
+
+def early(value: Any = ANY, window: Any = ANY, index: int | Any = ANY, **parts: Any) -> Fired:
+    """`fired` with timing EARLY; an early pane has no place among those that are not."""
+    return fired(value, window, Timing.EARLY, index, nonspeculative_index=-1, **parts)
+
+
+def on_time(value: Any = ANY, window: Any = ANY, index: int | Any = ANY, **parts: Any) -> Fired:
+    """`fired` with timing ON_TIME."""
+    return fired(value, window, Timing.ON_TIME, index, **parts)
+
+
+def late(value: Any = ANY, window: Any = ANY, index: int | Any = ANY, **parts: Any) -> Fired:
+    """`fired` with timing LATE."""
+    return fired(value, window, Timing.LATE, index, **parts)
+
+
+def as_window(window: Any) -> Any:
+    """A window; `(start, end)` stands for an interval, of which the ends of time are the global window."""
+    match window:
+        case (start, end):
+            interval = IntervalWindow(start, end)
+            if (interval.start_micros, interval.end_micros) == (MIN_MICROS, MAX_MICROS):
+                return GLOBAL_WINDOW
+            return interval
+    window_end(window)
+    return window
+
+
+def window_text(window: Any) -> str:
+    """A window as `as_window` takes it, where it can."""
+    if type(window) is IntervalWindow:
+        return f"({time_text(window.start_micros)}, {time_text(window.end_micros)})"
+    return f"{window!r}()" if window is GLOBAL_WINDOW else repr(window)
+
+
+def time_text(micros: int) -> str:
+    """A time in seconds, or the end of time it is."""
+    if micros == MIN_MICROS:
+        return "MIN_TIMESTAMP"
+    if micros == MAX_MICROS:
+        return "MAX_TIMESTAMP"
+    seconds, rest = divmod(micros, SECOND)
+    if not rest:
+        return str(seconds)
+    if abs(seconds) < 10**9 and timestamp_micros(micros / SECOND) == micros:
+        return repr(micros / SECOND)
+    return f"Timestamp(micros={micros})"
+
+
+def _as_timing(timing: Any) -> Timing:
+    match timing:
+        case Timing():
+            return timing
+        case str() if timing in [t.value for t in Timing]:
+            return Timing(timing)
+    raise BuildError(f"a timing is one of {', '.join(repr(t.value) for t in Timing)}, not {shorten(timing)}")
+
+
+def _says(pattern: Any, part: Any) -> bool:
+    return pattern is ANY or same(pattern, part)
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are equal; arrays are if all their items are, and a comparison that raises says no."""
+    try:
+        equal = a == b
+        if isinstance(equal, bool):
+            return equal
+        every: Callable[[], Any] | None = getattr(equal, "all", None)
+        return bool(every()) if every is not None else bool(equal)
+    except Exception:
+        return False
+
+
+_PARTS: Final = ("value", "window", "timing", "index", "timestamp", "nonspeculative_index", "is_first", "is_last")
+_SHOWN: Final[dict[str, Callable[[Any], str]]] = {
+    "window": window_text,
+    "timing": lambda timing: repr(timing.value),
+    "timestamp": lambda timestamp: time_text(timestamp.micros),
+}

@@ -1,0 +1,92 @@
+"""Hypothesis strategies for streams out of order. Needs the package `hypothesis`.
+
+@given(streams(keys=["a", "b"], values=st.integers()))
+def test_sums_do_not_depend_on_the_order(stream: TestStream) -> None: ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tidegate.sdk.time import MIN_MICROS, SECOND, Duration, DurationLike, Timestamp, TimestampLike
+from tidegate.sdk.values import TimestampedValue
+from tidegate.testing.streams import TestStream
+
+
+def timestamps(start: TimestampLike = 0, length: DurationLike = 60) -> st.SearchStrategy[Timestamp]:
+    """Instants from `start` on, for `length`: mostly whole seconds, which is where windows begin and end."""
+    low = Timestamp.of(start).micros
+    span = Duration.of(length).micros
+    whole = st.integers(0, max(0, span - 1) // SECOND).map(lambda seconds: seconds * SECOND)
+    near = st.tuples(whole, st.sampled_from([-1, 1])).map(lambda pair: min(max(sum(pair), 0), max(0, span - 1)))
+    return (whole | whole | near | st.integers(0, max(0, span - 1))).map(lambda micros: Timestamp(micros=low + micros))
+
+
+@st.composite
+def streams(
+    draw: st.DrawFn,
+    keys: Sequence[Any] | None = ("a", "b", "c"),
+    values: st.SearchStrategy[Any] | None = None,
+    *,
+    start: TimestampLike = 0,
+    length: DurationLike = 60,
+    out_of_orderness: DurationLike = 10,
+    max_elements: int = 20,
+    late: bool = False,
+    clock: bool = True,
+    regressing: bool = False,
+) -> TestStream:
+    """A stream of `(key, value)` pairs (plain values if `keys` is None), at most `out_of_orderness` out of order.
+
+    Elements are stamped from `start` on, for `length`. Watermarks stand anywhere between them; none of them is ahead
+    of an element that is still to come, unless `late`. `clock`: processing time advances, too. `regressing`: some
+    watermarks go back, which must change nothing.
+    """
+    elements = draw(st.lists(_elements(keys, values, start, length), max_size=max_elements))
+    bound = Duration.of(out_of_orderness).micros
+    jitter = draw(st.lists(st.integers(0, bound), min_size=len(elements), max_size=len(elements)))
+    # What arrives at most `bound` after its time is at most that much behind what came before it.
+    order = sorted(range(len(elements)), key=lambda i: (elements[i].micros + jitter[i], i))
+    coming = [elements[i] for i in order]
+    stream = TestStream()
+    watermark = MIN_MICROS
+    while coming:
+        size = draw(st.integers(1, len(coming)))
+        block, coming = coming[:size], coming[size:]
+        stream.add_elements(block)
+        for _ in range(draw(st.integers(0, 2))):
+            event = draw(st.sampled_from(["watermark", "clock", "back"]))
+            if event == "watermark":
+                watermark = _advanced(draw, watermark, block, coming, late)
+                if watermark > MIN_MICROS:
+                    stream.advance_watermark_to(Timestamp(micros=watermark))
+            elif event == "clock" and clock:
+                stream.advance_processing_time(Duration(micros=draw(st.integers(1, 30 * SECOND))))
+            elif event == "back" and regressing and watermark > MIN_MICROS:
+                stream.advance_watermark_to(Timestamp(micros=watermark - draw(st.integers(0, 60 * SECOND))))
+    return stream
+
+
+def _elements(
+    keys: Sequence[Any] | None, values: st.SearchStrategy[Any] | None, start: TimestampLike, length: DurationLike
+) -> st.SearchStrategy[TimestampedValue[Any]]:
+    some = st.integers(0, 9) if values is None else values
+    made = some if keys is None else st.tuples(st.sampled_from(list(keys)), some)
+    return st.builds(TimestampedValue, made, timestamps(start, length))
+
+
+def _advanced(
+    draw: st.DrawFn,
+    watermark: int,
+    block: Sequence[TimestampedValue[Any]],
+    coming: Sequence[TimestampedValue[Any]],
+    late: bool,
+) -> int:
+    """Where the watermark may go: up to the least of what is to come, or further if elements may be late."""
+    greatest = max(element.micros for element in block) + 30 * SECOND
+    latest = greatest if late else min((element.micros for element in coming), default=greatest)
+    earliest = watermark if watermark > MIN_MICROS else min(element.micros for element in block)
+    return max(watermark, draw(st.integers(min(earliest, latest), latest)))
