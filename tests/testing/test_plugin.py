@@ -68,6 +68,21 @@ def test_an_assertion_that_was_never_checked_fails_its_test(tmp_path: Path) -> N
     assert "1 failed, 1 passed" in printed
 
 
+def test_a_test_that_fails_leaves_nothing_to_the_next(tmp_path: Path) -> None:
+    test = HEAD + (
+        "kept = []\n"
+        "def test_fails():\n"
+        "    kept.append(TestPipeline())\n"
+        "    assert_that(kept[0] | tg.Create([1]), equal_to([1]))\n"
+        "    assert 1 == 2\n"
+        "def test_other():\n"
+        "    pass\n"
+    )
+    code, printed = run_pytest(tmp_path, test)
+    assert code == 1
+    assert "1 failed, 1 passed" in printed
+
+
 RUNNERS = HEAD + (
     "def test_fixture(pipeline):\n"
     "    assert_that(pipeline | tg.Create([1]), equal_to([1]))\n"

@@ -191,6 +191,38 @@ def check(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> Non
     click.echo(f"ok: {pipeline.name!r} has {len(pipeline.nodes)} steps, and the {options.runner} runner can run it")
 
 
+@app.command(context_settings=_PASSES_FLAGS)
+@_takes_target
+@click.option(
+    "-o",
+    "output",
+    default=Path("trace.html"),
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
+    help="Write the page to FILE.",
+)
+@click.pass_context
+def trace(ctx: click.Context, target: str | None, flags: tuple[str, ...], output: Path) -> None:
+    """Run TARGET on the direct runner and draw what its windows did: elements, watermark, panes, late data.
+
+    A run that goes on is drawn when --run_for is over, or at Ctrl-C; one that fails, as far as it came.
+    """
+    found, options = _opened(ctx, target, flags)
+    from tidegate.cli.tracing import run_traced, summary
+
+    if options.runner != "direct":
+        click.echo(f"warning: traced on the direct runner, not on {options.runner}", err=True)
+    if found.result is not None:
+        click.echo(f"warning: {found.name} ran while it was imported, and runs again to be traced", err=True)
+    for warning in found.arrive():
+        click.echo(f"warning: {found.name} was {warning}", err=True)
+    seen, error = run_traced(found, options)
+    _write(seen.html(), None if str(output) == "-" else output)
+    click.echo("\n".join(summary(seen)), err=True)
+    if error is not None:
+        raise error
+
+
 @app.command()
 @_debug
 def runners() -> None:

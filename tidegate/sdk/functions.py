@@ -95,8 +95,8 @@ class UserFn:
         return f"UserFn({self.name})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.code is None:
-            raise TypeError(f"{self!r} is not sealed yet")
+        if self.code is None:  # inside something else of the author's that is being sealed
+            return UserFn.of, (self._live, self.name)
         return UserFn, (self.name, self.where, self.code)
 
     @classmethod

@@ -322,7 +322,7 @@ def _callable(transform: Any) -> Callable[[Any], Any]:
         case str():
             raise BuildError(f"{transform!r} is no step: a label goes before its step, as in {transform!r} >> tg.Map(f)")
         case _ if callable(transform):
-            return transform  # type: ignore[no-any-return]
+            return transform
         case _:
             raise BuildError(
                 f"{transform!r} is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection"

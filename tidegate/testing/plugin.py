@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from tidegate.sdk.functions import Where
     from tidegate.testing.asserting import TestPipeline
 
 RUNNER_FIXTURE = "tidegate_runner"
@@ -42,21 +44,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     chosen = list(dict.fromkeys(metafunc.config.getoption("--tidegate-runner")))
     if chosen and RUNNER_FIXTURE in metafunc.fixturenames:
-        metafunc.parametrize(RUNNER_FIXTURE, chosen, indirect=True)
+        metafunc.parametrize(RUNNER_FIXTURE, chosen, indirect=True, scope="session")
 
 
-@pytest.fixture
-def tidegate_runner(request: pytest.FixtureRequest) -> Iterator[str]:
-    """The name of the runner this test is for; a `TestPipeline()` made in it runs on that."""
-    from tidegate.testing import asserting
-
+@pytest.fixture(scope="session")
+def tidegate_runner(request: pytest.FixtureRequest) -> str:
+    """The name of the runner this test is for; a `TestPipeline()` made in the test runs on that."""
     name: str = getattr(request, "param", "direct")
     reason = _why_unavailable(name)
     if reason is not None:
         pytest.skip(f"the {name} runner can't be used here: {reason}")
-    before, asserting.default_runner = asserting.default_runner, name
-    yield name
-    asserting.default_runner = before
+    return name
 
 
 @pytest.fixture
@@ -70,21 +68,48 @@ def pipeline(tidegate_runner: str) -> TestPipeline:
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
     """When the test's own code is through, its pipeline runs as part of the test, so a failure is the test's."""
-    result = yield
-    if "tidegate.testing.asserting" not in sys.modules:
-        return result
-    from tidegate.testing.asserting import TestPipeline, unchecked
-
+    try:
+        with _running_on(pyfuncitem.funcargs.get(RUNNER_FIXTURE)):
+            result = yield
+    except BaseException:
+        _forgotten()  # the test has failed already; its pipelines are no concern of the next one's
+        raise
     own = pyfuncitem.funcargs.get("pipeline")
-    if isinstance(own, TestPipeline) and not own.finished and not own.is_empty:
-        own.run()
-    for forgotten in unchecked():
-        forgotten.finished = True
-        where = forgotten.assertions[0].where
-        pytest.fail(
-            f"the assert_that at {where} was never checked: run its TestPipeline, best by `with`", pytrace=False
-        )
+    if "tidegate.testing.asserting" in sys.modules:
+        from tidegate.testing.asserting import TestPipeline
+
+        if isinstance(own, TestPipeline) and not own.finished and not own.is_empty:
+            own.run()
+    for at in _forgotten():
+        pytest.fail(f"the assert_that at {at} was never checked: run its TestPipeline, best by `with`", pytrace=False)
     return result
+
+
+@contextmanager
+def _running_on(runner: Any) -> Iterator[None]:
+    """TestPipelines that name no runner run on this one."""
+    if runner is None:
+        yield
+        return
+    from tidegate.testing import asserting
+
+    before, asserting.default_runner = asserting.default_runner, runner
+    try:
+        yield
+    finally:
+        asserting.default_runner = before
+
+
+def _forgotten() -> list[Where]:
+    """Where assertions stand that no run has checked; told once."""
+    if "tidegate.testing.asserting" not in sys.modules:
+        return []
+    from tidegate.testing.asserting import unchecked
+
+    pipelines = unchecked()
+    for pipeline in pipelines:
+        pipeline.finished = True
+    return [pipeline.assertions[0].where for pipeline in pipelines]
 
 
 def _why_unavailable(name: str) -> str | None:

@@ -1,47 +1,20 @@
-"""Recording a run for a trace: a direct runner that puts a watcher around each grouping and stateful step.
-
-A watcher hands its operator one element at a time, which by the first promise of SEMANTICS changes nothing, and so sees
-what became of each. What it keeps is bounded however long the run: of each kind of thing an evenly spread sample.
-"""
+"""Recording a run for a trace: a direct runner that puts a watcher around each grouping and stateful step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from heapq import heappop, heappush
+from collections.abc import Callable
+from dataclasses import replace
 from itertools import count
-from typing import Any, Final, Generic, TypeVar
 
 from tidegate.runners.direct import DirectRunner
 from tidegate.runners.engine.clock import Clock
-from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.plan import Edge, Plan, Step
-from tidegate.sdk.block import Block
-from tidegate.sdk.errors import shorten
-from tidegate.sdk.metrics import ENGINE, MetricKey
-from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable import pipeline as portable
-from tidegate.sdk.portable.draw import spoken
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey, ParDo
+from tidegate.sdk.portable.pipeline import ParDo
 from tidegate.sdk.runner import PipelineResult, RunOptions
-from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
-from tidegate.sdk.windowing import WindowingStrategy
-from tidegate.sdk.windows import is_merging, merge_windows
-from tidegate.testing.trace import UNSTAMPED, Arrival, Firing, Moment, Standing, Trace, Traced, Window
-
-T = TypeVar("T")
-
-MOST_KEYS: Final = 60
-"""Keys beyond these are counted, not shown."""
-MOST_PER_KEY: Final = 400
-MOST_MARKED: Final = 200
-"""Of late and dropped elements, which are kept apart lest thinning lose them."""
-MOST_WINDOWS: Final = 3000
-MOST_OPEN: Final = 20_000
-MOST_FIRINGS: Final = 3000
-MOST_ADVANCES: Final = 4000
-VALUE_LENGTH: Final = 100
+from tidegate.testing.trace import Trace
+from tidegate.testing.watching import Watcher
 
 
 class Tracer(DirectRunner):
@@ -53,6 +26,7 @@ class Tracer(DirectRunner):
         self._watchers: list[Watcher] = []
         self._plan: Plan | None = None
         self._name = "pipeline"
+        self._began = False
 
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
         self._plan = apart(super().plan(pipeline, options))
@@ -63,6 +37,11 @@ class Tracer(DirectRunner):
         self._watchers = []
         return super().run(pipeline, options)
 
+    @property
+    def began(self) -> bool:
+        """Whether a run has got as far as having operators."""
+        return self._began
+
     def trace(self, error: BaseException | None = None) -> Trace:
         """What the run has shown; `error` is what it failed with."""
         steps = tuple(watcher.traced() for watcher in self._watchers)
@@ -71,6 +50,7 @@ class Tracer(DirectRunner):
     def _watching(self, context: Context, clock: Clock) -> Callable[[Step, Operator], Operator]:
         plan = self._plan
         assert plan is not None
+        self._began = True
 
         def around(step: Step, operator: Operator) -> Operator:
             if not _is_traced(step):
@@ -108,392 +88,3 @@ def apart(plan: Plan) -> Plan:
             step = replace(step, nodes=step.nodes[-1:])
         steps.append(step)
     return replace(plan, steps=tuple(steps), edges=tuple(edges))
-
-
-class Sample(Generic[T]):
-    """An evenly spread part of what is offered, at most `most` things: one of every `every`, which doubles."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.every = 1
-        self.kept: list[T] = []
-        self._offered = 0
-
-    def offer(self, make: Callable[[], T]) -> None:
-        """One more thing, made if it is kept."""
-        if self._offered % self.every == 0:
-            self.kept.append(make())
-        self._offered += 1
-        if len(self.kept) > self.most:
-            del self.kept[1::2]
-            self.every *= 2
-
-
-@dataclass(slots=True, eq=False)
-class _Open:
-    """A window of a key while it lives, and what has become of it."""
-
-    key: _Key
-    window: Any
-    opened: Moment
-    expiry: int
-    closed: Moment | None = None
-    into: _Open | None = None
-
-
-class _Key:
-    """What is known of one key."""
-
-    def __init__(self, number: int, text: str) -> None:
-        self.number = number
-        self.text = text
-        self.windows: dict[Any, _Open] = {}
-        self.plain: Sample[Arrival] = Sample(MOST_PER_KEY)
-        self.marked: Sample[Arrival] = Sample(MOST_MARKED)
-
-
-class Watcher(Operator):
-    """An operator, and a record of what goes in and comes out."""
-
-    def __init__(self, step: Step, plan: Plan, operator: Operator, context: Context, clock: Clock) -> None:
-        node = step.tail
-        assert isinstance(node, (GroupByKey, CombinePerKey, ParDo))
-        self._inner = operator
-        self._node = node
-        self._input = plan.pipeline.collection(node.inputs[0])
-        self._context = context
-        self._clock = clock
-        self._main = set(node.inputs) | {edge.collection for edge in plan.inputs(step.id) if edge.side is None}
-        self._late = next((out.collection for out in node.outputs if out.tag == getattr(node, "late_tag", None)), None)
-        self._key_of = node.key if isinstance(node, CombinePerKey) else "first"
-        strategy = self._input.windowing
-        self._strategy = strategy
-        self._lateness = strategy.allowed_lateness.micros
-        self._merges = merge_windows(strategy.assigner) if is_merging(strategy.assigner) else None
-        self._watermark = MIN_MICROS
-        self._event = 0
-        self._keys: dict[Any, _Key] = {}
-        self._without = _Key(-1, "")
-        self._others: set[Any] = set()
-        self._expiries: list[tuple[int, int, _Open]] = []
-        self._serial = count()
-        self._key: _Key | None = None
-        self._windows: Sample[_Open] = Sample(MOST_WINDOWS)
-        self._firings: Sample[tuple[Firing, _Open | None]] = Sample(MOST_FIRINGS)
-        self._advances: Sample[tuple[Moment, int]] = Sample(MOST_ADVANCES)
-        self._last_advance: tuple[Moment, int] | None = None
-        self._counts = dict.fromkeys(("elements", "panes", "late", "dropped_late", "dropped_closed"), 0)
-
-    # -- events
-
-    def open(self) -> None:
-        self._inner.open()
-
-    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        if collection not in self._main:
-            yield from self._inner.process(block, collection)
-            return
-        for one in block.split(1):
-            yield from self._arrive(one, collection)
-
-    def finish_bundle(self) -> Iterator[Emitted]:
-        return self._seen(self._inner.finish_bundle())
-
-    def on_watermark(self, micros: int) -> Iterator[Emitted]:
-        at = self._next()
-        self._watermark = micros
-        self._key = None
-        self._last_advance = (at, micros)
-        self._advances.offer(lambda: (at, micros))
-        yield from self._seen(self._inner.on_watermark(micros), at)
-        if micros < MAX_MICROS:  # then the end of input follows, which may fire
-            self._expire(self._now())
-
-    def on_side_watermark(self, collection: str, micros: int) -> Iterator[Emitted]:
-        return self._seen(self._inner.on_side_watermark(collection, micros))
-
-    def on_clock(self, micros: int) -> Iterator[Emitted]:
-        self._key = None
-        return self._seen(self._inner.on_clock(micros))
-
-    def next_clock(self) -> int | None:
-        return self._inner.next_clock()
-
-    def hold(self) -> int:
-        return self._inner.hold()
-
-    def finish(self) -> Iterator[Emitted]:
-        self._key = None
-        yield from self._seen(self._inner.finish(), self._now())
-        self._expire(self._now())
-
-    def snapshot(self) -> Any:
-        return self._inner.snapshot()
-
-    def restore(self, state: Any) -> None:
-        self._inner.restore(state)
-
-    def close(self) -> None:
-        self._inner.close()
-
-    # -- elements
-
-    def _arrive(self, block: Block, collection: str) -> Iterator[Emitted]:
-        """One element through the operator; then it is known whether it was dropped."""
-        ((element,), (t,), (windows,)) = block.values, block.timestamp_list(), block.window_list()
-        at = self._next()
-        key, value = self._of_key(element)
-        self._key = key
-        before = self._dropped()
-        refused = False
-        entered: list[_Open] | None = None
-        try:
-            for emitted in self._inner.process(block, collection):
-                if emitted[0] == self._late:
-                    refused = True
-                elif entered is None:
-                    entered = self._enter(key, windows, at)
-                yield from self._seen(iter((emitted,)))
-        finally:
-            late, closed = (now - then for now, then in zip(self._dropped(), before, strict=True))
-            kept: list[_Open] | None = None
-            if closed == 0 or entered:
-                kept = entered if entered is not None or late or refused else self._enter(key, windows, at)
-            standing = self._standing(t, windows, kept, closed=closed > 0 and not kept)
-            self._count(standing)
-            if key is not None:
-                sample = key.plain if standing in ("in time", "behind") else key.marked
-                sample.offer(lambda: Arrival(at, key.number, _text(value), t, standing))
-
-    def _standing(self, t: int, windows: tuple[Any, ...], kept: list[_Open] | None, *, closed: bool) -> Standing:
-        if not windows:
-            return "no window"
-        if closed:
-            return "dropped closed"
-        if not kept:
-            return "dropped late"
-        if all(window_end(opened.window) <= self._watermark for opened in kept):
-            return "late"
-        return "behind" if t < self._watermark and t != UNSTAMPED else "in time"
-
-    def _count(self, standing: Standing) -> None:
-        self._counts["elements"] += 1
-        name = standing.replace(" ", "_")
-        if name in self._counts:
-            self._counts[name] += 1
-
-    def _of_key(self, element: Any) -> tuple[_Key | None, Any]:
-        """What is known of the element's key, None of one too many, and the element without it."""
-        key, value = element, element
-        match self._key_of:
-            case "none":
-                return self._without, element
-            case "first":
-                try:
-                    key, value = element
-                except (TypeError, ValueError):  # the operator says what is wrong with it
-                    return self._without, element
-        return self._known(key), value
-
-    def _known(self, key: Any) -> _Key | None:
-        try:
-            found = self._keys.get(key)
-        except TypeError:
-            return self._without
-        if found is None and len(self._keys) < MOST_KEYS:
-            found = self._keys[key] = _Key(len(self._keys), _text(key))
-        elif found is None and len(self._others) < MOST_OPEN:
-            self._others.add(key)
-        return found
-
-    def _dropped(self) -> tuple[int, int]:
-        counters = self._context.metrics.counters
-        label = self._node.label
-        return (
-            counters.get(MetricKey(label, ENGINE, "dropped_late"), 0),
-            counters.get(MetricKey(label, ENGINE, "dropped_closed"), 0),
-        )
-
-    # -- windows
-
-    def _enter(self, key: _Key | None, windows: Iterable[Any], at: Moment) -> list[_Open]:
-        """The windows that take an element, as far as they have not expired; merged first, where they merge."""
-        if key is None:
-            live = [(window, expiry) for window in windows if (expiry := self._expiry(window)) > self._watermark]
-            return [_Open(self._without, window, at, expiry) for window, expiry in live]
-        if self._merges is not None:
-            windows = self._merged(key, tuple(windows), at)
-        found = (key.windows.get(window) or self._opened(key, window, at) for window in windows)
-        return [opened for opened in found if opened is not None]
-
-    def _merged(self, key: _Key, windows: tuple[Any, ...], at: Moment) -> Iterable[Any]:
-        assert self._merges is not None
-        try:
-            merges = self._merges([*key.windows, *windows])
-        except Exception:  # the author's merge: the operator blames it
-            return windows
-        placed = {}
-        for whole, parts in merges:
-            placed.update(dict.fromkeys(parts, whole))
-            olds = [key.windows[part] for part in parts if part in key.windows and part != whole]
-            into = key.windows.get(whole) or self._opened(key, whole, at)
-            for old in olds:
-                if into is not None:
-                    del key.windows[old.window]
-                    old.closed, old.into = at, into
-        return dict.fromkeys(placed.get(window, window) for window in windows)
-
-    def _expiry(self, window: Any) -> int:
-        return min(window_end(window) + self._lateness, MAX_MICROS)
-
-    def _opened(self, key: _Key, window: Any, at: Moment) -> _Open | None:
-        expiry = self._expiry(window)
-        if expiry <= self._watermark:
-            return None
-        opened = _Open(key, window, at, expiry)
-        if len(self._expiries) < MOST_OPEN:
-            key.windows[window] = opened
-            heappush(self._expiries, (expiry, next(self._serial), opened))
-            self._windows.offer(lambda: opened)
-        return opened
-
-    def _expire(self, at: Moment) -> None:
-        """Close the windows that the watermark has taken."""
-        while self._expiries and self._expiries[0][0] <= self._watermark:
-            opened = heappop(self._expiries)[2]
-            if opened.closed is None:
-                opened.closed = at
-                opened.key.windows.pop(opened.window, None)
-
-    # -- what comes out
-
-    def _seen(self, emitted: Iterator[Emitted], at: Moment | None = None) -> Iterator[Emitted]:
-        """The same, recorded. Panes of one event are at one moment, `at`, unless they are of windows that overlap."""
-        reached = MIN_MICROS
-        last: Any = None
-        for collection, block in emitted:
-            if collection != self._late:
-                rows = zip(block.values, block.timestamp_list(), block.window_list(), block.pane_list(), strict=True)
-                for value, t, windows, pane in rows:
-                    window = windows[0] if windows else GLOBAL_WINDOW
-                    overlaps = window != last and _start(window) < reached and self._merges is None
-                    if at is None or overlaps:
-                        at, reached = self._next(), MIN_MICROS
-                    last, reached = window, max(reached, window_end(window))
-                    self._fired(at, value, t, window, pane)
-            yield collection, block
-
-    def _fired(self, at: Moment, value: Any, t: int, window: Any, pane: PaneInfo) -> None:
-        self._counts["panes"] += 1
-        key: _Key | None = self._without
-        if not isinstance(self._node, ParDo):
-            if self._key_of != "none":
-                key, value = self._known(value[0]), value[1]
-        elif self._key is not None:
-            key = self._key
-        elif isinstance(value, tuple) and len(value) == 2:
-            key = self._known(value[0]) or self._without
-        if key is None:
-            return
-        opened = key.windows.get(window)
-        number = key.number
-
-        def made() -> tuple[Firing, _Open | None]:
-            start, end = _bounds(window)
-            firing = Firing(
-                at, number, _text(value), t, None, _name(window), start, end, pane.timing.value,
-                pane.index, pane.nonspeculative_index, pane.is_first, pane.is_last,
-            )  # fmt: skip
-            return firing, opened
-
-        self._firings.offer(made)
-
-    # -- moments
-
-    def _next(self) -> Moment:
-        self._event += 1
-        return self._now()
-
-    def _now(self) -> Moment:
-        return Moment(self._event, self._clock.now())
-
-    # -- the record
-
-    def traced(self) -> Traced:
-        """What has been seen so far."""
-        keys = [self._without, *self._keys.values()]
-        numbers: dict[_Open, int] = {}
-        for opened in (*self._windows.kept, *(opened for _, opened in self._firings.kept if opened is not None)):
-            following: _Open | None = opened
-            while following is not None and following not in numbers:
-                numbers[following] = len(numbers)
-                following = following.into
-        advances = list(self._advances.kept)
-        if self._last_advance is not None and advances[-1] != self._last_advance:
-            advances.append(self._last_advance)
-        arrivals = sorted((a for key in keys for a in (*key.plain.kept, *key.marked.kept)), key=lambda a: a.at.event)
-        firings = [replace(f, window=None if o is None else numbers[o]) for f, o in self._firings.kept]
-        every = {
-            "element": max(key.plain.every for key in keys),
-            "late or dropped element": max(key.marked.every for key in keys),
-            "window": self._windows.every,
-            "pane": self._firings.every,
-            "advance of the watermark": self._advances.every,
-        }
-        return Traced(
-            label=self._node.label,
-            where=str(self._node.where),
-            facts=tuple(_facts(self._node, self._strategy)),
-            bounded=self._input.bounded,
-            merging=self._merges is not None,
-            keys=tuple(key.text for key in self._keys.values()),
-            arrivals=tuple(arrivals),
-            windows=tuple(_window(opened, numbers) for opened in numbers),
-            firings=tuple(firings),
-            watermark=tuple(advances),
-            counts={**self._counts, "keys": len(self._keys) + len(self._others)},
-            every={name: n for name, n in every.items() if n > 1},
-        )
-
-
-def _window(opened: _Open, numbers: dict[_Open, int]) -> Window:
-    start, end = _bounds(opened.window)
-    into = None if opened.into is None else numbers[opened.into]
-    return Window(opened.key.number, _name(opened.window), start, end, opened.opened, opened.closed, into)
-
-
-def _bounds(window: Any) -> tuple[int | None, int | None]:
-    """Where a window starts and ends (µs), None for where it does not."""
-    end = window_end(window)
-    start = window.start_micros if type(window) is IntervalWindow else MIN_MICROS
-    return None if start <= MIN_MICROS else start, None if end >= MAX_MICROS else end
-
-
-def _start(window: Any) -> int:
-    return window.start_micros if type(window) is IntervalWindow else MIN_MICROS
-
-
-def _name(window: Any) -> str:
-    return "global window" if window == GLOBAL_WINDOW else _text(window)
-
-
-def _text(value: Any) -> str:
-    return shorten(value, VALUE_LENGTH)
-
-
-def _facts(node: GroupByKey | CombinePerKey | ParDo, strategy: WindowingStrategy) -> Iterator[tuple[str, str]]:
-    match node:
-        case GroupByKey():
-            yield "step", "GroupByKey"
-        case CombinePerKey():
-            yield "step", "Combine"
-        case ParDo():
-            yield "step", "stateful DoFn"
-    yield "windows", spoken(strategy.assigner)
-    if not isinstance(node, ParDo):
-        yield "trigger", spoken(strategy.trigger)
-        yield "panes", spoken(strategy.accumulation)
-    if strategy.allowed_lateness.micros:
-        yield "allowed lateness", spoken(strategy.allowed_lateness)
-    if strategy.evictor is not None:
-        yield "evictor", spoken(strategy.evictor)

@@ -3,7 +3,7 @@
     trace(pipeline).save("trace.html")
 
 What is recorded of each grouping and each stateful step: the elements that reach it, its watermark, its windows from
-their first element to their expiry, and every pane it fires. `recording` watches the run, `trace_page` draws it.
+their first element to their expiry, and every pane it fires. `recording` and `watching` see to it, `trace_page` draws.
 """
 
 from __future__ import annotations
@@ -147,14 +147,14 @@ UNSTAMPED: Final = MIN_MICROS
 def trace(pipeline: Pipeline, *, clock: Clock | None = None) -> Trace:
     """Run a pipeline on the direct runner, to its end, and return what was seen of it.
 
-    The pipeline's options hold; its own runner does not. A TestPipeline checks its assertions. `clock` is processing
-    time (a TestStream brings its own). Raises what the run raises, and BuildError for what is no pipeline.
+    The pipeline's options hold; of its own runner only a clock does. A TestPipeline checks its assertions. `clock` is
+    processing time (a TestStream brings its own). Raises what the run raises, and BuildError for what is no pipeline.
     """
     if not isinstance(pipeline, Pipeline):
         raise BuildError(f"trace takes a Pipeline, not {type(pipeline).__name__}: build one, and trace it unrun")
     from tidegate.testing.recording import Tracer
 
-    tracer = Tracer(clock=clock)
+    tracer = Tracer(clock=clock or getattr(pipeline.runner, "clock", None))
     runner, pipeline._runner = pipeline._runner, tracer
     try:
         pipeline.run().wait_until_finish()

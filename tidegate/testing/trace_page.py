@@ -44,10 +44,23 @@ def _step(step: Traced) -> dict[str, Any]:
             (w.key, w.name, _time(w.start), _time(w.end), *_at(w.opened), *_at(w.closed), w.into) for w in step.windows
         ),
         "firings": _rows(
-            (*_at(f.at), f.key, f.value, _time(f.timestamp), f.window, f.name, _time(f.start), _time(f.end), f.timing,
-             f.index, f.nonspeculative_index, f.is_first, f.is_last)
+            (
+                *_at(f.at),
+                f.key,
+                f.value,
+                _time(f.timestamp),
+                f.window,
+                f.name,
+                _time(f.start),
+                _time(f.end),
+                f.timing,
+                f.index,
+                f.nonspeculative_index,
+                f.is_first,
+                f.is_last,
+            )
             for f in step.firings
-        ),  # fmt: skip
+        ),
         "watermark": _rows((*_at(at), _time(micros)) for at, micros in step.watermark),
     }
 

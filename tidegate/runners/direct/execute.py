@@ -16,6 +16,7 @@ from tidegate.runners.engine.graph import Graph, Mark, Outlet, quietly
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.block import Block
+from tidegate.sdk.portable.pipeline import TestStream
 from tidegate.sdk.time import SECOND
 
 
@@ -104,6 +105,8 @@ class Execution:
             self._enter(step, event.collection, event.block)
         if event.mark is not None:
             self._graph.mark(event.collection, event.mark)
+        if isinstance(step.head, TestStream):
+            self._graph.end_bundles()
 
     def _enter(self, step: Step, collection: str, block: Block) -> None:
         self.context.count(step.label, "elements_out", len(block))

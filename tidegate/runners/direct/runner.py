@@ -16,10 +16,8 @@ from tidegate.runners.plan import Plan, Step
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.block import BLOCK_SIZE
 from tidegate.sdk.defaults import default_memory_budget
-from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.metrics import collecting
 from tidegate.sdk.portable import pipeline as portable
-from tidegate.sdk.portable.seal import located
 from tidegate.sdk.runner import PipelineResult, Runner, RunOptions
 
 if TYPE_CHECKING:
@@ -44,7 +42,6 @@ class DirectRunner(Runner):
         return []
 
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
-        refuse(pipeline)
         return plan(pipeline, Traits(parallel=False, streaming=options.mode == "streaming"))
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
@@ -77,24 +74,6 @@ class DirectRunner(Runner):
             work()
             return Finished(context.metrics)
         return Running(work, execution.stop, context.metrics)
-
-
-def refuse(pipeline: portable.Pipeline) -> None:
-    """Raise UnsupportedError for what this runner does not run."""
-    for node in pipeline.nodes:
-        feature = _unsupported(pipeline, node)
-        if feature:
-            raise located(UnsupportedError(f"the direct runner does not run {feature}"), node.label, node.where)
-
-
-def _unsupported(pipeline: portable.Pipeline, node: portable.Node) -> str | None:
-    if portable.side_inputs(node):
-        return "side inputs"
-    match node:
-        case portable.ParDo() if node.stateful:
-            return "state and timers"
-        case _:
-            return None
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tidegate.runners.engine.blame import close_all
-from tidegate.runners.engine.chain import Chain
+from tidegate.runners.engine.chain import Chain, ClockedChain
 from tidegate.runners.engine.crossing import Crossing
 from tidegate.runners.engine.links import Link, load_link
 from tidegate.runners.engine.merging import MergingWindowOperator
@@ -65,9 +65,7 @@ def build(step: Step, plan: Plan, context: Context, sides: dict[str, Callable[[A
     """
     if sides is None and side_inputs(step.head):
         return _with_sides(step, plan, context)
-    links = tuple(
-        load_link(node, plan.pipeline) for node in step.nodes if isinstance(node, (ParDo, AssignWindows))
-    )
+    links = tuple(load_link(node, plan.pipeline) for node in step.nodes if isinstance(node, (ParDo, AssignWindows)))
     main = step.outputs[0]
     match step.tail:
         case GroupByKey() | CombinePerKey() as node:
@@ -78,7 +76,8 @@ def build(step: Step, plan: Plan, context: Context, sides: dict[str, Callable[[A
             stateful = StatefulOperator(link, context, main, bounded=bounded, tags=tags, sides=sides)
             return InTimeOrder(stateful, "first", context, link.label, link.where) if bounded else stateful
         case ParDo() | AssignWindows():
-            return Chain(links, context, main, tags=_tags(step, plan), sides=sides)
+            asks = any(param.kind == "clock" for link in links for param in link.params)
+            return (ClockedChain if asks else Chain)(links, context, main, tags=_tags(step, plan), sides=sides)
         case Reshuffle() as node:
             return Pass(node, context)
         case other:
@@ -99,7 +98,7 @@ def _grouping(
     assert path is not None
     windowing = plan.pipeline.collection(node.inputs[0]).windowing
     match path, node:
-        case ("table" | "window_major"), CombinePerKey(key="none"):
+        case (("table" | "window_major"), CombinePerKey(key="none")):
             assert not links
             whole = CombineWhole if path == "table" else WholeWindowMajor
             return whole(node, phase, context, main)

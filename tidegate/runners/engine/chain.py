@@ -73,6 +73,7 @@ class Chain(Operator):
         self.grouping = grouping
         self._sides = sides or {}
         self._stamps: frozenset[int] = frozenset()
+        self._watermark = self._clock = MIN_MICROS
         self._loops: dict[tuple[Shape, Fold | None], Callable[..., Iterator[Emitted]]] = {}
         self._sources: dict[str, Source] = {}
         self._suffixes: dict[int, Chain] = {}
@@ -123,6 +124,10 @@ class Chain(Operator):
             if link.catches:
                 self._check_threshold(k, link)
         self.report()
+
+    def on_watermark(self, micros: int) -> Iterator[Emitted]:
+        self._watermark = micros
+        return iter(())
 
     def finish(self) -> Iterator[Emitted]:
         yield from self.finish_bundle()
@@ -242,7 +247,8 @@ class Chain(Operator):
             "unchanged": self._unchanged,
             "watched": self._watched,
             "typed": self._typed,
-            "watermark": lambda: None,
+            "watermark": lambda: Timestamp.of_micros(self._watermark),
+            "clock": lambda: Timestamp.of_micros(self._clock),
         }
         for k, link in enumerate(self.links):
             env[f"f{k}"] = link.fn
@@ -548,3 +554,9 @@ def _assigning(link: Link) -> Callable[..., tuple[Any, ...]]:
     return assign_windows(assigner)  # type: ignore[arg-type]
 
 
+class ClockedChain(Chain):
+    """A chain in which a step asks what time it is."""
+
+    def on_clock(self, micros: int) -> Iterator[Emitted]:
+        self._clock = micros
+        return iter(())

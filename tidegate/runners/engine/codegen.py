@@ -246,6 +246,8 @@ def _argument(w: _Writer, k: int, param: Param, taken: str) -> str:
             return "panes[i]" if w.shape.indexed else "pane"
         case "watermark":
             return "watermark()"
+        case "clock":
+            return "clock()"
         case "const":
             return f"c{k}_{param.ref}"
         case "side":

@@ -65,9 +65,7 @@ class Buffer:
 class Contents:
     """How a grouping holds what has arrived. `how` tells the loop of the operator, which takes elements in itself."""
 
-    def __init__(
-        self, combiner: CombineFn[Any, Any, Any] | None, phase: Phase, strategy: WindowingStrategy
-    ) -> None:
+    def __init__(self, combiner: CombineFn[Any, Any, Any] | None, phase: Phase, strategy: WindowingStrategy) -> None:
         self.combiner = combiner
         self.phase: Phase = phase
         self.accumulating = strategy.accumulation is AccumulationMode.ACCUMULATING
@@ -81,7 +79,18 @@ class Contents:
         else:
             self.how = "list" if self.lists else "accumulator"
         self.add = _adding(combiner, phase)
-        self._extract = self._extraction()
+        self.extract = self._extraction()
+        match self.how:
+            case "list":
+                self.fired = self._fired_list
+            case "buffer":
+                self.fired = self._fired_buffer
+            case "accumulator":
+                self.fired = self._fired_accumulator
+
+    fired: Callable[[Any, int], tuple[Any, Any]]
+    """From what is held, and how many elements came since the last firing, to the value of the pane, NOTHING if it is
+    not emitted, and what stays behind."""
 
     def new(self) -> Any:
         """What a pane starts from."""
@@ -94,27 +103,20 @@ class Contents:
                 assert self.combiner is not None
                 return NOTHING if self.phase == "merge" else self.combiner.create_accumulator()
 
-    def fired(self, held: Any, pane: int) -> tuple[Any, Any]:
-        """The value of a pane into which `pane` elements came, NOTHING if it is not emitted; and what stays behind."""
-        match self.how:
-            case "accumulator":
-                return self._fired_accumulator(held, pane)
-            case "list":
-                if not held and self.combiner is not None and not self.combiner.has_identity:
-                    return NOTHING, held
-                return (self._extract(held[:]), held) if self.accumulating else (self._extract(held), [])
-            case "buffer":
-                return self._fired_buffer(held)
+    def _fired_list(self, held: list[Any], pane: int) -> tuple[Any, Any]:
+        if not held and self.combiner is not None and not self.combiner.has_identity:
+            return NOTHING, held
+        return (self.extract(held[:]), held) if self.accumulating else (self.extract(held), [])
 
     def _fired_accumulator(self, held: Any, pane: int) -> tuple[Any, Any]:
         assert self.combiner is not None
         if self.accumulating:
-            return self._extract(detached(self.combiner, held)), held
+            return self.extract(detached(self.combiner, held)), held
         if not pane and not self.combiner.has_identity:
             return NOTHING, held
-        return self._extract(held), self.new()
+        return self.extract(held), self.new()
 
-    def _fired_buffer(self, held: Buffer) -> tuple[Any, Any]:
+    def _fired_buffer(self, held: Buffer, pane: int) -> tuple[Any, Any]:
         if self.evict is None:
             if not held.values and self.combiner is not None and not self.combiner.has_identity:
                 return NOTHING, held
@@ -123,7 +125,7 @@ class Contents:
                 held.take(self._kept(held))
             if not held.values:
                 return NOTHING, held
-        value = self._extract(held.values[:])
+        value = self.extract(held.values[:])
         if not self.accumulating:
             return value, self.new()
         if self.evict is not None and self.evicts_after:
@@ -147,22 +149,6 @@ class Contents:
         if self.how == "buffer" and not self.lists:
             return combiner.apply
         return combiner.extract_output
-
-    def of(self, values: list[Any]) -> Any:
-        """What is emitted for these inputs, in one go."""
-        combiner = self.combiner
-        if combiner is None:
-            return values
-        match self.phase:
-            case "whole":
-                return combiner.apply(values)
-            case "parts":
-                accumulator = combiner.create_accumulator()
-                for x in values:
-                    accumulator = combiner.add_input(accumulator, x)
-                return combiner.compact(accumulator)
-            case "merge":
-                return combiner.extract_output(combiner.merge_accumulators(values) if len(values) > 1 else values[0])
 
     def merge(self, parts: list[Any]) -> Any:
         """What a merged window holds, from what its parts held; those may be used up."""

@@ -43,7 +43,7 @@ class Gathered:
         if self._settled % 8 == 0 and self._estimate() > self.context.memory_budget:
             self._measure()
             if self._estimate() > self.context.memory_budget:
-                self._write_out()
+                self.write_out()
 
     def _estimate(self) -> int:
         entries = sum(map(len, self.table.values()))
@@ -56,29 +56,36 @@ class Gathered:
             self._key_size = sum(deep_size(key) for key, _ in sample) // len(sample)
             self._entry_size = sum(sizes) // len(sizes)
 
-    def _write_out(self) -> None:
+    def write_out(self) -> None:
+        """Write the whole table to disk."""
         if self._spill is None:
             self._spill = Spill(self.context.temp_dir, True, _unused, self.context.memory_budget)
-        self._check()
+        self.check(self.table)
         self._spill.write(None, self.table)
         self.table = {}
         self.context.count(self.label, "spills")
 
-    def _check(self) -> None:
+    def check(self, keys: Iterable[Any]) -> None:
+        """Refuse keys that have no encoding."""
         try:
-            check_keys(self.table)
+            check_keys(keys)
         except KeyEncodingError as error:
             raise located(error, self.label, self.where) from None
+
+    @property
+    def spilled(self) -> bool:
+        """Whether anything has been written out."""
+        return self._spill is not None
 
     def drain(self) -> Iterator[tuple[Any, list[Any] | SpilledValues]]:
         """Every key and its entries in the order in which they came: keys by first arrival, if nothing was spilled."""
         if self._spill is None:
             if self.context.checks is not None:
-                self._check()
+                self.check(self.table)
             table, self.table = self.table, {}
             yield from table.items()
             return
-        self._write_out()
+        self.write_out()
         for _, table in self._spill.drain():
             yield from table.items()
 

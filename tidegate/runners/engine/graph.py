@@ -143,6 +143,12 @@ class Graph:
             self._marks[collection] = now
             yield from self._settle()
 
+    def end_bundles(self) -> None:
+        """Every step ends its bundle, in order: what it holds back for one reaches those after it."""
+        for node in self._nodes.values():
+            if not node.ended:
+                self._emit(node.operator.finish_bundle())
+
     def tick(self, now: int) -> None:
         """Processing time (µs): steps that go by it are told, and what becomes due may let watermarks pass."""
         moved = False
@@ -179,6 +185,7 @@ class Graph:
             operator = node.operator
             yield from self._settle_sides(node)
             watermark, idle, ended = node.stands(self._marks)
+            ended = ended and all(self._marks[part].ended for parts in node.sides.values() for part in parts)
             if watermark > node.watermark or ended:
                 yield from self._emitting(operator.finish_bundle())
             if watermark > node.watermark:

@@ -12,9 +12,10 @@ from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.blame import rethrow
+from tidegate.runners.engine.cells import CLOSED, Cell, Open
 from tidegate.runners.engine.operator import Emitted
 from tidegate.runners.engine.triggers import UserCall
-from tidegate.runners.engine.windowed import CLOSED, Cell, Open, WindowOperator
+from tidegate.runners.engine.windowed import WindowOperator
 from tidegate.sdk.block import Block, DerivedFrom
 from tidegate.sdk.combine import NOTHING
 from tidegate.sdk.keys import check_key

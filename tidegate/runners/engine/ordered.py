@@ -18,7 +18,7 @@ from tidegate.sdk.functions import Where
 from tidegate.sdk.keys import check_key
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable.pipeline import KeyOf
-from tidegate.sdk.time import MAX_MICROS
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
 
 class InTimeOrder(Operator):
@@ -49,6 +49,9 @@ class InTimeOrder(Operator):
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         if not len(block):
             return iter(())
+        if block.timestamps == MIN_MICROS and not self._fed:
+            # Nothing can come before these, so they need not wait for what comes after them.
+            return self.inner.process(block, collection)
         self._collection = self._collection or collection
         try:
             self._gather(block)
@@ -98,6 +101,9 @@ class InTimeOrder(Operator):
                 return located(refused, self.label, self.where)
         return error
 
+    def finish_bundle(self) -> Iterator[Emitted]:
+        return self.inner.finish_bundle()
+
     def on_watermark(self, micros: int) -> Iterator[Emitted]:
         if micros == MAX_MICROS:
             yield from self._feed()
@@ -145,7 +151,8 @@ class InTimeOrder(Operator):
                 windows.append(entry[2])
                 panes.append(entry[3])
             else:
-                assert self._windows is not None and self._pane is not None
+                assert self._windows is not None
+                assert self._pane is not None
                 windows += Block([None], entry[0], self._windows).window_list()
                 panes.append(self._pane)
         return Block(values, times, Each(windows), panes)

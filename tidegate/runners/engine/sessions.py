@@ -1,21 +1,23 @@
-"""Sessions of bounded input: each key's elements are gathered, sorted by time at the end, and cut at the gaps.
+"""Sessions of bounded input: each key's sessions as they stand, apart and in order, merged as elements fill the gaps.
 
-There is one pane per session, on time; so no trigger, no timer and no merging of state is needed.
+There is one pane per session, at the end of input; so no trigger and no timer is needed, and of what is combined only
+the accumulators are kept. Elements mostly come near the newest session of their key, which is the one at hand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import pairwise
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, repeat
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.blame import combiner_method, guarded, located, not_pairs, rethrow, user_error
 from tidegate.runners.engine.contents import Contents
 from tidegate.runners.engine.crossing import Crossing
 from tidegate.runners.engine.gathered import Gathered, in_order
+from tidegate.runners.engine.memory import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Context, Emitted, Operator
-from tidegate.runners.engine.spill import SpilledValues
 from tidegate.runners.engine.tables import ONLY_PANE, load_combiner
 from tidegate.runners.plan import Phase
 from tidegate.sdk.block import Block, DerivedFrom, Each
@@ -29,15 +31,21 @@ from tidegate.sdk.window_types import IntervalWindow
 from tidegate.sdk.windowing import WindowingStrategy
 from tidegate.sdk.windows import Sessions
 
-Session = tuple[int, int, Any, Any]
-"""End, start (µs), key and result of a session."""
+Session: TypeAlias = list[Any]
+"""The newest session of a key: [start, end (µs), what it holds, (start, end, held) of the older ones ascending]."""
+
+_SAMPLE: Final = 16
+_SESSION: Final = 220
+"""About what one session costs beside what it holds (bytes)."""
+_end: Final = itemgetter(0)
+_start: Final = itemgetter(1)
 
 
 class SessionMerge(Operator):
     """Groups or combines bounded input per key and session.
 
-    Of each element `(start, x)` is kept; the start alone where elements are only counted. `(start, end, x)` is kept
-    once elements have come whose session is not `gap` long: the gap depends on the element, or parts are merged.
+    What a session holds: how many elements, an accumulator, or pairs (arrival number, value) where values keep the
+    order in which they came.
     """
 
     def __init__(
@@ -55,13 +63,15 @@ class SessionMerge(Operator):
         self.main = main
         self.combiner = load_combiner(node)
         self.contents = Contents(self.combiner, phase, strategy)
-        gap = strategy.assigner.gap
-        self.gap = gap.micros if isinstance(gap, Duration) and phase != "merge" else None
-        self.key = "first" if isinstance(node, GroupByKey) or (phase == "merge" and node.key == "element") else node.key
+        self.lists = self.contents.how == "buffer"
         self.counts = type(self.combiner) is CountFn and phase != "merge"
+        self.key = "first" if isinstance(node, GroupByKey) or (phase == "merge" and node.key == "element") else node.key
+        self._table: dict[Any, Session] = {}
+        self._arrivals = self._sessions = self._blocks = 0
+        self._gathered_arrivals = 0
+        self._key_size = self._held_size = 0
         self._gathered = Gathered(node.label, node.where, context)
         self._crossing = Crossing(node, context)
-        self._spans = self.gap is None
 
     def open(self) -> None:
         if self.combiner is not None:
@@ -77,83 +87,147 @@ class SessionMerge(Operator):
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         self._crossing.check(block)
-        try:
-            if not self._spans and isinstance(block.windows, DerivedFrom):
-                self._take_starts(block)
-            else:
-                if not self._spans:
-                    self._spans = True
-                    self._respan()
-                self._take_spans(block)
-        except (TypeError, ValueError) as error:
-            rethrow(self._refused(block, error))
-        self._gathered.settle()
+        with in_step(self.label):
+            self._take_in(block)
+        self._settle()
         return iter(())
 
-    def _take_starts(self, block: Block) -> None:
-        table = self._gathered.table
-        get = table.get
-        times = block.timestamp_list()
-        if self.counts:
-            if self.key == "none":
-                table.setdefault(None, []).extend(times)
-                return
-            for (k, _), t in zip(self._pairs(block), times, strict=True):
-                entries = get(k)
-                if entries is None:
-                    table[k] = [t]
+    def _take_in(self, block: Block) -> None:
+        """Every element into the newest session of its key, or to where else it belongs."""
+        get, place = self._table.get, self._place
+        counts, lists, add = self.counts, self.lists, self.contents.add
+        arrival = self._arrivals
+        element: Any = None
+        k: Any = NOTHING
+        try:
+            for element, start, end in self._spans(block):
+                k = NOTHING
+                k, x = element
+                newest = get(k)
+                if newest is None or not newest[0] <= start < newest[1]:
+                    place(k, newest, start, end, 1 if counts else self._first(x, arrival))
                 else:
-                    entries.append(t)
-            return
-        for (k, x), t in zip(self._pairs(block), times, strict=True):
-            entries = get(k)
-            if entries is None:
-                table[k] = [(t, x)]
-            else:
-                entries.append((t, x))
+                    if counts:
+                        newest[2] += 1
+                    elif lists:
+                        newest[2].append((arrival, x))
+                    else:
+                        newest[2] = add(newest[2], x)
+                    if end > newest[1]:
+                        newest[1] = end
+                arrival += 1
+        except Exception as error:
+            rethrow(self._blamed(error, element, k))
+        self._arrivals = arrival
 
-    def _take_spans(self, block: Block) -> None:
-        table = self._gathered.table
-        for (k, x), windows in zip(self._pairs(block), block.window_list(), strict=True):
-            for window in windows:
-                table.setdefault(k, []).append((window.start_micros, window.end_micros, x))
-
-    def _respan(self) -> None:
-        """Elements came whose windows are their own: all that is gathered from now on says where it ends."""
-        gathered = self._gathered
-        self._gathered = Gathered(self.label, self.node.where, self.context)
-        for k, entries in gathered.drain():
-            self._gathered.table[k] = list(map(self._span, entries))
-
-    def _span(self, entry: Any) -> tuple[int, int, Any]:
-        assert self.gap is not None
-        start, x = (entry, None) if self.counts else entry
-        return start, min(start + self.gap, MAX_MICROS), x
-
-    def _pairs(self, block: Block) -> Iterable[Any]:
-        match self.key:
-            case "first":
-                return block.values
-            case "element":
-                return [(value, value) for value in block.values]
+    def _spans(self, block: Block) -> Iterable[tuple[Any, int, int]]:
+        """Every element as (key, what is grouped), with its own session."""
+        values: Iterable[Any] = block.values
+        if self.key != "first":
+            values = zip(block.values if self.key == "element" else repeat(None), block.values, strict=False)
+        match block.windows:
+            case DerivedFrom(Sessions(gap=Duration(micros=gap))):
+                times = block.timestamp_list()
+                ends = [t + gap for t in times]
+                if ends and max(ends) > MAX_MICROS:
+                    ends = [min(end, MAX_MICROS) for end in ends]
+                return zip(values, times, ends, strict=True)
             case _:
-                return [(None, value) for value in block.values]
+                pairs = zip(values, block.window_list(), strict=True)
+                return ((v, w.start_micros, w.end_micros) for v, windows in pairs for w in windows)
 
-    def _refused(self, block: Block, error: BaseException) -> BaseException:
-        """The error for an element that is no pair, or whose key can't be one."""
-        for element in block.values:
-            k = element
-            if self.key == "first":
-                try:
-                    k, _ = element
-                except (TypeError, ValueError):
-                    return not_pairs(element, self.label, self.node.where)
+    def _first(self, x: Any, arrival: int) -> Any:
+        """What a session holds whose first element this is."""
+        return [(arrival, x)] if self.lists else self.contents.add(self.contents.new(), x)
+
+    def _place(self, k: Any, newest: Session | None, start: int, end: int, held: Any) -> None:
+        """An element that does not start within the newest session of its key."""
+        if newest is None:
+            self._sessions += 1
+            self._table[k] = [start, end, held, []]
+            return
+        first, past, before, older = newest
+        if start >= past:
+            self._sessions += 1
+            older.append((first, past, before))
+            newest[0], newest[1], newest[2] = start, end, held
+            return
+        if end > first:
+            newest[0], newest[1] = start, max(end, past)
+            newest[2] = self._both(before, held)
+            while older and older[-1][1] > start:
+                first, _, before = older.pop()
+                self._sessions -= 1
+                start = newest[0] = min(first, start)
+                newest[2] = self._both(before, newest[2])
+            return
+        at = bisect_right(older, start, key=_end)  # the first session that starts after this element
+        low = at - 1 if at and older[at - 1][1] > start else at
+        high = at
+        while high < len(older) and older[high][0] < end:
+            high += 1
+        for first, past, before in older[low:high]:
+            start, end = min(start, first), max(end, past)
+            held = self._both(before, held)
+        self._sessions += 1 - (high - low)
+        older[low:high] = [(start, end, held)]
+
+    def _both(self, a: Any, b: Any) -> Any:
+        """What a session holds that two have become."""
+        if self.counts:
+            return a + b
+        if self.lists:
+            a += b
+            a.sort(key=_arrival)
+            return a
+        return self.contents.merge([a, b])
+
+    def _blamed(self, error: BaseException, element: Any, k: Any) -> BaseException:
+        """The error for the author, for what was raised while `element` was taken in."""
+        if isinstance(error, (TypeError, ValueError)):
+            if k is NOTHING:
+                return not_pairs(element, self.label, self.node.where)
             try:
-                if self.key != "none":
-                    check_key(k)
+                check_key(k)
             except KeyEncodingError as refused:
                 return located(refused, self.label, self.node.where)
-        return error
+        shown = {"key": k} if k is not NOTHING and self.key != "none" else {}
+        shown["element"] = element if self.key == "first" else element[1]
+        method = combiner_method(self.combiner, _failed(error)) if self.combiner is not None else ""
+        return user_error(error, step=self.label, where=self.node.where, method=method, **shown)
+
+    # -- memory
+
+    def _settle(self) -> None:
+        """After each block: write what there is to disk when it has reached the budget."""
+        self._blocks += 1
+        if self._blocks & (self._blocks - 1) == 0 or self._blocks % 128 == 0:
+            self._measure()
+        if self._blocks % 8 == 0 and self._estimate() > self.context.memory_budget:
+            self._measure()
+            if self._estimate() > self.context.memory_budget:
+                self._gather()
+                self._gathered.write_out()
+
+    def _estimate(self) -> int:
+        held = self._arrivals - self._gathered_arrivals if self.lists else self._sessions
+        keys = len(self._table) * (TABLE_ENTRY + LIST + self._key_size)
+        return keys + self._sessions * _SESSION + held * self._held_size
+
+    def _measure(self) -> None:
+        sample = [*islice(self._table.items(), _SAMPLE), *islice(reversed(self._table.items()), _SAMPLE)]
+        if sample:
+            held = [deep_size(session[2]) // (len(session[2]) if self.lists else 1) for _, session in sample]
+            self._key_size = sum(deep_size(key) for key, _ in sample) // len(sample)
+            self._held_size = sum(held) // len(held)
+
+    def _gather(self) -> None:
+        """Hand all sessions over to where they can be spilled from; they go on merging when they are read back."""
+        for k, newest in self._table.items():
+            self._gathered.table.setdefault(k, []).extend((*newest[3], tuple(newest[:3])))
+        self._table = {}
+        self._sessions = 0
+        self._gathered_arrivals = self._arrivals
 
     # -- out
 
@@ -165,97 +239,69 @@ class SessionMerge(Operator):
         yield from self._emit()
 
     def _emit(self) -> Iterator[Emitted]:
-        with in_step(self.label):
-            sessions = self._cut_all()
-        sessions.sort(key=_second)
-        sessions.sort(key=_first)
+        """Sessions by (end, start), keys by first arrival."""
+        sessions = list(self._all())
+        sessions.sort(key=_start)
+        sessions.sort(key=_end)
         size = self.context.block_size
         make = IntervalWindow.of_micros
         for at in range(0, len(sessions), size):
-            part = sessions[at : at + size]
-            values = [result if self.key == "none" else (k, result) for _, _, k, result in part]
-            windows = [(make(start, end),) for end, start, _, _ in part]
-            self.context.count(self.label, "elements_out", len(part))
-            yield self.main, Block(values, [session[0] - 1 for session in part], Each(windows), ONLY_PANE)
+            ends, starts, keys, held = zip(*sessions[at : at + size], strict=True)
+            results = self._results(keys, held)
+            values = results if self.key == "none" else list(zip(keys, results, strict=True))
+            windows = list(zip(map(make, starts, ends), strict=True))
+            self.context.count(self.label, "elements_out", len(values))
+            yield self.main, Block(values, [end - 1 for end in ends], Each(windows), ONLY_PANE)
 
-    def _cut_all(self) -> list[Session]:
-        sessions: list[Session] = []
-        cut: Callable[[Any, Any, list[Session]], None]
-        cut = self._cut_spans if self._spans else self._cut_counts if self.counts else self._cut_starts
-        k: Any = NOTHING
+    def _all(self) -> Iterator[tuple[int, int, Any, Any]]:
+        """(end, start, key, held) of every session."""
+        if not self._gathered.spilled:
+            if self.context.checks is not None:
+                self._gathered.check(self._table)
+            table, self._table = self._table, {}
+            for k, newest in table.items():
+                for start, end, held in newest[3]:
+                    yield end, start, k, held
+                yield newest[1], newest[0], k, newest[2]
+            return
+        self._gather()
+        for k, entries in self._gathered.drain():
+            first = past = 0
+            whole: Any = NOTHING
+            for start, end, held in in_order(entries, self.context.temp_dir):
+                if whole is not NOTHING and start < past:
+                    past, whole = max(past, end), self._both(whole, held)
+                    continue
+                if whole is not NOTHING:
+                    yield past, first, k, whole
+                first, past, whole = start, end, held
+            yield past, first, k, whole
+
+    def _results(self, keys: Sequence[Any], held: Sequence[Any]) -> Sequence[Any]:
+        if self.counts:
+            return held
+        extract, lists = self.contents.extract, self.lists
+        k: Any = None
+        results = []
         try:
-            for k, entries in self._gathered.drain():
-                cut(k, entries, sessions)
+            with in_step(self.label):
+                for k, part in zip(keys, held, strict=True):  # noqa: B007  (an error is shown with its key)
+                    results.append(extract([x for _, x in part] if lists else part))
         except Exception as error:
-            method = combiner_method(self.combiner, _failed(error)) if self.combiner is not None else ""
-            shown = {"key": k} if k is not NOTHING and self.key != "none" else {}
+            method = combiner_method(self.combiner, "extract_output") if self.combiner is not None else ""
+            shown = {"key": k} if self.key != "none" else {}
             rethrow(user_error(error, step=self.label, where=self.node.where, method=method, **shown))
-        return sessions
-
-    def _cut_counts(self, k: Any, entries: list[int] | SpilledValues, sessions: list[Session]) -> None:
-        gap = self.gap
-        assert gap is not None
-        if isinstance(entries, SpilledValues):
-            self._cut(k, ((t, min(t + gap, MAX_MICROS), None, n) for n, t in enumerate(entries)), sessions)
-            return
-        times = sorted(entries)
-        first = 0
-        for cut in [i for i, (a, b) in enumerate(pairwise(times), 1) if b - a >= gap]:
-            sessions.append((times[cut - 1] + gap, times[first], k, cut - first))
-            first = cut
-        sessions.append((min(times[-1] + gap, MAX_MICROS), times[first], k, len(times) - first))
-
-    def _cut_starts(self, k: Any, entries: list[Any] | SpilledValues, sessions: list[Session]) -> None:
-        gap = self.gap
-        assert gap is not None
-        if self.contents.how == "buffer" or isinstance(entries, SpilledValues):
-            spans = ((t, min(t + gap, MAX_MICROS), x, n) for n, (t, x) in enumerate(entries))
-            self._cut(k, list(spans) if isinstance(entries, list) else spans, sessions)
-            return
-        entries.sort(key=_first)
-        times = [t for t, _ in entries]
-        values = [x for _, x in entries]
-        first = 0
-        cuts = [i for i, (a, b) in enumerate(pairwise(times), 1) if b - a >= gap]
-        for cut in (*cuts, len(times)):
-            end = min(times[cut - 1] + gap, MAX_MICROS)
-            sessions.append((end, times[first], k, self.contents.of(values[first:cut])))
-            first = cut
-
-    def _cut_spans(self, k: Any, entries: list[Any] | SpilledValues, sessions: list[Session]) -> None:
-        spans = ((start, end, x, n) for n, (start, end, x) in enumerate(entries))
-        self._cut(k, list(spans) if isinstance(entries, list) else spans, sessions)
-
-    def _cut(self, k: Any, spans: Iterable[tuple[int, int, Any, int]], sessions: list[Session]) -> None:
-        """Elements as (start, end, x, arrival): sessions of those that overlap, each one's values in arrival order."""
-        first = past = 0
-        held: list[tuple[int, Any]] = []
-        for start, end, x, arrival in in_order(spans, self.context.temp_dir):
-            if held and start >= past:
-                sessions.append((past, first, k, self._in_arrival_order(held)))
-                held = []
-            if not held:
-                first, past = start, end
-            past = max(past, end)
-            held.append((arrival, x))
-        if held:
-            sessions.append((past, first, k, self._in_arrival_order(held)))
-
-    def _in_arrival_order(self, held: list[tuple[int, Any]]) -> Any:
-        held.sort(key=_first)
-        return self.contents.of([x for _, x in held])
+        return results
 
 
 def _failed(error: BaseException) -> str:
     """The method of a combiner that raised."""
-    name, trace = "", error.__traceback__
+    name, trace = "add_input", error.__traceback__
     while trace is not None:
-        if trace.tb_frame.f_code.co_name in _METHODS:
+        if trace.tb_frame.f_code.co_name in ("create_accumulator", "merge_accumulators"):
             name = trace.tb_frame.f_code.co_name
         trace = trace.tb_next
-    return name or "extract_output"
+    return name
 
 
-_METHODS: Final = ("create_accumulator", "add_input", "merge_accumulators", "compact", "extract_output")
-_first: Final = itemgetter(0)
-_second: Final = itemgetter(1)
+_arrival: Final = itemgetter(0)

@@ -43,8 +43,8 @@ class Trials:
                     raise located(
                         CheckError(
                             f"{type(self.combiner).__name__} gives {shorten(whole, 60)} for {len(inputs)} inputs"
-                            f"{of_key} in one go, and {shorten(result, 60)} when they are combined in {len(parts)} parts "
-                            "and merged: other runners combine in parts, so both must agree"
+                            f"{of_key} in one go, and {shorten(result, 60)} when they are combined in {len(parts)} "
+                            "parts and merged: other runners combine in parts, so both must agree"
                         ),
                         node.label,
                         node.where,

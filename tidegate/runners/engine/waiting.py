@@ -162,7 +162,9 @@ class WaitForSides(Operator):
     def _all_ready(self) -> bool:
         """Whether nothing can wait, or come too late, whatever its window."""
         return all(
-            side.ready(GLOBAL_WINDOW) if side.whole else side.watermark == MAX_MICROS and self._inner_watermark == MIN_MICROS
+            side.ready(GLOBAL_WINDOW)
+            if side.whole
+            else side.watermark == MAX_MICROS and self._inner_watermark == MIN_MICROS
             for side in self.sides.values()
         )
 

@@ -114,9 +114,7 @@ class WindowMajorGrouping(Grouping):
     def snapshot(self) -> Any:
         """The watermark, and (key, window, entry) of all cells."""
         cells = [
-            (key, window, self._copied(entry))
-            for window, table in self._tables.items()
-            for key, entry in table.items()
+            (key, window, self._copied(entry)) for window, table in self._tables.items() for key, entry in table.items()
         ]
         return {"watermark": self.gate.watermark, "cells": cells}
 

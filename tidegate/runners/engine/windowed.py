@@ -9,112 +9,30 @@ Windows that merge are in `merging`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from heapq import heappop, heappush, heapreplace
 from itertools import count, repeat
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from tidegate.runners.engine.alarms import Alarms
 from tidegate.runners.engine.blame import combiner_method, guarded, located, not_pairs, rethrow, user_error
+from tidegate.runners.engine.cells import CLOSED, Cell, Open, Opened, Output, early_pane, pending, settled_pane
 from tidegate.runners.engine.contents import Contents
 from tidegate.runners.engine.crossing import Crossing
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.tables import ONLY_PANE, load_combiner
-from tidegate.runners.engine.triggers import FAR, ON_TIME, Now, State, UserCall, copied, machine
+from tidegate.runners.engine.triggers import DUE, FAR, ON_TIME, Now, UserCall, copied, machine
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import Block, DerivedFrom, Each, Same, WindowsColumn
+from tidegate.sdk.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.combine import NOTHING
 from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.keys import check_key
 from tidegate.sdk.metrics import in_step
-from tidegate.sdk.panes import PaneInfo, Timing
 from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.triggers import AfterProcessingTime, EveryEventTime, EveryProcessingTime, Trigger, parts_of
 from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
 from tidegate.sdk.windowing import TimestampCombiner, WindowingStrategy
 from tidegate.sdk.windows import GLOBAL_BOUNDS, GlobalWindows, assign_bounds, single_window
-
-
-class Cell:
-    """What is kept of one key and window.
-
-    `fresh` elements have arrived since the last firing, of which the trigger knows `synced`; it is asked when there
-    are `wake`. `index` panes have been emitted, `settled` of them not EARLY. `stamp` is the timestamp of the next
-    pane so far (µs; None: the window's last instant). `holding`: elements that were there when the window ended
-    still wait.
-    """
-
-    __slots__ = (
-        "born",
-        "clock_alarm",
-        "event_alarm",
-        "fresh",
-        "heaped",
-        "held",
-        "holding",
-        "index",
-        "settled",
-        "stamp",
-        "state",
-        "synced",
-        "wake",
-    )
-
-    def __init__(self, born: int, held: Any, state: State) -> None:
-        self.born = born
-        self.held = held
-        self.state = state
-        self.fresh = self.synced = self.wake = 0
-        self.index = self.settled = 0
-        self.stamp: int | None = None
-        self.holding = False
-        self.heaped = FAR
-        self.clock_alarm = self.event_alarm = FAR
-
-
-CLOSED: Final = Cell(0, None, [])
-"""Stands where a cell stood whose trigger has finished, until the window expires."""
-
-
-class Open:
-    """A window that has not expired, and its cells by key. Times are µs; `last` is its last instant.
-
-    A session's bounds move while it grows; its `window` is made when it is asked for. `born` tells windows of one key
-    from equal ones of another, where each key has its own.
-    """
-
-    __slots__ = ("alive", "born", "cells", "end", "ended", "expiry", "last", "start", "window")
-
-    def __init__(self, window: Any, start: int, end: int, lateness: int, watermark: int, born: int = 0) -> None:
-        self.window = window
-        self.start = start
-        self.born = born
-        self.alive = True
-        self.ended = watermark >= end
-        self.cells: dict[Any, Cell] = {}
-        self.until(end, lateness)
-
-    def until(self, end: int, lateness: int) -> None:
-        """Let it end at `end`, and expire `lateness` after that."""
-        self.end = end
-        self.last = end - 1
-        self.expiry = min(end + lateness, MAX_MICROS)
-
-    def object(self) -> Any:
-        """The window as an object."""
-        if self.window is None:
-            self.window = IntervalWindow.of_micros(self.start, self.end)
-        return self.window
-
-    def order(self) -> tuple[int, Any, int]:
-        """Windows go by (end, start), or by (end, their own order)."""
-        by_start = self.window is None or type(self.window) is IntervalWindow
-        return self.end, self.start if by_start else self.window, self.born
-
-
-Opened: TypeAlias = tuple[Open, ...] | None
-"""The windows that take an element; None where all of its windows have expired."""
 
 _EARLIEST: Final = 1
 _LATEST: Final = 2
@@ -152,9 +70,9 @@ class WindowOperator(Operator):
         self.windows: dict[Any, Open] = {}
         self.events: Alarms[Open] = Alarms()
         self.clocks: Alarms[Open] = Alarms()
-        self.out = _Output(main)
+        self.out = Output(main)
         self._main = main
-        self._late = _Output(late) if late is not None else None
+        self._late = Output(late) if late is not None else None
         self._counts_late = node.late_tag is None
         self._by_event_time = _has(strategy.trigger, EveryEventTime)
         self._by_clock = _has(strategy.trigger, AfterProcessingTime, EveryProcessingTime)
@@ -162,6 +80,7 @@ class WindowOperator(Operator):
         self._any = False
         self._arrivals = 0
         self._by_start: dict[int, Opened] = {}
+        self._first_wake: int | None = None
         self._holds: list[tuple[int, int, Open, Cell]] = []
         self._serial = count()
         self._crossing = Crossing(node, context)
@@ -258,6 +177,8 @@ class WindowOperator(Operator):
 
     def on_clock(self, micros: int) -> Iterator[Emitted]:
         now = self.now
+        if now.clock is None:
+            self._first_wake = None
         now.clock = micros if now.clock is None else max(micros, now.clock)
         woken = self.clocks.passed(now.clock)
         for window in sorted(woken, key=Open.order):
@@ -339,11 +260,15 @@ class WindowOperator(Operator):
     def _new(self, window: Open, k: Any) -> Cell:
         if self.context.checks is not None:
             check_key(k)
-        self.now.end = window.end
         cell = Cell(self._arrivals, self._held(), self.machine.start(False))
         self._arrivals += 1
-        self.now.pane = 0
-        cell.wake = 1 + self.machine.quiet(cell.state, self.now)
+        if window.ended:
+            cell.wake = 1
+        else:
+            if self._first_wake is None:
+                self.now.end, self.now.pane = window.end, 0
+                self._first_wake = 1 + self.machine.quiet(cell.state, self.now)
+            cell.wake = self._first_wake
         window.cells[k] = cell
         return cell
 
@@ -377,14 +302,14 @@ class WindowOperator(Operator):
         holds = self._holds
         while holds:
             at, _, window, cell = holds[0]
-            pending = _pending(window, cell)
-            if pending is None:
+            waits = pending(window, cell)
+            if waits is None:
                 heappop(holds)
                 if cell.heaped == at:
                     cell.heaped = FAR
-            elif pending > at:
-                heapreplace(holds, (pending, next(self._serial), window, cell))
-                cell.heaped = pending
+            elif waits > at:
+                heapreplace(holds, (waits, next(self._serial), window, cell))
+                cell.heaped = waits
             else:
                 return at
         return MAX_MICROS
@@ -465,13 +390,16 @@ class WindowOperator(Operator):
     def _expire(self, window: Open) -> Iterator[Emitted]:
         """The window's last pane, for what has arrived since the one before, and the end of its state."""
         machine, now = self.machine, self.now
+        emits = self.strategy.partial == "emit"
         for k, cell in self._entries(window, None):
             try:
-                now.pane = cell.fresh
-                if cell.fresh > cell.synced:
-                    machine.elements(cell.state, cell.fresh - cell.synced, None, now)
-                due = machine.due(cell.state, now)
-                if due or self.strategy.partial == "emit":
+                due = DUE
+                if not (emits and cell.fresh):
+                    now.pane = cell.fresh
+                    if cell.fresh > cell.synced:
+                        machine.elements(cell.state, cell.fresh - cell.synced, None, now)
+                    due = machine.due(cell.state, now)
+                if due:
                     self._emit(window, k, cell, due, by_watermark=True, last=True)
             except Exception as error:
                 rethrow(self._blamed(error, NOTHING, k))
@@ -491,10 +419,9 @@ class WindowOperator(Operator):
             value = self._taken(cell)
             if value is not NOTHING:
                 if self.now.watermark < window.end:
-                    pane = _pane(cell.index == 0, last, Timing.EARLY, cell.index, -1)
+                    pane = early_pane(cell.index, last)
                 else:
-                    timing = Timing.ON_TIME if by_watermark and not cell.settled else Timing.LATE
-                    pane = _pane(cell.index == 0, last, timing, cell.index, cell.settled)
+                    pane = settled_pane(by_watermark and not cell.settled, cell.index, cell.settled, last)
                     cell.settled += 1
                 cell.index += 1
                 timestamp = window.last if cell.stamp is None else cell.stamp
@@ -642,60 +569,6 @@ class WindowOperator(Operator):
         if stamp is not None or holding:
             self._hold(window, cell, window.last if stamp is None else stamp)
         return cell
-
-
-class _Output:
-    """Panes on their way out, as columns."""
-
-    __slots__ = ("collection", "panes", "timestamps", "values", "windows")
-
-    def __init__(self, collection: str) -> None:
-        self.collection = collection
-        self.values: list[Any] = []
-        self.timestamps: list[int] = []
-        self.windows: list[Any] = []
-        self.panes: list[PaneInfo | None] = []
-
-    def add(self, value: Any, timestamp: int, window: Any, pane: PaneInfo | None) -> None:
-        """One more element; `pane` None is for those that no grouping has touched."""
-        self.values.append(value)
-        self.timestamps.append(timestamp)
-        self.windows.append(window)
-        self.panes.append(pane)
-
-    def block(self) -> Emitted:
-        """All of them as a block; there are none afterwards."""
-        values, timestamps, windows, panes = self.values[:], self.timestamps[:], self.windows[:], self.panes[:]
-        for column in (self.values, self.timestamps, self.windows, self.panes):
-            column.clear()
-        column_of_windows: WindowsColumn
-        if len(set(map(id, windows))) == 1:
-            column_of_windows = Same((windows[0],))
-        else:
-            column_of_windows = Each([(window,) for window in windows])
-        one_time = timestamps.count(timestamps[0]) == len(timestamps)
-        pane = panes[0]
-        if pane is None:
-            return self.collection, Block(values, timestamps, column_of_windows)
-        one_pane = len(set(map(id, panes))) == 1
-        return self.collection, Block(
-            values,
-            timestamps[0] if one_time else timestamps,
-            column_of_windows,
-            pane if one_pane else panes,  # type: ignore[arg-type]
-        )
-
-
-@lru_cache(maxsize=4096)
-def _pane(first: bool, last: bool, timing: Timing, index: int, nonspeculative: int) -> PaneInfo:
-    return PaneInfo(first, last, timing, index, nonspeculative)
-
-
-def _pending(window: Open, cell: Cell) -> int | None:
-    """The timestamp that a cell's waiting elements hold the output watermark at."""
-    if not window.alive:
-        return None
-    return cell.stamp if cell.stamp is not None else window.last if cell.holding else None
 
 
 def _of_bounds(bounds: tuple[tuple[int, int], ...]) -> tuple[Any, ...]:

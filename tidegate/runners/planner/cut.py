@@ -206,10 +206,10 @@ def _mode(state: _Cut, node: Node) -> Mode:
 
 def _add(state: _Cut, step: Step, inputs: list[tuple[str, int]], exchange: Exchange | None) -> None:
     sides = [
-        (ref.collection, source, number, node.label)
+        (part, source, number, node.label)
         for node in step.nodes
         for number, ref in enumerate(side_inputs(node))
-        for _, source in _inputs_of_collection(state, ref.collection)
+        for part, source in _inputs_of_collection(state, ref.collection)
     ]
     sources = {state.steps[source].stage for _, source in inputs}
     if (

@@ -76,7 +76,9 @@ def lift(node: CombinePerKey, windowing: WindowingStrategy, *, bounded: bool) ->
     return True, "only the on-time pane is emitted"
 
 
-def grouping_path(windowing: WindowingStrategy, late_tag: str | None, *, bounded: bool, streaming: bool) -> tuple[Path, str]:
+def grouping_path(
+    windowing: WindowingStrategy, late_tag: str | None, *, bounded: bool, streaming: bool
+) -> tuple[Path, str]:
     """Which way a grouping is executed, and why."""
     if windowing.evictor is not None:
         return "general", "an evictor"

@@ -12,8 +12,7 @@ from tidegate.sdk.portable.pipeline import (
 )
 from tidegate.sdk.portable.references import check_references
 from tidegate.sdk.portable.seal import located
-from tidegate.sdk.triggers import can_fire_before_end_of_time
-from tidegate.sdk.windowing import compatible, is_global
+from tidegate.sdk.windowing import compatible, why_not_unbounded_group
 
 
 def validate(pipeline: Pipeline) -> None:
@@ -30,15 +29,9 @@ def _check_node(pipeline: Pipeline, node: Node) -> None:
     match node:
         case GroupByKey() | CombinePerKey():
             source = pipeline.collection(node.inputs[0])
-            if (
-                not source.bounded
-                and is_global(source.windowing)
-                and not can_fire_before_end_of_time(source.windowing.trigger)
-            ):
-                raise BuildError(
-                    "this groups an unbounded collection in the global window, and its trigger can't fire before the "
-                    "end of time: put tg.WindowInto(...) with windows or a trigger before it"
-                )
+            reason = None if source.bounded else why_not_unbounded_group(source.windowing)
+            if reason:
+                raise BuildError(reason)
         case Flatten():
             first = pipeline.collection(node.inputs[0])
             for other in node.inputs[1:]:

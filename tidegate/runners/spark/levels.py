@@ -18,15 +18,25 @@ class Levels:
 
     of_step: tuple[int, ...]
     count: int
+    gathered: frozenset[int] = frozenset()
+    """The levels to which everything is gathered: one task does."""
 
     def crosses(self, edge: Edge) -> bool:
         """Whether elements on this edge go through a shuffle."""
-        forward = edge.exchange is None or edge.exchange.routing == "forward"
-        return not forward or self.of_step[edge.source] != self.of_step[edge.target]
+        return shuffles(edge) or self.of_step[edge.source] != self.of_step[edge.target]
+
+    def partitions(self, level: int, partitions: int) -> int:
+        """How many tasks a level has."""
+        return 1 if level in self.gathered else partitions
 
     def steps(self, plan: Plan, level: int) -> list[Step]:
         """The steps of a level, in order."""
         return [step for step in plan.steps if self.of_step[step.id] == level]
+
+
+def shuffles(edge: Edge) -> bool:
+    """Whether an edge takes elements to other partitions."""
+    return edge.exchange is not None and edge.exchange.routing != "forward"
 
 
 def assign_levels(plan: Plan) -> Levels:
@@ -35,10 +45,19 @@ def assign_levels(plan: Plan) -> Levels:
     for step in plan.steps:
         level = 0
         for edge in plan.inputs(step.id):
-            level = max(level, of_step[edge.source] + (edge.exchange is not None and edge.exchange.routing != "forward"))
+            level = max(level, of_step[edge.source] + shuffles(edge))
         of_step.append(level)
     count = max(of_step) + 1
     for step in plan.steps:
         if step.is_sink:
             of_step[step.id] = count - 1
-    return Levels(tuple(of_step), count)
+    gathered = {
+        level
+        for level in range(1, count)
+        if all(
+            edge.exchange is not None and edge.exchange.routing == "gather" and of_step[edge.target] == level
+            for edge in plan.edges
+            if of_step[edge.source] < level <= of_step[edge.target]
+        )
+    }
+    return Levels(tuple(of_step), count, frozenset(gathered))

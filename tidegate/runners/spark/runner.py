@@ -120,7 +120,7 @@ def _results(spark: Any, planned: Plan, options: SparkOptions, run_id: str) -> I
     inputs.rows.clear()
     for level in range(levels.count):
         if level:
-            frame = frame.repartitionById(partitions, "target").sortWithinPartitions(*ORDER)
+            frame = frame.repartitionById(levels.partitions(level, partitions), "target").sortWithinPartitions(*ORDER)
         steps = levels.steps(bare, level)
         name = " + ".join(dict.fromkeys(step.label for step in steps)) or "pass on"
         frame = frame.mapInArrow(entry(name[:200], paths, pickle.dumps(work.of_level(level), 5), level), SCHEMA)

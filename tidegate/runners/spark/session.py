@@ -64,12 +64,12 @@ def _java() -> str:
 
 def session(options: SparkOptions) -> Any:
     """The session that is there, classic or Connect, or a new one that later runs with the same flags use again."""
-    require(remote=options.spark_remote is not None)
     wanted = (options.spark_remote or options.spark_master, tuple(options.spark_conf), options.worker_python)
     if _made and _made[0][0] == wanted:
         if _alive(_made[0][1]):
             return _made[0][1]
         _made.clear()
+    require(remote=options.spark_remote is not None)
     found = _found()
     if found is not None and not (_made and found is _made[0][1]):
         return found
@@ -118,7 +118,7 @@ def _remote(options: SparkOptions) -> Any:
 
     endpoint = options.spark_remote or ""
     builder: Any = SparkSession.builder.remote(endpoint)
-    for name, value in _settings(options):
+    for name, value in settings_of(options):
         builder = builder.config(name, value)
     return builder.create()
 
@@ -134,7 +134,7 @@ def _classic(options: SparkOptions) -> Any:
         "spark.ui.enabled": "false" if local else "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     }
-    for name, value in (*quiet.items(), *_settings(options)):
+    for name, value in (*quiet.items(), *settings_of(options)):
         builder = builder.config(name, value)
     with _without_noise(), _interpreter(options.worker_python or (sys.executable if local else None)):
         return builder.getOrCreate()
@@ -155,7 +155,8 @@ def _interpreter(python: str | None) -> Iterator[None]:
             os.environ["PYSPARK_PYTHON"] = before
 
 
-def _settings(options: SparkOptions) -> Iterator[tuple[str, str]]:
+def settings_of(options: SparkOptions) -> Iterator[tuple[str, str]]:
+    """`--spark_conf`, pair by pair; OptionsError for one that is none."""
     for pair in options.spark_conf:
         name, equals, value = pair.partition("=")
         if not equals or not name:

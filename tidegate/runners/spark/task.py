@@ -87,8 +87,9 @@ class _Task:
         """The whole task; control comes back now and then so that rows can leave."""
         levels = self.work.levels
         ids = {step.id for step in self._inner}
+        tasks = levels.partitions(self.level, self.work.partitions)
         inside = [edge for edge in self.work.edges if edge.target in ids and not levels.crosses(edge)]
-        sinks = {step.id: Writing(step, self.work.run_id, self.partition, self.work.partitions) for step in self._sinks}
+        sinks = {step.id: Writing(step, self.work.run_id, self.partition, tasks) for step in self._sinks}
         outlets, routers = self._outlets(sinks)
         graph = Graph(self.plan, self._inner, inside, context, outlets)
         try:

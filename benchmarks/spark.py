@@ -1,0 +1,325 @@
+"""The workloads on Spark: Tidegate's runner beside hand-written RDD code, in one warm session, on the same input.
+
+    python benchmarks/spark.py [W1 … W7 W3f] [--scale 1.0] [--repeat 3] [--cores 2]
+
+Both read the same files of pickled lists (W1 counts, W2 reads text lines), in as many tasks. The figure is the median
+time of the runs, taken in turn after one of each that warms up; a result that differs ends it. `--scale 1` is W1 at
+10 M, W3 and W4 at 5 M, the others as `make bench` has them; W3f is W3 with six times as many windows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import random
+import resource
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import data
+from data import HOME, MASK, START_MS, mixed
+from workloads import Greatest, join_terms, list_term, report, session_term, visited, windowed_term
+
+import tidegate as tg
+import tidegate.io
+from tidegate.sdk.sources import Position, Reader, Source, Split
+
+MUST = {"W1": 0.9, "W2": 0.8, "W3": 0.5, "W3f": 0.5, "W4": 0.9, "W5": 0.9, "W6": 0.9, "W7": 0.5}
+FILES = 8
+Result = tuple[int, int]
+Rdd = Any
+
+
+# -- input that both read
+
+
+@dataclass(frozen=True)
+class Pickles(Source[Any]):
+    """The files of a folder, each a pickled list; a split is a file."""
+
+    folder: str
+
+    def splits(self, desired: int) -> list[Split]:
+        return [Split(path.name, path.stat().st_size, str(path)) for path in sorted(Path(self.folder).iterdir())]
+
+    def reader(self, split: Split, position: Position = None) -> Reader[Any]:
+        return _PickleReader(split.payload)
+
+
+class _PickleReader(Reader[Any]):
+    def __init__(self, path: str) -> None:
+        self._values = load(path)
+        self._at = 0
+
+    def read(self, limit: int) -> Any:
+        from tidegate.sdk.block import Block
+        from tidegate.sdk.sources import Batch
+
+        values = self._values[self._at : self._at + limit]
+        self._at += limit
+        return Batch(Block.of(values), end=self._at >= len(self._values))
+
+    def position(self) -> Position:
+        return self._at
+
+
+def load(path: str) -> list[Any]:
+    with open(path, "rb") as file:
+        return pickle.load(file)  # type: ignore[no-any-return]
+
+
+def stored(name: str, count: int, make: Callable[[random.Random, int], Any]) -> str:
+    """The folder of a data set, made at first use."""
+    folder = HOME / "spark" / f"{name}-{count}"
+    if not folder.exists():
+        rnd = random.Random(name)
+        values = [make(rnd, i) for i in range(count)]
+        partly = folder.with_name(folder.name + ".part")
+        partly.mkdir(parents=True, exist_ok=True)
+        for number in range(FILES):
+            chunk = values[number * count // FILES : (number + 1) * count // FILES]
+            (partly / f"{number}").write_bytes(pickle.dumps(chunk, 5))
+        partly.rename(folder)
+    return str(folder)
+
+
+def make_event(rnd: random.Random, i: int) -> tuple[int, int, int]:
+    return rnd.randrange(10_000), START_MS + i // 10 + rnd.randrange(2000), rnd.randrange(1000)
+
+
+def make_visit(rnd: random.Random, i: int) -> tuple[int, int]:
+    return rnd.randrange(5_000), (START_MS + i * 3 + rnd.randrange(1000)) // 7 * 7 + 1
+
+
+def make_pair(rnd: random.Random, i: int) -> tuple[int, int]:
+    return rnd.randrange(100_000), rnd.randrange(1_000_000)
+
+
+def make_reading(rnd: random.Random, i: int) -> tuple[int, int, int]:
+    return rnd.randrange(10_000), START_MS + i, rnd.randrange(1_000_000)
+
+
+def make_record(rnd: random.Random, i: int) -> tuple[int, int]:
+    return rnd.randrange(500_000), rnd.randrange(1_000_000)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    scale: float
+
+    def numbers(self) -> int:
+        return int(10_000_000 * self.scale)
+
+    def events(self) -> str:
+        return stored("events", int(5_000_000 * self.scale), make_event)
+
+    def visits(self) -> str:
+        return stored("visits", int(5_000_000 * self.scale), make_visit)
+
+    def pairs(self) -> str:
+        return stored("pairs", int(1_000_000 * self.scale), make_pair)
+
+    def readings(self) -> str:
+        return stored("readings", int(1_000_000 * self.scale), make_reading)
+
+    def records(self, side: str) -> str:
+        return stored(side, int(500_000 * self.scale), make_record)
+
+
+# -- by hand
+
+
+def count_and_sum(terms: Rdd) -> Result:
+    count, total = terms.aggregate((0, 0), lambda a, x: (a[0] + 1, a[1] + x), lambda a, b: (a[0] + b[0], a[1] + b[1]))
+    return count, total & MASK
+
+
+def by_hand(sc: Any, folder: str, parts: int) -> Rdd:
+    paths = sorted(map(str, Path(folder).iterdir()))
+    return sc.parallelize(paths, parts).flatMap(load)
+
+
+def rdd_w1(sc: Any, sizes: Sizes, parts: int) -> Result:
+    numbers = sc.parallelize(range(sizes.numbers()), parts)
+    kept = numbers.map(lambda x: x + 1).filter(lambda x: x % 3 == 0)
+    return count_and_sum(kept.flatMap(lambda x: (x, -x)).map(lambda x: x * 2))
+
+
+def rdd_w2(sc: Any, sizes: Sizes, parts: int) -> Result:
+    words = sc.textFile(str(data.text()), parts).flatMap(str.split)
+    counts = words.map(lambda word: (word, 1)).reduceByKey(add, parts)
+    with tempfile.TemporaryDirectory() as folder:
+        counts.map(lambda pair: f"{pair[0]}\t{pair[1]}").saveAsTextFile(f"{folder}/counts")
+        return read_counts(Path(folder, "counts").glob("part-*"))
+
+
+def rdd_w3(sc: Any, sizes: Sizes, parts: int, ms: int = 10_000) -> Result:
+    cells = by_hand(sc, sizes.events(), parts).map(lambda e: ((e[0], e[1] // ms * ms), e[2])).reduceByKey(add, parts)
+    return count_and_sum(cells.map(lambda cell: mixed(cell[0][0], cell[0][1] // 1000, cell[1])))
+
+
+def sessions_of(visits: tuple[int, Iterable[int]]) -> Iterator[int]:
+    key, times = visits[0], sorted(visits[1])
+    start = last = times[0]
+    n = 0
+    for at in times:
+        if at - last >= 30_000:
+            yield mixed(key, start, n)
+            start, n = at, 0
+        n += 1
+        last = at
+    yield mixed(key, start, n)
+
+
+def rdd_w4(sc: Any, sizes: Sizes, parts: int) -> Result:
+    return count_and_sum(by_hand(sc, sizes.visits(), parts).groupByKey(parts).flatMap(sessions_of))
+
+
+def rdd_w5(sc: Any, sizes: Sizes, parts: int) -> Result:
+    return count_and_sum(by_hand(sc, sizes.pairs(), parts).groupByKey(parts).map(list_term))
+
+
+def greatest_terms(readings: tuple[int, Iterable[tuple[int, int]]]) -> Iterator[int]:
+    key, most = readings[0], -1
+    for _, value in sorted(readings[1]):
+        most = max(most, value)
+        yield key ^ (most * 31)
+
+
+def rdd_w6(sc: Any, sizes: Sizes, parts: int) -> Result:
+    keyed = by_hand(sc, sizes.readings(), parts).map(lambda r: (r[0], (r[1], r[2])))
+    return count_and_sum(keyed.groupByKey(parts).flatMap(greatest_terms))
+
+
+def rdd_w7(sc: Any, sizes: Sizes, parts: int) -> Result:
+    left, right = (by_hand(sc, sizes.records(side), parts) for side in ("left", "right"))
+    joined = left.cogroup(right, parts)
+    return count_and_sum(joined.flatMap(lambda pair: join_terms((pair[0], dict(zip(("left", "right"), pair[1]))))))
+
+
+# -- as pipelines
+
+
+def total(terms: Any, folder: str) -> None:
+    terms | "count" >> tg.CombineGlobally(len) | "write count" >> tg.Map(report, f"{folder}/count")
+    terms | "sum" >> tg.CombineGlobally(sum) | "write sum" >> tg.Map(report, f"{folder}/sum")
+
+
+def tg_w1(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
+    kept = p | tg.Create(range(sizes.numbers())) | tg.Map(lambda x: x + 1) | tg.Filter(lambda x: x % 3 == 0)
+    total(kept | tg.FlatMap(lambda x: (x, -x)) | "double" >> tg.Map(lambda x: x * 2), folder)
+
+
+def tg_w2(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
+    counts = p | tg.io.ReadFromText(str(data.text())) | tg.FlatMap(str.split) | tg.CombinePerElement(len)
+    counts | tg.MapTuple(lambda word, n: f"{word}\t{n}") | tg.io.WriteToText(f"{folder}/counts")
+
+
+def timed(event: tuple[int, int, int]) -> tg.TimestampedValue[tuple[int, int]]:
+    return tg.TimestampedValue((event[0], event[2]), event[1] / 1000)
+
+
+def tg_w3(p: tg.Pipeline, sizes: Sizes, folder: str, seconds: float = 10) -> None:
+    events = p | tg.Read(Pickles(sizes.events())) | tg.Map(timed)
+    sums = events | tg.WindowInto(tg.FixedWindows(seconds)) | tg.CombinePerKey(sum)
+    total(sums | "term" >> tg.Map(windowed_term) | "all" >> tg.WindowInto(tg.GlobalWindows()), folder)
+
+
+def tg_w4(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
+    visits = p | tg.Read(Pickles(sizes.visits())) | tg.Map(visited)
+    counts = visits | tg.WindowInto(tg.Sessions(30)) | tg.CombinePerKey(len)
+    total(counts | "term" >> tg.Map(session_term) | "all" >> tg.WindowInto(tg.GlobalWindows()), folder)
+
+
+def tg_w5(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
+    total(p | tg.Read(Pickles(sizes.pairs())) | tg.GroupByKey() | "term" >> tg.Map(list_term), folder)
+
+
+def tg_w6(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
+    total(p | tg.Read(Pickles(sizes.readings())) | tg.Map(timed) | tg.ParDo(Greatest()), folder)
+
+
+def tg_w7(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
+    sides = {side: p | side >> tg.Read(Pickles(sizes.records(side))) for side in ("left", "right")}
+    total(sides | tg.CoGroupByKey() | "terms" >> tg.FlatMap(join_terms), folder)
+
+
+BY_HAND: dict[str, Callable[..., Result]] = {
+    "W1": rdd_w1, "W2": rdd_w2, "W3": rdd_w3, "W3f": partial(rdd_w3, ms=1000), "W4": rdd_w4, "W5": rdd_w5,
+    "W6": rdd_w6, "W7": rdd_w7,
+}  # fmt: skip
+PIPELINES: dict[str, Callable[..., None]] = {
+    "W1": tg_w1, "W2": tg_w2, "W3": tg_w3, "W3f": partial(tg_w3, seconds=1), "W4": tg_w4, "W5": tg_w5,
+    "W6": tg_w6, "W7": tg_w7,
+}  # fmt: skip
+
+
+def piped(name: str, sizes: Sizes, parts: int) -> Result:
+    """Build and run one workload as a pipeline; its count and checksum."""
+    with tempfile.TemporaryDirectory() as folder:
+        with tg.Pipeline(options=["--runner", "spark", "--spark_partitions", str(parts)]) as p:
+            PIPELINES[name](p, sizes, folder)
+        if name == "W2":
+            return read_counts(Path(folder).glob("counts*"))
+        count, sum_ = (int(Path(folder, part).read_text()) for part in ("count", "sum"))
+        return count, sum_ & MASK
+
+
+def read_counts(paths: Iterable[Path]) -> Result:
+    lines = [line.split("\t") for path in paths for line in path.read_text().splitlines()]
+    return len(lines), sum(int(n) for _, n in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("workloads", nargs="*", metavar="W1…W7")
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--cores", type=int, default=os.cpu_count())
+    args = parser.parse_args()
+    from pyspark.sql import SparkSession
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder: Any = SparkSession.builder
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    for setting, value in quiet.items():
+        builder = builder.config(setting, value)
+    spark = builder.master(f"local[{args.cores}]").getOrCreate()
+    sc = spark.sparkContext
+    sc.addPyFile(str(Path(__file__).with_name("data.py")))
+    sc.addPyFile(str(Path(__file__).with_name("workloads.py")))
+    sizes, parts = Sizes(args.scale), args.cores
+    print(f"Spark {spark.version}, local[{args.cores}], scale {args.scale:g}, median of {args.repeat}")
+    print(f"{'':4}{'by hand s':>10}{'pipeline s':>12}{'ratio':>8}{'must':>7}")
+    for name in args.workloads or BY_HAND:
+        hand, pipe = [], []
+        for turn in range(args.repeat + 1):
+            begun = time.perf_counter()
+            expected = BY_HAND[name](sc, sizes, parts)
+            middle = time.perf_counter()
+            found = piped(name, sizes, parts)
+            if turn:  # the first run of each warms up
+                hand.append(middle - begun)
+                pipe.append(time.perf_counter() - middle)
+            if found != expected:
+                raise SystemExit(f"{name}: the pipeline gives {found}, the RDDs {expected}")
+        a, b = statistics.median(hand), statistics.median(pipe)
+        print(f"{name:4}{a:10.2f}{b:12.2f}{b / a:8.2f}{MUST[name]:>7.1f}", flush=True)
+    spark.stop()
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    print(f"the largest process of Spark's, its JVM or a Python worker, had {peak} MB")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,348 @@
+"""The window operators at their edges: errors in the author's code, late data, clocks, blocks, the ends of time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from tests.engine.test_grouping_paths import operator
+from tests.engine.windowing import (
+    ASSIGNERS,
+    Mean,
+    Trips,
+    combine,
+    context,
+    difference,
+    group,
+    micros,
+    read,
+    window_operator,
+)
+from tidegate.runners.engine.checks import Checks
+from tidegate.runners.engine.operator import Context
+from tidegate.sdk.block import Block, DerivedFrom, Each, Same
+from tidegate.sdk.combine import CombineFn
+from tidegate.sdk.errors import KeyEncodingError, RunError, UserCodeError
+from tidegate.sdk.evictors import Evictor, as_evictor
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
+from tidegate.sdk.triggers import (
+    AfterCount,
+    AfterDelta,
+    AfterElement,
+    AfterProcessingTime,
+    AfterWatermark,
+    DefaultTrigger,
+    EveryProcessingTime,
+    Repeatedly,
+)
+from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow
+from tidegate.sdk.windowing import ACCUMULATING, DISCARDING, TimestampCombiner, WindowingStrategy
+from tidegate.sdk.windows import FixedWindows, GlobalWindows, as_assigner
+
+GLOBAL = GlobalWindows()
+TEN = IntervalWindow.of_micros(0, 10)
+
+
+def broken(*_: Any) -> Any:
+    raise ZeroDivisionError("on purpose")
+
+
+def breaks_on_two(x: int) -> bool:
+    return x == 2 and broken()
+
+
+class BrokenEvictor(Evictor):
+    def keep(self, elements: Any) -> Any:
+        return [len(elements)]
+
+
+class BrokenMerge(Trips):
+    def merge(self, windows: Any) -> Any:
+        broken()
+
+
+class Broken(CombineFn[int, int, int]):
+    def __init__(self, at: str) -> None:
+        self.at = at
+
+    def _fails(self, at: str) -> None:
+        if at == self.at:
+            broken()
+
+    def create_accumulator(self) -> int:
+        self._fails("create_accumulator")
+        return 0
+
+    def add_input(self, accumulator: int, element: int) -> int:
+        self._fails("add_input")
+        return accumulator + element
+
+    def merge_accumulators(self, accumulators: Iterable[int]) -> int:
+        self._fails("merge_accumulators")
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: int) -> int:
+        self._fails("extract_output")
+        return accumulator
+
+
+def feed(op: Any, *elements: Any, windows: Any = None, times: Any = 0) -> list[Any]:
+    """One block, in the global window unless told."""
+    return list(op.process(Block(list(elements), times, windows or Same((GLOBAL_WINDOW,))), "in"))
+
+
+def feed_to_the_end(op: Any, *elements: Any, windows: Any, times: Any = 0) -> None:
+    feed(op, *elements, windows=windows, times=times)
+    list(op.on_watermark(MAX_MICROS))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        (
+            WindowingStrategy(GLOBAL, Repeatedly(AfterElement(breaks_on_two)), DISCARDING),
+            "the predicate of AfterElement",
+        ),
+        (WindowingStrategy(GLOBAL, Repeatedly(AfterDelta(1, broken)), DISCARDING), "the delta_fn of AfterDelta"),
+        (
+            WindowingStrategy(GLOBAL, Repeatedly(AfterCount(2)), DISCARDING, evictor=as_evictor(BrokenEvictor())),
+            "the evictor",
+        ),
+    ],
+)
+def test_an_error_in_a_trigger_or_evictor_names_the_step_the_key_and_the_element(
+    strategy: WindowingStrategy, said: str
+) -> None:
+    op = window_operator(group(), strategy)
+    with pytest.raises(UserCodeError) as raised:
+        feed(op, ("a", 1), ("a", 2))
+    lines = str(raised.value).split("\n")
+    assert lines[1:] == [
+        "  in step 'Group', applied at script.py:7",
+        f"  while calling {said}",
+        "  element: ('a', 2)",
+        "  key: 'a'",
+    ]
+
+
+def test_an_error_in_an_evictor_on_a_watermark_names_the_key() -> None:
+    strategy = WindowingStrategy(GLOBAL, evictor=as_evictor(BrokenEvictor()))
+    op = window_operator(group(), strategy)
+    feed(op, ("a", 1))
+    with pytest.raises(
+        UserCodeError, match=r"must give positions from 0 to 0, not 1\n.*'Group'.*\n.*evictor\n  key: 'a'"
+    ):
+        list(op.on_watermark(MAX_MICROS))
+
+
+def test_an_error_in_the_merge_of_an_assigner_names_the_step_and_the_key() -> None:
+    assigner = as_assigner(BrokenMerge())
+    op = window_operator(group(), WindowingStrategy(assigner))
+    windows = Each([tuple(Trips().assign(tg_time(5), ("a", 1)))])
+    with pytest.raises(UserCodeError, match=r"ZeroDivisionError(.|\n)*the merge of the window assigner(.|\n)*key: 'a'"):
+        feed(op, ("a", 1), windows=windows, times=5)
+
+
+def tg_time(t: int) -> Any:
+    from tidegate.sdk.time import Timestamp
+
+    return Timestamp(micros=t)
+
+
+@pytest.mark.parametrize("path", ["general", "sessions"])
+@pytest.mark.parametrize("at", ["create_accumulator", "add_input", "merge_accumulators", "extract_output"])
+def test_an_error_in_a_combiner_names_its_method_and_the_key(path: Any, at: str) -> None:
+    op = operator(path, combine(Broken(at)), WindowingStrategy(ASSIGNERS["sessions"]))
+    with pytest.raises(UserCodeError) as raised:
+        feed_to_the_end(op, ("a", 1), ("a", 2), ("a", 3), windows=DerivedFrom(ASSIGNERS["sessions"]), times=[0, 8, 4])
+    assert f"while calling Broken.{at}\n" in str(raised.value)
+    assert str(raised.value).endswith("key: 'a'")
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("path", ["general", "sessions", "ordered"])
+@pytest.mark.parametrize("bad", [1, ("a", 1, 2)])
+def test_an_element_that_is_no_pair_is_refused(path: Any, bad: Any) -> None:
+    op = built(path)
+    with pytest.raises(RunError, match=r"takes pairs \(key, value\)(.|\n)*'Group'"):
+        feed(op, ("a", 1), bad, windows=DerivedFrom(ASSIGNERS["sessions"]))
+
+
+@pytest.mark.parametrize("path", ["general", "sessions", "ordered"])
+def test_a_key_that_can_not_be_hashed_is_refused(path: Any) -> None:
+    with pytest.raises(KeyEncodingError, match=r"list(.|\n)*'Group'"):
+        feed(built(path), ("a", 1), (["b"], 1), windows=DerivedFrom(ASSIGNERS["sessions"]))
+
+
+@pytest.mark.parametrize("path", ["general", "sessions", "ordered"])
+def test_a_key_without_an_encoding_is_refused_by_the_checks(path: Any) -> None:
+    ctx = Context(1 << 40, context().temp_dir, checks=Checks())
+    op = built(path, ctx)
+    with pytest.raises(KeyEncodingError, match=r"(?i)nan(.|\n)*'Group'"):
+        feed_to_the_end(op, (math.nan, 1), windows=DerivedFrom(ASSIGNERS["sessions"]))
+
+
+def built(path: Any, ctx: Context | None = None) -> Any:
+    if path == "ordered":
+        return operator("general", group(), WindowingStrategy(ASSIGNERS["sessions"]), ctx, ordered=True)
+    return operator(path, group(), WindowingStrategy(ASSIGNERS["sessions"]), ctx)
+
+
+# ---- late data
+
+
+def test_late_data_leaves_on_its_own_output_in_the_global_window_with_its_timestamp() -> None:
+    op = window_operator(group("late"), WindowingStrategy(FixedWindows(micros(10))), late="behind")
+    list(op.on_watermark(12))
+    emitted = feed(op, ("a", 1), ("a", 2), ("b", 3), windows=DerivedFrom(FixedWindows(micros(10))), times=[3, 13, 4])
+    ((collection, block),) = emitted
+    assert collection == "behind"
+    assert (block.values, block.timestamps) == ([("a", 1), ("b", 3)], [3, 4])
+    assert block.window_list() == [(GLOBAL_WINDOW,)] * 2
+    assert not op.context.metrics.counters
+
+
+def test_late_data_nobody_reads_is_not_counted_as_dropped() -> None:
+    op = window_operator(group("late"), WindowingStrategy(FixedWindows(micros(10))))
+    list(op.on_watermark(12))
+    assert not feed(op, ("a", 1), windows=Same((TEN,)), times=3)
+    assert not op.context.metrics.counters
+
+
+def test_an_element_of_no_window_is_not_late() -> None:
+    op = window_operator(group(), WindowingStrategy(FixedWindows(micros(10))))
+    assert not feed(op, ("a", 1), windows=Same(()), times=3)
+    assert not op.context.metrics.counters
+    assert not list(op.on_watermark(MAX_MICROS))
+
+
+# ---- clocks
+
+
+def test_without_a_clock_triggers_on_processing_time_are_silent() -> None:
+    trigger = AfterWatermark(early=AfterProcessingTime(0))
+    op = window_operator(combine(sum), WindowingStrategy(GLOBAL, trigger, ACCUMULATING))
+    assert not feed(op, ("a", 1), ("a", 2))
+    assert op.next_clock() is None
+    (pane,) = read(op.on_watermark(MAX_MICROS))
+    assert pane[1] == 3
+
+
+def test_the_next_instant_of_a_clock_is_told() -> None:
+    op = window_operator(group(), WindowingStrategy(GLOBAL, Repeatedly(AfterProcessingTime(micros(7))), DISCARDING))
+    list(op.on_clock(100))
+    assert op.next_clock() is None
+    feed(op, ("a", 1))
+    assert op.next_clock() == 107
+    assert not read(op.on_clock(106))
+    assert [pane[1] for pane in read(op.on_clock(107))] == [[1]]
+    assert op.next_clock() is None
+
+
+def test_a_clock_that_goes_back_changes_nothing() -> None:
+    op = window_operator(group(), WindowingStrategy(GLOBAL, EveryProcessingTime(micros(10)), DISCARDING))
+    list(op.on_clock(15))
+    feed(op, ("a", 1))
+    assert not list(op.on_clock(3))
+    assert [pane[1] for pane in read(op.on_clock(20))] == [[1]]
+
+
+def test_a_watermark_that_goes_back_changes_nothing() -> None:
+    op = window_operator(group(), WindowingStrategy(FixedWindows(micros(10))))
+    list(op.on_watermark(20))
+    assert not list(op.on_watermark(5))
+    feed(op, ("a", 1), windows=Same((TEN,)))
+    assert [key.name for key in op.context.metrics.counters] == ["dropped_late"]
+
+
+# ---- blocks, and the ends of time
+
+
+def test_one_block_may_fire_more_panes_than_a_block_holds() -> None:
+    op = window_operator(
+        group(), WindowingStrategy(GLOBAL, Repeatedly(AfterCount(1)), DISCARDING), context(block_size=3)
+    )
+    blocks = [block for _, block in feed(op, *[("a", i) for i in range(10)])]
+    assert [len(block) for block in blocks] == [3, 3, 3, 1]
+    assert [value for block in blocks for value in block.values] == [("a", [i]) for i in range(10)]
+
+
+def test_a_window_with_more_keys_than_a_block_holds_fires_in_several() -> None:
+    op = window_operator(combine(len), WindowingStrategy(), context(block_size=4))
+    feed(op, *[(i, 0) for i in range(9)])
+    assert [len(block) for _, block in op.on_watermark(MAX_MICROS)] == [4, 4, 1]
+
+
+def test_panes_of_a_window_are_columns_held_once() -> None:
+    op = window_operator(combine(len), WindowingStrategy(FixedWindows(micros(10))))
+    feed(op, ("a", 1), ("b", 1), windows=Same((TEN,)))
+    ((_, block),) = op.on_watermark(10)
+    assert block.windows == Same((TEN,))
+    assert block.timestamps == 9
+    assert not isinstance(block.panes, list)
+
+
+def test_expiry_saturates_at_the_end_of_time() -> None:
+    window = IntervalWindow.of_micros(MAX_MICROS - 10, MAX_MICROS - 2)
+    op = window_operator(
+        group(), WindowingStrategy(FixedWindows(micros(8)), DefaultTrigger(), allowed_lateness=micros(100))
+    )
+    feed(op, ("a", 1), windows=Same((window,)), times=MAX_MICROS - 9)
+    assert len(read(op.on_watermark(MAX_MICROS - 1))) == 1
+    assert len(read(feed(op, ("a", 2), windows=Same((window,)), times=MAX_MICROS - 9))) == 1
+    assert not list(op.on_watermark(MAX_MICROS))
+    assert op.snapshot()["cells"] == []
+
+
+def test_expired_windows_leave_nothing_behind() -> None:
+    for assigner in (ASSIGNERS["fixed"], ASSIGNERS["sessions"]):
+        strategy = WindowingStrategy(assigner, timestamp_combiner=TimestampCombiner.EARLIEST)
+        op = window_operator(combine(sum), strategy)
+        for t in range(0, 100, 20):
+            feed(op, ("a", 1), ("b", 1), windows=DerivedFrom(assigner), times=[t, t + 1])
+            list(op.on_watermark(t + 15))
+        assert op.snapshot()["cells"] == []
+        assert op.hold() == MAX_MICROS
+
+
+def test_what_was_emitted_does_not_change_with_what_arrives_later() -> None:
+    for combiner in (None, list, set, Mean(), (list, set)):
+        node = group() if combiner is None else combine(combiner)
+        op = window_operator(node, WindowingStrategy(GLOBAL, Repeatedly(AfterCount(1)), ACCUMULATING))
+        first = read(feed(op, ("a", 1)))
+        shown = repr(first)
+        feed(op, ("a", 2))
+        assert repr(first) == shown
+
+
+def test_a_snapshot_shares_nothing_that_changes() -> None:
+    for combiner in (None, list, set, Mean(), (list, set)):
+        node = group() if combiner is None else combine(combiner)
+        op = window_operator(node, WindowingStrategy(GLOBAL, AfterWatermark(early=AfterCount(5)), ACCUMULATING))
+        feed(op, ("a", 1), ("a", 2))
+        state = op.snapshot()
+        shown = repr(state)
+        feed(op, ("a", 3))
+        assert repr(state) == shown
+        again = window_operator(node, WindowingStrategy(GLOBAL, AfterWatermark(early=AfterCount(5)), ACCUMULATING))
+        again.restore(state)
+        feed(again, ("a", 3))
+        assert repr(state) == shown
+
+
+def test_a_delta_keeps_its_reference_over_a_snapshot() -> None:
+    strategy = WindowingStrategy(GLOBAL, Repeatedly(AfterDelta(3, difference)), DISCARDING)
+    op, again = window_operator(group(), strategy), window_operator(group(), strategy)
+    feed(op, ("a", 1), ("a", 9))
+    again.restore(op.snapshot())
+    assert not feed(again, ("a", 10))
+    assert [pane[1] for pane in read(feed(again, ("a", 13)))] == [[10, 13]]
+
+
+def test_nothing_holds_the_watermark_of_an_operator_that_has_seen_nothing() -> None:
+    op = window_operator(group(), WindowingStrategy())
+    assert op.hold() == MAX_MICROS
+    assert op.now.watermark == MIN_MICROS

@@ -1,0 +1,118 @@
+"""What fails on Spark: the author's own error, without a word of the JVM's; and what is refused before Spark starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.runners.spark import SparkRunner
+from tidegate.runners.spark.failures import marked, raised_by, unmarked
+from tidegate.sdk.errors import KeyEncodingError, OptionsError, RunError, UnsupportedError, UserCodeError
+from tidegate.sdk.sources import SimpleSource, Split
+from tidegate.testing import TestStream
+
+
+def divide(x: int) -> float:
+    return 1 / (x - 50)
+
+
+def test_an_error_in_the_authors_code_names_step_line_and_element(flags: list[str]) -> None:
+    p = tg.Pipeline(options=flags)
+    _ = p | tg.Create(range(100)) | "boom" >> tg.Map(divide)
+    with pytest.raises(UserCodeError) as caught:
+        p.run()
+    error = caught.value
+    assert (error.step, error.element) == ("boom", "50")
+    assert error.where.startswith(__file__)
+    assert "java" not in str(error).lower()
+    assert "tidegate-error" not in str(error)
+    assert isinstance(error.__cause__, ZeroDivisionError)
+
+
+def test_an_error_behind_a_shuffle_is_the_authors_too(flags: list[str]) -> None:
+    p = tg.Pipeline(options=flags)
+    grouped = p | tg.Create(range(100)) | tg.Map(lambda x: (x % 3, x)) | tg.GroupByKey()
+    _ = grouped | "boom" >> tg.MapTuple(lambda key, values: [][key])
+    with pytest.raises(UserCodeError, match="IndexError") as caught:
+        p.run()
+    assert caught.value.step == "boom"
+
+
+def test_an_element_that_is_no_pair_is_shown(flags: list[str]) -> None:
+    p = tg.Pipeline(options=flags)
+    _ = p | tg.Create([1, 2, 3]) | tg.Map(lambda x: x) | "group" >> tg.GroupByKey() | tg.Map(print)
+    with pytest.raises(RunError, match=r"takes pairs \(key, value\), and got [123]\n  in step 'group'"):
+        p.run()
+
+
+def test_a_key_without_an_encoding_is_refused(flags: list[str]) -> None:
+    p = tg.Pipeline(options=flags)
+    _ = p | tg.Create([1.0]) | tg.Map(lambda x: (x - float("nan"), 1)) | "group" >> tg.GroupByKey() | tg.Map(print)
+    with pytest.raises(KeyEncodingError, match=r"NaN.*\n  in step 'group'"):
+        p.run()
+
+
+def test_an_element_that_cannot_be_pickled_names_the_step_that_gave_it(flags: list[str]) -> None:
+    p = tg.Pipeline(options=flags)
+    made = p | tg.Create(range(3)) | "open" >> tg.Map(lambda x: (x, open("/dev/null")))  # noqa: SIM115
+    _ = made | tg.GroupByKey() | tg.Map(print)
+    with pytest.raises(tg.PicklingError, match=r"can't travel between steps.*\n  in step 'open'"):
+        p.run()
+
+
+class Broken(SimpleSource[int]):
+    def splits(self, desired: int) -> list[Split]:
+        raise OSError("the disk is gone")
+
+    def generate(self, split: Split, position: Any) -> Any:
+        yield from ()
+
+
+def test_a_source_that_cannot_be_looked_at_names_the_step(flags: list[str]) -> None:
+    p = tg.Pipeline(options=flags)
+    _ = p | "look" >> tg.Read(Broken()) | tg.Map(print)
+    with pytest.raises(UserCodeError, match="the disk is gone") as caught:
+        p.run()
+    assert caught.value.step == "look"
+
+
+def test_what_only_a_stream_has_is_refused_by_name() -> None:
+    p = tg.Pipeline(SparkRunner())
+    _ = p | "script" >> TestStream().add_elements([1]) | tg.Map(print)
+    with pytest.raises(UnsupportedError, match=r"the spark runner does not run TestStream\n  in step 'script'"):
+        p.run()
+    p = tg.Pipeline(options=["--runner", "spark", "--mode", "streaming"])
+    _ = p | tg.Create([1]) | tg.Map(print)
+    with pytest.raises(UnsupportedError, match="--mode streaming"):
+        p.run()
+
+
+def test_the_last_marked_error_of_a_message_counts() -> None:
+    first, last = marked(ValueError("first")), marked(KeyEncodingError("last"))
+    found = unmarked(f"Job aborted\n{first}\nCaused by:\n{last}\n at java.lang.Thread")
+    assert type(found) is KeyEncodingError
+    assert str(found) == "last"
+
+
+def test_an_error_of_sparks_own_is_told_without_the_jvms_trace() -> None:
+    with pytest.raises(RunError) as caught, raised_by():
+        raise RuntimeError("executor lost\n\tat org.apache.Spark\nDriver stacktrace:\n\tat java.lang.Thread")
+    assert str(caught.value) == "Spark could not finish the run: executor lost"
+
+
+def test_an_error_that_cannot_be_pickled_is_told_in_words() -> None:
+    class Local(Exception):
+        pass
+
+    found = unmarked(str(marked(Local("inside"))))
+    assert str(found) == "Local: inside"
+
+
+def test_a_setting_without_a_value_is_refused() -> None:
+    from tidegate.runners.spark.options import SparkOptions
+    from tidegate.runners.spark.session import settings_of
+
+    with pytest.raises(OptionsError, match=r"--spark_conf takes name=value, not 'spark\.x'"):
+        list(settings_of(SparkOptions(spark_conf=["spark.x"])))

@@ -1,0 +1,391 @@
+"""Traces: what a run showed, step by step, and the page that draws it. Recording changes nothing that is computed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.cli import app
+from tidegate.runners.engine.operator import Operator
+from tidegate.sdk.errors import BuildError, RunError, UserCodeError
+from tidegate.testing import PaneRecorder, TestPipeline, TestStream, Trace, assert_that, equal_to, trace
+from tidegate.testing.trace import Traced
+from tidegate.testing.watching import MOST_KEYS, MOST_PER_KEY, Sample, Watcher
+
+MINUTE = 60
+EARLY_AND_LATE = tg.AfterWatermark(
+    early=tg.Repeatedly(tg.AfterProcessingTime(MINUTE)), late=tg.Repeatedly(tg.AfterCount(1))
+)
+
+
+def at(key: str, value: int, minute: float) -> tg.TimestampedValue:
+    return tg.TimestampedValue((key, value), minute * MINUTE)
+
+
+def scores() -> TestStream:
+    """Early, on time, late and dropped, for windows of ten minutes with two of lateness."""
+    return (
+        TestStream()
+        .add_elements([at("a", 5, 1), at("b", 3, 4)])
+        .advance_processing_time(MINUTE)
+        .advance_watermark_to(6 * MINUTE)
+        .add_elements([at("a", 7, 5)])
+        .advance_watermark_to(10 * MINUTE)
+        .advance_processing_time(MINUTE)
+        .add_elements([at("a", 2, 9)])
+        .advance_watermark_to(12 * MINUTE)
+        .add_elements([at("a", 9, 3), at("a", 1, 13)])
+        .advance_watermark_to_infinity()
+    )
+
+
+def traced(windows: Any, stream: TestStream | None = None, step: Any = None, **parts: Any) -> Traced:
+    pipeline = tg.Pipeline(name="test")
+    windowed = pipeline | (stream or scores()) | tg.WindowInto(windows, **parts)
+    _ = windowed | "step" >> (step or tg.CombinePerKey(sum)) | tg.Map(lambda element: None)
+    return trace(pipeline).step("step")
+
+
+def fixed() -> Traced:
+    return traced(
+        tg.FixedWindows(10 * MINUTE), trigger=EARLY_AND_LATE, accumulation=tg.ACCUMULATING, allowed_lateness=2 * MINUTE
+    )
+
+
+def data_of(page: str) -> Any:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+# ---- what is seen
+
+
+def test_every_pane_is_seen_with_its_timing_value_and_moment() -> None:
+    step = fixed()
+    assert [(f.timing, f.value, f.index, f.at.clock // 1_000_000) for f in step.of_key("'a'")] == [
+        ("early", "5", 0, MINUTE),
+        ("on_time", "12", 1, MINUTE),
+        ("late", "14", 2, 2 * MINUTE),
+        ("on_time", "1", 0, 2 * MINUTE),
+    ]
+    assert [(f.timing, f.value) for f in step.of_key("'b'")] == [("early", "3"), ("on_time", "3")]
+
+
+def test_elements_are_told_apart_by_how_they_stand_to_the_watermark_and_their_windows() -> None:
+    assert [(a.value, a.standing) for a in fixed().arrivals] == [
+        ("5", "in time"),
+        ("3", "in time"),
+        ("7", "behind"),
+        ("2", "late"),
+        ("9", "dropped late"),
+        ("1", "in time"),
+    ]
+
+
+def test_a_window_lives_from_its_first_element_to_its_expiry() -> None:
+    step = fixed()
+    first = step.windows[0]
+    assert (first.start, first.end, first.opened.event) == (0, 600_000_000, 1)
+    expiry = next(moment for moment, micros in step.watermark if micros == 12 * MINUTE * 1_000_000)
+    assert first.closed is not None
+    assert first.closed.event == expiry.event
+
+
+def test_the_watermark_is_seen_at_each_advance_until_the_end_of_time() -> None:
+    advances = [micros // 1_000_000 for _, micros in fixed().watermark]
+    assert advances[:3] == [6 * MINUTE, 10 * MINUTE, 12 * MINUTE]
+    assert advances[3] > 1e12
+    assert len(advances) == 4
+
+
+def test_counts_tell_of_late_and_dropped_elements() -> None:
+    counts = fixed().counts
+    assert (counts["elements"], counts["panes"], counts["late"], counts["dropped_late"]) == (6, 6, 1, 1)
+
+
+def test_a_session_that_grows_is_a_chain_of_windows_each_merged_into_the_next() -> None:
+    stream = TestStream().add_elements([at("a", 1, 0), at("a", 2, 1), at("a", 3, 8)]).advance_watermark_to(9 * MINUTE)
+    step = traced(tg.Sessions(2 * MINUTE), stream, tg.GroupByKey())
+    assert [(w.start, w.end, w.into) for w in step.windows] == [
+        (0, 120_000_000, 1),
+        (0, 180_000_000, None),
+        (480_000_000, 600_000_000, None),
+    ]
+    assert [(f.value, f.window) for f in step.firings] == [("[1, 2]", 1), ("[3]", 2)]
+
+
+def test_elements_after_the_trigger_has_finished_are_marked_so() -> None:
+    pipeline = tg.Pipeline(options=["--allow_unsafe_triggers"])
+    stream = TestStream().add_elements([("a", 1), ("a", 2), ("a", 3)])
+    window = tg.WindowInto(tg.GlobalWindows(), trigger=tg.AfterCount(2), accumulation=tg.DISCARDING)
+    _ = pipeline | stream | window | tg.GroupByKey() | tg.Map(lambda element: None)
+    (step,) = trace(pipeline).steps
+    assert [a.standing for a in step.arrivals] == ["in time", "in time", "dropped closed"]
+    assert step.counts["dropped_closed"] == 1
+
+
+def test_late_data_on_an_output_of_its_own_is_marked_as_dropped_by_the_windows() -> None:
+    pipeline = tg.Pipeline()
+    stream = TestStream().advance_watermark_to(20 * MINUTE).add_elements([at("a", 1, 3), at("a", 2, 25)])
+    out = pipeline | stream | tg.WindowInto(tg.FixedWindows(600)) | tg.GroupByKey().with_late_data("late")
+    recorder = PaneRecorder()
+    _ = out.late | recorder
+    _ = out.main | tg.Map(lambda element: None)
+    (step,) = trace(pipeline).steps
+    assert [a.standing for a in step.arrivals] == ["dropped late", "in time"]
+    assert [f.value for f in step.firings] == ["[2]"]
+
+
+def test_an_element_is_seen_as_it_enters_the_grouping_not_as_it_enters_the_loop_fused_with_it() -> None:
+    pipeline = tg.Pipeline()
+    sums = pipeline | tg.Create(["x", "yy"]) | tg.Map(lambda word: (word, len(word))) | tg.CombinePerKey(sum)
+    _ = sums | tg.Map(lambda element: None)
+    total = pipeline | "n" >> tg.Create([1, 2]) | "total" >> tg.CombineGlobally(sum)
+    _ = total | "read" >> tg.Map(lambda element: None)
+    first, second = trace(pipeline).steps
+    assert [(first.keys[a.key], a.value) for a in first.arrivals] == [("'x'", "1"), ("'yy'", "2")]
+    assert [(a.key, a.value) for a in second.arrivals] == [(-1, "1"), (-1, "2")]
+    assert second.keys == ()
+
+
+class Odd:
+    def __repr__(self) -> str:
+        raise ValueError("no")
+
+
+SUM = tg.ValueStateSpec("sum")
+QUIET = tg.EventTimer("quiet")
+
+
+class Alarm(tg.DoFn):
+    def process(
+        self, element: Any, total: Any = tg.DoFn.StateParam(SUM), quiet: Any = tg.DoFn.TimerParam(QUIET)
+    ) -> Any:
+        total.write((total.read() or 0) + element[1])
+        quiet.set(9 * MINUTE)
+        yield element[0], total.read()
+
+    @tg.on_timer(QUIET)
+    def when_quiet(self, key: Any = tg.DoFn.KeyParam) -> Any:
+        yield key, "quiet"
+
+
+def test_a_stateful_step_shows_its_elements_and_what_it_gives() -> None:
+    stream = TestStream().add_elements([at("a", 5, 1), at("a", 2, 2)]).advance_watermark_to(9.5 * MINUTE)
+    step = traced(tg.FixedWindows(600), stream, tg.ParDo(Alarm()))
+    assert [(f.value, f.timing, step.keys[f.key]) for f in step.firings] == [
+        ("5", "unknown", "'a'"),
+        ("7", "unknown", "'a'"),
+        ("'quiet'", "unknown", "'a'"),
+    ]
+
+
+# ---- recording changes nothing
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.integers(0, 40)), min_size=1, max_size=4),
+            st.integers(0, 45),
+        ),
+        max_size=12,
+    ),
+    st.sampled_from([tg.FixedWindows(10), tg.SlidingWindows(10, 5), tg.Sessions(4)]),
+)
+def test_a_traced_run_gives_what_an_untraced_one_does(events: list[Any], windows: Any) -> None:
+    def run(traced: bool) -> tuple[list[Any], Trace | None]:
+        stream = TestStream()
+        for event in events:
+            if isinstance(event, int):
+                stream = stream.advance_watermark_to(event)
+            else:
+                stream = stream.add_elements([tg.TimestampedValue((k, v), t) for k, v, t in event])
+        pipeline = tg.Pipeline()
+        grouped = (
+            pipeline
+            | stream
+            | tg.WindowInto(windows, trigger=EARLY_AND_LATE, accumulation=tg.DISCARDING, allowed_lateness=5)
+            | "step" >> tg.GroupByKey()
+        )
+        recorder = PaneRecorder()
+        _ = grouped | recorder
+        seen = trace(pipeline) if traced else None
+        if not traced:
+            pipeline.run().wait_until_finish()
+            return recorder.records(), None
+        assert seen is not None
+        return [(f.timing, f.index, f.value) for f in seen.step("step").firings], seen
+
+    plain, _ = run(False)
+    drawn, seen = run(True)
+    assert drawn == [(r.timing.value, r.index, repr(r.value[1])) for r in plain]
+    assert seen is not None
+    step = seen.step("step")
+    dropped = sum(a.standing.startswith("dropped") for a in step.arrivals)
+    assert dropped == step.counts["dropped_late"] + step.counts["dropped_closed"]
+    assert all(w.closed is not None for w in step.windows)
+
+
+def test_a_watcher_passes_on_every_event_that_operators_know() -> None:
+    public = {name for name, _ in inspect.getmembers(Operator, inspect.isfunction) if not name.startswith("_")}
+    assert public <= set(vars(Watcher)), "a watcher must hand on what it does not record"
+
+
+# ---- long runs
+
+
+def test_a_sample_is_spread_evenly_over_all_that_was_offered() -> None:
+    sample: Sample[int] = Sample(8)
+    for n in range(100):
+        sample.offer(lambda n=n: n)  # type: ignore[misc]
+    assert sample.kept == list(range(0, 100, sample.every))
+    assert len(sample.kept) <= 8
+
+
+def test_a_long_run_with_many_keys_is_thinned_out_and_says_so() -> None:
+    pipeline = tg.Pipeline(options=["--mode", "streaming"])
+    elements = [tg.TimestampedValue((n // 2 % 100 if n % 2 else 0, n), n) for n in range(3000)]
+    _ = pipeline | tg.Create(elements) | tg.WindowInto(tg.FixedWindows(100)) | tg.GroupByKey() | tg.Map(lambda e: None)
+    (step,) = trace(pipeline).steps
+    assert len(step.keys) == MOST_KEYS
+    assert step.counts["keys"] == 100
+    assert step.counts["elements"] == 3000
+    assert sum(a.key == 0 for a in step.arrivals) <= MOST_PER_KEY
+    assert step.every["element"] > 1
+
+
+def test_values_are_shortened_and_a_repr_that_raises_does_no_harm() -> None:
+    pipeline = tg.Pipeline()
+    _ = pipeline | tg.Create([("a", Odd()), ("a", "x" * 5000)]) | tg.GroupByKey() | tg.Map(lambda element: None)
+    (step,) = trace(pipeline).steps
+    assert step.arrivals[0].value == "<Odd whose repr raised ValueError>"
+    assert len(step.arrivals[1].value) == 100
+
+
+# ---- running
+
+
+def test_a_traced_test_pipeline_checks_its_assertions() -> None:
+    pipeline = TestPipeline()
+    counted = pipeline | tg.Create(["a", "b", "a"]) | tg.CombinePerElement(len)
+    assert_that(counted, equal_to([("a", 2)]))
+    with pytest.raises(AssertionError, match=r"\('b', 1\)"):
+        trace(pipeline)
+
+
+def test_what_the_run_raises_is_raised() -> None:
+    pipeline = tg.Pipeline()
+    _ = pipeline | tg.Create([("a", 1)]) | tg.GroupByKey() | "bad" >> tg.Map(lambda pair: 1 // 0)
+    with pytest.raises(UserCodeError, match="bad"):
+        trace(pipeline)
+
+
+def test_elements_that_are_no_pairs_are_refused_as_in_any_run() -> None:
+    pipeline = tg.Pipeline()
+    _ = pipeline | tg.Create([("a", 1), 3]) | tg.Map(lambda e: e) | tg.GroupByKey() | tg.Map(lambda element: None)
+    with pytest.raises(RunError, match="pairs"):
+        trace(pipeline)
+
+
+def test_only_a_pipeline_can_be_traced() -> None:
+    with pytest.raises(BuildError, match="trace takes a Pipeline, not list"):
+        trace([])  # type: ignore[arg-type]
+
+
+def test_an_unknown_step_is_answered_with_those_there_are() -> None:
+    pipeline = tg.Pipeline()
+    _ = pipeline | tg.Create([("a", 1)]) | "mine" >> tg.GroupByKey() | tg.Map(lambda element: None)
+    seen = trace(pipeline)
+    assert seen.step("mine").label == "mine"
+    with pytest.raises(KeyError, match="there are: mine"):
+        seen.step("other")
+
+
+# ---- the page
+
+
+def test_the_page_needs_nothing_else_and_holds_what_was_seen(tmp_path: Path) -> None:
+    pipeline = tg.Pipeline(name="a </script> & <b>")
+    _ = pipeline | tg.Create([("<i>", "</script>")]) | tg.GroupByKey() | tg.Map(lambda element: None)
+    trace(pipeline).save(tmp_path / "trace.html")
+    page = (tmp_path / "trace.html").read_text(encoding="utf-8")
+    assert "<title>a &lt;/script&gt; &amp; &lt;b&gt;</title>" in page
+    assert not re.search(r'(src|href)="|url\(["\']?http|@import', page)
+    assert "@@" not in page
+    (step,) = data_of(page)["steps"]
+    assert step["keys"] == ["'<i>'"]
+    assert step["arrivals"][0][3:] == [None, "'</script>'", "in time"]
+
+
+def test_the_ends_of_time_are_null_on_the_page() -> None:
+    pipeline = tg.Pipeline()
+    _ = pipeline | scores() | tg.WindowInto(tg.FixedWindows(600)) | tg.GroupByKey() | tg.Map(lambda element: None)
+    (step,) = data_of(trace(pipeline).html())["steps"]
+    assert step["watermark"][-1][2] is None
+    assert step["windows"][0][2:4] == [0, 600]
+    assert step["firings"][0][9] == "on_time"
+
+
+def test_a_pipeline_that_groups_nothing_has_a_page_that_says_so() -> None:
+    pipeline = tg.Pipeline()
+    _ = pipeline | tg.Create([1]) | tg.Map(lambda element: None)
+    seen = trace(pipeline)
+    assert seen.steps == ()
+    assert data_of(seen.html())["steps"] == []
+
+
+# ---- the command
+
+JOB = """\
+import tidegate as tg
+
+
+def pipeline() -> tg.Pipeline:
+    p = tg.Pipeline(name="job")
+    ages = [tg.TimestampedValue(("a", n), n) for n in range(20)]
+    sums = p | tg.Create(ages) | tg.WindowInto(tg.FixedWindows(10)) | tg.CombinePerKey(sum)
+    sums | tg.Map(lambda pair: 1 // (pair[1] - BAD))
+    return p
+"""
+
+
+def command(tmp_path: Path, bad: int, *flags: str) -> Any:
+    script = tmp_path / "job.py"
+    script.write_text(JOB.replace("BAD", str(bad)), encoding="utf-8")
+    return CliRunner().invoke(app, ["trace", str(script), "-o", str(tmp_path / "out.html"), *flags])
+
+
+def test_the_command_writes_the_page_and_says_what_it_saw(tmp_path: Path) -> None:
+    result = command(tmp_path, -1, "--mode", "streaming")
+    assert result.exit_code == 0, result.output
+    assert "CombinePerKey(sum): 20 elements, 2 panes" in result.output
+    data = data_of((tmp_path / "out.html").read_text(encoding="utf-8"))
+    assert data["error"] is None
+    assert [firing[3] for firing in data["steps"][0]["firings"]] == ["45", "145"]
+
+
+def test_a_run_that_fails_is_drawn_as_far_as_it_came(tmp_path: Path) -> None:
+    result = command(tmp_path, 145)
+    assert result.exit_code == 1
+    assert "integer division" in result.output
+    data = data_of((tmp_path / "out.html").read_text(encoding="utf-8"))
+    assert "ZeroDivisionError" in data["error"]
+    assert len(data["steps"][0]["arrivals"]) == 20
+
+
+def test_a_pipeline_that_is_refused_leaves_no_page(tmp_path: Path) -> None:
+    result = command(tmp_path, -1, "--no_such_flag")
+    assert result.exit_code == 2
+    assert not (tmp_path / "out.html").exists()

@@ -1,0 +1,42 @@
+"""`tidegate trace`: a run on the direct runner, recorded; it is drawn even if it fails or is stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidegate.cli.progress import run_with_progress
+
+if TYPE_CHECKING:
+    from tidegate.cli.target import Target
+    from tidegate.sdk.options import PipelineOptions
+    from tidegate.testing.trace import Trace
+
+
+def run_traced(found: Target, options: PipelineOptions) -> tuple[Trace, BaseException | None]:
+    """Run a target: what was seen, and what the run failed with or was stopped by."""
+    from tidegate.runners.direct import DirectRunner
+    from tidegate.testing.recording import Tracer
+
+    own = found.runner(options) if options.runner == DirectRunner.name else None
+    tracer = Tracer(clock=own.clock if isinstance(own, DirectRunner) else None)
+    pipeline = found.sealed(options)
+    try:
+        run_with_progress(tracer, pipeline, options)
+    except (Exception, KeyboardInterrupt) as error:
+        if not tracer.began:  # refused: nothing was seen that could be drawn
+            raise
+        return tracer.trace(error), error
+    return tracer.trace(), None
+
+
+def summary(trace: Trace) -> list[str]:
+    """A line for each step, for the terminal."""
+    lines = []
+    for step in trace.steps:
+        counts = step.counts
+        parts = [f"{counts['elements']:,} elements", f"{counts['panes']:,} panes"]
+        parts += [f"{counts['late']:,} late"] if counts["late"] else []
+        dropped = counts["dropped_late"] + counts["dropped_closed"]
+        parts += [f"{dropped:,} dropped"] if dropped else []
+        lines.append(f"{step.label}: {', '.join(parts)}")
+    return lines or ["this pipeline groups nothing: there are no windows to see"]

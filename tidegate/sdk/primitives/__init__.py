@@ -1,0 +1,47 @@
+"""The transforms that become nodes; everything else is a composite of these."""
+
+from tidegate.sdk.primitives.elementwise import (
+    ElementStep,
+    ElementWise,
+    Filter,
+    FlatMap,
+    FlatMapTuple,
+    Map,
+    MapTuple,
+    MultiOutput,
+    ParDo,
+)
+from tidegate.sdk.primitives.ends import Create, Read, Write
+from tidegate.sdk.primitives.groupings import (
+    CombineGlobally,
+    CombinePerElement,
+    CombinePerKey,
+    GroupByKey,
+    combined_type,
+    pair_type,
+)
+from tidegate.sdk.primitives.shaping import Flatten, Reshuffle, WindowInto
+
+__all__ = [
+    "CombineGlobally",
+    "CombinePerElement",
+    "CombinePerKey",
+    "Create",
+    "ElementStep",
+    "ElementWise",
+    "Filter",
+    "FlatMap",
+    "FlatMapTuple",
+    "Flatten",
+    "GroupByKey",
+    "Map",
+    "MapTuple",
+    "MultiOutput",
+    "ParDo",
+    "Read",
+    "Reshuffle",
+    "WindowInto",
+    "Write",
+    "combined_type",
+    "pair_type",
+]

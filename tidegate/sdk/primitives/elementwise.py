@@ -1,0 +1,394 @@
+"""The author's function, once per element: ParDo, Map and their kin, with outputs and dead letters."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Concatenate, Generic, NoReturn, Protocol, TypeVar, overload
+
+from tidegate.sdk import hints, signatures, types
+from tidegate.sdk.analysis import emits_plain
+from tidegate.sdk.dofn import Call, DoFn, bind, bind_method
+from tidegate.sdk.errors import BuildError
+from tidegate.sdk.functions import UserFn, name_of
+from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform, Transform
+from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.sideinputs import MISSING
+from tidegate.sdk.values import TimestampedValue
+from tidegate.sdk.windowing import why_not_side_input, why_not_stateful
+
+E = TypeVar("E", bound=Any)
+"""An element that a function takes. Its bound makes pyright, which types no lambda to the right of `|`, take the
+lambda's parameter for Any; left unbound it would be an object without attributes."""
+T = TypeVar("T")
+R = TypeVar("R")
+Made = TypeVar("Made", covariant=True)
+
+
+class MultiOutput:
+    """The outputs of a step with several: `out.tag`, `out["tag"]`; iterating gives the main one first."""
+
+    def __init__(self, outputs: dict[str, PCollection[Any]]) -> None:
+        self._outputs = outputs
+
+    def __getattr__(self, tag: str) -> PCollection[Any]:
+        if tag.startswith("__"):
+            raise AttributeError(tag)
+        return self[tag]
+
+    def __getitem__(self, tag: str | None) -> PCollection[Any]:
+        if tag is None:
+            return next(iter(self._outputs.values()))
+        try:
+            return self._outputs[tag]
+        except KeyError:
+            raise BuildError(f"there is no output {tag!r} here; there are: {', '.join(self._outputs)}") from None
+
+    def __iter__(self) -> Iterator[PCollection[Any]]:
+        return iter(self._outputs.values())
+
+    def __repr__(self) -> str:
+        return f"MultiOutput({', '.join(self._outputs)})"
+
+
+class ElementStep(Transform, Generic[E, R]):
+    """A function of the author's once per element: what `ParDo`, `Map`, `MapValues` and their kin share."""
+
+    form: portable.Form
+    title: str = ""
+    """The automatic label, where the names of class and function would not say what the step is."""
+
+    def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None) -> None:
+        if not isinstance(fn, DoFn) and not callable(fn):
+            raise BuildError(f"{type(self).__name__} takes a function, not {fn!r}")
+        owner = getattr(fn, "__self__", None)
+        if isinstance(owner, (list, dict, set)):
+            raise BuildError(
+                f"{type(self).__name__} can't take {name_of(fn)} of a {type(owner).__name__} of yours: functions travel by "
+                "value, so a copy would be filled. Write the elements out, or use tidegate.testing.assert_that"
+            )
+        self.fn = fn
+        self.args = args
+        self.kwargs = dict(kwargs)
+        self.label = name
+        self.tags: tuple[str, ...] = ()
+        self.main_tag = portable.MAIN
+        self.dead_letters: portable.DeadLetters | None = None
+        self.keeps_key = False
+
+    def default_label(self) -> str:
+        return self.title or f"{type(self).__name__}({name_of(self.fn)})"
+
+    def with_outputs(self, *tags: str, main: str = portable.MAIN) -> PTransform[PCollection[E], MultiOutput]:
+        """Declare further outputs: `TaggedOutput(tag, value)` goes to `out.tag`, everything else to `out[main]`."""
+        bad = [tag for tag in tags if not isinstance(tag, str) or not tag]
+        if bad or len({*tags, main}) != len(tags) + 1:
+            raise BuildError(f"output tags are distinct non-empty strings, not {(main, *tags)!r}")
+        tagged: Any = copy.copy(self)
+        tagged.tags = tags
+        tagged.main_tag = main
+        return tagged  # type: ignore[no-any-return]
+
+    def with_exception_handling(
+        self,
+        *,
+        exc_class: type[BaseException] | tuple[type[BaseException], ...] = Exception,
+        partial: bool = False,
+        threshold: float = 1.0,
+        tag: str = "bad",
+    ) -> PTransform[PCollection[E], tuple[PCollection[R], PCollection[Any]]]:
+        """Give `(good, bad)`: elements whose function raised `exc_class` go to `bad` with what was raised.
+
+        bad = `(element, (exception type name, repr, traceback lines))`. With `partial` what a failing element had
+        emitted stays. A bundle in which more than the share `threshold` of elements failed fails the run.
+        """
+        if not 0.0 <= threshold <= 1.0:
+            raise BuildError(f"threshold is a share from 0 to 1, not {threshold!r}")
+        handled: Any = copy.copy(self)
+        handled.dead_letters = portable.DeadLetters(
+            tag, None if exc_class is Exception else UserFn.of(exc_class, "exc_class"), partial, threshold
+        )
+        return handled  # type: ignore[no-any-return]
+
+    def expand(self, input: PCollection[E]) -> Any:
+        if not isinstance(input, PCollection):
+            raise BuildError(f"{type(self).__name__} applies to a PCollection, not to {type(input).__name__}")
+        pipeline = input.pipeline
+        out_type = self.element_types(input)
+        main = pipeline.collection(element_type=out_type, windowing=input.windowing, bounded=input.is_bounded)
+        main.tag = self.main_tag
+        outputs = [main] + [
+            pipeline.collection(tag, windowing=input.windowing, bounded=input.is_bounded) for tag in self.tags
+        ]
+        dead = self.dead_letters
+        if dead:
+            outputs.append(pipeline.collection(dead.tag, windowing=input.windowing, bounded=input.is_bounded))
+        call, fields = self.call_fields()
+        if call.states or call.timers or fields.get("callbacks"):
+            refuse(why_not_stateful(input.windowing))
+        side_inputs, bounded = side_refs(call, pipeline)
+        for out in outputs:
+            out.is_bounded = input.is_bounded and bounded
+        pipeline.add(
+            portable.ParDo,
+            outputs,
+            [input.id],
+            fn=UserFn.of(self.fn),
+            form=self.form,
+            params=call.params,
+            consts=UserFn.of(call.consts, "extra arguments") if call.consts else None,
+            side_inputs=side_inputs,
+            states=call.states,
+            timers=call.timers,
+            dead_letters=dead,
+            keeps_key=self.keeps_key,
+            emits="plain" if emits_plain(self.fn, self.form) else "any",
+            **fields,
+        )
+        good: Any = outputs[0]
+        if self.tags:
+            good = MultiOutput({out.tag: out for out in outputs[: 1 + len(self.tags)]})
+        return (good, outputs[-1]) if dead else good
+
+    def call_fields(self) -> tuple[Call, dict[str, Any]]:
+        """The bound call, and the node's further fields."""
+        call = bind(self.fn, self.args, self.kwargs)
+        if call.timers or "tag" in call.kinds():
+            raise BuildError(f"{name_of(self.fn)} is a plain function: timers need a DoFn with an @on_timer method")
+        return call, {}
+
+    def element_types(self, input: PCollection[E]) -> Any:
+        """Check what comes in against what the function takes; return what it gives."""
+        signature = signatures.signature_of(self.fn.process if isinstance(self.fn, DoFn) else self.fn)
+        wanted = self.input_type if self.input_type is not None else self.takes(signature)
+        self.check_input(input.element_type, wanted, self.default_label())
+        if self.output_type is not None:
+            return self.output_type
+        return hints.substitute(self.gives(signature, input.element_type), types.bind(wanted, input.element_type))
+
+    def takes(self, signature: signatures.FnTypes) -> Any:
+        """The type of element the function takes."""
+        return signature.parameters[0] if signature.parameters else Any
+
+    def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
+        """The type of element the step gives."""
+        return unwrapped(signature.result)
+
+
+class ElementWise(ElementStep[E, R], PTransform[PCollection[E], PCollection[R]]):
+    """An `ElementStep` whose types show on the class, so that `pcoll | Map(f)` is inferred from `f`."""
+
+    def __ror__(self, inputs: tuple[Any, ...] | list[Any] | dict[str, Any]) -> NoReturn:
+        """Refuse `(a, b) | Map(f)`. A wider type here would accept any `pcoll | Map(wrong)` in the eyes of checkers."""
+        raise BuildError(f"{self.default_label()} takes one PCollection: write `(a, b) | tg.Flatten() | ...`")
+
+
+def unwrapped(hint: Any) -> Any:
+    """The element type of a result annotated as `TimestampedValue[T]`: T. A tagged result may be anything."""
+    from tidegate.sdk.values import SPECIAL
+
+    origin = getattr(hint, "__origin__", hint)
+    if origin is TimestampedValue:
+        return next(iter(getattr(hint, "__args__", ())), Any)
+    return Any if origin in SPECIAL or _mentions(hint, SPECIAL) else hint
+
+
+def _mentions(hint: Any, classes: frozenset[Any]) -> bool:
+    return any(getattr(part, "__origin__", part) in classes for part in getattr(hint, "__args__", ()))
+
+
+def refuse(reason: str | None) -> None:
+    """Raise BuildError for a reason, if there is one."""
+    if reason:
+        raise BuildError(reason)
+
+
+def side_refs(call: Call, pipeline: Pipeline) -> tuple[tuple[portable.SideInputRef, ...], bool]:
+    refs = []
+    bounded = True
+    for side in call.sides:
+        pcoll = side.pcoll
+        if not isinstance(pcoll, PCollection):
+            raise BuildError(f"a side input is a view of a PCollection, not of {type(pcoll).__name__}")
+        if pcoll.pipeline is not pipeline:
+            raise BuildError("a side input must belong to the same pipeline")
+        refuse(why_not_side_input(pcoll.windowing))
+        default = None if side.default is MISSING else UserFn.of((side.default,), "the default of a side input")
+        refs.append(portable.SideInputRef(pcoll.id, side.view, default))
+        bounded = bounded and pcoll.is_bounded
+    return tuple(refs), bounded
+
+
+class _Processes(Protocol[Made]):
+    """A DoFn, seen by what it gives."""
+
+    @property
+    def process(self) -> Callable[..., Iterable[Made] | None]: ...
+
+
+class ParDo(ElementWise[E, R]):
+    """A DoFn once per element: zero, one or many results each. A plain function is taken as `FlatMap` takes it."""
+
+    form: portable.Form = "process"
+
+    @overload
+    def __init__(
+        self: ParDo[Any, R], fn: _Processes[TimestampedValue[R]], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: ParDo[Any, R], fn: _Processes[R], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    @overload
+    def __init__(
+        self, fn: Callable[Concatenate[E, ...], Iterable[R] | None], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        if isinstance(fn, type):
+            raise BuildError(f"ParDo takes an instance: {fn.__name__}(), not the class {fn.__name__}")
+        super().__init__(fn, args, kwargs, name)
+        if not isinstance(fn, DoFn):
+            self.form = "flat_map"
+        elif type(fn).process is DoFn.process:
+            raise BuildError(f"{type(fn).__name__} has no process method")
+
+    def call_fields(self) -> tuple[Call, dict[str, Any]]:
+        if not isinstance(self.fn, DoFn):
+            return super().call_fields()
+        call = bind(self.fn.process, self.args, self.kwargs)
+        if "tag" in call.kinds():
+            raise BuildError(f"{type(self.fn).__name__}.process: only a timer's method can ask for its tag")
+        kind = type(self.fn)
+        callbacks, states, timers = [], dict.fromkeys(call.states), dict.fromkeys(call.timers)
+        for attribute in dir(kind):
+            method = getattr(kind, attribute, None)
+            timer = getattr(method, "__tidegate_timer__", None)
+            if timer is None and not getattr(method, "__tidegate_expiration__", False):
+                continue
+            bound = bind_method(getattr(self.fn, attribute))
+            states.update(dict.fromkeys(bound.states))
+            timers.update(dict.fromkeys(bound.timers))
+            callbacks.append(portable.Callback(attribute, timer, bound.params))
+        for specs in (states, timers):
+            names = [spec.name for spec in specs]
+            for name in names:
+                if names.count(name) > 1:
+                    raise BuildError(f"{kind.__name__} declares {name!r} twice, and not alike")
+        known = {spec.name for spec in timers}
+        for spec in timers:
+            if not any(callback.timer == spec.name for callback in callbacks):
+                raise BuildError(f"{kind.__name__} sets the timer {spec.name!r} but has no @on_timer method for it")
+        for callback in callbacks:
+            if callback.timer is not None and callback.timer not in known:
+                method = f"{kind.__name__}.{callback.method}"
+                raise BuildError(f"{method} waits for the timer {callback.timer!r}, which nothing sets")
+        hooks = kind.start_bundle is not DoFn.start_bundle or kind.finish_bundle is not DoFn.finish_bundle
+        merged = Call(call.params, call.consts, call.sides, tuple(states), tuple(timers))
+        return merged, {"callbacks": tuple(callbacks), "bundle_hooks": hooks}
+
+    def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
+        return unwrapped(types.element_of_iterable(signature.result))
+
+
+class Map(ElementWise[E, R]):
+    """`fn(element, *args, **kwargs)` once per element."""
+
+    form = "map"
+
+    @overload
+    def __init__(self, fn: Callable[[E], TimestampedValue[R]], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(
+        self, fn: Callable[Concatenate[E, ...], TimestampedValue[R]], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    @overload
+    def __init__(self, fn: Callable[[E], R], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(
+        self, fn: Callable[Concatenate[E, ...], R], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(fn, args, kwargs, name)
+
+
+class FlatMap(ElementWise[E, R]):
+    """All items of `fn(element, *args, **kwargs)`, an iterable or None."""
+
+    form = "flat_map"
+
+    @overload
+    def __init__(self, fn: Callable[[E], Iterable[TimestampedValue[R]] | None], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(
+        self,
+        fn: Callable[Concatenate[E, ...], Iterable[TimestampedValue[R]] | None],
+        *args: Any,
+        name: str | None = None,
+        **kwargs: Any,
+    ) -> None: ...
+    @overload
+    def __init__(self, fn: Callable[[E], Iterable[R] | None], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(
+        self, fn: Callable[Concatenate[E, ...], Iterable[R] | None], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(fn, args, kwargs, name)
+
+    def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
+        return unwrapped(types.element_of_iterable(signature.result))
+
+
+class Filter(ElementWise[E, E]):
+    """Only the elements for which `fn(element, *args, **kwargs)` is true."""
+
+    form = "filter"
+
+    @overload
+    def __init__(self, fn: Callable[[E], Any], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(
+        self, fn: Callable[Concatenate[E, ...], Any], *args: Any, name: str | None = None, **kwargs: Any
+    ) -> None: ...
+    def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(fn, args, kwargs, name)
+        self.keeps_key = True
+
+    def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
+        return element_type if element_type is not Any else self.takes(signature)
+
+
+class MapTuple(ElementWise[E, R]):
+    """`fn(*element, *args, **kwargs)` once per element, a tuple."""
+
+    form: portable.Form = "map_tuple"
+
+    def __init__(self, fn: Callable[..., R], *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        super().__init__(fn, args, kwargs, name)
+
+    def call_fields(self) -> tuple[Call, dict[str, Any]]:
+        return bind(self.fn, self.args, self.kwargs, elements=-1), {}
+
+    def takes(self, signature: signatures.FnTypes) -> Any:
+        return _tuple_of(signature, len(self.args)) if self._fills_all(signature) else Any
+
+    def _fills_all(self, signature: signatures.FnTypes) -> bool:
+        """Whether the tuple and the extra positional arguments are all that the function takes."""
+        defaults = getattr(self.fn, "__defaults__", None) or getattr(self.fn, "__kwdefaults__", None)
+        return not (self.kwargs or defaults) and len(signature.parameters) > len(self.args)
+
+
+class FlatMapTuple(MapTuple[E, R]):
+    """All items of `fn(*element, *args, **kwargs)`."""
+
+    form = "flat_map_tuple"
+
+    def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
+        return unwrapped(types.element_of_iterable(signature.result))
+
+
+def _tuple_of(signature: signatures.FnTypes, extra: int) -> Any:
+    parameters = signature.parameters[: len(signature.parameters) - extra] if extra else signature.parameters
+    if not parameters or all(p is Any for p in parameters):
+        return Any
+    return tuple[tuple(parameters)]  # type: ignore[misc]

@@ -1,0 +1,94 @@
+"""What changes no value: Flatten, Reshuffle and WindowInto."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from tidegate.sdk import hints
+from tidegate.sdk.errors import BuildError
+from tidegate.sdk.pipeline import PCollection, Transform, pipeline_of
+from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.windowing import build_strategy, compatible
+
+T = TypeVar("T")
+
+
+class Flatten(Transform):
+    """Several collections as one: `(a, b) | Flatten()`. Their assigners and triggers must be equal."""
+
+    def __ror__(self, pcolls: Iterable[PCollection[T]]) -> PCollection[T]:
+        parts = tuple(pcolls)
+        result: PCollection[T] = pipeline_of(parts, self).apply(self, parts)
+        return result
+
+    def expand(self, input: tuple[PCollection[Any], ...]) -> PCollection[Any]:
+        if isinstance(input, PCollection):
+            raise BuildError("Flatten takes several collections: write `(a, b) | tg.Flatten()`")
+        first, *rest = input
+        for other in rest:
+            reason = compatible(first.windowing, other.windowing)
+            if reason:
+                raise BuildError(f"{first!r} and {other!r} can't be flattened: {reason}")
+        pipeline = first.pipeline
+        out = pipeline.collection(
+            element_type=self.output_type or hints.union([p.element_type for p in input]),
+            windowing=first.windowing,
+            bounded=all(p.is_bounded for p in input),
+        )
+        pipeline.add(portable.Flatten, [out], [p.id for p in input])
+        return out
+
+
+class Reshuffle(Transform):
+    """The same elements, timestamps, windows and panes, spread anew; nothing fuses across it."""
+
+    def __call__(self, pcoll: PCollection[T]) -> PCollection[T]:
+        result: PCollection[T] = pcoll.pipeline.apply(self, pcoll)
+        return result
+
+    def expand(self, input: PCollection[T]) -> PCollection[T]:
+        out = input.pipeline.collection(
+            element_type=input.element_type, windowing=input.windowing, bounded=input.is_bounded
+        )
+        input.pipeline.add(portable.Reshuffle, [out], [input.id])
+        return out
+
+
+class WindowInto(Transform):
+    """New windows, trigger, evictor and accumulation for what follows (SEMANTICS, Windows and Triggers)."""
+
+    def __init__(
+        self,
+        assigner: Any,
+        trigger: Any = None,
+        evictor: Any = None,
+        accumulation: Any = None,
+        allowed_lateness: Any = None,
+        timestamp_combiner: Any = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.assigner = assigner
+        self.parts = {
+            "trigger": trigger,
+            "evictor": evictor,
+            "accumulation": accumulation,
+            "allowed_lateness": allowed_lateness,
+            "timestamp_combiner": timestamp_combiner,
+        }
+        self.label = name
+
+    def __call__(self, pcoll: PCollection[T]) -> PCollection[T]:
+        result: PCollection[T] = pcoll.pipeline.apply(self, pcoll)
+        return result
+
+    def default_label(self) -> str:
+        return f"WindowInto({type(self.assigner).__name__})"
+
+    def expand(self, input: PCollection[T]) -> PCollection[T]:
+        allow = input.pipeline.options.allow_unsafe_triggers
+        strategy = build_strategy(self.assigner, **self.parts, inherited=input.windowing, allow_unsafe_triggers=allow)
+        out = input.pipeline.collection(element_type=input.element_type, windowing=strategy, bounded=input.is_bounded)
+        input.pipeline.add(portable.AssignWindows, [out], [input.id], windowing=strategy)
+        return out
