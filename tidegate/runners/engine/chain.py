@@ -237,6 +237,7 @@ class Chain(Operator):
             "calls": self._calls,
             "tagged": self._tagged,
             "pack": self._pack,
+            "packs": self._packs,
             "special": self._special,
             "restamped": self._restamped,
             "same_windows": lambda block: block.windows.windows,
@@ -278,6 +279,12 @@ class Chain(Operator):
         timestamps = out_t or (block.timestamps if not out_i else take_timestamps(block.timestamps, out_i))
         panes = take_panes(block.panes, out_i) if out_i else block.panes
         return self.main, Block(out, timestamps, windows, panes)
+
+    def _packs(self, block: Block, *columns: Any) -> Iterator[Emitted]:
+        """The same as blocks of bounded size, where the results of one element were more."""
+        collection, packed = self._pack(block, *columns)
+        for part in packed.split(self.context.block_size):
+            yield collection, part
 
     def _derived(self) -> DerivedFrom | None:
         for link in reversed(self.links):

@@ -77,7 +77,7 @@ class _Writer:
     derived: int = -1
     """The last link that assigned windows by timestamp alone, or -1."""
     bounded_at: int = 0
-    """The depth of the outermost loop over a plain step's results, or 0."""
+    """The depth of the innermost loop over a plain step's results, or 0."""
 
     def put(self, line: str, link: int = -1, local: str = "") -> None:
         self.text.append("    " * self.depth + line)
@@ -170,9 +170,9 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
                 w.put(f"r{k} = watched({k}, r{k}, s{k}, {taken})")
             elif k == len(w.links) - 1 and _extends(w, link, carries_time):
                 w.put(f"out += r{k}", k, taken)
-                _flush_when_full(w)
+                _flush_when_full(w, split=True)
                 return
-            if not link.guarded and not w.bounded_at:
+            if not link.guarded:
                 w.bounded_at = w.depth
             w.put(f"for {made} in r{k}:", k, taken)
             w.depth += 1
@@ -332,9 +332,12 @@ def _guard(w: _Writer, k: int, link: Link, taken: str, made: str) -> None:
         w.put(f"    t{k} = {before}" + (f"; q{k} = {kept}" if kept else ""))
 
 
-def _flush_when_full(w: _Writer) -> None:
+def _flush_when_full(w: _Writer, *, split: bool = False) -> None:
     w.put("if len(out) >= block_size:")
-    w.put("    yield pack(block, out, out_t, out_i, out_w)")
+    if split:
+        w.put("    yield from packs(block, out, out_t, out_i, out_w)")
+    else:
+        w.put("    yield pack(block, out, out_t, out_i, out_w)")
     w.put("    out = []; out_t = []; out_i = []; out_w = []")
 
 
@@ -357,7 +360,7 @@ def _terminal(w: _Writer, made: str, carries_time: bool) -> None:
         elif w.bounded_at:
             # What a plain step gives is in memory already: it is enough to look after each of its elements.
             w.depth = w.bounded_at
-            _flush_when_full(w)
+            _flush_when_full(w, split=True)
         return
     if w.shape.checked:
         w.put(f"crosses({made})", last, made)

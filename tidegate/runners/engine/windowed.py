@@ -61,6 +61,8 @@ class WindowOperator(Operator):
         self.context = context
         self.combiner = load_combiner(node)
         self.contents = Contents(self.combiner, phase, strategy)
+        # A combiner whose arguments are side inputs is told for which window it works.
+        self._point: Callable[[Any], None] | None = getattr(self.combiner, "point", None)
         self.key = "first" if isinstance(node, GroupByKey) else node.key
         if phase == "merge" and self.key == "element":
             self.key = "first"
@@ -416,6 +418,8 @@ class WindowOperator(Operator):
 
     def _emit(self, window: Open, k: Any, cell: Cell, due: int, *, by_watermark: bool, last: bool) -> None:
         if cell.fresh or (due == ON_TIME and cell.index and not cell.settled):
+            if self._point is not None:
+                self._point(window.object())
             value = self._taken(cell)
             if value is not NOTHING:
                 if self.now.watermark < window.end:

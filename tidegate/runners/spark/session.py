@@ -70,11 +70,10 @@ def session(options: SparkOptions) -> Any:
             return _made[0][1]
         _made.clear()
     require(remote=options.spark_remote is not None)
-    found = _found()
+    found = None if options.spark_remote else _found()
     if found is not None and not (_made and found is _made[0][1]):
         return found
-    if _made:
-        _stop()
+    _stop()
     made = _remote(options) if options.spark_remote else _classic(options)
     _made.append((wanted, made))
     return made
