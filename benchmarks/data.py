@@ -9,16 +9,18 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
+
+import tidegate as tg
 
 HOME = Path(__file__).resolve().parent.parent / ".benchmarks"
 START_MS = 1_700_000_000_000
 MASK = (1 << 64) - 1
 
 
-@lru_cache(maxsize=None)
+@cache
 def _kept(make: Callable[[], Any]) -> Any:
     path = HOME / f"{make.__name__}.pickle"
     if not path.exists():
@@ -109,6 +111,12 @@ def events() -> list[tuple[int, int, int]]:
 def visits() -> list[tuple[int, int]]:
     """W4: half a million (key, event time in ms) of 5,000 keys."""
     return _kept(_visits)  # type: ignore[no-any-return]
+
+
+@cache
+def stamped_visits() -> list[tg.TimestampedValue[int]]:
+    """The same as a pipeline gets them: keys that carry their event time."""
+    return [tg.TimestampedValue(key, at / 1000) for key, at in visits()]
 
 
 def grouped() -> list[tuple[int, int]]:

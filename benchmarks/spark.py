@@ -27,7 +27,7 @@ from typing import Any
 
 import data
 from data import HOME, MASK, START_MS, mixed
-from workloads import Greatest, join_terms, list_term, report, session_term, visited, windowed_term
+from workloads import Greatest, join_terms, list_term, report, session_term, windowed_term
 
 import tidegate as tg
 import tidegate.io
@@ -44,20 +44,22 @@ Rdd = Any
 
 @dataclass(frozen=True)
 class Pickles(Source[Any]):
-    """The files of a folder, each a pickled list; a split is a file."""
+    """The files of a folder, each a pickled list; a split is a file. `time`: the field with the event time in ms."""
 
     folder: str
+    time: int | None = None
 
     def splits(self, desired: int) -> list[Split]:
         return [Split(path.name, path.stat().st_size, str(path)) for path in sorted(Path(self.folder).iterdir())]
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
-        return _PickleReader(split.payload)
+        return _PickleReader(split.payload, self.time)
 
 
 class _PickleReader(Reader[Any]):
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, time: int | None) -> None:
         self._values = load(path)
+        self._time = time
         self._at = 0
 
     def read(self, limit: int) -> Any:
@@ -66,7 +68,11 @@ class _PickleReader(Reader[Any]):
 
         values = self._values[self._at : self._at + limit]
         self._at += limit
-        return Batch(Block.of(values), end=self._at >= len(self._values))
+        end = self._at >= len(self._values)
+        if self._time is None:
+            return Batch(Block.of(values), end=end)
+        field = self._time
+        return Batch(Block.of(values, [value[field] * 1000 for value in values]), end=end)
 
     def position(self) -> Position:
         return self._at
@@ -237,8 +243,7 @@ def tg_w3(p: tg.Pipeline, sizes: Sizes, folder: str, seconds: float = 10) -> Non
 
 
 def tg_w4(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
-    visits = p | tg.Read(Pickles(sizes.visits())) | tg.Map(visited)
-    counts = visits | tg.WindowInto(tg.Sessions(30)) | tg.CombinePerKey(len)
+    counts = p | tg.Read(Pickles(sizes.visits(), time=1)) | tg.WindowInto(tg.Sessions(30)) | tg.CombinePerKey(len)
     total(counts | "term" >> tg.Map(session_term) | "all" >> tg.WindowInto(tg.GlobalWindows()), folder)
 
 
@@ -247,7 +252,8 @@ def tg_w5(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
 
 
 def tg_w6(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
-    total(p | tg.Read(Pickles(sizes.readings())) | tg.Map(timed) | tg.ParDo(Greatest()), folder)
+    readings = p | tg.Read(Pickles(sizes.readings(), time=1)) | tg.Map(lambda reading: (reading[0], reading[2]))
+    total(readings | tg.ParDo(Greatest()), folder)
 
 
 def tg_w7(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:

@@ -50,7 +50,7 @@ def timed(event: tuple[int, int, int]) -> tg.TimestampedValue[tuple[int, int]]:
 
 
 def windowed_term(pair: tuple[int, int], window: Any = tg.DoFn.WindowParam) -> int:
-    return mixed(pair[0], window.start.micros // 1_000_000, pair[1])
+    return mixed(pair[0], window.start_micros // 1_000_000, pair[1])
 
 
 def w3(p: tg.Pipeline, folder: str) -> None:
@@ -63,11 +63,11 @@ def visited(visit: tuple[int, int]) -> tg.TimestampedValue[tuple[int, None]]:
 
 
 def session_term(pair: tuple[int, int], window: Any = tg.DoFn.WindowParam) -> int:
-    return mixed(pair[0], window.start.micros // 1000, pair[1])
+    return mixed(pair[0], window.start_micros // 1000, pair[1])
 
 
 def w4(p: tg.Pipeline, folder: str) -> None:
-    counts = p | tg.Create(data.visits()) | tg.Map(visited) | tg.WindowInto(tg.Sessions(30)) | tg.CombinePerKey(len)
+    counts = p | tg.Create(data.stamped_visits()) | tg.WindowInto(tg.Sessions(30)) | tg.CombinePerElement(len)
     total(counts | "term" >> tg.Map(session_term) | "all" >> tg.WindowInto(tg.GlobalWindows()), folder)
 
 

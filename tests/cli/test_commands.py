@@ -201,6 +201,9 @@ def test_a_module_is_a_target(folder: Path) -> None:
         ("job.py:Point", "job.py:Point is type, not a Pipeline or a function that returns one"),
         ("no.such.module", "there is no module no here, and no file of that name"),
         ("job.txt/x", "there is no file job.txt/x"),
+        ("..", ".. is a folder: a target is a file.py, a package.module, or a pipeline.json"),
+        ("pipeline.json:ready", "pipeline.json is one pipeline, without names in it: leave out :ready"),
+        ("--count", "TARGET comes first, and its flags behind it: tidegate run TARGET --count …"),
         ("pipeline.json", "there is no file pipeline.json"),
     ],
 )
@@ -440,3 +443,52 @@ def test_compile_writes_to_stdout_for_a_dash() -> None:
     done = tidegate("compile", "job.py", "-o", "-")
     assert done.exit_code == 0
     assert json.loads(done.stdout)["name"] == "points"
+
+
+@pytest.mark.parametrize("command", ["run", "graph", "explain", "compile", "check", "trace"])
+def test_every_command_helps_without_a_target(command: str) -> None:
+    done = tidegate(command, "--help")
+    assert done.exit_code == 0
+    assert f"Usage: tidegate {command} [OPTIONS] TARGET" in done.stdout
+
+
+@pytest.mark.usefixtures("folder")
+def test_compile_asks_where_to_write() -> None:
+    done = tidegate("compile", "job.py")
+    assert done.exit_code == 2
+    assert "Error: say where to write, with -o FILE" in done.stderr
+
+
+def test_whoever_stops_reading_the_output_causes_no_error(folder: Path) -> None:
+    command = [sys.executable, "-c", "from tidegate.cli import main; main()", "compile", "job.py", "-o", "-"]
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as gone:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+@pytest.mark.usefixtures("folder")
+def test_code_that_is_not_installed_here_is_told_by_name() -> None:
+    assert tidegate("compile", "job.py", "-o", "job.json").exit_code == 0
+    compiled = json.loads(Path("job.json").read_text())
+    compiled["functions"]["print"]["code"] = {
+        "module": "elsewhere",
+        "name": "show",
+        "distribution": "any",
+        "version": "7",
+    }
+    Path("job.json").write_text(json.dumps(compiled))
+    done = tidegate("run", "job.json")
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "error: 'print' can't be loaded here: ModuleNotFoundError: No module named 'elsewhere'. It is of any 7\n"
+    )

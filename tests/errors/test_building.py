@@ -204,3 +204,76 @@ def test_a_function_that_takes_no_element_is_refused() -> None:
     assert "nothing can't be called with the element: too many positional arguments" in told(
         lambda p: p | tg.Create([1]) | tg.Map(nothing)
     )
+
+
+def test_without_type_checks_nothing_is_compared_while_building() -> None:
+    def text(element: int) -> str:
+        return str(element)
+
+    def length(element: int) -> int:
+        return len(str(element))
+
+    with tg.Pipeline(options=["--type_check=off"]) as p:
+        p | tg.Create([1]) | tg.Map(text) | tg.Map(length)
+    pipeline = tg.Pipeline(options={"type_check": "off"})
+    numbers = pipeline | tg.Create([1])
+    numbers | tg.GroupByKey()
+    {"a": numbers, "b": numbers} | tg.CoGroupByKey()
+
+
+@pytest.mark.parametrize("exc_class", [3, "ValueError", (), (ValueError, 3), int])
+def test_what_dead_letters_catch_must_be_exceptions(exc_class: Any) -> None:
+    assert told(lambda p: p | tg.Create([1]) | tg.Map(str).with_exception_handling(exc_class=exc_class)) == (
+        f"BuildError: exc_class is an exception class, or a tuple of them, not {exc_class!r}"
+    )
+
+
+def test_a_collection_in_a_closure_is_refused_with_what_to_do_instead() -> None:
+    def build(p: tg.Pipeline) -> None:
+        numbers = p | tg.Create([1])
+        numbers | "pairs" >> tg.Map(lambda x: (x, numbers))
+
+    assert told(build) == (
+        "PicklingError: <lambda> can't be pickled: PCollection('Create') can't go into a function: it exists only "
+        "while the pipeline runs. Hand its values over as a side input, such as tg.Map(f, tg.AsList(pcoll))\n"
+        "  in step 'pairs', applied at HERE"
+    )
+
+
+def test_a_pipeline_in_a_closure_is_refused() -> None:
+    assert "<lambda> can't be pickled: a Pipeline can't go into a function" in told(
+        lambda p: p | tg.Create([1]) | "all" >> tg.Map(lambda x: (x, p))
+    )
+
+
+@pytest.mark.parametrize("family", [tg.combiners.Count, tg.combiners.Count()])
+def test_a_family_of_steps_taken_for_a_step_lists_its_steps(family: Any) -> None:
+    assert told(lambda p: p | tg.Create([1]) | family) == (
+        "BuildError: Count is a family of steps: "
+        "write Count.Globally(...) or Count.PerKey(...) or Count.PerElement(...)"
+    )
+
+
+@pytest.mark.parametrize("name", ["", 3, b"label"])
+def test_a_name_is_a_string_that_says_something(name: Any) -> None:
+    assert told(lambda p: p | tg.Create([1]) | tg.Map(str, name=name)) == (
+        f"BuildError: a label is a string that says something, not {name!r}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("runner", "message"),
+    [
+        (tg.Runner, "Runner is a class: write Runner()"),
+        (7, "runner is a name or a Runner, not 7; there are: direct, spark"),
+        ("dirct", "there is no runner 'dirct'; there are: direct, spark"),
+    ],
+)
+def test_what_is_no_runner_is_refused(runner: Any, message: str) -> None:
+    assert told(lambda p: p | tg.Create([1]), runner) == f"OptionsError: {message}"
+
+
+def test_what_are_no_options_is_refused() -> None:
+    options: Any = 3
+    with pytest.raises(tg.OptionsError, match=r"^options are PipelineOptions, a dict, or a list of flags, not 3$"):
+        tg.Pipeline(options=options) | tg.Create([1]) | tg.Map(str)

@@ -3,6 +3,7 @@
 # ruff: noqa: E731
 from __future__ import annotations
 
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
@@ -507,3 +508,55 @@ def test_the_element_is_the_failing_steps_own_input() -> None:
         _ = chain | "divide" >> tg.Map(lambda x: 1 / (x - 21)) | tg.Map(str) | tg.Map(len)
 
     assert told(build).endswith("in step 'divide', applied at HERE\n  element: 21")
+
+
+def test_a_stop_iteration_inside_a_generator_names_the_step_too() -> None:
+    assert told(
+        lambda p: p | tg.Create([1]) | "pieces" >> tg.FlatMap(lambda x: (next(iter([])) for _ in range(2)))
+    ) == (
+        "UserCodeError: RuntimeError: generator raised StopIteration\n  in step 'pieces', applied at HERE\n  element: 1"
+    )
+
+
+def test_leaving_the_process_from_a_step_is_a_failure_not_a_success() -> None:
+    assert told(lambda p: p | tg.Create([1]) | "leave" >> tg.Map(lambda x: sys.exit(0))) == (
+        "UserCodeError: SystemExit: 0\n  in step 'leave', applied at HERE\n  element: 1"
+    )
+    assert told(
+        lambda p: p | tg.Create([1]) | "leave" >> tg.CombineGlobally(lambda values: sys.exit(0)) | tg.Map(print)
+    ) == ("RunError: the pipeline's own code called sys.exit(0)")
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+    __repr__ = __str__
+
+
+def speechless(element: Any) -> Any:
+    raise Unspeakable
+
+
+def test_an_exception_that_cannot_be_printed_is_told_all_the_same() -> None:
+    assert told(lambda p: p | tg.Create([1]) | "mute" >> tg.Map(speechless)) == (
+        "UserCodeError: Unspeakable: <an exception whose text raised ValueError>\n"
+        "  in step 'mute', applied at HERE\n  element: 1"
+    )
+
+
+def test_a_dead_letter_shows_the_authors_frames_alone() -> None:
+    def check(letter: tuple[int, tuple[str, str, list[str]]]) -> None:
+        element, (kind, text, lines) = letter
+        assert (element, kind) == (1, "Unspeakable")
+        assert text == "<Unspeakable whose repr raised ValueError>"
+        assert [line for line in lines if "File" in line] == [
+            f'  File "{__file__}", line {speechless.__code__.co_firstlineno + 1}, in speechless'
+        ]
+
+    with tg.Pipeline() as p:
+        _, bad = p | tg.Create([1]) | tg.Map(speechless).with_exception_handling()
+        bad | tg.Map(check)
+    result = p.result
+    assert result is not None
+    assert result.metrics().counter("dead_letters") == 1

@@ -81,6 +81,19 @@ class Trip(tg.BoundedWindow):
     name: str
 
 
+class LongestOfName(ByName):
+    """As `ByName`, with windows that end ten seconds after their element; those of one name become the longest."""
+
+    def assign(self, timestamp: tg.Timestamp, element: Any) -> Iterable[tg.BoundedWindow]:
+        return [Trip(timestamp + 10, element[1][0])]
+
+    def merge(self, windows: Iterable[Any]) -> Iterable[tuple[Any, list[Any]]]:
+        of_name: dict[str, list[Any]] = {}
+        for window in windows:
+            of_name.setdefault(window.name, []).append(window)
+        return [(max(parts), parts) for parts in of_name.values() if len(parts) > 1]
+
+
 class Halves(tg.Evictor):
     """Keeps every second element, from the first on."""
 
@@ -172,6 +185,12 @@ WINDOWS = [
         [on_time(["a"], tg.IntervalWindow(micros(NEAR_THE_END - NEAR_THE_END % 10_000_000), tg.MAX_TIMESTAMP), 0)],
     ),
     Case(
+        "cumulative_windows_whose_ends_saturate_are_one",
+        into(tg.CumulativeWindows(15, 5)),
+        [("a", micros(NEAR_THE_END)), INFINITY],
+        [on_time(["a"], tg.IntervalWindow(micros(NEAR_THE_END - NEAR_THE_END % 15_000_000), tg.MAX_TIMESTAMP), 0)],
+    ),
+    Case(
         "an_element_without_a_timestamp_is_in_the_first_window_of_time",
         into(),
         [("a", tg.MIN_TIMESTAMP), INFINITY],
@@ -182,6 +201,31 @@ WINDOWS = [
         into(ByName()),
         [("x1", 1), ("y1", 2), ("nowhere", 3), ("x2", 4), INFINITY],
         [on_time(["x1", "x2"], Trip(tg.Timestamp(20), "x")), on_time(["y1"], Trip(tg.Timestamp(20), "y"))],
+    ),
+    Case(
+        "an_assigner_of_the_authors_own_may_merge_windows",
+        into(LongestOfName(), both(), A),
+        [("x1", 0), ("y1", 3), ("x2", 5), W(13), W(15)],
+        [
+            early(["x1"], Trip(tg.Timestamp(10), "x"), 0),
+            early(["y1"], Trip(tg.Timestamp(13), "y"), 0),
+            early(["x1", "x2"], Trip(tg.Timestamp(15), "x"), 0),
+            on_time(["y1"], Trip(tg.Timestamp(13), "y"), 1),
+            on_time(["x1", "x2"], Trip(tg.Timestamp(15), "x"), 1),
+        ],
+    ),
+    Case(
+        "a_merge_whose_result_equals_a_part_goes_on_with_its_index",
+        into(LongestOfName(), each(), A),
+        [("x1", 5), ("x2", 0), INFINITY],
+        [early(["x1"], Trip(tg.Timestamp(15), "x"), 0), early(["x1", "x2"], Trip(tg.Timestamp(15), "x"), 1)],
+    ),
+    Case(
+        "lateness_under_windows_that_merge_is_that_of_the_merged_window",
+        into(LongestOfName()),
+        [("x1", 5), W(12), ("x2", 0), ("y1", 1), INFINITY],
+        [on_time(["x1", "x2"], Trip(tg.Timestamp(15), "x"), 0)],
+        dropped_late=1,
     ),
 ]
 
@@ -259,6 +303,50 @@ SESSIONS = [
         into(tg.Sessions(10), tg.EveryEventTime(20), D),
         [("a", 0), ("b", 15), ("c", 8), W(20), INFINITY],
         [early(["a", "b", "c"], (0, 25), 0)],
+    ),
+    Case(
+        "a_bridge_under_a_period_of_processing_time",
+        into(tg.Sessions(10), tg.EveryProcessingTime(10), D),
+        [("a", 0), C(3), ("b", 15), C(4), ("c", 8), C(3), W(25)],
+        [early(["a", "b", "c"], (0, 25), 0)],
+    ),
+    Case(
+        "a_bridge_under_any_of_a_count_and_a_clock_adds_the_counts",
+        into(tg.Sessions(10), tg.Repeatedly(tg.AfterAny(tg.AfterCount(4), tg.AfterProcessingTime(5))), D),
+        [("a", 0), C(3), ("b", 15), ("c", 8), ("d", 9), C(100), W(25)],
+        [early(["a", "b", "c", "d"], (0, 25), 0)],
+    ),
+    Case(
+        "a_bridge_under_any_of_a_count_and_a_clock_takes_the_earliest_clock",
+        into(tg.Sessions(10), tg.Repeatedly(tg.AfterAny(tg.AfterCount(4), tg.AfterProcessingTime(5))), D),
+        [("a", 0), C(3), ("b", 15), ("c", 8), C(2), ("d", 9), W(25)],
+        [early(["a", "b", "c"], (0, 25), 0), on_time(["d"], (0, 25), 1)],
+    ),
+    Case(
+        "a_bridge_under_or_finally_merges_both_its_sides",
+        into(tg.Sessions(10), each(3).or_finally(tg.AfterElement(lambda v: v == "stop")), D),
+        [("a", 0), ("b", 15), ("c", 8), ("stop", 9), ("d", 10), INFINITY],
+        [early(["a", "b", "c"], (0, 25), 0), early(["stop"], (0, 25), 1, is_last=True)],
+        dropped_closed=1,
+        options=UNSAFE,
+    ),
+    Case(
+        "a_bridge_under_never_waits_for_the_merged_windows_closing",
+        into(tg.Sessions(10), tg.Never(), None, 5),
+        [("a", 0), ("b", 15), ("c", 8), W(25), ("d", 3), W(30)],
+        [on_time(["a", "b", "c", "d"], (0, 25), 0, is_last=True)],
+    ),
+    Case(
+        "a_bridge_of_sessions_that_have_fired_on_time_is_late_at_once",
+        into(tg.Sessions(10), None, None, LONG),
+        [("a", 0), ("b", 15), W(25), ("c", 8)],
+        [on_time(["a"], FIRST, 0), on_time(["b"], (15, 25), 0), late(["a", "b", "c"], (0, 25), 0)],
+    ),
+    Case(
+        "a_bridge_of_sessions_that_have_fired_on_time_goes_on_with_the_late_trigger",
+        into(tg.Sessions(10), tg.AfterWatermark(late=tg.AfterCount(2)), D, LONG),
+        [("a", 0), W(10), ("b", 15), W(25), ("c", 8), ("d", 9)],
+        [on_time(["a"], FIRST, 0), on_time(["b"], (15, 25), 0), late(["c", "d"], (0, 25), 0)],
     ),
     Case(
         "a_bridge_that_is_a_punctuation_fires_all_it_joins",
@@ -543,6 +631,36 @@ TRIGGERS = [
         options=UNSAFE,
     ),
     Case(
+        "or_finally_after_the_watermark_emits_its_on_time_pane",
+        into(TEN, each().or_finally(tg.AfterWatermark()), D),
+        [("a", 1), W(10)],
+        [early(["a"], FIRST, 0), on_time([], FIRST, 1, is_last=True)],
+    ),
+    Case(
+        "after_each_may_end_with_the_watermark",
+        into(TEN, tg.AfterEach(tg.AfterCount(1), tg.AfterWatermark()), D),
+        [("a", 1), ("b", 2), W(10)],
+        [early(["a"], FIRST, 0), on_time(["b"], FIRST, 1, is_last=True)],
+    ),
+    Case(
+        "all_keeps_that_the_watermark_has_passed",
+        into(TEN, tg.Repeatedly(tg.AfterAll(tg.AfterWatermark(), tg.AfterCount(2))), D, LONG),
+        [("a", 1), W(10), ("b", 2)],
+        [late(["a", "b"], FIRST, 0, nonspeculative_index=0)],
+    ),
+    Case(
+        "a_repeated_after_watermark_fires_at_each_late_element",
+        into(TEN, tg.Repeatedly(tg.AfterWatermark()), D, LONG),
+        [("a", 1), W(10), ("b", 2), ("c", 3)],
+        [on_time(["a"], FIRST, 0), late(["b"], FIRST, 1), late(["c"], FIRST, 2)],
+    ),
+    Case(
+        "a_period_first_seen_after_the_windows_end_fires_with_the_first_element",
+        into(TEN, tg.EveryEventTime(5), D, LONG),
+        [W(20), ("a", 5), ("b", 6), ("c", 7), W(25)],
+        [late(["a"], FIRST, 0), late(["b", "c"], FIRST, 1)],
+    ),
+    Case(
         "a_finished_trigger_drops_what_comes_later",
         into(TEN, tg.AfterCount(2)),
         [("a", 1), ("b", 2), ("c", 3), ("d", 4), INFINITY],
@@ -723,6 +841,24 @@ EVICTORS = [
         [],
     ),
     Case(
+        "an_evictor_that_left_nothing_behind_emits_no_empty_on_time_pane",
+        into(TEN, both(), A, evictor=tg.KeepWithinDelta(0, lambda element, last: 0, when="after")),
+        [(1, 1), W(10)],
+        [early([1], FIRST, 0)],
+    ),
+    Case(
+        "an_evictor_chooses_for_an_on_time_pane_without_new_elements_too",
+        into(TEN, both(), A, evictor=tg.KeepLast(1)),
+        [(1, 1), (2, 2), W(10)],
+        [early([1], FIRST, 0), early([2], FIRST, 1), on_time([2], FIRST, 2)],
+    ),
+    Case(
+        "an_evictor_after_leaves_nothing_behind_when_panes_discard",
+        into(TEN, None, D, LONG, evictor=tg.KeepLast(1, when="after")),
+        [(1, 1), (2, 2), W(10), (3, 3)],
+        [on_time([1, 2], FIRST, 0), late([3], FIRST, 1)],
+    ),
+    Case(
         "an_evictor_of_the_authors_own",
         into(evictor=Halves()),
         [*((n, n) for n in range(5)), W(10)],
@@ -761,6 +897,18 @@ PRESETS = [
         into(tg.SlidingCountWindows(3, every=2)),
         [(n, n) for n in range(1, 7)],
         [early([1, 2], GLOBAL, 0), early([2, 3, 4], GLOBAL, 1), early([4, 5, 6], GLOBAL, 2)],
+    ),
+    Case(
+        "sliding_count_windows_emit_the_rest_at_the_end",
+        into(tg.SlidingCountWindows(3, every=2)),
+        [(n, n) for n in range(1, 6)],
+        [early([1, 2], GLOBAL, 0), early([2, 3, 4], GLOBAL, 1), on_time([3, 4, 5], GLOBAL, 2, timestamp=5)],
+    ),
+    Case(
+        "count_windows_that_drop_the_rest_emit_nothing_of_too_few",
+        into(tg.CountWindows(5, partial="drop")),
+        [(1, 1), (2, 2)],
+        [],
     ),
     Case(
         "punctuation_windows_hold_their_punctuation",

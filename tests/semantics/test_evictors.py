@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from semantics.kit import W, panes, run
+from semantics.kit import W, panes, run, stream
 from tidegate.testing import TestPipeline, assert_that, equal_to, late, on_time
 
 TEN = tg.FixedWindows(10)
@@ -53,6 +53,15 @@ def test_a_combiner_with_an_evictor_is_not_combined_before(stream_runner: str) -
     into = tg.WindowInto(TEN, evictor=tg.KeepLast(1, when="after"), allowed_lateness=100)
     script = [(1, 1), (2, 2), W(10), (10, 3), W(11)]
     assert panes(stream_runner, script, into, tg.CombinePerKey(sum)) == [on_time(3, index=0), late(12, index=1)]
+
+
+def test_an_evictor_of_a_cogroup_sees_values_without_their_collections_mark(stream_runner: str) -> None:
+    into = tg.WindowInto(TEN, evictor=tg.KeepWithinDelta(3, lambda value, last: abs(value - last)))
+    with TestPipeline(stream_runner) as pipeline:
+        windowed = pipeline | stream([(1, 1), (5, 2), (6, 3), W(10)]) | into
+        odd = windowed | "odd" >> tg.Filter(lambda pair: pair[1] % 2 == 1)
+        even = windowed | "even" >> tg.Filter(lambda pair: pair[1] % 2 == 0)
+        assert_that((odd, even) | tg.CoGroupByKey(), equal_to([on_time(("k", ([5], [6])))]), panes=True)
 
 
 def test_the_papers_example_evaluates_the_last_few_of_many(runner: str) -> None:

@@ -93,6 +93,20 @@ def test_dropping_applies_to_state_too(stream_runner: str) -> None:
     assert pipeline.result.metrics().counter("dropped_late") == 1
 
 
+def test_state_of_each_of_several_windows_is_late_by_itself(stream_runner: str) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        script = [("a", 7), W(10), ("b", 8), W(15), ("c", 9), INFINITY]
+        seen = pipeline | stream(script) | tg.WindowInto(tg.SlidingWindows(10, 5)) | tg.ParDo(Seen())
+        expected = [
+            fired(("k", ("a", 1)), (0, 10)),
+            fired(("k", ("a", 1)), (5, 15)),
+            fired(("k", ("b", 2)), (5, 15)),
+        ]
+        assert_that(seen, equal_to(expected), panes=True)
+    assert pipeline.result is not None
+    assert pipeline.result.metrics().counter("dropped_late") == 1
+
+
 def test_element_wise_steps_drop_nothing(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
         mapped = pipeline | stream(LATE_SCRIPT) | tg.WindowInto(TEN) | tg.Map(lambda pair: pair[1])

@@ -320,6 +320,11 @@ def test_a_timer_past_its_windows_expiry_is_an_error(stream_runner: str) -> None
         values(stream_runner, [(("event", 15.000001), 1), INFINITY], Commands(), into)
 
 
+def test_a_timer_exactly_at_its_windows_expiry_fires(stream_runner: str) -> None:
+    into = tg.WindowInto(TEN, allowed_lateness=5)
+    assert values(stream_runner, [(("event", 15), 1), W(14.999999), W(15)], Commands(), into) == ["event k"]
+
+
 class Expire(tg.DoFn):
     KEPT = tg.BagStateSpec("kept")
 
@@ -342,6 +347,29 @@ def test_window_expiration_runs_just_before_state_is_collected(stream_runner: st
 def test_the_global_window_expires_at_the_end_of_input(stream_runner: str) -> None:
     script = [("a", 1), ("b", 2, "other"), W(1000)]
     assert values(stream_runner, script, Expire()) == [("k", ["a"]), ("other", ["b"])]
+
+
+class LastTimer(tg.DoFn):
+    """Sets a timer when it is too late for one."""
+
+    def process(self, element: Any, event: tg.Timer = tg.DoFn.TimerParam(EVENT)) -> None:
+        pass
+
+    @tg.on_timer(EVENT)
+    def on_event(self) -> Iterator[Any]:
+        yield "a timer"
+
+    @tg.on_window_expiration
+    def last_words(self, event: tg.Timer = tg.DoFn.TimerParam(EVENT)) -> Iterator[Any]:
+        event.set(0)
+        yield "expired"
+
+
+def test_window_expiration_at_the_end_of_input_runs_but_its_timers_are_dropped_and_counted(stream_runner: str) -> None:
+    pipeline = TestPipeline(stream_runner)
+    assert_that(pipeline | stream([("a", 1), W(10)]) | tg.ParDo(LastTimer()), equal_to(["expired"]))
+    result = pipeline.run()
+    assert result.metrics().counter("dropped_timers") == 1
 
 
 class Looping(tg.DoFn):

@@ -63,6 +63,19 @@ def test_settable_times_lie_between_the_ends_of_time() -> None:
         TestStream().add_elements([tg.TimestampedValue("a", last)])
 
 
+@pytest.mark.parametrize("stamp", [tg.MAX_TIMESTAMP, float("inf"), 1e300], ids=repr)
+def test_no_element_is_stamped_with_the_end_of_time(runner: str, stamp: Any) -> None:
+    with pytest.raises(ValueError, match="end of time"):
+        tg.TimestampedValue("a", stamp)
+    with pytest.raises(ValueError, match="end of time"):
+        tg.WindowedValue("a", stamp, (tg.GlobalWindow(),))
+    pipeline = TestPipeline(runner)
+    assert_that(pipeline | tg.Create(["a"]) | "late" >> tg.Map(lambda e: tg.TimestampedValue(e, stamp)), is_empty())
+    with pytest.raises(tg.UserCodeError, match="end of time") as caught:
+        pipeline.run()
+    assert caught.value.step == "late"
+
+
 def test_event_time_is_the_default_and_a_step_may_stamp(runner: str) -> None:
     with TestPipeline(runner) as pipeline:
         stamped = pipeline | tg.Create([("a", 3), ("b", 12)]) | tg.Map(lambda pair: tg.TimestampedValue(*pair))

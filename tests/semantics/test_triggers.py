@@ -100,6 +100,20 @@ def test_predicates_of_a_combine_without_keys_see_the_element(stream_runner: str
     assert ran.of_key == [early([("k", "a"), ("k", "!")])]
 
 
+def test_predicates_of_a_cogroup_see_values_without_their_collections_mark(stream_runner: str) -> None:
+    into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterElement(lambda value: value == "!")), accumulation=tg.DISCARDING)
+    found = panes(stream_runner, [("a", 1), ("!", 2), ("b", 3), W(10)], into, Halved())
+    assert found == [early((["a"], ["!"])), on_time((["b"], []))]
+
+
+class Halved(tg.PTransform[Any, Any]):
+    """Groups those "!" and the others as two collections."""
+
+    def expand(self, input: Any) -> Any:
+        others = input | "others" >> tg.Filter(lambda pair: pair[1] != "!")
+        return (others, input | "marks" >> tg.Filter(lambda pair: pair[1] == "!")) | tg.CoGroupByKey()
+
+
 def listed(key: Any, values: Any) -> Any:
     return key, list(values)
 

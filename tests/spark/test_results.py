@@ -74,6 +74,7 @@ def many_flattened(p: tg.Pipeline) -> Any:
 
 PIPELINES: dict[str, Build] = {
     "elements": lambda p: numbers(p) | tg.Map(lambda x: x + 1) | tg.Filter(lambda x: x % 3 == 0),
+    "nothing read": lambda p: p | tg.Create([1]),
     "nothing": lambda p: p | tg.Create([]) | tg.Map(lambda x: (x, x)) | tg.GroupByKey(),
     "a sum of nothing": lambda p: p | tg.Create([]) | tg.CombineGlobally(sum),
     "one element": lambda p: p | tg.Create(["only"]) | tg.Map(lambda x: (x, 1)) | tg.GroupByKey() | tg.Map(listed),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,39 @@ def test_a_run_that_fails_leaves_no_file(flags: list[str], tmp_path: Path) -> No
     with pytest.raises(UserCodeError):
         p.run()
     assert list(tmp_path.iterdir()) == []
+
+
+CUT_OFF = """
+import os, sys
+import tidegate as tg, tidegate.io
+from tidegate.io import text_sink
+commit = text_sink.TextSink.commit
+
+def dies(self, run, committables, checkpoint=None):
+    if self.prefix.endswith("two"):
+        os._exit(9)
+    commit(self, run, committables, checkpoint)
+
+text_sink.TextSink.commit = dies
+with tg.Pipeline(options=sys.argv[2:]) as p:
+    lines = p | tg.Create(["a", "b", "c"])
+    _ = lines | "one" >> tg.io.WriteToText(sys.argv[1] + "/one", num_shards=1)
+    _ = lines | "two" >> tg.io.WriteToText(sys.argv[1] + "/two", num_shards=1)
+"""
+
+
+def test_a_commit_in_which_the_driver_died_is_finished_by_the_next_run(flags: list[str], tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    noting = [*flags, "--spark_commit_dir", str(tmp_path / "commits")]
+    done = subprocess.run([sys.executable, "-c", CUT_OFF, str(tmp_path / "out"), *noting], check=False)
+    assert done.returncode == 9
+    shown = [path.name for path in sorted((tmp_path / "out").iterdir()) if path.is_file()]
+    assert shown == ["one-00000-of-00001"]
+    with tg.Pipeline(options=noting) as p:
+        _ = p | tg.Create([1])
+    assert [path.name for path in sorted((tmp_path / "out").iterdir())] == ["one-00000-of-00001", "two-00000-of-00001"]
+    assert lines(tmp_path / "out") == sorted(["a", "b", "c"] * 2)
+    assert list((tmp_path / "commits").iterdir()) == []
 
 
 def test_many_files_are_read_once_each(flags: list[str], tmp_path: Path) -> None:

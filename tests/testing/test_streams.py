@@ -100,7 +100,7 @@ def test_the_portable_pipeline_travels() -> None:
         (lambda: TestStream().add_elements(5), "a list of elements"),
         (lambda: TestStream().add_elements([tg.WindowedValue(1, 0, ())]), "plain elements"),
         (lambda: TestStream().add_elements([tg.TaggedOutput("t", 1)]), "outputs by tag="),
-        (lambda: TestStream().add_elements([tg.TimestampedValue(1, tg.MAX_TIMESTAMP)]), "end of time"),
+        (lambda: TestStream().add_elements([tg.TimestampedValue(1, tg.GlobalWindow().max_timestamp())]), "end of time"),
         (lambda: TestStream().add_elements([1], timestamp="now"), "timestamp"),
         (lambda: TestStream().advance_watermark_to("now"), "watermark"),
         (lambda: TestStream().advance_processing_time(0), "duration"),

@@ -7,7 +7,6 @@ failed, 2 misuse.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -32,7 +31,7 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
         except Exception as error:
             from tidegate.cli.blame import report
@@ -79,12 +78,7 @@ def app() -> None:
 
 def main() -> None:
     """The entry point of the `tidegate` command."""
-    try:
-        app(prog_name="tidegate")
-    except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not stumble over it again when it flushes.
-        sys.stdout = None
-        sys.exit(1)
+    app(prog_name="tidegate")
 
 
 @app.command(context_settings=_PASSES_FLAGS)
@@ -167,11 +161,18 @@ def explain(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> N
 
 @app.command(context_settings=_PASSES_FLAGS)
 @_takes_target
-@click.option("-o", "output", required=True, type=click.Path(dir_okay=False, path_type=Path, allow_dash=True))
+@click.option(
+    "-o",
+    "output",
+    type=click.Path(dir_okay=False, path_type=Path, allow_dash=True),
+    help="Write to FILE, or to stdout if it is -.  [required]",
+)
 @click.pass_context
-def compile(ctx: click.Context, target: str | None, flags: tuple[str, ...], output: Path) -> None:
+def compile(ctx: click.Context, target: str | None, flags: tuple[str, ...], output: Path | None) -> None:
     """Write TARGET as JSON, to be run, drawn or explained elsewhere."""
     found, options = _opened(ctx, target, flags)
+    if output is None:  # said only now, so that --help is answered without it
+        raise click.UsageError("say where to write, with -o FILE")
     text = _compiled(found, options)
     _write(text, None if str(output) == "-" else output)
 
@@ -249,6 +250,8 @@ def _opened(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> t
     from tidegate.cli.target import find_target
 
     assert target is not None
+    if target.startswith("-"):
+        raise click.UsageError(f"TARGET comes first, and its flags behind it: {ctx.command_path} TARGET {target} …")
     found = find_target(target, flags)
     if "--help" in flags or "-h" in flags:
         click.echo(f"Usage: {ctx.command_path} {target} [FLAGS]\n")

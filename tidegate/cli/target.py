@@ -160,10 +160,12 @@ def find_target(text: str, flags: Sequence[str]) -> Target:
     """
     place, name = _split(text)
     if place.endswith(".json"):
+        if name is not None:
+            raise click.UsageError(f"{place} is one pipeline, without names in it: leave out :{name}")
         return _load(place)
     if place.endswith(".py"):
         module = _import_file(_existing(place), flags)
-    elif "/" in place or "\\" in place or Path(place).is_file():
+    elif "/" in place or "\\" in place or place.startswith(".") or Path(place).is_file():
         _existing(place)
         raise click.UsageError(f"{place}: a target is a file.py, a package.module, or a compiled pipeline.json")
     else:
@@ -178,6 +180,8 @@ def _split(text: str) -> tuple[str, str | None]:
 
 def _existing(place: str) -> Path:
     path = Path(place)
+    if path.is_dir():
+        raise click.UsageError(f"{place} is a folder: a target is a file.py, a package.module, or a pipeline.json")
     if not path.is_file():
         import difflib
 

@@ -76,6 +76,14 @@ class WriteError(RunError):
     """Output that can't be written or committed."""
 
 
+def said(error: BaseException) -> str:
+    """What an exception says, for messages: its text, and never itself an error."""
+    try:
+        return str(error)
+    except Exception as worse:
+        return f"<an exception whose text raised {type(worse).__name__}>"
+
+
 def shorten(value: object, limit: int = 120) -> str:
     """A repr for messages: at most `limit` characters, and never itself an error."""
     try:

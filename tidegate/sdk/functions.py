@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
-from tidegate.sdk.errors import PicklingError, shorten
+from tidegate.sdk.errors import LoadError, PicklingError, shorten
 
 _HOME: Final = __file__.rsplit("sdk", 1)[0]
 
@@ -68,17 +68,24 @@ class UserFn:
         return UserFn(name or name_of(value), defined_at(value), None, value)
 
     def load(self) -> Any:
-        """The object itself; a sealed one is unpickled or imported at the first call and kept."""
-        if self._live is None:
-            match self.code:
-                case Payload(data=data):
-                    import pickle
+        """The object itself; a sealed one is unpickled or imported at the first call and kept.
 
-                    self._live = pickle.loads(data)
-                case ImportRef(module=module, name=name):
-                    self._live = resolve(module, name)
-                case None:
-                    pass
+        Raises LoadError when what it is made of isn't here: an uninstalled package, or one that has lost the name.
+        """
+        if self._live is None and self.code is not None:
+            try:
+                match self.code:
+                    case Payload(data=data):
+                        import pickle
+
+                        self._live = pickle.loads(data)
+                    case ImportRef(module=module, name=name):
+                        self._live = resolve(module, name)
+            except Exception as error:
+                place = f", defined at {self.where}," if self.where else ""
+                raise LoadError(
+                    f"{self.name!r}{place} can't be loaded here: {type(error).__name__}: {error}{_origin(self.code)}"
+                ) from error
         return self._live
 
     def __eq__(self, other: object) -> bool:
@@ -110,6 +117,14 @@ class UserFn:
                 lambda fn, info: info.context.id_of(fn), info_arg=True
             ),
         )
+
+
+def _origin(code: ImportRef | Payload) -> str:
+    match code:
+        case ImportRef(distribution=str(distribution), version=version):
+            return f". It is of {distribution} {version}"
+        case _:
+            return ""
 
 
 class Sealer:
@@ -155,6 +170,8 @@ class Sealer:
     def _pickle(self, live: Any, name: str) -> bytes:
         try:
             data, classes = pickle_by_value(live)
+        except PicklingError as error:  # something of Tidegate's, which says itself what to do
+            raise PicklingError(f"{name} can't be pickled: {error}") from None
         except Exception as error:
             raise PicklingError(explain_unpicklable(live, name) or f"{name} can't be pickled: {error}") from error
         for cls in classes:

@@ -9,15 +9,15 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
 
 from tidegate.sdk import hints, types
 from tidegate.sdk.defaults import DEFAULTS
-from tidegate.sdk.errors import BuildError, TidegateError, TypeCheckError
+from tidegate.sdk.errors import BuildError, OptionsError, PicklingError, TidegateError, TypeCheckError
 from tidegate.sdk.functions import UserFn, Where, caller, name_of
 from tidegate.sdk.portable import pipeline as nodes
 from tidegate.sdk.portable.seal import located, seal, this_environment
-from tidegate.sdk.runner import PipelineResult, Runner, RunOptions, find_runner
+from tidegate.sdk.runner import PipelineResult, Runner, RunOptions, find_runner, runner_names
 from tidegate.sdk.windowing import GLOBAL_DEFAULT, WindowingStrategy
 
 if TYPE_CHECKING:
@@ -68,9 +68,16 @@ class Pipeline:
                 pass
             case Mapping():
                 self._options = PipelineOptions.from_mapping(self._options)
-            case _:
+            case str() | Sequence():
                 self._options = PipelineOptions.from_args(self._options)
+            case other:
+                raise OptionsError(f"options are PipelineOptions, a dict, or a list of flags, not {other!r}")
         return self._options
+
+    @property
+    def checks_types(self) -> bool:
+        """Whether element types are compared where steps meet; `--type_check=off` says no."""
+        return self.options.type_check != "off"
 
     @property
     def runner(self) -> str | Runner | None:
@@ -98,7 +105,7 @@ class Pipeline:
     def run(self) -> PipelineResult:
         """Check, plan and run. Bounded pipelines on `direct` have ended when it returns."""
         options = self.options
-        runner = self._runner if isinstance(self._runner, Runner) else find_runner(self._runner or options.runner)
+        runner = self._runner if isinstance(self._runner, Runner) else _named(self._runner or options.runner)
         try:
             self.result = runner.run(self.sealed(), options)
         except TidegateError as error:
@@ -120,6 +127,9 @@ class Pipeline:
         return nodes.Pipeline(
             tuple(self._nodes), tuple(self._collections.values()), this_environment(), name=self.name
         )
+
+    def __reduce__(self) -> NoReturn:
+        raise PicklingError("a Pipeline can't go into a function: it exists only where it is written")
 
     def __enter__(self) -> Self:
         return self
@@ -170,6 +180,8 @@ class Pipeline:
     @contextmanager
     def _scope(self, transform: Transform, where: Where) -> Iterator[_Scope]:
         parent = self._scopes[-1]
+        if transform.label is not None:
+            _check_label(transform.label)
         name = transform.label or transform.default_label()
         path = f"{parent.path}/{name}" if parent.path else name
         numbered = False
@@ -234,6 +246,12 @@ class PCollection(Generic[T]):
             f"{self!r} can't be iterated: it exists only while the pipeline runs. Apply a transform, such as tg.Map(print)"
         )
 
+    def __reduce__(self) -> NoReturn:
+        raise PicklingError(
+            f"{self!r} can't go into a function: it exists only while the pipeline runs. Hand its values over as a side "
+            "input, such as tg.Map(f, tg.AsList(pcoll))"
+        )
+
     def __repr__(self) -> str:
         return f"PCollection({self.id!r})"
 
@@ -255,8 +273,7 @@ class Transform:
 
     def with_label(self, label: str) -> Self:
         """The same under another label."""
-        if not label or not isinstance(label, str):
-            raise BuildError(f"a label is a string that says something, not {label!r}")
+        _check_label(label)
         labelled = copy.copy(self)
         labelled.label = label
         return labelled
@@ -314,11 +331,28 @@ def pipeline_of(inputs: Any, transform: Transform) -> Pipeline:
     return next(iter(found.values()))
 
 
+def _named(runner: object) -> Runner:
+    match runner:
+        case str():
+            return find_runner(runner)
+        case type() if issubclass(runner, Runner):
+            raise OptionsError(f"{runner.__name__} is a class: write {runner.__name__}()")
+        case _:
+            raise OptionsError(f"runner is a name or a Runner, not {runner!r}; there are: {', '.join(runner_names())}")
+
+
+def _check_label(label: object) -> None:
+    if not label or not isinstance(label, str):
+        raise BuildError(f"a label is a string that says something, not {label!r}")
+
+
 def _callable(transform: Any) -> Callable[[Any], Any]:
     """What was applied, if it is a function; BuildError, saying what to write, if it is no step at all."""
     match transform:
         case type() if issubclass(transform, Transform):
             raise BuildError(f"{transform.__name__} is a class: write {transform.__name__}(...)")
+        case _ if forms := _forms(transform if isinstance(transform, type) else type(transform)):
+            raise BuildError(f"{forms[0].partition('.')[0]} is a family of steps: write {' or '.join(forms)}")
         case str():
             raise BuildError(f"{transform!r} is no step: a label goes before its step, as in {transform!r} >> tg.Map(f)")
         case _ if callable(transform):
@@ -327,6 +361,13 @@ def _callable(transform: Any) -> Callable[[Any], Any]:
             raise BuildError(
                 f"{transform!r} is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection"
             )
+
+
+def _forms(family: type) -> list[str]:
+    """The steps of a class that only groups them, such as `Count.Globally()`; none for any other."""
+    if not family.__module__.startswith("tidegate.transforms.") or any("__call__" in vars(base) for base in family.__mro__):
+        return []
+    return [f"{family.__name__}.{name}(...)" for name, part in vars(family).items() if isinstance(part, staticmethod)]
 
 
 class _Applied(PTransform[Any, Any]):

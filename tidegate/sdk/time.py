@@ -141,6 +141,14 @@ def timestamp_micros(value: TimestampLike) -> int:
     raise TypeError(f"a timestamp is seconds, an aware datetime or a Timestamp, not {type(value).__name__}")
 
 
+def element_micros(value: TimestampLike) -> int:
+    """As `timestamp_micros`, of a timestamp that an element can have; ValueError for the end of time."""
+    micros = timestamp_micros(value)
+    if micros == MAX_MICROS:
+        raise ValueError(f"{value!r} is the end of time, where no element can be: stamp it before that")
+    return micros
+
+
 def duration_micros(value: DurationLike) -> int:
     """Microseconds of a `Duration`, a number of seconds, or a `timedelta`."""
     match value:

@@ -5,29 +5,29 @@ from __future__ import annotations
 from typing import Any, Final, Generic, TypeVar, final
 
 from tidegate.sdk.panes import NO_PANE, PaneInfo
-from tidegate.sdk.time import TimestampLike, timestamp_micros
+from tidegate.sdk.time import TimestampLike, element_micros
 
 T = TypeVar("T")
-
-_SHORT: Final = 9_000_000_000_000
-"""Seconds that surely are within the ends of time."""
 
 
 @final
 class TimestampedValue(Generic[T]):
-    """A value with the event time it happened at; `timestamp` as SEMANTICS, Time, accepts them."""
+    """A value with the event time it happened at; `timestamp` as SEMANTICS, Time, accepts them.
+
+    ValueError for the end of time, which is no element's.
+    """
 
     __slots__ = ("micros", "value")
 
     def __init__(self, value: T, timestamp: TimestampLike) -> None:
         self.value = value
-        # One of these is made per element: seconds as a plain number take a short way, the rest the whole one.
-        if type(timestamp) is float and -_SHORT < timestamp < _SHORT:
+        # One of these is made per element: seconds as a plain number, surely within the ends of time, take a short way.
+        if timestamp.__class__ is float and -9e12 < timestamp < 9e12:
             self.micros = round(timestamp * 1e6)
-        elif type(timestamp) is int and -_SHORT < timestamp < _SHORT:
+        elif timestamp.__class__ is int and -9e12 < timestamp < 9e12:
             self.micros = timestamp * 1_000_000
         else:
-            self.micros = timestamp_micros(timestamp)
+            self.micros = element_micros(timestamp)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is TimestampedValue and (other.value, other.micros) == (self.value, self.micros)
@@ -71,7 +71,7 @@ class WindowedValue(Generic[T]):
         self, value: T, timestamp: TimestampLike, windows: tuple[Any, ...], pane: PaneInfo = NO_PANE
     ) -> None:
         self.value = value
-        self.micros = timestamp_micros(timestamp)
+        self.micros = element_micros(timestamp)
         self.windows = tuple(windows)
         self.pane = pane
 

@@ -37,13 +37,19 @@ class BoundedWindow:
         return Timestamp(micros=window_end(self) - 1)
 
 
-@total_ordering
-class IntervalWindow(BoundedWindow):
-    """The time from `start` up to, not including, `end`. Ordered by (end, start). ValueError if it would be empty."""
+class _Interval(BoundedWindow):
+    """An interval while it is being made: attributes can be set still, quicker than around a guard."""
 
-    __slots__ = ("start_micros", "end_micros")
+    __slots__ = ("end_micros", "start_micros")
     start_micros: int
     end_micros: int
+
+
+@total_ordering
+class IntervalWindow(_Interval):
+    """The time from `start` up to, not including, `end`. Ordered by (end, start). ValueError if it would be empty."""
+
+    __slots__ = ()
 
     def __init__(self, start: TimestampLike, end: TimestampLike) -> None:
         first, past = timestamp_micros(start), timestamp_micros(end)
@@ -55,10 +61,11 @@ class IntervalWindow(BoundedWindow):
     @staticmethod
     def of_micros(start: int, end: int) -> IntervalWindow:
         """The same from microseconds, unchecked; the engine's way."""
-        window = _new(IntervalWindow)
-        _set(window, "start_micros", start)
-        _set(window, "end_micros", end)
-        return window
+        window: Any = _new(_Interval)
+        window.start_micros = start
+        window.end_micros = end
+        window.__class__ = IntervalWindow
+        return window  # type: ignore[no-any-return]
 
     @property
     def start(self) -> Timestamp:

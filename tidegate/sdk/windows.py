@@ -410,7 +410,8 @@ def _cumulative(size: int, step: int, offset: int) -> Callable[[int], tuple[Boun
         start = ts - into
         since = ts - into % step
         ends = range(since + step, start + size + 1, step)
-        same = tuple([(clamp(start), clamp(end)) for end in ends])
+        # At the end of time several ends saturate to one, which is one window.
+        same = tuple(dict.fromkeys([(clamp(start), clamp(end)) for end in ends]))
         known = since, since + step, same
         return same
 

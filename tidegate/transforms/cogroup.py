@@ -80,7 +80,7 @@ class CoGroupByKey(Transform):
 
 
 def _check(first: PCollection[Any], its_name: str, part: PCollection[Any], name: str) -> None:
-    reason = clash(part.element_type, tuple[Any, Any])
+    reason = clash(part.element_type, tuple[Any, Any]) if part.pipeline.checks_types else None
     if reason:
         held = type_name(part.element_type)
         raise TypeCheckError(f"CoGroupByKey takes pairs (key, value), but collection {name} holds {held}: {reason}")

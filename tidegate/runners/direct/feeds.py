@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tidegate.runners.engine.blame import guarded
 from tidegate.runners.engine.clock import Clock, ManualClock
 from tidegate.runners.engine.graph import Mark
 from tidegate.runners.engine.ingest import SplitReader
@@ -82,8 +83,11 @@ class _Created:
 
 def created(elements: Any) -> Block:
     """Elements of a `Create` as a block; `TimestampedValue`s give their timestamps."""
-    if isinstance(elements, range) or TimestampedValue not in set(map(type, elements)):
+    kinds = set() if isinstance(elements, range) else set(map(type, elements))
+    if TimestampedValue not in kinds:
         return Block(elements)
+    if len(kinds) == 1:
+        return Block([e.value for e in elements], [e.micros for e in elements])
     values = [e.value if type(e) is TimestampedValue else e for e in elements]
     return Block(values, [e.micros if type(e) is TimestampedValue else MIN_MICROS for e in elements])
 
@@ -99,7 +103,7 @@ class _Reading:
         self._clock = clock
         source: Source[Any] = node.source.load()
         self._source = source
-        self._splits = list(source.splits(1))
+        self._splits = list(guarded(source.splits, 1, step=node.label, where=node.where, method="splits"))
         self._readers: list[SplitReader] = []
         if not node.bounded:
             self._readers = [SplitReader(node, source, split, clock) for split in self._splits]

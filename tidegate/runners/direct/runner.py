@@ -16,6 +16,7 @@ from tidegate.runners.plan import Plan, Step
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.block import BLOCK_SIZE
 from tidegate.sdk.defaults import default_memory_budget
+from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import collecting
 from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.runner import PipelineResult, Runner, RunOptions
@@ -66,7 +67,10 @@ class DirectRunner(Runner):
                 collecting(context.metrics),
                 _rare_garbage_collection(),
             ):
-                execution.run(run_for)
+                try:
+                    execution.run(run_for)
+                except SystemExit as error:  # else the process would end as if the run were done
+                    raise RunError(f"the pipeline's own code called sys.exit({error.code!r})") from error
 
         if self.watch is not None:
             self.watch(context.metrics)

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Final, NoReturn, TypeVar
 
 from tidegate.sdk.combine import AssociativeFn, CallableFn, CombineFn, WithArguments
-from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, TidegateError, UserCodeError, shorten
+from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, TidegateError, UserCodeError, said, shorten
 from tidegate.sdk.functions import Where
 from tidegate.sdk.metrics import GENERATED, in_step
 
@@ -22,8 +22,9 @@ def user_error(
 ) -> BaseException:
     """The error to raise for `error`, which came out of the author's code in `step`.
 
-    Errors that are no failure of the code (KeyboardInterrupt, SystemExit) are given back as they are, and so are
-    Tidegate's own, with the step added; one that the author's code ran into (a window of no size, say) is a failure.
+    What is no failure of the code (KeyboardInterrupt) is given back as it is, and so are Tidegate's own errors, with
+    the step added; one that the author's code ran into (a window of no size, say) is a failure. So is `sys.exit()`: the
+    process would end as if the run were done.
     """
     match error:
         case TidegateError() if getattr(error, "step", None) is not None:
@@ -32,12 +33,12 @@ def user_error(
             return located(error, step, where)
         case TidegateError() if not has_author_frames(error):
             return located(error, step, where)
-        case Exception():
+        case Exception() | SystemExit():
             pass
         case _:
             return error
     shown = None if element is _NOTHING else shorten(element)
-    lines = [f"{type(error).__name__}: {error}", f"  in step {step!r}, applied at {where}"]
+    lines = [f"{type(error).__name__}: {said(error)}", f"  in step {step!r}, applied at {where}"]
     if method:
         lines.append(f"  while calling {method}")
     if shown is not None:

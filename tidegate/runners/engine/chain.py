@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.engine import checks
-from tidegate.runners.engine.blame import close_all, guarded, guarded_items, located, rethrow, user_error
+from tidegate.runners.engine.blame import author_frames, close_all, guarded, guarded_items, located, rethrow, user_error
 from tidegate.runners.engine.codegen import Fold, Shape, Source, generate
 from tidegate.runners.engine.links import Link
 from tidegate.runners.engine.operator import Context, Emitted, Operator
@@ -73,6 +75,9 @@ class Chain(Operator):
         self.grouping = grouping
         self._sides = sides or {}
         self._stamps: frozenset[int] = frozenset()
+        self._only_assigns = grouping is None and all(
+            link.form == "assign" and not (link.looks_up_windows or link.may_drop) for link in links
+        )
         self._watermark = self._clock = MIN_MICROS
         self._loops: dict[tuple[Shape, Fold | None], Callable[..., Iterator[Emitted]]] = {}
         self._sources: dict[str, Source] = {}
@@ -159,8 +164,12 @@ class Chain(Operator):
     def _run(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
         if self.grouping is not None and not self.links and not checked and self.grouping.counts_elements(block):
             return
-        loop = self._loop(block, checked)
         self._taken += len(block)
+        if self._only_assigns:
+            self._emitted += len(block)
+            yield self.main, Block(block.values, block.timestamps, self._derived(), block.panes)
+            return
+        loop = self._loop(block, checked)
         try:
             yield from loop(block.values, block.timestamps, block)
         except GeneratorExit:
@@ -173,7 +182,7 @@ class Chain(Operator):
     def _loop(self, block: Block, checked: bool) -> Callable[..., Iterator[Emitted]]:
         match block.windows:
             case Same():
-                windows = "same"
+                windows = "one" if len(block.windows.windows) == 1 else "same"
             case Each():
                 windows = "each"
             case DerivedFrom():
@@ -410,8 +419,9 @@ class Chain(Operator):
         self.context.count(node.label, "dead_letters")
         collection = self.tags.get(node.dead_letters.tag)
         if collection is not None:
-            lines = [line for part in traceback.format_exception(error)[1:] for line in part.rstrip("\n").split("\n")]
-            letter = (element, (type(error).__name__, repr(error), lines))
+            parts = traceback.format_exception(type(error), error, author_frames(error.__traceback__))
+            lines = [line for part in parts[1:] for line in part.rstrip("\n").split("\n")]
+            letter = (element, (type(error).__name__, shorten(error, sys.maxsize), lines))
             pane = block.panes if isinstance(block.panes, PaneInfo) else block.panes[i]
             yield collection, Block([letter], t, self._column(windows, derived, i, block), pane)
 
@@ -479,14 +489,10 @@ class Chain(Operator):
         """The error for the author: the frame of the loop says which link was running, and on what."""
         if isinstance(error, TidegateError) and getattr(error, "step", None) is not None:
             return error
-        if isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
-            error = error.__cause__  # the author's, which Python turns into a RuntimeError on its way out of a generator
-        trace, found = error.__traceback__, None
-        while trace is not None:
-            source = self._sources.get(trace.tb_frame.f_code.co_filename)
-            if source is not None:
-                found = source, trace
-            trace = trace.tb_next
+        found = self._running(error)
+        if found is None and isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
+            error = error.__cause__  # the author's, which Python turns into a RuntimeError on its way out of the loop
+            found = self._running(error)
         if found is None:
             return error
         source, trace = found
@@ -501,6 +507,16 @@ class Chain(Operator):
         method = "process" if link.dofn is not None else ""
         return user_error(error, step=link.label, where=link.where, element=element, method=method)
 
+    def _running(self, error: BaseException) -> tuple[Source, TracebackType] | None:
+        """The innermost loop of this chain that an error came through."""
+        trace, found = error.__traceback__, None
+        while trace is not None:
+            source = self._sources.get(trace.tb_frame.f_code.co_filename)
+            if source is not None:
+                found = source, trace
+            trace = trace.tb_next
+        return found
+
     @staticmethod
     def _line_before(source: Source, line: int) -> int:
         """The link of the nearest line above that runs one: a check belongs to the call it checks."""
@@ -510,8 +526,9 @@ class Chain(Operator):
     def report(self) -> None:
         """Add what the links have given since the last time to the metrics."""
         source = next(iter(self._sources.values()), None)
-        if source is not None and self.links:
-            for link, n in zip(self.links, self._outputs(source), strict=True):
+        if self._taken and self.links:
+            counted = source.counted if source is not None else ()
+            for link, n in zip(self.links, self._outputs(counted), strict=True):
                 self.context.count(link.label, "elements_out", n)
         self._taken = self._emitted = 0
         for k in range(len(self.links)):
@@ -519,14 +536,13 @@ class Chain(Operator):
         for suffix in self._suffixes.values():
             suffix.report()
 
-    def _outputs(self, source: Source) -> list[int]:
+    def _outputs(self, counted: tuple[int, ...]) -> list[int]:
         """How many elements each link gave: counted, or told by those before or after it."""
         outputs = [0] * len(self.links)
-        changing = [k for k, link in enumerate(self.links) if k in source.counted]
         last = self._last_changing()
         flow = self._taken
         for k in range(len(self.links)):
-            if k in changing:
+            if k in counted:
                 flow = self._counts[k]
                 outputs[k] = flow + self._left[k]
             elif self.grouping is None and last >= 0 and k >= last:

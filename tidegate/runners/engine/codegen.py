@@ -32,7 +32,7 @@ class Shape:
 
     timed: bool = False
     indexed: bool = False
-    windows: Literal["same", "each", "derived"] = "same"
+    windows: Literal["one", "same", "each", "derived"] = "one"
     stamps: frozenset[int] = frozenset()
     checked: bool = False
     typed: bool = False
@@ -76,6 +76,10 @@ class _Writer:
     """The expression of the current element's windows, or "" while the input column, or its assigner, tells."""
     derived: int = -1
     """The last link that assigned windows by timestamp alone, or -1."""
+    local: str = ""
+    """The local that holds the last link's input, where its call is made on the line that emits."""
+    loops_windows: bool = False
+    """Whether a step is called once for each of an element's windows."""
     bounded_at: int = 0
     """The depth of the innermost loop over a plain step's results, or 0."""
 
@@ -90,7 +94,8 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
     w = _Writer(links, shape, fold)
     carries_time = shape.timed or bool(shape.stamps)
     counted = _counted(links, fold)
-    w.put("def run(values, t, block):")
+    functions = "".join(f", f{k}=f{k}" for k, link in enumerate(links) if link.fn is not None)  # locals are faster
+    w.put(f"def run(values, t, block{functions}):")
     w.depth = 1
     if fold is None:
         w.put("out = []; out_t = []; out_i = []; out_w = []")
@@ -106,6 +111,8 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
         w.put("panes = block.pane_list()")
     else:
         w.put("pane = block.panes")
+    if shape.windows == "one" and any(link.sees_window for link in links):
+        w.put("(only,) = block.windows.windows")
     for k in counted:
         w.put(f"n{k} = 0")
     match (shape.indexed, shape.timed):
@@ -147,7 +154,10 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
                 w.put(f"n{k} += 1")
             continue
         made = taken if link.form == "filter" else f"v{k + 1}"
-        if link.sees_window:
+        if link.sees_window and not w.windows and w.derived < 0 and w.shape.windows == "one":
+            w.put(f"w{k} = only")
+        elif link.sees_window:
+            w.loops_windows = True
             w.put(f"for w{k} in {_windows(w)}:", k, taken)
             w.depth += 1
             w.windows = f"(w{k},)"
@@ -176,6 +186,8 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
                 w.bounded_at = w.depth
             w.put(f"for {made} in r{k}:", k, taken)
             w.depth += 1
+        elif k == len(w.links) - 1 and k not in counted and _gives_at_once(w, link):
+            made, w.local = call, taken
         else:
             w.put(f"{made} = {call}", k, taken)
             if w.shape.checked:
@@ -187,6 +199,11 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
         if k in counted:
             w.put(f"n{k} += 1")
     _terminal(w, made, carries_time)
+
+
+def _gives_at_once(w: _Writer, link: Link) -> bool:
+    """Whether nothing need look at what the last link gives before it is in the block."""
+    return w.fold is None and not (link.guarded or w.shape.checked or w.shape.typed)
 
 
 def _extends(w: _Writer, link: Link, carries_time: bool) -> bool:
@@ -215,7 +232,7 @@ def _windows(w: _Writer) -> str:
     if w.derived >= 0:
         return f"assign{w.derived}({w.time})"
     match w.shape.windows:
-        case "same":
+        case "one" | "same":
             return "same_windows(block)"
         case "each":
             return "block_windows[i]"
@@ -302,7 +319,7 @@ def _guard(w: _Writer, k: int, link: Link, taken: str, made: str) -> None:
     before = w.time
     kept = w.windows
     if k in w.shape.stamps:
-        looked_up = w.shape.windows == "each" or (w.shape.windows == "same" and link.reassigns)
+        looked_up = w.shape.windows == "each" or (w.shape.windows in ("one", "same") and link.reassigns)
         if not w.windows and w.derived < 0 and looked_up:
             kept = _windows(w)
         w.time = f"t{k}"
@@ -348,14 +365,14 @@ def _index(w: _Writer) -> str:
 def _terminal(w: _Writer, made: str, carries_time: bool) -> None:
     last = len(w.links)
     if w.fold is None:
-        w.put(f"out.append({made})")
+        w.put(f"out.append({made})", last - 1 if w.local else -1, w.local)
         if carries_time:
             w.put(f"out_t.append({w.time})")
         if w.windows:
             w.put(f"out_w.append({w.windows})")
         if w.shape.indexed:
             w.put("out_i.append(i)")
-        if any((link.flat and (link.guarded or link.catches)) or link.sees_window for link in w.links):
+        if w.loops_windows or any(link.flat and (link.guarded or link.catches) for link in w.links):
             _flush_when_full(w)
         elif w.bounded_at:
             # What a plain step gives is in memory already: it is enough to look after each of its elements.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain, pairwise
+from operator import itemgetter
 from typing import Any, Final, Literal
 
 from tidegate.runners.engine.triggers import UserCall
@@ -78,6 +79,8 @@ class Contents:
             self.how = "buffer"
         else:
             self.how = "list" if self.lists else "accumulator"
+        # The author's predicates, delta functions and evictors see values as the group will hold them.
+        self.shown: Callable[[Any], Any] | None = itemgetter(1) if _is(combiner, CoGroupFn) else None
         self.add = _adding(combiner, phase)
         self.extract = self._extraction()
         match self.how:
@@ -134,8 +137,9 @@ class Contents:
 
     def _kept(self, held: Buffer) -> list[int]:
         assert self.evict is not None
+        values = held.values if self.shown is None else list(map(self.shown, held.values))
         try:
-            return self.evict(held.values, held.times)
+            return self.evict(values, held.times)
         except Exception as error:
             raise UserCall("the evictor") from error
 

@@ -10,7 +10,7 @@ from tidegate.sdk.block import Block
 from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.portable.pipeline import Read
 from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
-from tidegate.sdk.time import MIN_MICROS, clamp, timestamp_micros
+from tidegate.sdk.time import MIN_MICROS, clamp, element_micros
 
 
 class SplitReader:
@@ -88,7 +88,7 @@ class SplitReader:
         value = None
         try:
             for value in block.values:
-                timestamps.append(timestamp_micros(self._stamp(value)))
+                timestamps.append(element_micros(self._stamp(value)))
         except Exception as error:
             rethrow(user_error(error, step=self.node.label, where=self.node.where, element=value, method="timestamp"))
         return timestamps

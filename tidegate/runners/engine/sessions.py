@@ -6,11 +6,12 @@ the accumulators are kept. Elements mostly come near the newest session of their
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice, repeat
-from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from operator import eq, itemgetter
+from typing import Any, Final, NoReturn, TypeAlias
 
 from tidegate.runners.engine.blame import combiner_method, guarded, located, not_pairs, rethrow, user_error
 from tidegate.runners.engine.contents import Contents
@@ -35,17 +36,19 @@ Session: TypeAlias = list[Any]
 """The newest session of a key: [start, end (µs), what it holds, (start, end, held) of the older ones ascending]."""
 
 _SAMPLE: Final = 16
+_TIME: Final = 41
+"""About what the time of one element costs (bytes)."""
 _SESSION: Final = 220
 """About what one session costs beside what it holds (bytes)."""
 _end: Final = itemgetter(0)
-_start: Final = itemgetter(1)
 
 
 class SessionMerge(Operator):
     """Groups or combines bounded input per key and session.
 
     What a session holds: how many elements, an accumulator, or pairs (arrival number, value) where values keep the
-    order in which they came.
+    order in which they came. Where elements are only counted, and the gap is the same for all, nothing but their
+    times is kept until the end, when each key's are sorted and cut at the gaps.
     """
 
     def __init__(
@@ -67,6 +70,8 @@ class SessionMerge(Operator):
         self.counts = type(self.combiner) is CountFn and phase != "merge"
         self.key = "first" if isinstance(node, GroupByKey) or (phase == "merge" and node.key == "element") else node.key
         self._table: dict[Any, Session] = {}
+        self._times: defaultdict[Any, list[int]] = defaultdict(list)
+        self._gap = 0
         self._arrivals = self._sessions = self._blocks = 0
         self._gathered_arrivals = 0
         self._key_size = self._held_size = 0
@@ -87,10 +92,45 @@ class SessionMerge(Operator):
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         self._crossing.check(block)
-        with in_step(self.label):
-            self._take_in(block)
+        match block.windows:
+            case DerivedFrom(Sessions(gap=Duration(micros=gap))) if self.counts:
+                self._gap = gap
+                self._take_times(block)
+            case _:
+                with in_step(self.label):
+                    self._take_in(block)
         self._settle()
         return iter(())
+
+    def _take_times(self, block: Block) -> None:
+        """Every element's time to those of its key."""
+        times = self._times
+        try:
+            keys = block.values if self.key == "element" else [k for k, _ in self._keyed(block)]
+            for k, t in zip(keys, block.timestamp_list(), strict=True):
+                times[k].append(t)
+        except Exception as error:
+            self._refuse(block, error)
+        self._arrivals += len(block)
+
+    def _refuse(self, block: Block, error: Exception) -> NoReturn:
+        """Find the element that can't be taken in, and raise the error for it."""
+        element: Any = None
+        k: Any = NOTHING
+        for element in self._keyed(block):
+            k = NOTHING
+            try:
+                k, _ = element
+                hash(k)
+            except Exception:
+                break
+        rethrow(self._blamed(error, element, k))
+
+    def _keyed(self, block: Block) -> Iterable[Any]:
+        """Every element as (key, what is grouped)."""
+        if self.key == "first":
+            return block.values
+        return zip(block.values if self.key == "element" else repeat(None), block.values, strict=False)
 
     def _take_in(self, block: Block) -> None:
         """Every element into the newest session of its key, or to where else it belongs."""
@@ -122,9 +162,7 @@ class SessionMerge(Operator):
 
     def _spans(self, block: Block) -> Iterable[tuple[Any, int, int]]:
         """Every element as (key, what is grouped), with its own session."""
-        values: Iterable[Any] = block.values
-        if self.key != "first":
-            values = zip(block.values if self.key == "element" else repeat(None), block.values, strict=False)
+        values = self._keyed(block)
         match block.windows:
             case DerivedFrom(Sessions(gap=Duration(micros=gap))):
                 times = block.timestamp_list()
@@ -210,11 +248,17 @@ class SessionMerge(Operator):
                 self._gathered.write_out()
 
     def _estimate(self) -> int:
+        if self._times:
+            held = self._arrivals - self._gathered_arrivals
+            return len(self._times) * (TABLE_ENTRY + LIST + self._key_size) + held * _TIME
         held = self._arrivals - self._gathered_arrivals if self.lists else self._sessions
         keys = len(self._table) * (TABLE_ENTRY + LIST + self._key_size)
         return keys + self._sessions * _SESSION + held * self._held_size
 
     def _measure(self) -> None:
+        if self._times:
+            keys = [*islice(self._times, _SAMPLE), *islice(reversed(self._times), _SAMPLE)]
+            self._key_size = sum(map(deep_size, keys)) // len(keys)
         sample = [*islice(self._table.items(), _SAMPLE), *islice(reversed(self._table.items()), _SAMPLE)]
         if sample:
             held = [deep_size(session[2]) // (len(session[2]) if self.lists else 1) for _, session in sample]
@@ -225,7 +269,11 @@ class SessionMerge(Operator):
         """Hand all sessions over to where they can be spilled from; they go on merging when they are read back."""
         for k, newest in self._table.items():
             self._gathered.table.setdefault(k, []).extend((*newest[3], tuple(newest[:3])))
+        for k, times in self._times.items():
+            ends, starts, _, counts = _counted({k: times}, self._gap)
+            self._gathered.table.setdefault(k, []).extend(zip(starts, ends, counts, strict=True))
         self._table = {}
+        self._times = defaultdict(list)
         self._sessions = 0
         self._gathered_arrivals = self._arrivals
 
@@ -240,22 +288,35 @@ class SessionMerge(Operator):
 
     def _emit(self) -> Iterator[Emitted]:
         """Sessions by (end, start), keys by first arrival."""
-        sessions = list(self._all())
-        sessions.sort(key=_start)
-        sessions.sort(key=_end)
+        ends, starts, keys, held = self._columns()
+        order = _order(ends, starts)
         size = self.context.block_size
         make = IntervalWindow.of_micros
-        for at in range(0, len(sessions), size):
-            ends, starts, keys, held = zip(*sessions[at : at + size], strict=True)
-            results = self._results(keys, held)
-            values = results if self.key == "none" else list(zip(keys, results, strict=True))
-            windows = list(zip(map(make, starts, ends), strict=True))
+        for at in range(0, len(order), size):
+            index = order[at : at + size]
+            whose = [keys[i] for i in index]
+            results = self._results(whose, [held[i] for i in index])
+            values = results if self.key == "none" else list(zip(whose, results, strict=True))
+            windows = [(make(starts[i], ends[i]),) for i in index]
             self.context.count(self.label, "elements_out", len(values))
-            yield self.main, Block(values, [end - 1 for end in ends], Each(windows), ONLY_PANE)
+            yield self.main, Block(values, [ends[i] - 1 for i in index], Each(windows), ONLY_PANE)
+
+    def _columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[Any], Sequence[Any]]:
+        """Ends, starts, keys, and what is held, of every session."""
+        if self._times and not (self._gathered.spilled or self._table):
+            if self.context.checks is not None:
+                self._gathered.check(self._times)
+            times, self._times = self._times, defaultdict(list)
+            return _counted(times, self._gap)
+        sessions = list(self._all())
+        if not sessions:
+            return (), (), (), ()
+        ends, starts, keys, held = zip(*sessions, strict=True)
+        return ends, starts, keys, held
 
     def _all(self) -> Iterator[tuple[int, int, Any, Any]]:
         """(end, start, key, held) of every session."""
-        if not self._gathered.spilled:
+        if not self._gathered.spilled and not self._times:
             if self.context.checks is not None:
                 self._gathered.check(self._table)
             table, self._table = self._table, {}
@@ -292,6 +353,53 @@ class SessionMerge(Operator):
             shown = {"key": k} if self.key != "none" else {}
             rethrow(user_error(error, step=self.label, where=self.node.where, method=method, **shown))
         return results
+
+
+def _counted(times: dict[Any, list[int]], gap: int) -> tuple[list[int], list[int], list[Any], list[int]]:
+    """Ends, starts and keys of the sessions of each key's times, and how many times are in each."""
+    ends: list[int] = []
+    starts: list[int] = []
+    keys: list[Any] = []
+    counts: list[int] = []
+    for k, stamps in times.items():
+        stamps.sort()
+        start = last = stamps[0]
+        n = 0
+        for t in stamps:
+            if t - last >= gap:
+                ends.append(last + gap)
+                starts.append(start)
+                keys.append(k)
+                counts.append(n)
+                start = t
+                n = 0
+            n += 1
+            last = t
+        ends.append(min(last + gap, MAX_MICROS))
+        starts.append(start)
+        keys.append(k)
+        counts.append(n)
+    return ends, starts, keys, counts
+
+
+def _order(ends: Sequence[int], starts: Sequence[int]) -> list[int]:
+    """The sessions' numbers by end, then start, then as they come."""
+    order = list(range(len(ends)))
+    if ends and min(ends) > -_EXACT and max(ends) < _EXACT:
+        # Floats compare faster than large ints, and are exact for these.
+        ends = list(map(float, ends))  # type: ignore[arg-type]
+    order.sort(key=ends.__getitem__)
+    ordered = [ends[i] for i in order]
+    ties = [at for at, same in enumerate(map(eq, ordered, islice(ordered, 1, None))) if same]
+    for at in ties:  # few end at one instant: only those are moved again
+        first = bisect_left(ordered, ordered[at])
+        past = bisect_right(ordered, ordered[at])
+        if first == at:
+            order[first:past] = sorted(order[first:past], key=starts.__getitem__)
+    return order
+
+
+_EXACT: Final = 1 << 53
 
 
 def _failed(error: BaseException) -> str:

@@ -12,11 +12,12 @@ from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.tables import ONLY_PANE, load_combiner
 from tidegate.runners.engine.trials import trials_of
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import Block, Same
+from tidegate.sdk.block import Block, DerivedFrom, Same
 from tidegate.sdk.combine import CombineFn
 from tidegate.sdk.metrics import in_step
 from tidegate.sdk.portable.pipeline import CombinePerKey
 from tidegate.sdk.window_types import GLOBAL_WINDOW, window_end
+from tidegate.sdk.windows import GlobalWindows
 
 
 class CombineWhole(Operator):
@@ -44,6 +45,8 @@ class CombineWhole(Operator):
         match block.windows:
             case Same((window,)):
                 self._add(window, block.values)
+            case DerivedFrom(GlobalWindows()):
+                self._add(GLOBAL_WINDOW, block.values)
             case _:
                 by_window: dict[Any, list[Any]] = {}
                 for value, windows in zip(block.values, block.window_list(), strict=True):

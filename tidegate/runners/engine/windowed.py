@@ -61,6 +61,7 @@ class WindowOperator(Operator):
         self.context = context
         self.combiner = load_combiner(node)
         self.contents = Contents(self.combiner, phase, strategy)
+        self._shown = self.contents.shown
         # A combiner whose arguments are side inputs is told for which window it works.
         self._point: Callable[[Any], None] | None = getattr(self.combiner, "point", None)
         self.key = "first" if isinstance(node, GroupByKey) else node.key
@@ -321,6 +322,8 @@ class WindowOperator(Operator):
     def consult(self, window: Open, k: Any, cell: Cell, x: Any) -> None:
         """Tell the trigger what has arrived, `x` the last, and fire if it is due."""
         now, machine = self.now, self.machine
+        if self._shown is not None and x is not None:
+            x = self._shown(x)
         now.end = window.end
         now.pane = cell.fresh
         if cell.fresh > cell.synced:

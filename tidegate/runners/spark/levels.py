@@ -47,7 +47,7 @@ def assign_levels(plan: Plan) -> Levels:
         for edge in plan.inputs(step.id):
             level = max(level, of_step[edge.source] + shuffles(edge))
         of_step.append(level)
-    count = max(of_step) + 1
+    count = max(of_step, default=-1) + 1
     for step in plan.steps:
         if step.is_sink:
             of_step[step.id] = count - 1

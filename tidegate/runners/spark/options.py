@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from pydantic import Field
 
 from tidegate.sdk.options import RunnerOptions
@@ -17,4 +19,11 @@ class SparkOptions(RunnerOptions):
         0, ge=0, description="tasks of each level (0: Spark's default parallelism, as many as it has cores)"
     )
     spark_conf: list[str] = Field([], description="settings of a session that is made, name=value; repeatable")
+    spark_commit_dir: Path | None = Field(
+        None,
+        description="where the driver notes what it commits: the next run finishes a commit in which a driver died",
+    )
+    spark_archive: str | None = Field(
+        None, description="a packed environment (.tar.gz) that is sent to the workers; its bin/python runs them"
+    )
     worker_python: str | None = Field(None, description="the workers' interpreter (local masters: this one)")

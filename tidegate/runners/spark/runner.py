@@ -46,6 +46,7 @@ class SparkRunner(Runner):
         return plan(pipeline, Traits(parallel=True, blocking=True))
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
+        from tidegate.runners.spark.manifest import finish_others, noted
         from tidegate.runners.spark.session import session
         from tidegate.runners.spark.writing import Committing
 
@@ -54,6 +55,7 @@ class SparkRunner(Runner):
         metrics = MetricCells()
         run_id = os.urandom(6).hex()
         sinks = {step.id: Committing(step, run_id) for step in planned.steps if step.is_sink}
+        finish_others(own.spark_commit_dir)
         spark = session(own)
         try:
             for kind, value in _results(spark, planned, own, run_id):
@@ -62,8 +64,9 @@ class SparkRunner(Runner):
                         metrics.merge(value)
                     case "committables":
                         sinks[value[0]].committables += value[1]
-            for committing in sinks.values():
-                committing.commit()
+            with noted(own.spark_commit_dir, run_id, list(sinks.values())):
+                for committing in sinks.values():
+                    committing.commit()
         finally:
             for committing in sinks.values():
                 committing.sweep()
@@ -99,8 +102,11 @@ def _results(spark: Any, planned: Plan, options: SparkOptions, run_id: str) -> I
     from tidegate.runners.spark.rows import ORDER, SCHEMA, decode_result
     from tidegate.runners.spark.session import is_local
     from tidegate.runners.spark.work import Work, numbered
+    from tidegate.runners.spark.workers import prepare
 
     levels = assign_levels(planned)
+    if not levels.count:
+        return iter(())
     partitions = options.spark_partitions or _parallelism(spark)
     inputs = deal_out(planned, partitions)
     bare = without_values(planned)
@@ -115,7 +121,10 @@ def _results(spark: Any, planned: Plan, options: SparkOptions, run_id: str) -> I
         options.temp_dir,
         options.type_check == "runtime",
     )
-    paths = _paths() if is_local(spark.conf.get("spark.master", "")) else ()
+    local = is_local(spark.conf.get("spark.master", "")) and hasattr(spark, "_sc")
+    paths = _paths() if local else ()
+    if not local:
+        prepare(spark)
     frame = _rows_in(spark, work) if inputs.rows else spark.range(0, partitions, 1, partitions)
     inputs.rows.clear()
     for level in range(levels.count):

@@ -64,7 +64,12 @@ def _java() -> str:
 
 def session(options: SparkOptions) -> Any:
     """The session that is there, classic or Connect, or a new one that later runs with the same flags use again."""
-    wanted = (options.spark_remote or options.spark_master, tuple(options.spark_conf), options.worker_python)
+    wanted = (
+        options.spark_remote or options.spark_master,
+        tuple(options.spark_conf),
+        options.worker_python,
+        options.spark_archive,
+    )
     if _made and _made[0][0] == wanted:
         if _alive(_made[0][1]):
             return _made[0][1]
@@ -73,7 +78,7 @@ def session(options: SparkOptions) -> Any:
     found = None if options.spark_remote else _found()
     if found is not None and not (_made and found is _made[0][1]):
         return found
-    _stop()
+    stop()
     made = _remote(options) if options.spark_remote else _classic(options)
     _made.append((wanted, made))
     return made
@@ -84,7 +89,8 @@ _made: Final[list[tuple[tuple[Any, ...], Any]]] = []
 
 
 @atexit.register
-def _stop() -> None:
+def stop() -> None:
+    """Stop the session made here, if any."""
     while _made:
         _, made = _made.pop()
         try:
@@ -135,7 +141,13 @@ def _classic(options: SparkOptions) -> Any:
     }
     for name, value in (*quiet.items(), *settings_of(options)):
         builder = builder.config(name, value)
-    with _without_noise(), _interpreter(options.worker_python or (sys.executable if local else None)):
+    python = options.worker_python or (sys.executable if local else None)
+    if options.spark_archive:
+        if local:
+            raise OptionsError("--spark_archive is for the workers of a cluster: a local master runs them here")
+        builder = builder.config("spark.archives", f"{options.spark_archive}#environment")
+        python = options.worker_python or "./environment/bin/python"
+    with _without_noise(), _interpreter(python):
         return builder.getOrCreate()
 
 

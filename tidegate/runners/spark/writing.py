@@ -72,16 +72,19 @@ class Committing:
         assert isinstance(node, Write)
         self._node = node
         self._run_id = run_id
-        self._sink: Sink[Any] = node.sink.load()
         self.committables: list[Committable] = []
 
     def commit(self) -> None:
         """Make everything visible."""
-        _call(self._node, self._sink.commit, self._run_id, self.committables, method="commit")
+        _call(self._node, self._sink().commit, self._run_id, self.committables, method="commit")
 
     def sweep(self) -> None:
         """Remove what this run wrote and did not commit: strays of failed and of speculative tasks."""
-        quietly(lambda: self._sink.abort(self._run_id))
+        quietly(lambda: self._sink().abort(self._run_id))
+
+    def _sink(self) -> Sink[Any]:
+        sink: Sink[Any] = self._node.sink.load()
+        return sink
 
 
 def _call(node: Write, call: Callable[..., Any], *args: Any, method: str) -> Any:

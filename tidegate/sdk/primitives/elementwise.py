@@ -104,6 +104,9 @@ class ElementStep(Transform, Generic[E, R]):
         """
         if not 0.0 <= threshold <= 1.0:
             raise BuildError(f"threshold is a share from 0 to 1, not {threshold!r}")
+        classes = exc_class if isinstance(exc_class, tuple) else (exc_class,)
+        if not classes or not all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in classes):
+            raise BuildError(f"exc_class is an exception class, or a tuple of them, not {exc_class!r}")
         handled: Any = copy.copy(self)
         handled.dead_letters = portable.DeadLetters(
             tag, None if exc_class is Exception else UserFn.of(exc_class, "exc_class"), partial, threshold
@@ -161,7 +164,8 @@ class ElementStep(Transform, Generic[E, R]):
         """Check what comes in against what the function takes; return what it gives."""
         signature = signatures.signature_of(self.fn.process if isinstance(self.fn, DoFn) else self.fn)
         wanted = self.input_type if self.input_type is not None else self.takes(signature)
-        self.check_input(input.element_type, wanted, self.default_label())
+        if input.pipeline.checks_types:
+            self.check_input(input.element_type, wanted, self.default_label())
         if self.output_type is not None:
             return self.output_type
         return hints.substitute(self.gives(signature, input.element_type), types.bind(wanted, input.element_type))

@@ -1,0 +1,107 @@
+"""The Python workers of a cluster: what they have is asked once a session, and Tidegate is sent where it is missing.
+
+Workers of a local master are this machine's, with this interpreter: there is nothing to ask.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import tempfile
+import weakref
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tidegate._version import __version__
+from tidegate.sdk.errors import UnsupportedError
+
+_SENT: Final = ("tidegate", "cloudpickle")
+"""What is sent: pure Python, which loads from a zip file."""
+
+_ready: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a worker has: versions by name, "" for a package it lacks."""
+
+    python: str
+    tidegate: str
+    cloudpickle: str
+    pandas: str
+    interpreter: str
+
+
+def prepare(spark: Any) -> None:
+    """Ask a worker what it has; UnsupportedError, by name, where that does not fit; send Tidegate if it is missing."""
+    if spark in _ready:
+        return
+    report = ask(spark)
+    problems = unfit(report)
+    if problems:
+        raise UnsupportedError(f"the workers' Python ({report.interpreter}) can't run this: " + "; ".join(problems))
+    if report.tidegate != __version__ or not report.cloudpickle:
+        send(spark)
+    _ready.add(spark)
+
+
+def ask(spark: Any) -> Report:
+    """What a worker of this session has."""
+    (row,) = spark.range(0, 1, 1, 1).mapInArrow(_probe(), "report string").collect()
+    return Report(*row[0].split("\n"))
+
+
+def unfit(report: Report) -> list[str]:
+    """What is wrong with a worker, in words; [] if nothing."""
+    problems = []
+    here = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if report.python != here:
+        problems.append(
+            f"it is {report.python} and here it is {here}: code does not travel between minor versions, "
+            "give --worker_python or --spark_archive with the same"
+        )
+    if report.pandas.split(".")[0].isdigit() and int(report.pandas.split(".")[0]) >= 3:
+        problems.append(f"PySpark does not work with its pandas {report.pandas}: install 'pandas<3' there")
+    return problems
+
+
+def _probe() -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """A function that travels by value, to where there may be no Tidegate."""
+
+    def tidegate_preflight(batches: Iterable[Any]) -> Iterator[Any]:
+        import sys
+        from importlib import import_module, metadata
+
+        import pyarrow  # type: ignore[import-untyped]
+
+        def version(name: str) -> str:
+            try:
+                return str(getattr(import_module(name), "__version__", "") or metadata.version(name))
+            except Exception:
+                return ""
+
+        for _ in batches:
+            told = [f"{sys.version_info.major}.{sys.version_info.minor}"]
+            told += [version("tidegate"), version("cloudpickle"), version("pandas"), sys.executable]
+            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(["\n".join(told)])], names=["report"])
+
+    return tidegate_preflight
+
+
+def send(spark: Any) -> None:
+    """Give the session's workers this Tidegate, as a zip file that comes before what they have."""
+    folder = Path(tempfile.mkdtemp(prefix="tidegate-spark-"))
+    archive = folder / f"tidegate-{__version__}.zip"
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
+        for name in _SENT:
+            spec = importlib.util.find_spec(name)
+            assert spec is not None
+            assert spec.origin is not None
+            home = Path(spec.origin).parent
+            for path in sorted(home.rglob("*")):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    zipped.write(path, str(Path(name) / path.relative_to(home)))
+    spark.addArtifacts(str(archive), pyfile=True)
