@@ -29,10 +29,9 @@ def w2() -> Result:
         for line in file:
             for word in line.split():
                 counts[word] = counts.get(word, 0) + 1
-    with tempfile.TemporaryDirectory() as folder:
-        with (Path(folder) / "counts.txt").open("w") as file:
-            for word, n in counts.items():
-                file.write(f"{word}\t{n}\n")
+    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "counts.txt").open("w") as file:
+        for word, n in counts.items():
+            file.write(f"{word}\t{n}\n")
     return len(counts), sum(counts.values())
 
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -560,3 +561,12 @@ def test_a_dead_letter_shows_the_authors_frames_alone() -> None:
     result = p.result
     assert result is not None
     assert result.metrics().counter("dead_letters") == 1
+
+
+def test_a_temporary_directory_that_is_none_is_named(tmp_path: Path) -> None:
+    place = tmp_path / "nowhere"
+    assert told(
+        lambda p: p | tg.Create(range(5000)) | tg.Map(lambda n: (n, n)) | tg.GroupByKey() | tg.Map(print),
+        memory_budget="1k",
+        temp_dir=place,
+    ) == (f"RunError: can't spill to --temp_dir {place}: No such file or directory")

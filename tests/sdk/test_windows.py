@@ -257,7 +257,9 @@ def test_cumulative_windows_are_those_a_brute_force_search_finds(
     for ts in stamps:
         (start,) = [s for s in range(ts - size + 1, ts + 1) if (s - offset) % size == 0]
         expected = [(start, start + k * step) for k in range(1, times + 1) if start + k * step > ts]
-        assert windows(ts) == tuple((max(s, MIN_MICROS), min(e, MAX_MICROS)) for s, e in expected)
+        # Ends that saturate to one are one window.
+        saturated = [(max(s, MIN_MICROS), min(e, MAX_MICROS)) for s, e in expected]
+        assert windows(ts) == tuple(dict.fromkeys(saturated))
 
 
 @pytest.mark.parametrize(

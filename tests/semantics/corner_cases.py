@@ -1,4 +1,4 @@
-"""Corner cases of windows, lateness, triggers, panes, timestamps and evictors, as data.
+"""Corner cases of windows, lateness, triggers, panes, timestamps, evictors, state and inputs, as data.
 
 Each is a strategy, a script for one key (see `kit`) and the panes that key gives, in order. What a pattern leaves
 out is not looked at.
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tidegate as tg
-from semantics.kit import INFINITY, C, W
-from tidegate.testing import Fired, early, late, on_time
+from semantics.kit import INFINITY, C, Idle, Other, W
+from tidegate.testing import Fired, early, fired, late, on_time
 
 GLOBAL = tg.GlobalWindow()
 TEN = tg.FixedWindows(10)
@@ -81,8 +81,8 @@ class Trip(tg.BoundedWindow):
     name: str
 
 
-class LongestOfName(ByName):
-    """As `ByName`, with windows that end ten seconds after their element; those of one name become the longest."""
+class LongestOfName(tg.WindowAssigner):
+    """Windows of a name that end ten seconds after their element; those of one name become the longest."""
 
     def assign(self, timestamp: tg.Timestamp, element: Any) -> Iterable[tg.BoundedWindow]:
         return [Trip(timestamp + 10, element[1][0])]
@@ -99,6 +99,39 @@ class Halves(tg.Evictor):
 
     def keep(self, elements: Sequence[tuple[Any, tg.Timestamp]]) -> Iterable[int]:
         return range(0, len(elements), 2)
+
+
+class Numbered(tg.DoFn):
+    """Numbers the elements of each key and window."""
+
+    COUNT = tg.ValueStateSpec("count")
+    SHORT = tg.ValueStateSpec("short", ttl=5)
+
+    def process(
+        self,
+        element: Any,
+        count: tg.ValueState[int] = tg.DoFn.StateParam(COUNT),
+        short: tg.ValueState[int] = tg.DoFn.StateParam(SHORT),
+    ) -> Iterable[Any]:
+        for cell in (count, short):
+            cell.write((cell.read() or 0) + 1)
+        return [(element[0], (element[1], count.read(), short.read()))]
+
+
+class Alarms(tg.DoFn):
+    """A number sets a timer to that time; anything else is passed on."""
+
+    ALARM = tg.EventTimer("alarm")
+
+    def process(self, element: Any, alarm: tg.Timer = tg.DoFn.TimerParam(ALARM)) -> Iterable[Any]:
+        if not isinstance(element[1], str):
+            alarm.set(element[1])
+            return []
+        return [element]
+
+    @tg.on_timer(ALARM)
+    def on_alarm(self, key: Any = tg.DoFn.KeyParam) -> Iterable[Any]:
+        return [(key, "alarm")]
 
 
 NEAR_THE_END = 2**63 - 1 - 10
@@ -299,6 +332,12 @@ SESSIONS = [
         ],
     ),
     Case(
+        "a_bridge_of_sessions_in_different_phases_of_after_each_counts_what_is_of_the_furthest",
+        into(tg.Sessions(10), tg.AfterEach(tg.AfterCount(2), each(3)), D),
+        [("a", 0), ("b", 1), ("c", 15), ("d", 8), ("e", 9), ("f", 10), INFINITY],
+        [early(["a", "b"], (0, 11), 0), early(["c", "d", "e", "f"], (0, 25), 0)],
+    ),
+    Case(
         "a_bridge_under_a_period_of_event_time",
         into(tg.Sessions(10), tg.EveryEventTime(20), D),
         [("a", 0), ("b", 15), ("c", 8), W(20), INFINITY],
@@ -406,6 +445,14 @@ SESSIONS = [
         [("a", 30), W(12), ("b", 1), INFINITY],
         [on_time(["a"], (30, 40), 0)],
         dropped_late=1,
+    ),
+    Case(
+        "a_bridge_of_a_finished_session_and_one_that_waits_drops_what_waits",
+        into(tg.Sessions(10), tg.AfterCount(2)),
+        [("a", 0), ("b", 15), ("c", 16), ("d", 8), ("e", 9), INFINITY],
+        [early(["b", "c"], (15, 26), 0, is_last=True)],
+        dropped_closed=3,
+        options=UNSAFE,
     ),
     Case(
         "a_finished_session_finishes_what_it_merges_with",
@@ -930,6 +977,90 @@ PRESETS = [
     ),
 ]
 
-CASES = [*WINDOWS, *SESSIONS, *LATENESS, *TRIGGERS, *PANES, *TIMESTAMPS, *EVICTORS, *PRESETS]
+STATE = [
+    Case(
+        "state_is_collected_when_its_window_expires",
+        into(TEN, lateness=5),
+        [("a", 1), ("b", 11), W(14.999999), ("c", 2), W(15), ("d", 3), ("e", 12)],
+        [
+            fired(("a", 1, 1), FIRST),
+            fired(("b", 1, 1), (10, 20)),
+            fired(("c", 2, 2), FIRST),
+            fired(("e", 2, 2), (10, 20)),
+        ],
+        group=tg.ParDo(Numbered()),
+        dropped_late=1,
+    ),
+    Case(
+        "state_expires_when_its_time_to_live_has_passed_since_the_last_write",
+        into(),
+        [("a", 1), C(4.999999), ("b", 2), C(4.999999), ("c", 3), C(5), ("d", 4)],
+        [fired(("a", 1, 1)), fired(("b", 2, 2)), fired(("c", 3, 3)), fired(("d", 4, 1))],
+        group=tg.ParDo(Numbered()),
+    ),
+    Case(
+        "a_timer_for_the_past_fires_before_the_next_element",
+        into(),
+        [W(5), (3, 6), ("next", 7)],
+        [fired("alarm", FIRST, timestamp=3), fired("next", FIRST, timestamp=7)],
+        group=tg.ParDo(Alarms()),
+    ),
+    Case(
+        "a_timer_for_where_the_watermark_is_fires_before_the_next_element",
+        into(),
+        [W(5), (5, 6), ("next", 7)],
+        [fired("alarm", FIRST, timestamp=5), fired("next", FIRST, timestamp=7)],
+        group=tg.ParDo(Alarms()),
+    ),
+    Case(
+        "a_timer_waits_until_the_watermark_is_there",
+        into(),
+        [(5, 1), W(4.999999), ("next", 7), W(5), ("last", 8)],
+        [fired("next"), fired("alarm", FIRST, timestamp=5), fired("last")],
+        group=tg.ParDo(Alarms()),
+    ),
+]
+
+INPUTS = [
+    Case(
+        "the_watermark_of_two_inputs_is_the_lesser",
+        into(),
+        [("a", 1), W(100), Other(("b", 2)), Other(W(9.999999)), Other(("c", 3)), Other(W(10)), ("d", 4)],
+        [on_time(["a", "b", "c"], FIRST, 0)],
+        dropped_late=1,
+    ),
+    Case(
+        "an_idle_input_does_not_count",
+        into(),
+        [("a", 1), Other(Idle()), W(10), ("b", 2)],
+        [on_time(["a"], FIRST, 0)],
+        dropped_late=1,
+    ),
+    Case(
+        "when_all_inputs_are_idle_the_watermark_stands",
+        into(),
+        [("a", 1), W(5), Other(W(7)), Idle(), Other(Idle()), ("b", 2), Other(("c", 3)), W(10), Other(W(10))],
+        [on_time(["a", "b", "c"], FIRST, 0)],
+    ),
+    Case(
+        "an_input_that_comes_back_counts_once_it_has_caught_up",
+        into(),
+        [
+            *(Other(Idle()), W(10), Other(("late", 1)), Other(("a", 11))),
+            *(W(15), Other(W(15)), W(20), ("b", 12), Other(W(20))),
+        ],
+        [on_time(["a", "b"], (10, 20), 0)],
+        dropped_late=1,
+    ),
+    Case(
+        "a_watermark_that_goes_back_on_one_of_two_inputs_changes_nothing",
+        into(),
+        [("a", 1), W(20), Other(W(10)), Other(W(5)), ("b", 2), ("c", 11), Other(W(20))],
+        [on_time(["a"], FIRST, 0), on_time(["c"], (10, 20), 0)],
+        dropped_late=1,
+    ),
+]
+
+CASES = [*WINDOWS, *SESSIONS, *LATENESS, *TRIGGERS, *PANES, *TIMESTAMPS, *EVICTORS, *PRESETS, *STATE, *INPUTS]
 
 assert len({case.name for case in CASES}) == len(CASES), "two cases of one name"

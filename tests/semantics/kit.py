@@ -1,7 +1,8 @@
 """Scripts and runs for the tests of the contract.
 
 A script is a list of events: `("a", 3)` is the element "a" at 3 s under key "k", `("a", 3, "other")` under another
-key, `W(10)` a watermark, `C(5)` a step of the clock. The end of the script is the end of input.
+key, `W(10)` a watermark, `C(5)` a step of the clock. What stands in `Other` happens on a second input; both may be
+`Idle()`. The end of the script is the end of input.
 """
 
 from __future__ import annotations
@@ -30,30 +31,53 @@ class C:
     by: float
 
 
+@dataclass(frozen=True)
+class Idle:
+    """The input gives nothing for now."""
+
+
+@dataclass(frozen=True)
+class Other:
+    """The event is one of a second input, with which the first is flattened."""
+
+    event: Any
+
+
 INFINITY = W(tg.MAX_TIMESTAMP)
 
 
-def stream(script: Iterable[Any], *, together: bool = False) -> TestStream:
+def has_two_inputs(script: Iterable[Any]) -> bool:
+    """Whether a script has events of a second input; its stream then has two outputs, main and other."""
+    return any(isinstance(event, Other) for event in script)
+
+
+def stream(script: Sequence[Any], *, together: bool = False) -> TestStream:
     """The script as a TestStream; `together` sends neighbouring elements as one block."""
-    made = TestStream()
+    made = TestStream().with_outputs("other") if has_two_inputs(script) else TestStream()
     block: list[Any] = []
+    before: str | None = None
 
     def flush() -> None:
         if block:
-            made.add_elements(list(block))
+            made.add_elements(list(block), tag=before)
             block.clear()
 
-    for event in script:
+    for item in script:
+        event, tag = (item.event, "other") if isinstance(item, Other) else (item, None)
+        if not together or tag != before:
+            flush()
+        before = tag
         match event:
             case W(to=to):
                 flush()
-                made.advance_watermark_to(to)
+                made.advance_watermark_to(to, tag=tag)
             case C(by=by):
                 flush()
                 made.advance_processing_time(by)
+            case Idle():
+                flush()
+                made.idle(tag)
             case (value, timestamp, *key):
-                if not together:
-                    flush()
                 block.append(tg.TimestampedValue((key[0] if key else KEY, value), timestamp))
     flush()
     return made
@@ -88,7 +112,9 @@ def run(
 ) -> Ran:
     """Run a script through windows and a grouping (GroupByKey if none is given); what came out, by key."""
     pipeline = TestPipeline(runner, options)
-    windowed = pipeline | stream(script, together=together)
+    windowed: Any = pipeline | stream(script, together=together)
+    if has_two_inputs(script):
+        windowed = (windowed.main, windowed.other) | tg.Flatten()
     if into is not None:
         windowed = windowed | into
     grouped = windowed | (tg.GroupByKey() if grouping is None else grouping)

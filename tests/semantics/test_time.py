@@ -12,7 +12,18 @@ import pytest
 import tidegate as tg
 from semantics.kit import W, panes
 from tidegate.sdk.sources import SimpleSource, Split
-from tidegate.testing import PaneRecorder, TestPipeline, TestStream, assert_that, early, equal_to, fired, late, on_time
+from tidegate.testing import (
+    PaneRecorder,
+    TestPipeline,
+    TestStream,
+    assert_that,
+    early,
+    equal_to,
+    fired,
+    is_empty,
+    late,
+    on_time,
+)
 
 UTC = dt.UTC
 

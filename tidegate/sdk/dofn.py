@@ -59,12 +59,12 @@ class DoFn:
     TimerTagParam: Any = Marker("tag")
 
     @staticmethod
-    def StateParam(spec: StateSpec) -> Any:  # noqa: N802 - Beam's name
+    def StateParam(spec: StateSpec) -> Any:
         """Inject the state cell `spec` declares."""
         return Marker("state", spec)
 
     @staticmethod
-    def TimerParam(spec: TimerSpec) -> Any:  # noqa: N802 - Beam's name
+    def TimerParam(spec: TimerSpec) -> Any:
         """Inject the timer `spec` declares."""
         return Marker("timer", spec)
 

@@ -30,26 +30,26 @@ class SideInput:
     default: Any = MISSING
 
 
-def AsSingleton(pcoll: Any, default: Any = MISSING) -> Any:  # noqa: N802 - Beam's name
+def AsSingleton(pcoll: Any, default: Any = MISSING) -> Any:
     """The collection's only value; `default` when there is none (an error without one)."""
     return SideInput(pcoll, "singleton", default)
 
 
-def AsIter(pcoll: Any) -> Any:  # noqa: N802 - Beam's name
+def AsIter(pcoll: Any) -> Any:
     """The values as an iterable that can be walked again."""
     return SideInput(pcoll, "iter")
 
 
-def AsList(pcoll: Any) -> Any:  # noqa: N802 - Beam's name
+def AsList(pcoll: Any) -> Any:
     """The values as a list."""
     return SideInput(pcoll, "list")
 
 
-def AsDict(pcoll: Any) -> Any:  # noqa: N802 - Beam's name
+def AsDict(pcoll: Any) -> Any:
     """Pairs as a dict; a key that stands twice is an error."""
     return SideInput(pcoll, "dict")
 
 
-def AsMultiMap(pcoll: Any) -> Any:  # noqa: N802 - Beam's name
+def AsMultiMap(pcoll: Any) -> Any:
     """Pairs as a dict from key to the list of its values."""
     return SideInput(pcoll, "multimap")

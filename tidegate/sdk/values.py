@@ -67,9 +67,7 @@ class WindowedValue(Generic[T]):
 
     __slots__ = ("micros", "pane", "value", "windows")
 
-    def __init__(
-        self, value: T, timestamp: TimestampLike, windows: tuple[Any, ...], pane: PaneInfo = NO_PANE
-    ) -> None:
+    def __init__(self, value: T, timestamp: TimestampLike, windows: tuple[Any, ...], pane: PaneInfo = NO_PANE) -> None:
         self.value = value
         self.micros = element_micros(timestamp)
         self.windows = tuple(windows)

@@ -348,7 +348,17 @@ def assign_windows(assigner: BuiltinAssigner) -> Callable[[int], tuple[IntervalW
     if is_global_assigner(assigner):
         return lambda ts: (GLOBAL_WINDOW,) if bounds(ts) else ()
     make = IntervalWindow.of_micros
-    return lambda ts: tuple([make(start, end) for start, end in bounds(ts)])
+    last: tuple[Bounds, ...] = ()
+    made: tuple[IntervalWindow, ...] = ()
+
+    def windows(ts: int) -> tuple[IntervalWindow, ...]:
+        nonlocal last, made
+        found = bounds(ts)
+        if found != last:  # neighbours mostly share their windows
+            last, made = found, tuple([make(start, end) for start, end in found])
+        return made
+
+    return windows
 
 
 def assign(assigner: Assigner) -> Callable[[int, Any], tuple[Any, ...]]:
@@ -449,7 +459,7 @@ def _check_window_type(assigner: str, window: Any) -> None:
     window_end(window)
     try:
         hash(window)
-        window < window  # noqa: B015  (whether it has an order)
+        window < window
     except TypeError as error:
         raise TypeError(
             f"{assigner} gave {shorten(window)}: a window must be hashable and ordered "

@@ -106,7 +106,11 @@ def _temporary_directory(parent: Path | None) -> Iterator[Callable[[], Path]]:
         from pathlib import Path
 
         if not made:
-            made.append(tempfile.TemporaryDirectory(prefix="tidegate-", dir=parent))
+            try:
+                made.append(tempfile.TemporaryDirectory(prefix="tidegate-", dir=parent))
+            except OSError as error:
+                place = f"--temp_dir {parent}" if parent else "the system's temporary directory"
+                raise RunError(f"can't spill to {place}: {error.strerror}") from error
         return Path(made[0].name)
 
     try:

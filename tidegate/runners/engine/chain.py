@@ -75,6 +75,8 @@ class Chain(Operator):
         self.grouping = grouping
         self._sides = sides or {}
         self._stamps: frozenset[int] = frozenset()
+        self._assigned_by: WindowsColumn | None = None
+        self._assign: Callable[[int], tuple[Any, ...]] = lambda t: ()
         self._only_assigns = grouping is None and all(
             link.form == "assign" and not (link.looks_up_windows or link.may_drop) for link in links
         )
@@ -167,7 +169,7 @@ class Chain(Operator):
         self._taken += len(block)
         if self._only_assigns:
             self._emitted += len(block)
-            yield self.main, Block(block.values, block.timestamps, self._derived(), block.panes)
+            yield self.main, Block(block.values, block.timestamps, self._derived() or block.windows, block.panes)
             return
         loop = self._loop(block, checked)
         try:
@@ -250,7 +252,7 @@ class Chain(Operator):
             "special": self._special,
             "restamped": self._restamped,
             "same_windows": lambda block: block.windows.windows,
-            "derived": lambda block, t: assign_windows(block.windows.assigner)(t),
+            "derived": self._windows_at,
             "dead": self._dead,
             "none_as_empty": lambda results: () if results is None else results,
             "snapshot": checks.snapshot,
@@ -294,6 +296,13 @@ class Chain(Operator):
         collection, packed = self._pack(block, *columns)
         for part in packed.split(self.context.block_size):
             yield collection, part
+
+    def _windows_at(self, block: Block, t: int) -> tuple[Any, ...]:
+        """The windows that the block's assigner gives an element at `t`."""
+        if block.windows is not self._assigned_by:
+            assert isinstance(block.windows, DerivedFrom)
+            self._assigned_by, self._assign = block.windows, assign_windows(block.windows.assigner)
+        return self._assign(t)
 
     def _derived(self) -> DerivedFrom | None:
         for link in reversed(self.links):

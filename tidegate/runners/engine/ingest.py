@@ -48,7 +48,7 @@ class SplitReader:
             self._advance(now)
         elif self._stamp is not None and len(block):
             timestamps = self._stamped(block)
-            self._greatest = max(self._greatest, *timestamps) if len(timestamps) > 1 else max(self._greatest, timestamps[0])
+            self._greatest = max(self._greatest, *timestamps)
             block = Block(block.values, timestamps)
             self._advance(clamp(self._greatest - stamping.out_of_orderness.micros))
         elif self._stamp is None:

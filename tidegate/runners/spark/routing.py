@@ -64,18 +64,14 @@ class Router:
         if isinstance(targets, int):
             self._add(targets, block)
             return
-        by_target: dict[int, list[int]] | None = None
         constants = self._fitting(block)
         if constants == (block.timestamps, block.windows, block.panes):
             self._deal(block.values, targets)
             return
-        by_target = {}
+        by_target: dict[int, list[int]] = {target: [] for target in set(targets)}
+        appends = {target: index.append for target, index in by_target.items()}
         for at, target in enumerate(targets):
-            found = by_target.get(target)
-            if found is None:
-                by_target[target] = [at]
-            else:
-                found.append(at)
+            appends[target](at)
         for target, index in by_target.items():
             self._share(target).take(block, index, constants)
             self._settle(target)

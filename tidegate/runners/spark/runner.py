@@ -53,6 +53,8 @@ class SparkRunner(Runner):
         planned = self.plan(seal(pipeline, values=not _plain(pipeline)), options)
         own: SparkOptions = options.view_as(self.options_model())
         metrics = MetricCells()
+        if self.watch is not None:
+            self.watch(metrics)
         run_id = os.urandom(6).hex()
         sinks = {step.id: Committing(step, run_id) for step in planned.steps if step.is_sink}
         finish_others(own.spark_commit_dir)

@@ -6,9 +6,12 @@ import contextlib
 import gc
 import os
 import pickle
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tidegate.runners.engine.graph import Graph, Mark, Outlet
@@ -38,14 +41,16 @@ def run_task(payload: bytes, level: int, batches: Iterable[Any]) -> Iterator[Any
     gc.set_threshold(200_000, 20, 50)
     try:
         work: Work = pickle.loads(payload)
-        yield from _Task(work, level, context.partitionId()).run(batches)
+        yield from LevelTask(work, level, context.partitionId()).run(batches)
     except Exception as error:
         raise marked(error) from None
     finally:
         gc.set_threshold(*before)
 
 
-class _Task:
+class LevelTask:
+    """The steps of one level at work in one partition."""
+
     def __init__(self, work: Work, level: int, partition: int) -> None:
         self.work = work
         self.plan = work.plan
@@ -66,6 +71,7 @@ class _Task:
 
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Everything; the rows that leave, batch by batch."""
+        _make_parents(fn.name.partition(":")[0] for fn in self.plan.pipeline.classes)
         install_classes(self.plan.pipeline.classes)
         install(tuple((cls.load(), coder.load()) for cls, coder in self.plan.pipeline.coders))
         budget = self.work.memory_budget or default_memory_budget() // (os.cpu_count() or 1)
@@ -133,6 +139,7 @@ class _Task:
     ) -> Iterator[None]:
         """The rows for this level, in order; those for a later one go on."""
         levels, edges = self.work.levels, self.work.edges
+        here = {step.id for step in (*self._inner, *self._sinks)}
         sources = {created_by(step.id): step for step in self._sources}
         pieces: list[bytes] = []
         early = self._only_sides()
@@ -153,6 +160,8 @@ class _Task:
                 yield from self._enter(sources[number], decode_share(data), graph, context)
                 continue
             edge = edges[number]
+            if edge.target not in here:
+                continue  # a side input of a step that runs in the first partition alone
             if edge.side is None:
                 for collection in early:
                     yield from graph.marking(collection, Mark(ended=True))
@@ -203,6 +212,18 @@ class _Task:
     def _result(self, kind: str, value: Any) -> None:
         self._out.forward(0, RESULT, self._src, self._results, 0, encode_result(kind, value))
         self._results += 1
+
+
+def _make_parents(modules: Iterable[str]) -> None:
+    """Packages for modules whose classes travel by value: pickle imports `a` before it looks into `a.b`."""
+    for name in modules:
+        parts = name.split(".")
+        for depth in range(1, len(parts)):
+            parent = ".".join(parts[:depth])
+            try:
+                import_module(parent)
+            except ImportError:
+                sys.modules[parent] = ModuleType(parent)
 
 
 def created_by(step: int) -> int:

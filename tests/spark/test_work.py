@@ -1,0 +1,96 @@
+"""What tasks do beside giving results: each element once, the same rows when they are repeated, where workers fit."""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate._version import __version__
+from tidegate.runners.planner import Traits, plan
+from tidegate.runners.spark.levels import assign_levels
+from tidegate.runners.spark.reading import deal_out, without_values
+from tidegate.runners.spark.rows import RESULT
+from tidegate.runners.spark.task import LevelTask
+from tidegate.runners.spark.work import Work, numbered
+from tidegate.runners.spark.workers import Report, unfit
+
+
+def noted(x: Any, path: str, name: str) -> Any:
+    with Path(path).open("a") as file:
+        file.write(f"{name}\n")
+    return x
+
+
+def test_every_stage_works_once_however_branches_part_and_meet(flags: list[str], tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    p = tg.Pipeline(options=flags)
+    made = p | tg.Create(range(10)) | "source" >> tg.Map(noted, log, "source") | tg.Map(lambda x: (x, x))
+    for depth in range(4):
+        left = made | f"left {depth}" >> tg.CombinePerKey(sum) | f"one {depth}" >> tg.Map(noted, log, f"left {depth}")
+        right = made | f"right {depth}" >> tg.Map(noted, log, f"right {depth}")
+        both = (left, right) | f"both {depth}" >> tg.Flatten()
+        made = both | f"meet {depth}" >> tg.CombinePerKey(max)
+    _ = made | "end" >> tg.Map(noted, log, "end")
+    p.run()
+    names = (tmp_path / "log").read_text().splitlines()
+    assert len(names) == 10 * (1 + 4 * 2 + 1)
+    assert {names.count(name) for name in names} == {10}
+
+
+def work_of(build: Any, partitions: int) -> Work:
+    p = tg.Pipeline()
+    build(p)
+    planned = plan(p.sealed(), Traits(parallel=True, blocking=True))
+    bare = without_values(planned)
+    inputs = deal_out(planned, partitions)
+    return Work(bare, assign_levels(planned), numbered(bare), inputs, partitions, "run", 1 << 20, None, False)
+
+
+def test_a_task_that_is_repeated_sends_the_same_rows() -> None:
+    def build(p: tg.Pipeline) -> None:
+        words = p | tg.Create([f"w{n % 50}" for n in range(5_000)])
+        stamped = words | tg.Map(lambda word: tg.TimestampedValue((word, len(word)), int(word[1:])))
+        windowed = stamped | tg.WindowInto(tg.SlidingWindows(20, 5))
+        _ = windowed | "sums" >> tg.CombinePerKey(sum) | "a" >> tg.Map(print)
+        _ = windowed | "groups" >> tg.GroupByKey() | "b" >> tg.Map(print)
+        _ = words | tg.Reshuffle() | "c" >> tg.Map(print)
+
+    payload = pickle.dumps(work_of(build, 3), 5)
+
+    def rows() -> list[dict[str, Any]]:
+        batches = LevelTask(pickle.loads(payload), 0, 1).run(iter(()))
+        return [row for batch in batches for row in batch.to_pylist() if row["edge"] != RESULT]
+
+    first = rows()
+    assert len({(row["edge"], row["seq"]) for row in first}) == len(first)
+    assert {row["target"] for row in first} == {0, 1, 2}
+    assert rows() == first
+
+
+def test_values_of_a_create_do_not_travel_to_tasks_that_do_not_read_them() -> None:
+    work = work_of(lambda p: p | tg.Create(["x" * 1000] * 5_000) | tg.Map(print), 2)
+    assert len(work.inputs.rows) == 2
+    assert len(pickle.dumps(work.of_level(1), 5)) < 20_000
+
+
+HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+@pytest.mark.parametrize(
+    ("report", "problem"),
+    [
+        (Report(HERE, __version__, "3.1", "2.3.3", "python"), None),
+        (Report(HERE, "", "", "", "python"), None),
+        (Report("3.9", __version__, "3.1", "2.3.3", "python"), f"it is 3.9 and here it is {HERE}"),
+        (Report(HERE, __version__, "3.1", "3.0.1", "python"), "does not work with its pandas 3.0.1"),
+    ],
+)
+def test_workers_that_do_not_fit_are_told_by_what_they_lack(report: Report, problem: str | None) -> None:
+    problems = unfit(report)
+    assert (problem is None) == (problems == [])
+    assert problem is None or problem in problems[0]
