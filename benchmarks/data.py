@@ -6,6 +6,7 @@ times is a table of equal work.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import random
 from collections.abc import Callable
@@ -76,7 +77,7 @@ def _visits() -> list[tuple[int, int]]:
         while moved:
             moved = False
             places.sort(key=lambda i: visits[i][1])
-            for a, b in zip(places, places[1:], strict=False):
+            for a, b in itertools.pairwise(places):
                 if visits[b][1] - visits[a][1] == 30_000:
                     visits[b][1] += 1
                     moved = True

@@ -60,7 +60,13 @@ def compare(name: str, flags: list[str], repeat: int) -> tuple[float, float]:
 
 
 def _load(data: Any, name: str) -> None:
-    inputs = {"W2": ["text"], "W3": ["events"], "W4": ["visits", "stamped_visits"], "W5": ["grouped"], "W6": ["readings"]}
+    inputs = {
+        "W2": ["text"],
+        "W3": ["events"],
+        "W4": ["visits", "stamped_visits"],
+        "W5": ["grouped"],
+        "W6": ["readings"],
+    }
     for part in inputs.get(name, ["left", "right"] if name == "W7" else []):
         getattr(data, part)()
 

@@ -492,3 +492,15 @@ def test_code_that_is_not_installed_here_is_told_by_name() -> None:
     assert done.stderr == (
         "error: 'print' can't be loaded here: ModuleNotFoundError: No module named 'elsewhere'. It is of any 7\n"
     )
+
+
+def test_check_tells_of_a_grouping_that_nobody_reads(folder: Path) -> None:
+    (folder / "idle.py").write_text(
+        "import tidegate as tg\n\npipeline = tg.Pipeline()\n"
+        "pipeline | tg.Create([(1, 2)]) | 'unread' >> tg.GroupByKey()\n"
+    )
+    done = tidegate("check", "idle.py")
+    assert done.exit_code == 0
+    assert done.stderr == "warning: 'Create' is left out: nothing reads its result\n" + (
+        "warning: 'unread' is left out: nothing reads its result\n"
+    )

@@ -35,7 +35,9 @@ def test_keep_within_delta_compares_with_the_last_arrival_strictly() -> None:
 
 
 @pytest.mark.parametrize(
-    "evictor", [KeepLast(1), KeepRecent(1), KeepWithinDelta(1, lambda a, b: 0), as_evictor(KeepLarge())], ids=lambda evictor: type(evictor).__name__
+    "evictor",
+    [KeepLast(1), KeepRecent(1), KeepWithinDelta(1, lambda a, b: 0), as_evictor(KeepLarge())],
+    ids=lambda evictor: type(evictor).__name__,
 )
 def test_nothing_is_kept_of_nothing(evictor: Any) -> None:
     assert keep(evictor)([], []) == []

@@ -10,7 +10,7 @@ import pytest
 import tidegate as tg
 from semantics.corner_cases import ByName
 from semantics.kit import INFINITY, W, run, stream
-from tidegate.testing import TestPipeline, assert_that, equal_to, fired, is_empty, late, on_time
+from tidegate.testing import TestPipeline, TestStream, assert_that, equal_to, fired, is_empty, late, on_time
 
 TEN = tg.FixedWindows(10)
 LATE_SCRIPT = [("a", 1), W(10), ("b", 2), ("c", 11), INFINITY]
@@ -117,3 +117,19 @@ def test_state_is_collected_at_expiry_and_a_key_starts_anew_in_the_next_window(s
     into = tg.WindowInto(TEN, allowed_lateness=5)
     ran = run(stream_runner, [("a", 1), W(15), ("b", 11), W(20), ("c", 12), W(25)], into)
     assert ran.of_key == [on_time(["a"], (0, 10), 0), on_time(["b"], (10, 20), 0), late(["b", "c"], (10, 20), 1)]
+
+
+def test_late_data_of_a_cogroup_is_the_pair_as_it_came(stream_runner: str) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        stream = (
+            pipeline
+            | TestStream()
+            .add_elements([tg.TimestampedValue(("k", 1), 1)])
+            .advance_watermark_to(10)
+            .add_elements([tg.TimestampedValue(("k", 2), 2)])
+        )
+        left = stream | tg.WindowInto(tg.FixedWindows(10))
+        right = left | tg.Filter(lambda pair: pair[1] > 5)
+        out = (left, right) | tg.CoGroupByKey().with_late_data("late")
+        assert_that(out.main, equal_to([("k", ([1], []))]), label="main")
+        assert_that(out.late, equal_to([("k", 2)]), label="late")

@@ -186,7 +186,9 @@ def check(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> Non
     from tidegate.runners.planner.explain import warnings
 
     pipeline, runner = found.sealed(options), found.runner(options)
-    said = [*runner.check(pipeline, options), *warnings(runner.plan(pipeline, options))]
+    plan = runner.plan(pipeline, options)
+    left_out = [f"{d.step!r} is left out: {d.reason}" for d in plan.decisions if d.choice == "dropped"]
+    said = [*runner.check(pipeline, options), *warnings(plan), *left_out]
     for warning in dict.fromkeys(said):
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"ok: {pipeline.name!r} has {len(pipeline.nodes)} steps, and the {options.runner} runner can run it")

@@ -12,8 +12,8 @@ from tidegate.sdk.errors import BuildError
 from tidegate.sdk.functions import name_of
 
 A = TypeVar("A")
-I = TypeVar("I")
-O = TypeVar("O")
+I = TypeVar("I")  # noqa: E741
+O = TypeVar("O")  # noqa: E741
 T = TypeVar("T")
 
 

@@ -180,7 +180,9 @@ def bind(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, elements:
                 continue
         if isinstance(parameter.default, Marker) and parameter.name not in taken:
             if parameter.kind is parameter.POSITIONAL_ONLY:
-                raise BuildError(f"{name_of(fn)}: parameter {parameter.name!r} is injected, so it can't be positional-only")
+                raise BuildError(
+                    f"{name_of(fn)}: parameter {parameter.name!r} is injected, so it can't be positional-only"
+                )
             binding.add(parameter.default, parameter.name)
             taken.add(parameter.name)
     _fits(fn, signature, elements, args, taken)
@@ -244,6 +246,10 @@ def _fits(fn: Any, signature: Any, elements: int, args: tuple[Any, ...], keyword
     except TypeError as error:
         raise BuildError(
             f"{name_of(fn)} can't be called with the element"
-            + (f" and the extra arguments given ({len(args)} positional, {sorted(keywords)})" if args or keywords else "")
+            + (
+                f" and the extra arguments given ({len(args)} positional, {sorted(keywords)})"
+                if args or keywords
+                else ""
+            )
             + f": {error}"
         ) from None

@@ -437,7 +437,7 @@ def defined_at(value: Any) -> Where | None:
     """Where the author's function (or a DoFn's `process`) is defined; None for builtins."""
     function: Any = value
     if not isinstance(function, (FunctionType, MethodType)):
-        function = getattr(type(value), "process", None) or getattr(type(value), "__call__", None)
+        function = getattr(type(value), "process", None) or getattr(type(value), "__call__", None)  # noqa: B004
     code = getattr(function, "__code__", None)
     return Where(code.co_filename, code.co_firstlineno) if isinstance(code, CodeType) else None
 

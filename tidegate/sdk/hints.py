@@ -53,7 +53,7 @@ def union(hints: Iterable[Hint]) -> Hint:
             if member not in distinct:
                 distinct.append(member)
     try:
-        return Union[tuple(distinct)] if distinct else Any
+        return Union[tuple(distinct)] if distinct else Any  # noqa: UP007
     except TypeError:  # not hashable, or not allowed inside a union
         return Any
 

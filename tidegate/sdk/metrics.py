@@ -221,6 +221,9 @@ class MetricResults:
     def __init__(self, cells: MetricCells) -> None:
         self._cells = cells
 
+    def __repr__(self) -> str:
+        return f"<metrics {'; '.join(f'{m.key.step}: {m.key.namespace}.{m.key.name}={m.value!r}' for m in self.all())}>"
+
     def all(self) -> Iterator[MetricResult]:
         """Every metric, ordered by step, namespace and name."""
         tables: Iterable[dict[MetricKey, Any]] = (

@@ -124,9 +124,7 @@ class Pipeline:
 
     def portable(self) -> nodes.Pipeline:
         """The portable pipeline as it stands, code still live."""
-        return nodes.Pipeline(
-            tuple(self._nodes), tuple(self._collections.values()), this_environment(), name=self.name
-        )
+        return nodes.Pipeline(tuple(self._nodes), tuple(self._collections.values()), this_environment(), name=self.name)
 
     def __reduce__(self) -> NoReturn:
         raise PicklingError("a Pipeline can't go into a function: it exists only where it is written")
@@ -141,7 +139,11 @@ class Pipeline:
             self.run().wait_until_finish()
 
     def add(
-        self, make: Callable[..., nodes.Node], outputs: Iterable[PCollection[Any]], inputs: Iterable[str] = (), **parts: Any
+        self,
+        make: Callable[..., nodes.Node],
+        outputs: Iterable[PCollection[Any]],
+        inputs: Iterable[str] = (),
+        **parts: Any,
     ) -> None:
         """Append the node of the primitive being applied; `outputs` are its PCollections, the main one first."""
         scope = self._scopes[-1]
@@ -188,7 +190,9 @@ class Pipeline:
         if path in self._labels:
             if transform.label:
                 raise located(
-                    BuildError(f"there is a step {path!r} already: labels are unique, so give this one another"), path, where
+                    BuildError(f"there is a step {path!r} already: labels are unique, so give this one another"),
+                    path,
+                    where,
                 )
             numbered = True
             ordinal = 2
@@ -243,13 +247,14 @@ class PCollection(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         raise BuildError(
-            f"{self!r} can't be iterated: it exists only while the pipeline runs. Apply a transform, such as tg.Map(print)"
+            f"{self!r} can't be iterated: it exists only while the pipeline runs. "
+            "Apply a transform, such as tg.Map(print)"
         )
 
     def __reduce__(self) -> NoReturn:
         raise PicklingError(
-            f"{self!r} can't go into a function: it exists only while the pipeline runs. Hand its values over as a side "
-            "input, such as tg.Map(f, tg.AsList(pcoll))"
+            f"{self!r} can't go into a function: it exists only while the pipeline runs. "
+            "Hand its values over as a side input, such as tg.Map(f, tg.AsList(pcoll))"
         )
 
     def __repr__(self) -> str:
@@ -257,7 +262,7 @@ class PCollection(Generic[T]):
 
 
 class Transform:
-    """A step under a label. Authors subclass `PTransform`; a step whose type shows best on `__call__` subclasses this."""
+    """A step under a label. Authors subclass `PTransform`; a step whose type shows best on `__call__`, this."""
 
     label: str | None = None
     input_type: Any = None
@@ -354,18 +359,22 @@ def _callable(transform: Any) -> Callable[[Any], Any]:
         case _ if forms := _forms(transform if isinstance(transform, type) else type(transform)):
             raise BuildError(f"{forms[0].partition('.')[0]} is a family of steps: write {' or '.join(forms)}")
         case str():
-            raise BuildError(f"{transform!r} is no step: a label goes before its step, as in {transform!r} >> tg.Map(f)")
+            raise BuildError(
+                f"{transform!r} is no step: a label goes before its step, as in {transform!r} >> tg.Map(f)"
+            )
         case _ if callable(transform):
             return transform
         case _:
             raise BuildError(
-                f"{transform!r} is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection"
+                f"{transform!r} is not a transform: "
+                "a step is a PTransform such as Map(f), or a function of a PCollection"
             )
 
 
 def _forms(family: type) -> list[str]:
     """The steps of a class that only groups them, such as `Count.Globally()`; none for any other."""
-    if not family.__module__.startswith("tidegate.transforms.") or any("__call__" in vars(base) for base in family.__mro__):
+    called = any("__call__" in vars(base) for base in family.__mro__)
+    if called or not family.__module__.startswith("tidegate.transforms."):
         return []
     return [f"{family.__name__}.{name}(...)" for name, part in vars(family).items() if isinstance(part, staticmethod)]
 
@@ -406,6 +415,6 @@ def ptransform_fn(fn: Callable[..., R]) -> Callable[..., PTransform[Any, R]]:
 
 def type_ref(hint: Any) -> nodes.TypeRef:
     """An element type as data."""
-    return nodes.TypeRef() if hint is Any else nodes.TypeRef(hints.type_name(hint), UserFn.of(hint, hints.type_name(hint)))
-
-
+    return (
+        nodes.TypeRef() if hint is Any else nodes.TypeRef(hints.type_name(hint), UserFn.of(hint, hints.type_name(hint)))
+    )

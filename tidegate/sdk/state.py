@@ -199,5 +199,3 @@ class Timer(Protocol):
 
     def clear(self, *, tag: str = "") -> None:
         """Remove the timer `tag`."""
-
-

@@ -73,8 +73,8 @@ class WindowingStrategy:
     `partial="drop"` drops what arrived since the last firing when a window expires (`CountWindows`).
     """
 
-    assigner: Assigner = GlobalWindows()
-    trigger: Trigger = DefaultTrigger()
+    assigner: Assigner = GlobalWindows()  # noqa: RUF009  (it can't be changed)
+    trigger: Trigger = DefaultTrigger()  # noqa: RUF009
     accumulation: AccumulationMode = ACCUMULATING
     allowed_lateness: Duration = Duration(0)
     timestamp_combiner: TimestampCombiner = TimestampCombiner.END_OF_WINDOW

@@ -459,7 +459,7 @@ def _check_window_type(assigner: str, window: Any) -> None:
     window_end(window)
     try:
         hash(window)
-        window < window
+        window < window  # noqa: B015  (whether it has an order)
     except TypeError as error:
         raise TypeError(
             f"{assigner} gave {shorten(window)}: a window must be hashable and ordered "

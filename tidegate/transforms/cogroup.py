@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, overload
 
@@ -9,10 +10,11 @@ from tidegate.sdk.combine import CoGroupFn
 from tidegate.sdk.errors import BuildError, TypeCheckError
 from tidegate.sdk.hints import type_name, union
 from tidegate.sdk.pipeline import PCollection, Pipeline, Transform, pipeline_of
-from tidegate.sdk.primitives import CombinePerKey, Flatten, Map, pair_type
+from tidegate.sdk.portable.pipeline import MAIN
+from tidegate.sdk.primitives import CombinePerKey, Flatten, Map, MultiOutput, pair_type
 from tidegate.sdk.types import clash, kv_of
 from tidegate.sdk.windowing import compatible
-from tidegate.transforms.functions import tagged
+from tidegate.transforms.functions import tagged, untagged
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -30,6 +32,8 @@ class CoGroupByKey(Transform):
     lists where it does not occur. The lists of one key have to fit into memory. Raises BuildError when the windows or
     triggers of the collections differ.
     """
+
+    late_tag: str | None = None
 
     def __init__(self, *, name: str | None = None) -> None:
         self.label = name
@@ -60,7 +64,15 @@ class CoGroupByKey(Transform):
     def __ror__(self, pcolls: Any) -> Any:
         return pipeline_of(pcolls, self).apply(self, pcolls)
 
-    def expand(self, input: Any) -> PCollection[Any]:
+    def with_late_data(self, tag: str) -> CoGroupByKey:
+        """Give `out.main` and `out.<tag>`: pairs of any collection that every window refused."""
+        if not isinstance(tag, str) or not tag or tag == MAIN:
+            raise BuildError(f"with_late_data takes a tag other than {MAIN!r}, not {tag!r}")
+        other = copy.copy(self)
+        other.late_tag = tag
+        return other
+
+    def expand(self, input: Any) -> Any:
         if isinstance(input, (PCollection, Pipeline)):
             raise BuildError(
                 "CoGroupByKey takes several collections: write `(a, b) | tg.CoGroupByKey()`, or a dict of them"
@@ -72,11 +84,15 @@ class CoGroupByKey(Transform):
             raise BuildError(f"CoGroupByKey takes collections under strings, not under {', '.join(names)}")
         for part, name in zip(parts, names, strict=True):
             _check(parts[0], names[0], part, name)
+        combine = CombinePerKey(CoGroupFn(len(parts), tags), name="Group").with_output_types(_result_type(parts, tags))
         marked = tuple(
             part | Map(tagged, at, name=f"Tag({tags[at] if tags is not None else at})") for at, part in enumerate(parts)
         )
-        grouped = CombinePerKey(CoGroupFn(len(parts), tags), name="Group").with_output_types(_result_type(parts, tags))
-        return marked | Flatten() | grouped
+        if self.late_tag is None:
+            return marked | Flatten() | combine
+        grouped = marked | Flatten() | combine.with_late_data(self.late_tag)
+        late = grouped[self.late_tag] | Map(untagged, name="Late")
+        return MultiOutput({MAIN: grouped[MAIN], self.late_tag: late})
 
 
 def _check(first: PCollection[Any], its_name: str, part: PCollection[Any], name: str) -> None:

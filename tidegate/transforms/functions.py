@@ -87,6 +87,12 @@ def tagged(pair: tuple[K, T], number: int) -> tuple[K, tuple[int, T]]:
     return key, (number, value)
 
 
+def untagged(pair: tuple[K, tuple[int, T]]) -> tuple[K, T]:
+    """The pair as it was before `tagged`."""
+    key, (_, value) = pair
+    return key, value
+
+
 def text_of(element: Any) -> str:
     """`str(element)`."""
     return str(element)

@@ -74,6 +74,8 @@ class Execution:
         feeds.append(source)
         while not source.ended:
             event = source.poll()
+            # Steps that live input will reach as well have a clock for what comes from this one, too.
+            self._graph.tick(self.clock.now(), bounded=False)
             if event.block is not None:
                 self._enter(step, event.collection, event.block)
         for collection in step.outputs:

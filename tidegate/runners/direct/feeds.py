@@ -28,7 +28,7 @@ from tidegate.sdk.values import TimestampedValue
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One poll's result: perhaps a block of one collection, then perhaps a mark for it. `wait` (s): nothing was there."""
+    """What a poll gave: perhaps a block of a collection, then perhaps a mark for it. `wait` (s): nothing was there."""
 
     collection: str
     block: Block | None = None

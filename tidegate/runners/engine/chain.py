@@ -332,7 +332,10 @@ class Chain(Operator):
             column, t, pane, made = Each([made.windows]), made.micros, made.pane, made.value
         if type(made) in SPECIAL:
             raise located(
-                RunError(f"this step gave a {type(made).__name__} inside another wrapper: {shorten(made)}. Put the tag outside"),
+                RunError(
+                    f"this step gave a {type(made).__name__} inside another wrapper: {shorten(made)}. "
+                    "Put the tag outside"
+                ),
                 link.label,
                 link.where,
             )
@@ -424,7 +427,8 @@ class Chain(Operator):
         """A dead letter: the element and what was raised."""
         self._failures[k] += 1
         node = self.links[k].node
-        assert isinstance(node, ParDo) and node.dead_letters is not None
+        assert isinstance(node, ParDo)
+        assert node.dead_letters is not None
         self.context.count(node.label, "dead_letters")
         collection = self.tags.get(node.dead_letters.tag)
         if collection is not None:
@@ -435,7 +439,8 @@ class Chain(Operator):
             yield collection, Block([letter], t, self._column(windows, derived, i, block), pane)
 
     def _check_threshold(self, k: int, link: Link) -> None:
-        assert isinstance(link.node, ParDo) and link.node.dead_letters is not None
+        assert isinstance(link.node, ParDo)
+        assert link.node.dead_letters is not None
         calls, failures = self._attempts(k)
         threshold = link.node.dead_letters.threshold
         if calls and failures > threshold * calls:
@@ -473,7 +478,9 @@ class Chain(Operator):
                 full = values[:]
                 values.clear()
                 if collection is not None:
-                    for part in Block(full, block.timestamps, block.windows, block.panes).split(self.context.block_size):
+                    for part in Block(full, block.timestamps, block.windows, block.panes).split(
+                        self.context.block_size
+                    ):
                         yield collection, part
 
     # -- checks
@@ -566,11 +573,12 @@ class Chain(Operator):
         return changing[-1] if changing else -1
 
 
-
 def _not_iterable(link: Link, element: Any, result: Any) -> TypeError | None:
     """What is wrong with an element, or with a function's result, that the loop could not iterate; None if nothing."""
     if link.form.endswith("_tuple") and not hasattr(element, "__iter__"):
-        return TypeError(f"this step's function takes the items of a tuple, and the element is {type(element).__name__}")
+        return TypeError(
+            f"this step's function takes the items of a tuple, and the element is {type(element).__name__}"
+        )
     if link.flat and result is not None and not hasattr(result, "__iter__"):
         return TypeError(
             f"this step's function must return an iterable or None, and returned {shorten(result, 60)} "

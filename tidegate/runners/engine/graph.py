@@ -45,6 +45,7 @@ class _Node:
                 self.sides.setdefault(side_id(edge.node, edge.side), []).append(edge.collection)
         self.outputs = step.outputs
         self.by_clock = type(operator).on_clock is not Operator.on_clock
+        self.bounded = all(plan.pipeline.collection(id).bounded for id in step.head.inputs)
         self.watermark = MIN_MICROS
         self.clock = MIN_MICROS
         self.side_marks: dict[str, int] = {}
@@ -149,11 +150,14 @@ class Graph:
             if not node.ended:
                 self._emit(node.operator.finish_bundle())
 
-    def tick(self, now: int) -> None:
-        """Processing time (µs): steps that go by it are told, and what becomes due may let watermarks pass."""
+    def tick(self, now: int, *, bounded: bool = True) -> None:
+        """Processing time (µs): steps that go by it are told, and what becomes due may let watermarks pass.
+
+        `bounded=False` leaves out steps with bounded input, for which no time passes until that ends.
+        """
         moved = False
         for node in self._nodes.values():
-            if not node.by_clock or node.ended or now <= node.clock:
+            if not node.by_clock or node.ended or now <= node.clock or (node.bounded and not bounded):
                 continue
             node.clock = now
             self._emit(node.operator.finish_bundle())

@@ -346,7 +346,7 @@ class SessionMerge(Operator):
         results = []
         try:
             with in_step(self.label):
-                for k, part in zip(keys, held, strict=True):
+                for k, part in zip(keys, held, strict=True):  # noqa: B007  (an error is shown with its key)
                     results.append(extract([x for _, x in part] if lists else part))
         except Exception as error:
             method = combiner_method(self.combiner, "extract_output") if self.combiner is not None else ""

@@ -119,7 +119,10 @@ class Grouping:
             case CombinePerKey(key="element"), Same((window,)) if (
                 type(self.combiner) is CountFn and self.phase != "merge"
             ):
-                self.table_in(window).update(block.values)
+                try:
+                    self.table_in(window).update(block.values)
+                except TypeError as error:
+                    rethrow(self.blamed(error, next(filter(_unhashable, block.values), None)))
                 return True
             case _:
                 return False
@@ -223,8 +226,6 @@ class Grouping:
         return guarded(self.combiner.merge_accumulators, pair, step=self.label, where=self.node.where, method=method)
 
     def _check_keys(self, table: dict[Any, Any]) -> None:
-        if self.context.checks is None and self._spill is None:
-            return
         try:
             check_keys(table)
         except KeyEncodingError as error:
@@ -304,3 +305,11 @@ def load_combiner(node: GroupByKey | CombinePerKey) -> CombineFn[Any, Any, Any] 
 
 def _window_order(window: Any) -> tuple[int, Any]:
     return window_end(window), window
+
+
+def _unhashable(value: Any) -> bool:
+    try:
+        hash(value)
+    except TypeError:
+        return True
+    return False

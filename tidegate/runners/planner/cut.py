@@ -39,6 +39,7 @@ class Traits:
 class _Cut:
     pipeline: Pipeline
     traits: Traits
+    side_read: frozenset[str]
     steps: list[Step] = field(default_factory=list)
     edges: list[Edge] = field(default_factory=list)
     decisions: list[Decision] = field(default_factory=list)
@@ -51,7 +52,8 @@ class _Cut:
 
 def cut(pipeline: Pipeline, traits: Traits, dropped: tuple[Node, ...] = ()) -> Plan:
     """Fuse, lift, route, and cut into stages and regions."""
-    state = _Cut(pipeline, traits)
+    side_read = frozenset(ref.collection for node in pipeline.nodes for ref in side_inputs(node))
+    state = _Cut(pipeline, traits, side_read)
     for node in dropped:
         state.decide(node, "dropped", "nothing reads its result")
     fused: set[str] = set()
@@ -74,7 +76,7 @@ def _chain(state: _Cut, head: Node) -> tuple[Node, ...]:
         last = chain[-1]
         if any(list(state.pipeline.consumers(out.collection)) for out in last.outputs[1:]):
             break
-        if _read_as_side_input(state.pipeline, last.output()):
+        if last.output() in state.side_read:
             break
         readers = list(state.pipeline.consumers(last.output()))
         if len(readers) != 1 or isinstance(readers[0], Flatten):
@@ -104,10 +106,6 @@ def _absorbs(state: _Cut, chain: list[Node], reader: Node) -> bool:
     if state.traits.parallel or not all(rules.at_most_one(node) for node in chain):
         return False
     return _path(state, reader)[0] in ("table", "window_major")
-
-
-def _read_as_side_input(pipeline: Pipeline, collection: str) -> bool:
-    return any(ref.collection == collection for node in pipeline.nodes for ref in side_inputs(node))
 
 
 def _path(state: _Cut, node: GroupByKey | CombinePerKey) -> tuple[Path, str]:

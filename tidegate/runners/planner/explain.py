@@ -53,30 +53,23 @@ def warnings(plan: Plan) -> Iterator[str]:
             case Write(delivery="at_least_once"):
                 yield f"{node.label!r} delivers at least once: after a failure it may write elements again"
             case GroupByKey() | CombinePerKey():
-                windowing = pipeline.collection(node.inputs[0]).windowing
-                # What a grouping emits carries the windows of its input; only a WindowInto between makes panes anew.
-                before = _grouping_before(plan, node.inputs[0])
-                if before is None or windowing.accumulation.value != "accumulating":
-                    continue
-                upstream = pipeline.collection(before.inputs[0]).windowing
-                if can_fire_twice(upstream):
-                    yield (
-                        f"{node.label!r} groups the panes of {before.label!r}, which accumulate and may fire more than "
-                        "once: values are counted again with every pane"
-                    )
+                for before in _groupings_before(plan, node.inputs[0]):
+                    upstream = pipeline.collection(before.inputs[0]).windowing
+                    if upstream.accumulation.value == "accumulating" and can_fire_twice(upstream):
+                        yield (
+                            f"{node.label!r} groups the panes of {before.label!r}, which accumulate and may fire more "
+                            "than once: values are counted again with every pane"
+                        )
 
 
-def _grouping_before(plan: Plan, collection: str) -> GroupByKey | CombinePerKey | None:
+def _groupings_before(plan: Plan, collection: str) -> Iterator[GroupByKey | CombinePerKey]:
+    """The nearest groupings whose panes, perhaps changed or windowed anew, are in a collection."""
     node = plan.pipeline.producer(collection)
-    while True:
-        match node:
-            case GroupByKey() | CombinePerKey():
-                return node
-            case AssignWindows() | Create() | Read() | TestStream():
-                return None
-        if not node.inputs:
-            return None
-        node = plan.pipeline.producer(node.inputs[0])
+    if isinstance(node, (GroupByKey, CombinePerKey)):
+        yield node
+        return
+    for used in dict.fromkeys(node.inputs):
+        yield from _groupings_before(plan, used)
 
 
 # --- text ----------------------------------------------------------------------------------------------------------

@@ -116,6 +116,7 @@ def partitioned_by_key(pipeline: Pipeline, collection: str) -> str | None:
     Steps that keep keys (`MapValues` and its like, filters) keep the partitioning; all parts of a Flatten must have
     it from groupings, each by the same hash of the key.
     """
+
     def walk(id: str) -> str | None:
         node = pipeline.producer(id)
         match node:

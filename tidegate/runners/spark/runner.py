@@ -6,6 +6,8 @@ import contextlib
 import os
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tidegate.runners.plan import Plan
@@ -48,15 +50,16 @@ class SparkRunner(Runner):
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
         from tidegate.runners.spark.manifest import finish_others, noted
         from tidegate.runners.spark.session import session
-        from tidegate.runners.spark.writing import Committing
+        from tidegate.runners.spark.writing import Committing, sweep_late, sweep_later
 
-        planned = self.plan(seal(pipeline, values=not _plain(pipeline)), options)
+        planned = self.plan(_with_classes_of_values(pipeline), options)
         own: SparkOptions = options.view_as(self.options_model())
         metrics = MetricCells()
         if self.watch is not None:
             self.watch(metrics)
         run_id = os.urandom(6).hex()
         sinks = {step.id: Committing(step, run_id) for step in planned.steps if step.is_sink}
+        sweep_late()
         finish_others(own.spark_commit_dir)
         spark = session(own)
         try:
@@ -69,6 +72,9 @@ class SparkRunner(Runner):
             with noted(own.spark_commit_dir, run_id, list(sinks.values())):
                 for committing in sinks.values():
                     committing.commit()
+        except BaseException:
+            sweep_later(sinks.values())
+            raise
         finally:
             for committing in sinks.values():
                 committing.sweep()
@@ -162,9 +168,7 @@ def _parallelism(spark: Any) -> int:
 
 def _paths() -> tuple[str, ...]:
     """Where this process finds Tidegate: workers of a local master find it there too."""
-    import tidegate
-
-    return (os.path.dirname(os.path.dirname(os.path.abspath(tidegate.__file__))),)
+    return (str(Path(__file__).resolve().parents[3]),)
 
 
 @contextlib.contextmanager
@@ -189,10 +193,15 @@ def _described(spark: Any, planned: Plan) -> Iterator[None]:
             context.setLocalProperty("spark.job.description", None)
 
 
-def _plain(pipeline: portable.Pipeline) -> bool:
+def _with_classes_of_values(pipeline: portable.Pipeline) -> portable.Pipeline:
+    """A sealed pipeline that brings the classes of the values of its `Create`s too."""
     from tidegate.runners.spark.reading import all_plain
 
-    return all(all_plain(node.values.load()) for node in pipeline.nodes if isinstance(node, portable.Create))
+    if all(all_plain(node.values.load()) for node in pipeline.nodes if isinstance(node, portable.Create)):
+        return pipeline
+    sealed = seal(pipeline, values=True)
+    classes = {fn.name: fn for fn in (*pipeline.classes, *sealed.classes)}
+    return replace(sealed, classes=tuple(classes.values()))
 
 
 def _refuse(pipeline: portable.Pipeline, options: RunOptions) -> None:

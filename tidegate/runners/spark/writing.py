@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import atexit
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 
 from tidegate.runners.engine.blame import located, rethrow, user_error
 from tidegate.runners.engine.graph import quietly
@@ -85,6 +86,21 @@ class Committing:
     def _sink(self) -> Sink[Any]:
         sink: Sink[Any] = self._node.sink.load()
         return sink
+
+
+_failed: Final[list[Committing]] = []
+
+
+def sweep_later(sinks: Iterable[Committing]) -> None:
+    """Sweep a failed run's sinks once more at the next run, or at exit: its last tasks may write on for a while."""
+    _failed.extend(sinks)
+
+
+@atexit.register
+def sweep_late() -> None:
+    """Sweep what runs that failed have left since."""
+    while _failed:
+        _failed.pop().sweep()
 
 
 def _call(node: Write, call: Callable[..., Any], *args: Any, method: str) -> Any:

@@ -64,8 +64,9 @@ class ElementStep(Transform, Generic[E, R]):
         owner = getattr(fn, "__self__", None)
         if isinstance(owner, (list, dict, set)):
             raise BuildError(
-                f"{type(self).__name__} can't take {name_of(fn)} of a {type(owner).__name__} of yours: functions travel by "
-                "value, so a copy would be filled. Write the elements out, or use tidegate.testing.assert_that"
+                f"{type(self).__name__} can't take {name_of(fn)} of a {type(owner).__name__} of yours: functions "
+                "travel by value, so a copy would be filled. "
+                "Write the elements out, or use tidegate.testing.assert_that"
             )
         self.fn = fn
         self.args = args
