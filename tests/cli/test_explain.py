@@ -156,7 +156,7 @@ def test_new_windows_between_two_groupings_do_not_stop_values_from_counting_agai
     nodes = [node if node is not AGAIN else replace(AGAIN, inputs=("n",)) for node in plan.pipeline.nodes]
     nodes.insert(5, anew)
     collections = (*plan.pipeline.collections, portable.Collection("n"))
-    pipeline = replace(plan.pipeline, nodes=tuple(nodes), collections=collections, _index={})
+    pipeline = replace(plan.pipeline, nodes=tuple(nodes), collections=collections)
     assert list(warnings(replace(plan, pipeline=pipeline))) == list(warnings(plan))
 
 

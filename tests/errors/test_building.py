@@ -277,3 +277,11 @@ def test_what_are_no_options_is_refused() -> None:
     options: Any = 3
     with pytest.raises(tg.OptionsError, match=r"^options are PipelineOptions, a dict, or a list of flags, not 3$"):
         tg.Pipeline(options=options) | tg.Create([1]) | tg.Map(str)
+
+
+def test_an_async_function_is_refused() -> None:
+    async def double(x: int) -> int:
+        return 2 * x
+
+    with pytest.raises(tg.BuildError, match="Map takes an ordinary function: double is async, and nothing awaits it"):
+        _ = tg.Pipeline() | tg.Create([1]) | tg.Map(double)

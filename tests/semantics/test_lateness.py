@@ -121,13 +121,9 @@ def test_state_is_collected_at_expiry_and_a_key_starts_anew_in_the_next_window(s
 
 def test_late_data_of_a_cogroup_is_the_pair_as_it_came(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        stream = (
-            pipeline
-            | TestStream()
-            .add_elements([tg.TimestampedValue(("k", 1), 1)])
-            .advance_watermark_to(10)
-            .add_elements([tg.TimestampedValue(("k", 2), 2)])
-        )
+        stream = pipeline | TestStream().add_elements([tg.TimestampedValue(("k", 1), 1)]).advance_watermark_to(
+            10
+        ).add_elements([tg.TimestampedValue(("k", 2), 2)])
         left = stream | tg.WindowInto(tg.FixedWindows(10))
         right = left | tg.Filter(lambda pair: pair[1] > 5)
         out = (left, right) | tg.CoGroupByKey().with_late_data("late")

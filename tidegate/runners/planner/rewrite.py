@@ -25,4 +25,4 @@ def drop_dead(pipeline: Pipeline) -> tuple[Pipeline, tuple[Node, ...]]:
         return pipeline, ()
     made = {out.collection for node in kept for out in node.outputs}
     collections = tuple(c for c in pipeline.collections if c.id in made)
-    return replace(pipeline, nodes=tuple(reversed(kept)), collections=collections, _index={}), tuple(reversed(dropped))
+    return replace(pipeline, nodes=tuple(reversed(kept)), collections=collections), tuple(reversed(dropped))

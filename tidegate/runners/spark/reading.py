@@ -74,7 +74,7 @@ def without_values(plan: Plan) -> Plan:
         for step in plan.steps
     )
     nodes = tuple(replace(n, values=nothing) if isinstance(n, Create) else n for n in plan.pipeline.nodes)
-    return replace(plan, pipeline=replace(plan.pipeline, nodes=nodes, _index={}), steps=steps, decisions=())
+    return replace(plan, pipeline=replace(plan.pipeline, nodes=nodes), steps=steps, decisions=())
 
 
 _PLAIN: Final = frozenset({int, float, complex, str, bytes, bool, type(None)})

@@ -373,7 +373,9 @@ class Pipeline:
     options: tuple[tuple[str, str], ...] = ()
     name: str = "pipeline"
     version: int = FORMAT_VERSION
-    _index: dict[str, Collection] = field(default_factory=dict, repr=False, compare=False, hash=False)
+    _index: dict[str, Collection] = field(default_factory=dict, init=False, repr=False, compare=False, hash=False)
+    _makers: dict[str, Node] = field(default_factory=dict, init=False, repr=False, compare=False, hash=False)
+    _readers: dict[str, list[Node]] = field(default_factory=dict, init=False, repr=False, compare=False, hash=False)
 
     def collection(self, id: str) -> Collection:
         """The collection of that id; KeyError if there is none."""
@@ -383,16 +385,17 @@ class Pipeline:
 
     def producer(self, collection: str) -> Node:
         """The node that makes a collection."""
-        for node in self.nodes:
-            if any(out.collection == collection for out in node.outputs):
-                return node
-        raise KeyError(collection)
+        if not self._makers:
+            self._makers.update({out.collection: node for node in self.nodes for out in node.outputs})
+        return self._makers[collection]
 
     def consumers(self, collection: str) -> Iterator[Node]:
         """The nodes that read a collection, side inputs aside."""
-        for node in self.nodes:
-            if collection in node.inputs:
-                yield node
+        if not self._readers:
+            for node in self.nodes:
+                for used in dict.fromkeys(node.inputs):
+                    self._readers.setdefault(used, []).append(node)
+        return iter(self._readers.get(collection, ()))
 
 
 def side_inputs(node: Node) -> tuple[SideInputRef, ...]:

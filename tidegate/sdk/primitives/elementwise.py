@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from typing import Any, Concatenate, Generic, NoReturn, Protocol, TypeVar, overload
 
 from tidegate.sdk import hints, signatures, types
@@ -61,6 +62,10 @@ class ElementStep(Transform, Generic[E, R]):
     def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None) -> None:
         if not isinstance(fn, DoFn) and not callable(fn):
             raise BuildError(f"{type(self).__name__} takes a function, not {fn!r}")
+        code = getattr(fn.process if isinstance(fn, DoFn) else fn, "__code__", None)
+        if code is not None and code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
+            name = name_of(fn)
+            raise BuildError(f"{type(self).__name__} takes an ordinary function: {name} is async, and nothing awaits it")
         owner = getattr(fn, "__self__", None)
         if isinstance(owner, (list, dict, set)):
             raise BuildError(
