@@ -64,8 +64,8 @@ class ElementStep(Transform, Generic[E, R]):
             raise BuildError(f"{type(self).__name__} takes a function, not {fn!r}")
         code = getattr(fn.process if isinstance(fn, DoFn) else fn, "__code__", None)
         if code is not None and code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
-            name = name_of(fn)
-            raise BuildError(f"{type(self).__name__} takes an ordinary function: {name} is async, and nothing awaits it")
+            what = f"{type(self).__name__} takes an ordinary function"
+            raise BuildError(f"{what}: {name_of(fn)} is async, and nothing awaits it")
         owner = getattr(fn, "__self__", None)
         if isinstance(owner, (list, dict, set)):
             raise BuildError(
