@@ -13,7 +13,6 @@ import argparse
 import os
 import pickle
 import random
-import resource
 import statistics
 import sys
 import tempfile
@@ -323,8 +322,6 @@ def main() -> None:
         a, b = statistics.median(hand), statistics.median(pipe)
         print(f"{name:4}{a:10.2f}{b:12.2f}{b / a:8.2f}{MUST[name]:>7.1f}", flush=True)
     spark.stop()
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
-    print(f"the largest process of Spark's, its JVM or a Python worker, had {peak} MB")
 
 
 if __name__ == "__main__":

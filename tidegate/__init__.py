@@ -121,7 +121,7 @@ from tidegate.transforms.elementwise import (
 from tidegate.transforms.flow import BatchElements, Distinct, Partition, Tee
 from tidegate.transforms.grouping import GroupBy
 from tidegate.transforms.join import IntervalJoin, Join
-from tidegate.transforms.periodic import PeriodicImpulse
+from tidegate.transforms.periodic import PeriodicImpulse, PeriodicSequence
 from tidegate.transforms.regex import Regex
 from tidegate.transforms.reify import Reify
 from tidegate.transforms.rows import Row, Select
@@ -294,6 +294,7 @@ __all__ = [
     "IntervalJoin",
     "Join",
     "PeriodicImpulse",
+    "PeriodicSequence",
     "Reify",
     "WaitOn",
 ]

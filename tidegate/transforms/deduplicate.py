@@ -25,12 +25,14 @@ class _FirstByEventTime(DoFn):
         self,
         element: Any,
         timestamp: Any = DoFn.TimestampParam,
+        window: Any = DoFn.WindowParam,
         seen: Any = DoFn.StateParam(_SEEN),
         forget: Any = DoFn.TimerParam(_EVENT),
     ) -> Iterable[Any]:
         if not seen.read():
             seen.write(True)
-            forget.set(timestamp + self.duration)
+            if timestamp + self.duration <= window.max_timestamp():  # beyond it the window's state goes anyway
+                forget.set(timestamp + self.duration)
             yield element
 
     @on_timer(_EVENT)

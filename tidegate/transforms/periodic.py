@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from tidegate.sdk.block import Block
+from tidegate.sdk.dofn import DoFn, on_timer
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
-from tidegate.sdk.primitives import Read, WindowInto
+from tidegate.sdk.primitives import FlatMap, Map, ParDo, Read, WindowInto
 from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.state import ProcessingTimer, ValueStateSpec
 from tidegate.sdk.time import MAX_MICROS, SECOND, Duration, DurationLike, Timestamp, TimestampLike, timestamp_micros
-from tidegate.sdk.windows import FixedWindows
+from tidegate.sdk.values import TimestampedValue
+from tidegate.sdk.windows import FixedWindows, GlobalWindows
 
 
 class PeriodicImpulse(PTransform[Pipeline, PCollection[Timestamp]]):
@@ -45,6 +49,76 @@ class PeriodicImpulse(PTransform[Pipeline, PCollection[Timestamp]]):
         if self.apply_windowing:
             ticks = ticks | WindowInto(FixedWindows(Duration(micros=self.source.interval)), name="Window")
         return ticks
+
+
+class PeriodicSequence(PTransform[PCollection[tuple[Any, Any, Any]], PCollection[Timestamp]]):
+    """For each `(start, stop, interval)` the instants from `start` until before `stop`, stamped with themselves.
+
+    On a stream each comes when its time has come (at once if that has passed), and holds the watermark until then; a
+    sequence that is already going on is not begun again. On bounded input, where no time passes, all come at once.
+    """
+
+    def expand(self, input: PCollection[tuple[Any, Any, Any]]) -> PCollection[Timestamp]:
+        if input.is_bounded:
+            return input | FlatMap(_instants, name="All")
+        sequences = input | WindowInto(GlobalWindows(), name="Window") | Map(_as_sequence, name="Sequence")
+        ticks: PCollection[Timestamp] = sequences | ParDo(_Ticking(), name="Tick")
+        return ticks
+
+
+def _instants(sequence: tuple[Any, Any, Any]) -> Iterator[TimestampedValue[Timestamp]]:
+    start, stop, interval = _as_sequence(sequence)[0]
+    for at in range(start, stop, interval):
+        yield TimestampedValue(Timestamp.of_micros(at), Timestamp.of_micros(at))
+
+
+def _as_sequence(sequence: tuple[Any, Any, Any]) -> tuple[tuple[int, int, int], None]:
+    start, stop, interval = sequence
+    step = Duration.of(interval).micros
+    if step <= 0:
+        raise ValueError(f"the interval of a sequence must be positive, and is {interval!r}")
+    return ((timestamp_micros(start), timestamp_micros(stop), step), None)
+
+
+_NEXT = ValueStateSpec("next")
+_TICK = ProcessingTimer("tick")
+
+
+class _Ticking(DoFn):
+    """Keyed by the sequence; the state is the next instant (µs)."""
+
+    def process(
+        self,
+        pair: tuple[tuple[int, int, int], None],
+        now: Any = DoFn.ProcessingTimeParam,
+        due: Any = DoFn.StateParam(_NEXT),
+        tick: Any = DoFn.TimerParam(_TICK),
+    ) -> Iterable[TimestampedValue[Timestamp]]:
+        if due.read() is None:
+            due.write(pair[0][0])
+            return self._advance(pair[0], now, due, tick)
+        return ()
+
+    @on_timer(_TICK)
+    def ticked(
+        self,
+        sequence: Any = DoFn.KeyParam,
+        now: Any = DoFn.ProcessingTimeParam,
+        due: Any = DoFn.StateParam(_NEXT),
+        tick: Any = DoFn.TimerParam(_TICK),
+    ) -> Iterable[TimestampedValue[Timestamp]]:
+        return self._advance(sequence, now, due, tick)
+
+    @staticmethod
+    def _advance(sequence: tuple[int, int, int], now: Timestamp, due: Any, tick: Any) -> Iterator[Any]:
+        _, stop, interval = sequence
+        at = due.read()
+        while at < stop and at <= now.micros:
+            yield TimestampedValue(Timestamp.of_micros(at), Timestamp.of_micros(at))
+            at += interval
+        due.write(at)
+        if at < stop:
+            tick.set(Timestamp.of_micros(at), output_timestamp=Timestamp.of_micros(at))
 
 
 @dataclass(frozen=True, slots=True)
