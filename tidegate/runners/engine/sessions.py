@@ -93,10 +93,11 @@ class SessionMerge(Operator):
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         self._crossing.check(block)
         match block.windows:
-            case DerivedFrom(Sessions(gap=Duration(micros=gap))) if self.counts:
+            case DerivedFrom(Sessions(gap=Duration(micros=gap))) if self.counts and not self._table:
                 self._gap = gap
                 self._take_times(block)
             case _:
+                self._place_times()
                 with in_step(self.label):
                     self._take_in(block)
         self._settle()
@@ -125,6 +126,15 @@ class SessionMerge(Operator):
             except Exception:
                 break
         rethrow(self._blamed(error, element, k))
+
+    def _place_times(self) -> None:
+        """Make sessions of the times so far: what comes now brings sessions of its own."""
+        times, self._times = self._times, defaultdict(list)
+        for k, stamps in times.items():
+            ends, starts, _, counts = _counted({k: stamps}, self._gap)
+            self._sessions += len(ends)
+            older = list(zip(starts[:-1], ends[:-1], counts[:-1], strict=True))
+            self._table[k] = [starts[-1], ends[-1], counts[-1], older]
 
     def _keyed(self, block: Block) -> Iterable[Any]:
         """Every element as (key, what is grouped)."""
@@ -303,7 +313,7 @@ class SessionMerge(Operator):
 
     def _columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[Any], Sequence[Any]]:
         """Ends, starts, keys, and what is held, of every session."""
-        if self._times and not (self._gathered.spilled or self._table):
+        if self._times and not self._gathered.spilled:
             if self.context.checks is not None:
                 self._gathered.check(self._times)
             times, self._times = self._times, defaultdict(list)
@@ -316,7 +326,7 @@ class SessionMerge(Operator):
 
     def _all(self) -> Iterator[tuple[int, int, Any, Any]]:
         """(end, start, key, held) of every session."""
-        if not self._gathered.spilled and not self._times:
+        if not self._gathered.spilled:
             if self.context.checks is not None:
                 self._gathered.check(self._table)
             table, self._table = self._table, {}
