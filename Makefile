@@ -47,7 +47,7 @@ demo: $(VENV)/.with-demo
 
 test: lint
 	@echo "==> pytest"
-	@$(BIN)/python -m pytest -n $(JOBS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 bench: $(VENV)/.with-bench
 	@echo "==> benchmarks/run.py"

@@ -175,7 +175,10 @@ class Sealer:
         except Exception as error:
             raise PicklingError(explain_unpicklable(live, name) or f"{name} can't be pickled: {error}") from error
         for cls in classes:
-            self._classes[cls.__module__, cls.__qualname__] = cls
+            # A slotted dataclass was made twice: what counts is the class that its name gives.
+            key = cls.__module__, cls.__qualname__
+            if key not in self._classes or _is_found(cls):
+                self._classes[key] = cls
         return data
 
 
@@ -206,6 +209,14 @@ def import_ref(value: Any) -> ImportRef | None:
         return None
     distribution, version = _distribution(module.partition(".")[0])
     return ImportRef(module, name, distribution, version)
+
+
+def _is_found(cls: type) -> bool:
+    """Whether the class's own name leads to it."""
+    try:
+        return resolve(cls.__module__, cls.__qualname__) is cls
+    except (ImportError, AttributeError):
+        return False
 
 
 def resolve(module: str, name: str) -> Any:

@@ -35,7 +35,9 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
             raise located(error, node.label, node.where) from error.__cause__
     collections = map_code(pipeline.collections, lambda part: sealed(part, ""))
     coders = _coders(sealer)
-    classes = sealer.classes()  # last: whatever is sealed may bring its classes
+    known = {fn.name for fn in pipeline.classes}
+    new = sealer.classes()  # last: whatever is sealed may bring its classes
+    classes = (*pipeline.classes, *(fn for fn in new if fn.name not in known))
     distributions = {
         (part.code.distribution, part.code.version or "")
         for part in code_of((tuple(nodes), collections, coders))
