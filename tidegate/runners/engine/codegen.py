@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Literal, TypeAlias
 
 from tidegate.runners.engine.links import Link
@@ -80,6 +81,8 @@ class _Writer:
     """The local that holds the last link's input, where its call is made on the line that emits."""
     loops_windows: bool = False
     """Whether a step is called once for each of an element's windows."""
+    few: bool = False
+    """Whether a plain function's results are as many as are written in its code, so that nothing need count them."""
     bounded_at: int = 0
     """The depth of the innermost loop over a plain step's results, or 0."""
 
@@ -131,7 +134,7 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
         w.put(f"counts[{k}] += n{k}")
     if fold is None:
         w.put("if out:")
-        w.put("    yield pack(block, out, out_t, out_i, out_w)")
+        w.put(f"    yield {'from packs' if w.few else 'pack'}(block, out, out_t, out_i, out_w)")
     else:
         w.put("return")
         w.put("yield")
@@ -182,7 +185,9 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
                 w.put(f"out += r{k}", k, taken)
                 _flush_when_full(w, split=True)
                 return
-            if not link.guarded:
+            if not link.guarded and isinstance(link.fn, FunctionType):
+                w.few = True
+            elif not link.guarded:
                 w.bounded_at = w.depth
             w.put(f"for {made} in r{k}:", k, taken)
             w.depth += 1
