@@ -129,3 +129,13 @@ def test_late_data_of_a_cogroup_is_the_pair_as_it_came(stream_runner: str) -> No
         out = (left, right) | tg.CoGroupByKey().with_late_data("late")
         assert_that(out.main, equal_to([("k", ([1], []))]), label="main")
         assert_that(out.late, equal_to([("k", 2)]), label="late")
+
+
+def test_late_data_of_a_group_by_is_the_element_as_it_came(stream_runner: str) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        stream = pipeline | TestStream().add_elements([tg.TimestampedValue("ab", 1)]).advance_watermark_to(
+            10
+        ).add_elements([tg.TimestampedValue("cd", 2)])
+        out = stream | tg.WindowInto(tg.FixedWindows(10)) | tg.GroupBy(len).with_late_data("late")
+        assert_that(out.main, equal_to([(2, ["ab"])]), label="main")
+        assert_that(out.late, equal_to(["cd"]), label="late")

@@ -9,7 +9,9 @@ from typing import Any
 from tidegate.sdk.combine import CombineFn, TupleCombineFn, as_combine_fn
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, PTransform
-from tidegate.sdk.primitives import CombinePerKey, GroupByKey, Map, pair_type
+from tidegate.sdk.portable.pipeline import MAIN
+from tidegate.sdk.primitives import CombinePerKey, GroupByKey, Map, MultiOutput, pair_type
+from tidegate.transforms.elementwise import Values
 from tidegate.transforms.functions import with_computed_key
 from tidegate.transforms.rows import (
     Expression,
@@ -38,6 +40,7 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         )
         if not self.keys:
             raise BuildError('GroupBy takes at least one field or function, such as GroupBy("user")')
+        self.grouping = GroupByKey()
         self.label = name
 
     def default_label(self) -> str:
@@ -50,14 +53,28 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         """
         return Aggregate(self).aggregate_field(field, combiner, dest)
 
-    def expand(self, input: PCollection[Any]) -> PCollection[tuple[Any, Iterable[Any]]]:
+    def with_late_data(self, tag: str) -> Any:
+        """Give `out.main` and `out.<tag>`: the elements that every window refused, as they came."""
+        other = copy.copy(self)
+        other.grouping = self.grouping.with_late_data(tag)
+        return other
+
+    def expand(self, input: PCollection[Any]) -> Any:
         element = input.element_type
         key = expression_type(next(iter(self.keys.values())), element) if self.single else tuple[Any, ...]
         keyed = Map(with_computed_key, self.key_function(), name="Key").with_output_types(pair_type(key, element))
-        grouped: PCollection[Any] = input | keyed | GroupByKey()
+        grouped: Any = input | keyed | self.grouping
+        tag = self.grouping.late_tag
+        if tag is None:
+            return self._named(grouped, element)
+        late = grouped[tag] | Values(name="Late").with_output_types(element)
+        return MultiOutput({MAIN: self._named(grouped[MAIN], element), tag: late})
+
+    def _named(self, grouped: PCollection[Any], element: Any) -> PCollection[tuple[Any, Iterable[Any]]]:
+        """The groups, their keys under the names of their fields."""
         if self.single:
             return grouped
-        hint = pair_type(Row, Iterable[element])  # type: ignore[valid-type]
+        hint = pair_type(Row, Iterable[element])
         named = Map(RowKey(tuple(self.keys)), name="Name").with_output_types(hint)
         named.keeps_key = True
         return grouped | named
