@@ -105,6 +105,7 @@ from tidegate.sdk.windows import (
 from tidegate.transforms import combiners
 from tidegate.transforms.batches import GroupIntoBatches
 from tidegate.transforms.cogroup import CoGroupByKey
+from tidegate.transforms.dataframes import ToDataFrame
 from tidegate.transforms.debugging import LogElements
 from tidegate.transforms.deduplicate import Deduplicate, DeduplicatePerKey
 from tidegate.transforms.elementwise import (
@@ -277,6 +278,7 @@ __all__ = [
     "Keys",
     "KvSwap",
     "MapValues",
+    "ToDataFrame",
     "ToString",
     "Values",
     "WithKeys",

@@ -160,6 +160,18 @@ def test_nothing_but_the_result_is_printed_where_there_is_no_terminal(folder: Pa
     assert done.stderr == ""
 
 
+def test_the_package_run_as_a_module_is_the_command(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tidegate", "run", "job.py", "--count", "1"],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "(Point(x=0), 1)\n", "")
+
+
 def test_output_that_nobody_reads_is_no_error(folder: Path) -> None:
     done = subprocess.run(
         f"{sys.executable} -c 'from tidegate.cli import main; main()' graph job.py --format html | head -c 10",
@@ -249,6 +261,73 @@ def test_a_script_that_has_run_its_pipeline_when_imported_does_not_run_it_again(
     )
     done = process(folder, "run", "eager.py")
     assert (done.returncode, done.stdout) == (0, "1\n")
+
+
+@pytest.mark.parametrize(
+    ("flags", "late"),
+    [
+        (("--runner", "spark"), "--runner"),
+        (("--checks", "off"), "--checks"),
+        (("--memory-budget=1GB", "--checks", "all"), "--checks, --memory_budget"),
+    ],
+)
+def test_flags_that_come_after_the_run_are_not_passed_over(folder: Path, flags: tuple[str, ...], late: str) -> None:
+    (folder / "eager.py").write_text(
+        "import tidegate as tg\nwith tg.Pipeline() as pipeline:\n    pipeline | tg.Create([1]) | tg.Map(print)\n"
+    )
+    done = process(folder, "run", "eager.py", *flags)
+    assert (done.returncode, done.stdout) == (2, "1\n")
+    assert done.stderr == (
+        f"error: eager.py:pipeline ran while it was imported, without {late}: make it with "
+        'options=tg.PipelineOptions.from_args(), or run it under if __name__ == "__main__" alone\n'
+    )
+
+
+def test_flags_that_a_script_took_for_its_run_are_fine(folder: Path) -> None:
+    (folder / "eager.py").write_text(
+        "import tidegate as tg\nwith tg.Pipeline(options=tg.PipelineOptions.from_args()) as pipeline:\n"
+        "    pipeline | tg.Create([1]) | tg.Map(print)\n"
+    )
+    done = process(folder, "run", "eager.py", "--checks", "off", "--runner", "direct")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
+def test_an_exception_in_expand_shows_step_line_and_the_authors_frames(folder: Path) -> None:
+    (folder / "composite.py").write_text(
+        "import tidegate as tg\n\nclass Rates(tg.PTransform):\n    def expand(self, pcoll):\n"
+        "        return pcoll | {}['rates']\n\npipeline = tg.Pipeline()\npipeline | tg.Create([1]) | Rates()\n"
+    )
+    done = process(folder, "run", "composite.py")
+    assert done.returncode == 2
+    lines = done.stderr.splitlines()
+    assert lines[:5] == [
+        "error: KeyError: 'rates'",
+        f"  in step 'Rates', applied at {folder / 'composite.py'}:8",
+        "  while the pipeline was being built",
+        "in your code, the innermost call last:",
+        f'  File "{folder / "composite.py"}", line 5, in expand',
+    ]
+    assert "/tidegate/" not in done.stderr
+
+
+def test_a_name_that_an_annotation_lacks_is_told(folder: Path) -> None:
+    (folder / "typed.py").write_text(
+        "from __future__ import annotations\nimport tidegate as tg\n\nclass Flags(tg.PipelineOptions):\n"
+        "    out: Path | None = None\n\ndef pipeline(options: Flags) -> tg.Pipeline: ...\n\n"
+        "def other(options: Settings) -> tg.Pipeline: ...\n"
+    )
+    done = process(folder, "run", "typed.py")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "error: Flags.out: an annotation names 'Path', which is not defined in __main__.typed: "
+        "define or import it at the top of the module, and not for type checkers alone\n",
+    )
+    done = process(folder, "run", "typed.py:other")
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1] == (
+        "Error: an annotation of typed.py:other names 'Settings', which is not defined in __main__.typed: "
+        "define or import it at the top of the module, and not for type checkers alone"
+    )
 
 
 def test_a_script_that_breaks_is_reported_at_its_line(folder: Path) -> None:
@@ -400,11 +479,16 @@ def test_flags_that_were_compiled_in_are_fixed_and_common_ones_are_defaults(fold
     compiled = tidegate("compile", "job.py", "--count", "5", "--checks", "all", "-o", "pipeline.json")
     assert compiled.exit_code == 0, compiled.output
     options = dict(json.loads((folder / "pipeline.json").read_text())["options"])
-    assert options == {"checks": '"all"', "count": "5", "runner": '"direct"'}
+    assert options == {"bad": "false", "checks": '"all"', "count": "5", "output": '""', "runner": '"direct"'}
     done = tidegate("run", "pipeline.json", "--count", "6")
     assert done.exit_code == 2
     assert done.stderr == (
         "error: --count was fixed to 5 when pipeline.json was compiled: compile it again for another value\n"
+    )
+    done = tidegate("run", "pipeline.json", "--no-bad")
+    assert done.exit_code == 2
+    assert done.stderr == (
+        "error: --bad was fixed to false when pipeline.json was compiled: compile it again for another value\n"
     )
     assert tidegate("compile", "pipeline.json", "-o", "again.json").exit_code == 0
     assert (folder / "again.json").read_text() == (folder / "pipeline.json").read_text()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
-from failing import told
+from failing import failure, told
 
 import tidegate as tg
+from tidegate.sdk.runner import runner_names
 
 A_LOCK = threading.Lock()
+RUNNERS = ", ".join(runner_names())
 
 
 class Cache:
@@ -265,8 +268,8 @@ def test_a_name_is_a_string_that_says_something(name: Any) -> None:
     ("runner", "message"),
     [
         (tg.Runner, "Runner is a class: write Runner()"),
-        (7, "runner is a name or a Runner, not 7; there are: direct, spark"),
-        ("dirct", "there is no runner 'dirct'; there are: direct, spark"),
+        (7, f"runner is a name or a Runner, not 7; there are: {RUNNERS}"),
+        ("dirct", f"there is no runner 'dirct'; there are: {RUNNERS}"),
     ],
 )
 def test_what_is_no_runner_is_refused(runner: Any, message: str) -> None:
@@ -285,3 +288,68 @@ def test_an_async_function_is_refused() -> None:
 
     with pytest.raises(tg.BuildError, match="Map takes an ordinary function: double is async, and nothing awaits it"):
         _ = tg.Pipeline() | tg.Create([1]) | tg.Map(double)
+
+
+class LooksUp(tg.PTransform[tg.PCollection[int], tg.PCollection[int]]):
+    """Its `expand` raises, from a call of its own."""
+
+    def expand(self, input: tg.PCollection[int]) -> tg.PCollection[int]:
+        return input | "before" >> tg.Map(abs) | table_of("sales")
+
+
+class Outer(tg.PTransform[tg.PCollection[int], tg.PCollection[int]]):
+    def expand(self, input: tg.PCollection[int]) -> tg.PCollection[int]:
+        return input | "look up" >> LooksUp()
+
+
+def table_of(name: str) -> Any:
+    raise ValueError(f"no table {name}")
+
+
+def test_an_exception_in_expand_names_the_composite_and_where_it_was_applied() -> None:
+    assert told(lambda p: p | tg.Create([1]) | "rates" >> LooksUp()) == (
+        "ExpandError: ValueError: no table sales\n  in step 'rates', applied at HERE\n"
+        "  while the pipeline was being built"
+    )
+
+
+def test_an_exception_in_an_inner_expand_is_told_once_by_its_whole_label() -> None:
+    assert told(lambda p: p | tg.Create([1]) | "rates" >> Outer()) == (
+        "ExpandError: ValueError: no table sales\n  in step 'rates/look up', applied at HERE\n"
+        "  while the pipeline was being built"
+    )
+
+
+def test_the_cause_of_an_error_in_expand_has_the_authors_frames_alone() -> None:
+    error = failure(lambda p: p | tg.Create([1]) | "rates" >> Outer())
+    assert isinstance(error, tg.BuildError)
+    assert isinstance(error.__cause__, ValueError)
+    assert [frame.name for frame in traceback.extract_tb(error.__cause__.__traceback__)] == ["expand", "table_of"]
+
+
+def test_an_exception_in_a_function_that_is_applied_names_it_too() -> None:
+    def rates(input: tg.PCollection[int]) -> Any:
+        return input | table_of("rates")
+
+    assert told(lambda p: p | tg.Create([1]) | rates) == (
+        "ExpandError: ValueError: no table rates\n  in step 'rates', applied at HERE\n"
+        "  while the pipeline was being built"
+    )
+
+
+def test_a_composite_without_expand_says_so() -> None:
+    class Empty(tg.PTransform[Any, Any]):
+        pass
+
+    assert told(lambda p: p | tg.Create([1]) | "empty" >> Empty()) == (
+        "ExpandError: NotImplementedError: Empty.expand is missing\n  in step 'empty', applied at HERE\n"
+        "  while the pipeline was being built"
+    )
+
+
+def test_leaving_the_process_in_expand_leaves_it() -> None:
+    def leave(input: tg.PCollection[int]) -> Any:
+        raise SystemExit(3)
+
+    with pytest.raises(SystemExit):
+        _ = tg.Pipeline() | tg.Create([1]) | leave

@@ -16,9 +16,7 @@ from tidegate.sdk.coders import (
     Coder,
     PickleCoder,
     decode_columns,
-    decode_pairs,
     encode_columns,
-    encode_pairs,
     explain_unpicklable,
     install,
     register_coder,
@@ -109,13 +107,6 @@ def test_columns_come_back_as_they_were(columns: tuple[Any, ...], with_coders: b
     back = decode_columns(encode_columns(columns))
     assert back == columns
     assert repr(back) == repr(columns)  # the types too: 1 stays an int, True a bool
-
-
-@given(st.lists(st.tuples(values, values)))
-def test_pairs_come_back_in_order(pairs: list[tuple[Any, Any]]) -> None:
-    keys, members = [key for key, _ in pairs], [value for _, value in pairs]
-    assert decode_pairs(encode_pairs(keys, members)) == (keys, members)
-    assert decode_pairs(memoryview(encode_pairs(keys, members))) == (keys, members)
 
 
 @given(values)
@@ -264,7 +255,7 @@ def test_a_picklable_value_is_said_to_be_so() -> None:
 
 def test_the_element_at_fault_is_found_in_its_column() -> None:
     with pytest.raises(PicklingError, match=r"^\('k', <.*Handle.*\) can't travel between steps: value\[1\]\.lock, <"):
-        encode_pairs(["a", "b"], [1, ("k", Handle("x"))])
+        encode_columns((["a", "b"], [1, ("k", Handle("x"))]))
 
 
 def test_a_value_nested_too_deeply_is_refused_not_a_crash() -> None:

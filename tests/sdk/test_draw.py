@@ -128,6 +128,29 @@ def test_boxes_do_not_overlap_in_the_picture() -> None:
     assert not overlapping(boxes_of(svg(word_count())))
 
 
+def areas(picture: str, kind: str) -> list[tuple[float, float, float, float]]:
+    rects = re.findall(rf'<rect class="{kind}" x="(.*?)" y="(.*?)" width="(.*?)" height="(.*?)"', picture)
+    return [(float(x), float(y), float(width), float(height)) for x, y, width, height in rects]
+
+
+def test_what_a_link_says_and_the_title_of_the_group_it_enters_stand_apart() -> None:
+    graph = Graph(
+        "g",
+        (Box("a", "a", "", "step"), Box("G/b", "b", "", "step", (), "G"), Box("c", "c", "", "step")),
+        (Group("G", "a title as wide as the group"),),
+        (Link("a", "G/b", "said"), Link("a", "c", "also said")),
+    )
+    picture = svg(graph)
+    titles, tags = areas(picture, "heading-back"), areas(picture, "tag-back")
+    assert (len(titles), len(tags)) == (1, 2)
+    assert not overlapping(titles + tags)
+
+
+def test_links_pass_behind_titles() -> None:
+    picture = svg(word_count())
+    assert picture.rindex('<path class="link') < picture.index('<rect class="heading-back"')
+
+
 def test_long_titles_are_cut_in_the_picture_and_whole_in_its_tooltip() -> None:
     graph = Graph("g", (Box("a", "x" * 100, "", "step", (("step", "x" * 100),)),), (), ())
     picture = svg(graph)

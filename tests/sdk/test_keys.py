@@ -32,7 +32,6 @@ from tidegate.sdk.keys import (
     forget_encoding,
     key_bytes,
     key_group,
-    key_hash,
     partition_of,
 )
 from tidegate.sdk.time import Duration, Timestamp
@@ -491,7 +490,6 @@ def test_an_own_encoding_that_fails_is_named_with_its_cause(own_encoding: Any) -
 def test_a_partition_is_within_bounds_and_the_same_for_equal_keys(key: Any, n: int, level: int) -> None:
     assert 0 <= partition_of(key, n, level) < n
     assert PartitionCache(n, level)[key] == partition_of(key, n, level)
-    assert 0 <= key_hash(key) < 2**32
 
 
 @given(key=keys, n=st.integers(1, 64), times=st.integers(1, 64))

@@ -291,6 +291,33 @@ def test_everything_wrong_is_told_at_once() -> None:
     ]
 
 
+def test_a_flag_whose_type_is_not_defined_is_named() -> None:
+    class Flags(PipelineOptions):
+        first: int = 0
+        out: list[Nowhere] | None = None  # type: ignore[name-defined]  # noqa: F821
+
+    message = (
+        r"Flags\.out: an annotation names 'Nowhere', which is not defined in [\w.]*test_options: "
+        "define or import it at the top of the module, and not for type checkers alone"
+    )
+    for use in (Flags, lambda: Flags.from_args([]), lambda: Flags.from_mapping({})):
+        with pytest.raises(OptionsError, match=f"^{message}$"):
+            use()
+
+
+def test_a_flag_whose_type_is_defined_below_its_class_is_read() -> None:
+    assert Early.from_args(["--how", "fast"]).how is How.FAST
+
+
+class Early(PipelineOptions):
+    how: How = "slow"  # type: ignore[assignment]
+
+
+class How(Enum):
+    SLOW = "slow"
+    FAST = "fast"
+
+
 def test_another_runners_flag_is_refused_by_that_runners_name() -> None:
     assert refusal(WordCount, "--input", "x", "--master", "m") == (
         "--master is a flag of the cluster runner, but this run is on direct: "

@@ -10,7 +10,7 @@ import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
@@ -177,7 +177,7 @@ def one_window(windowing: WindowingStrategy) -> portable.Pipeline:
 def test_every_kind_of_node_survives_with_all_its_fields() -> None:
     pipeline = every_kind()
     kinds = {type(node) for node in pipeline.nodes}
-    assert kinds == set(portable.NODE_KINDS)
+    assert kinds == set(get_args(portable.Node))
     text = dump(pipeline)
     assert load(text) == pipeline
     assert dump(load(text)) == text
@@ -487,6 +487,41 @@ def test_damaged_payloads_are_refused() -> None:
     assert refused(json.dumps(raw)) == (
         "job.json: values: the values 'values' are damaged: their SHA-256 is not the one recorded"
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ({"data": "AAAA"}, "functions.<lambda>.code.sha256: this field is missing"),
+        ({"sha256": "0" * 64}, "functions.<lambda>.code.data: this field is missing"),
+        ({"data": "A§", "sha256": ""}, "functions.<lambda>.code.data: this is no base64: Invalid symbol 194, offset 1"),
+        ({"data": 5, "sha256": ""}, "functions.<lambda>.code.data: input should be a valid bytes, not 5"),
+        (
+            {"data": "AAAA", "sha256": "", "module": "math"},
+            "functions.<lambda>.code.module: this field is not known to this version of Tidegate",
+        ),
+        ({"module": "math"}, "functions.<lambda>.code.name: this field is missing"),
+        (
+            {"module": "math", "name": "sqrt", "line": 3},
+            "functions.<lambda>.code.line: this field is not known to this version of Tidegate",
+        ),
+        ({}, "functions.<lambda>.code.module: this field is missing"),
+        (7, "functions.<lambda>.code: input should be an object, not 7"),
+    ],
+)
+def test_code_that_is_neither_a_reference_nor_a_payload_is_refused(code: Any, message: str) -> None:
+    raw = json.loads(dump(every_kind()))
+    raw["functions"]["<lambda>"]["code"] = code
+    assert refused(json.dumps(raw)) == f"job.json: {message}"
+
+
+def test_values_that_are_no_base64_or_lack_their_hash_are_refused() -> None:
+    raw = json.loads(dump(every_kind()))
+    raw["values"]["values"]["data"] = "§"
+    assert refused(json.dumps(raw)) == "job.json: values.values.data: this is no base64: Invalid symbol 194, offset 0"
+    del raw["values"]["values"]["sha256"]
+    raw["values"]["values"]["data"] = "AAAA"
+    assert refused(json.dumps(raw)) == "job.json: values.values.sha256: this field is missing"
 
 
 def test_a_hand_edited_cycle_is_refused_with_its_steps() -> None:

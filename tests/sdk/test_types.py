@@ -637,13 +637,15 @@ def trivial(value: object) -> bool:
     match value:
         case None:
             return True
-        case dict():
-            return any(map(trivial, value.values())) or not value
-        case list() | tuple() | set() | frozenset() | deque():
-            return any(map(trivial, value)) or not value
-        case Event():
+        case Event() | type():
             return False
-    return isinstance(value, Sized) and not isinstance(value, type) and len(value) == 0
+        case str() | bytes() | bytearray():
+            return not value
+        case Mapping():
+            return any(map(trivial, (*value, *value.values()))) or not value
+        case Collection():
+            return any(map(trivial, value)) or not value
+    return isinstance(value, Sized) and len(value) == 0
 
 
 @settings(max_examples=150, deadline=None)

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from tidegate._version import __version__
+from tidegate.cli.cluster import cluster
+from tidegate.cli.jobs import jobs
+from tidegate.cli.state import state
 
 if TYPE_CHECKING:
     from tidegate.cli.target import Target
@@ -76,6 +79,11 @@ def app() -> None:
     pass
 
 
+app.add_command(cluster)
+app.add_command(jobs)
+app.add_command(state)
+
+
 def main() -> None:
     """The entry point of the `tidegate` command."""
     app(prog_name="tidegate")
@@ -91,6 +99,14 @@ def run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
     from tidegate.sdk.runner import PipelineState
 
     if found.result is not None:  # the script ran it while it was imported
+        if late := found.unheeded(options):
+            from tidegate.sdk.errors import OptionsError
+            from tidegate.sdk.flags import spelling
+
+            raise OptionsError(
+                f"{found.name} ran while it was imported, without {', '.join(map(spelling, late))}: make it with "
+                'options=tg.PipelineOptions.from_args(), or run it under if __name__ == "__main__" alone'
+            )
         state = found.result.wait_until_finish()
     else:
         for warning in found.arrive():
@@ -154,9 +170,9 @@ def _picture(found: Target, options: PipelineOptions, form: str, planned: bool) 
 def explain(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
     """Print the plan of TARGET for a --runner: stages, exchanges, and why each was chosen."""
     found, options = _opened(ctx, target, flags)
-    from tidegate.runners.planner.explain import explain as text_of
+    from tidegate.cli.explain import explained
 
-    click.echo(text_of(found.runner(options).plan(found.live(options), options)), nl=False)
+    click.echo(explained(found, options), nl=False)
 
 
 @app.command(context_settings=_PASSES_FLAGS)
@@ -224,6 +240,25 @@ def trace(ctx: click.Context, target: str | None, flags: tuple[str, ...], output
     click.echo("\n".join(summary(seen)), err=True)
     if error is not None:
         raise error
+
+
+@app.command()
+@click.argument("requirements", nargs=-1, metavar="[PACKAGES]")
+@click.option(
+    "-o",
+    "output",
+    default=Path("environment.tar.gz"),
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the archive to FILE.",
+)
+@_debug
+def package(requirements: tuple[str, ...], output: Path) -> None:
+    """Pack this virtual environment, or PACKAGES of it, for workers of a Spark cluster (--spark_archive)."""
+    from tidegate.cli.package import package as pack
+
+    for line in pack(output, requirements):
+        click.echo(line, err=True)
 
 
 @app.command()

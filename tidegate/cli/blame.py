@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from tidegate.sdk.errors import TidegateError, UserCodeError
+from tidegate.sdk.errors import ExpandError, TidegateError, UserCodeError
 
 MOST_FRAMES: Final = 6
 """The innermost frames of the author's are enough to find the place; recursion may have thousands."""
@@ -20,10 +20,10 @@ def report(error: BaseException, *, debug: bool = False) -> str:
     if debug:
         return "".join(traceback.format_exception(error)).rstrip()
     match error:
-        case UserCodeError():
+        case UserCodeError() | ExpandError():
             lines = [f"error: {error}"]
             if error.__cause__ is not None:
-                lines += _frames(error.__cause__) + _origin(error.__cause__)
+                lines += _frames(error.__cause__) + _told_by(error.__cause__) + _origin(error.__cause__)
         case TidegateError():
             lines = [f"error: {error}"]
         case SyntaxError():
@@ -44,6 +44,11 @@ def _frames(error: BaseException) -> list[str]:
     left_out = len(shown) - MOST_FRAMES
     heading = "in your code, the innermost call last" + (f" ({left_out} outer ones left out)" if left_out > 0 else "")
     return [f"{heading}:", *_text(traceback.format_list(shown[-MOST_FRAMES:]))]
+
+
+def _told_by(error: BaseException) -> list[str]:
+    """Its notes: of an error from another process, the frames are one."""
+    return _text(getattr(error, "__notes__", []))
 
 
 def _origin(error: BaseException) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from tidegate.sdk.errors import OptionsError
+from tidegate.sdk.flags import spelling
 from tidegate.sdk.options import PipelineOptions, options_for
 from tidegate.sdk.pipeline import Pipeline
 from tidegate.sdk.portable import pipeline as portable
@@ -34,6 +35,10 @@ class Target:
     def result(self) -> PipelineResult | None:
         """The run of a pipeline that ran as its script was imported."""
         return None
+
+    def unheeded(self, options: PipelineOptions) -> list[str]:
+        """The flags that such a run was to have, by these options, and did not."""
+        return []
 
     def options(self, flags: Sequence[str]) -> PipelineOptions:
         """The options that the flags give; raises OptionsError, prints help and exits for `--help`."""
@@ -56,8 +61,12 @@ class Target:
         raise NotImplementedError
 
     def given(self, options: PipelineOptions) -> tuple[tuple[str, str], ...]:
-        """The flags that were set, each with its value as JSON, to be kept in a compiled pipeline."""
-        known = options.model_dump(mode="json", include=options.model_fields_set, fallback=str)
+        """The flags to be kept in a compiled pipeline, each with its value as JSON.
+
+        Those that were set, and all of the author's own: what they are by default is fixed too.
+        """
+        own = self._model.model_fields.keys() - options_for(options.runner, PipelineOptions).model_fields.keys()
+        known = options.model_dump(mode="json", include=options.model_fields_set | own, fallback=str)
         return tuple((name, json.dumps(value)) for name, value in sorted(known.items()))
 
     def arrive(self) -> list[str]:
@@ -106,6 +115,16 @@ class Object(Built):
         given = {name: getattr(own, name) for name in own.model_fields_set} if own else {}
         return given | ({"runner": self._known.runner} if isinstance(self._known.runner, str) else {})
 
+    def unheeded(self, options: PipelineOptions) -> list[str]:
+        own = self._known.options
+        had = {name: getattr(own, name, None) for name in options.model_fields_set}
+        match self._known.runner:
+            case Runner() as runner:
+                had["runner"] = runner.name if self._names_runner else options.runner
+            case str(name):
+                had["runner"] = name
+        return [name for name in sorted(had) if had[name] != getattr(options, name)]
+
     def options(self, flags: Sequence[str]) -> PipelineOptions:
         self._names_runner = any(flag.partition("=")[0] == "--runner" for flag in flags)
         return super().options(flags)
@@ -130,10 +149,12 @@ class Compiled(Target):
 
     def options(self, flags: Sequence[str]) -> PipelineOptions:
         common = PipelineOptions.model_fields
+        given = {"--" + flag[2:].partition("=")[0].replace("-", "_") for flag in flags if flag.startswith("--")}
         for name, value in self._pipeline.options:
-            if name not in common and any(flag.partition("=")[0].replace("-", "_") == f"__{name}" for flag in flags):
+            spelled = spelling(name)
+            if name not in common and not given.isdisjoint((spelled, f"--no_{spelled[2:]}")):
                 raise OptionsError(
-                    f"--{name} was fixed to {value} when {self.name} was compiled: compile it again for another value"
+                    f"{spelled} was fixed to {value} when {self.name} was compiled: compile it again for another value"
                 )
         return super().options(flags)
 
@@ -267,7 +288,13 @@ def _of_function(full: str, build: Any) -> tuple[type[PipelineOptions], str, Cal
 
     about = inspect.getdoc(build) or ""
     taken = inspect.signature(build).parameters.values()
-    hints = get_type_hints(build)
+    try:
+        hints = get_type_hints(build)
+    except NameError as error:
+        raise click.UsageError(
+            f"an annotation of {full} names {error.name!r}, which is not defined in {build.__module__}: define or "
+            "import it at the top of the module, and not for type checkers alone"
+        ) from None
     asked = [p for p in taken if isinstance(hint := hints.get(p.name), type) and issubclass(hint, PipelineOptions)]
     needed = [p for p in taken if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     if not asked and not needed:

@@ -128,3 +128,21 @@ def take_windows(column: WindowsColumn, index: list[int]) -> WindowsColumn:
 def take_panes(column: PanesColumn, index: list[int]) -> PanesColumn:
     """The column's entries at `index`, in that order."""
     return column if isinstance(column, PaneInfo) else [column[i] for i in index]
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """The elements of all of them, in order, as one block; columns that are equal throughout stay held once."""
+    if len(blocks) == 1:
+        return blocks[0]
+    first, others = blocks[0], blocks[1:]
+    values = [value for block in blocks for value in block.values]
+    timestamps: TimestampsColumn = first.timestamps
+    if not isinstance(timestamps, int) or any(block.timestamps != timestamps for block in others):
+        timestamps = [t for block in blocks for t in block.timestamp_list()]
+    windows: WindowsColumn = first.windows
+    if isinstance(windows, Each) or any(block.windows != windows for block in others):
+        windows = Each([w for block in blocks for w in block.window_list()])
+    panes: PanesColumn = first.panes
+    if not isinstance(panes, PaneInfo) or any(block.panes != panes for block in others):
+        panes = [p for block in blocks for p in block.pane_list()]
+    return Block(values, timestamps, windows, panes)

@@ -16,7 +16,7 @@ import dataclasses
 import io
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from tidegate.sdk import keys as _keys
@@ -56,6 +56,7 @@ class PickleCoder(Coder[Any]):
 
 
 CoderRegistry: TypeAlias = "tuple[tuple[type[Any], Coder[Any]], ...]"
+_Beside: TypeAlias = Callable[[pickle.PickleBuffer], bool]
 
 
 def register_coder(cls: type[T], coder: Coder[T]) -> None:
@@ -102,24 +103,29 @@ def encode_columns(columns: tuple[object, ...]) -> bytes:
     return _dump(columns, columns)
 
 
-def decode_columns(data: bytes | bytearray | memoryview) -> tuple[Any, ...]:
-    """What `encode_columns` was given; RunError if `data` is damaged or a value can't be rebuilt."""
-    columns = _load(data)
+def encode_columns_apart(columns: tuple[object, ...]) -> tuple[bytes, list[memoryview]]:
+    """As `encode_columns`, but large buffers that a value offers (arrays do) are not copied: they come beside it."""
+    apart: list[memoryview] = []
+
+    def beside(buffer: pickle.PickleBuffer) -> bool:
+        raw = buffer.raw()
+        if raw.nbytes < _LEAST_APART:
+            return True  # in the pickle, as if there were no other place
+        apart.append(raw)
+        return False
+
+    return _dump(columns, columns, beside), apart
+
+
+def decode_columns(
+    data: bytes | bytearray | memoryview, apart: Iterable[bytes | bytearray | memoryview] = ()
+) -> tuple[Any, ...]:
+    """What `encode_columns`, or with the buffers in `apart` `encode_columns_apart`, was given; values keep those
+    buffers. RunError if `data` is damaged or a value can't be rebuilt."""
+    columns = _load(data, apart)
     if type(columns) is not tuple:
         raise RunError(f"encoded columns were expected, found {type(columns).__name__}: the data is not a block's")
     return columns
-
-
-def encode_pairs(keys: list[Any], values: list[Any]) -> bytes:
-    """A column of keys and one of values, of equal length; raises as `encode_columns`."""
-    columns = (keys, values)
-    return _dump(columns, columns)
-
-
-def decode_pairs(data: bytes | bytearray | memoryview) -> tuple[list[Any], list[Any]]:
-    """What `encode_pairs` was given; raises as `decode_columns`."""
-    keys, values = decode_columns(data)
-    return keys, values
 
 
 def explain_unpicklable(value: object) -> str:
@@ -154,9 +160,13 @@ _PICKLED_BY_NATURE: Final = frozenset(
 )
 
 
-def _dump(value: object, columns: tuple[object, ...] = ()) -> bytes:
+_LEAST_APART: Final = 16 << 10
+"""Copying less costs no more than the bookkeeping of a buffer of its own."""
+
+
+def _dump(value: object, columns: tuple[object, ...] = (), beside: _Beside | None = None) -> bytes:
     try:
-        return _dump_raw(value)
+        return _dump_raw(value, beside)
     except MemoryError:
         raise
     except Exception as error:  # pickle raises four kinds of its own, a class's __getstate__ whatever it likes
@@ -168,11 +178,11 @@ def _dump(value: object, columns: tuple[object, ...] = ()) -> bytes:
         ) from error
 
 
-def _dump_raw(value: object) -> bytes:
+def _dump_raw(value: object, beside: _Beside | None = None) -> bytes:
     if not _coders:
-        return pickle.dumps(value, 5)
+        return pickle.dumps(value, 5, buffer_callback=beside)
     buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, 5)
+    pickler = pickle.Pickler(buffer, 5, buffer_callback=beside)
     pickler.dispatch_table = copyreg.dispatch_table | dict.fromkeys(_coders, _reduce)
     pickler.dump(value)
     return buffer.getvalue()
@@ -190,9 +200,9 @@ def _rebuild(cls: type[Any], data: bytes) -> Any:
     return coder.decode(data)
 
 
-def _load(data: bytes | bytearray | memoryview) -> Any:
+def _load(data: bytes | bytearray | memoryview, apart: Iterable[bytes | bytearray | memoryview] = ()) -> Any:
     try:
-        return pickle.loads(data)
+        return pickle.loads(data, buffers=apart)
     except (RunError, MemoryError):
         raise
     except Exception as error:

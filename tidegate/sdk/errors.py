@@ -15,6 +15,10 @@ class BuildError(TidegateError):
     """A pipeline that can't mean what its author wants: refused while it is built or checked."""
 
 
+class ExpandError(BuildError):
+    """A composite's `expand` raised. `__cause__` is the original exception, with the author's frames alone."""
+
+
 class TypeCheckError(BuildError):
     """Two steps meet whose element types can't agree."""
 

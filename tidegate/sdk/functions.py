@@ -12,10 +12,11 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType, TracebackType
 from typing import Any, Final
 
 from tidegate.sdk.errors import LoadError, PicklingError, shorten
+from tidegate.sdk.metrics import GENERATED
 
 _HOME: Final = __file__.rsplit("sdk", 1)[0]
 
@@ -188,9 +189,22 @@ def install_classes(classes: Iterable[UserFn]) -> None:
         module_name, _, qualname = fn.name.partition(":")
         module = sys.modules.get(module_name)
         if module is None:
+            _make_packages(module_name)
             module = sys.modules[module_name] = ModuleType(module_name)
         if "." not in qualname and "<locals>" not in qualname and not hasattr(module, qualname):
             setattr(module, qualname, fn.load())
+
+
+def _make_packages(module: str) -> None:
+    """The packages that a module is in: pickle imports `a` before it looks into `a.b`."""
+    parent = module.rpartition(".")[0]
+    if not parent or parent in sys.modules:
+        return
+    _make_packages(parent)
+    try:
+        __import__(parent)
+    except ImportError:
+        sys.modules[parent] = ModuleType(parent)
 
 
 def import_ref(value: Any) -> ImportRef | None:
@@ -462,6 +476,19 @@ def caller() -> Where:
             return Where(file, frame.f_lineno)
         frame = frame.f_back
     return Where("<unknown>", 0)
+
+
+def author_frames(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback without Tidegate's frames; None if no code of the author's was on the stack."""
+    kept = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith((_HOME, GENERATED)):
+            kept.append(trace)
+        trace = trace.tb_next
+    result: TracebackType | None = None
+    for part in reversed(kept):
+        result = TracebackType(result, part.tb_frame, part.tb_lasti, part.tb_lineno)
+    return result
 
 
 def is_builtin_callable(value: Any) -> bool:

@@ -62,11 +62,6 @@ def check_keys(keys: Iterable[object]) -> None:
             check_key(key)
 
 
-def key_hash(key: object) -> int:
-    """32 bits that spread keys evenly: the CRC-32 of `key_bytes(key)`; raises as `key_bytes` does."""
-    return crc32(key_bytes(key))
-
-
 def key_group(key: object, max_parallelism: int) -> int:
     """Which of `max_parallelism` key groups owns `key`: the unit in which state moves when a job is rescaled.
 

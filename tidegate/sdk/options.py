@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    PydanticUndefinedAnnotation,
     ValidationError,
     create_model,
     field_validator,
@@ -132,6 +134,7 @@ class PipelineOptions(BaseModel):
         return value
 
     def __init__(self, /, **values: Any) -> None:
+        _complete(type(self))
         try:
             super().__init__(**values)
         except ValidationError as error:
@@ -232,6 +235,7 @@ def options_for(runner: str, author: type[M]) -> type[M]:
 
     OptionsError if there is no such runner, or if both declare the same flag.
     """
+    _complete(author)
     joined: Any = _join(_author(author), runner, _runner_model(runner))
     return joined  # type: ignore[no-any-return]
 
@@ -288,6 +292,22 @@ def _join(author: type[PipelineOptions], runner: str, model: type[PipelineOption
     )
     joined._joined = (author, runner, model)
     return joined  # type: ignore[no-any-return]
+
+
+def _complete(model: type[PipelineOptions]) -> None:
+    """Resolve annotations that named something not yet defined; OptionsError if it still is not."""
+    if model.__pydantic_complete__:
+        return
+    try:
+        model.model_rebuild(_types_namespace={})
+    except PydanticUndefinedAnnotation as error:
+        word = re.compile(rf"\b{re.escape(str(error.name))}\b")
+        hints = vars(model).get("__annotations__", {})
+        name = next((f".{name}" for name, hint in hints.items() if word.search(str(hint))), "")
+        raise OptionsError(
+            f"{model.__name__}{name}: an annotation names {error.name!r}, which is not defined in {model.__module__}: "
+            "define or import it at the top of the module, and not for type checkers alone"
+        ) from None
 
 
 def _author(model: type[PipelineOptions]) -> type[PipelineOptions]:

@@ -13,8 +13,16 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overloa
 
 from tidegate.sdk import hints, types
 from tidegate.sdk.defaults import DEFAULTS
-from tidegate.sdk.errors import BuildError, OptionsError, PicklingError, TidegateError, TypeCheckError
-from tidegate.sdk.functions import UserFn, Where, caller, name_of
+from tidegate.sdk.errors import (
+    BuildError,
+    ExpandError,
+    OptionsError,
+    PicklingError,
+    TidegateError,
+    TypeCheckError,
+    said,
+)
+from tidegate.sdk.functions import UserFn, Where, author_frames, caller, name_of
 from tidegate.sdk.portable import pipeline as nodes
 from tidegate.sdk.portable.seal import located, seal, this_environment
 from tidegate.sdk.runner import PipelineResult, Runner, RunOptions, find_runner, runner_names
@@ -99,7 +107,11 @@ class Pipeline:
             try:
                 result = transform.expand(input)
             except BuildError as error:
-                raise located(error, scope.path, scope.where).with_traceback(None) from None
+                raise located(error, scope.path, scope.where).with_traceback(None) from error.__cause__
+            except TidegateError:
+                raise
+            except Exception as error:
+                raise _expand_error(error, scope) from error.with_traceback(author_frames(error.__traceback__))
             return result
 
     def run(self) -> PipelineResult:
@@ -334,6 +346,12 @@ def pipeline_of(inputs: Any, transform: Transform) -> Pipeline:
         problem = "PCollections of two different pipelines" if found else f"no PCollection in {inputs!r}"
         raise BuildError(f"{transform.default_label()}: {problem}")
     return next(iter(found.values()))
+
+
+def _expand_error(error: Exception, scope: _Scope) -> ExpandError:
+    raised = located(ExpandError(f"{type(error).__name__}: {said(error)}"), scope.path, scope.where)
+    raised.args = (f"{raised}\n  while the pipeline was being built",)
+    return raised
 
 
 def _named(runner: object) -> Runner:

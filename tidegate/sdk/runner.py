@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
-from tidegate.sdk.errors import OptionsError
+from tidegate.sdk.errors import OptionsError, UnsupportedError
 from tidegate.sdk.metrics import MetricCells, MetricResults
 from tidegate.sdk.portable import pipeline as portable
 
@@ -20,6 +21,7 @@ RunOptions: TypeAlias = "PipelineOptions | DefaultOptions"
 
 BUILT_IN: Final = {
     "direct": "tidegate.runners.direct:DirectRunner",
+    "streaming": "tidegate.runners.streaming:StreamingRunner",
     "spark": "tidegate.runners.spark:SparkRunner",
 }
 """Built-in runners by name; others are found by the entry-point group `tidegate.runners`."""
@@ -39,6 +41,20 @@ class PipelineState(enum.Enum):
     def ended(self) -> bool:
         """Whether nothing more will happen."""
         return self is not PipelineState.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    """How the tasks of steps that run together have spent their time so far: seconds, of all tasks together.
+
+    `behind` (s): how far the watermark that has reached them is behind the clock; None where there is none to compare.
+    """
+
+    steps: tuple[str, ...]
+    busy: float
+    idle: float
+    held_back: float
+    behind: float | None = None
 
 
 class PipelineResult(ABC):
@@ -61,6 +77,35 @@ class PipelineResult(ABC):
     def metrics(self) -> MetricResults:
         """What has been counted so far."""
 
+    def stages(self) -> list[StageProgress]:
+        """How the stages of a run that goes on are doing; [] if the runner doesn't tell."""
+        return []
+
+    def dataframe(self, label: str) -> Any:
+        """The DataFrame that the `ToDataFrame` of this label has made, on the Spark runner; UnsupportedError on
+        others, RunError, with the labels there are, where none has it."""
+        raise UnsupportedError("only runs on the spark runner give DataFrames: say --runner spark")
+
+
+class Finished(PipelineResult):
+    """A run that is over: a runner whose `run` returns at the end, and has raised if it failed, gives this."""
+
+    def __init__(self, metrics: MetricCells) -> None:
+        self._metrics = metrics
+
+    @property
+    def state(self) -> PipelineState:
+        return PipelineState.DONE
+
+    def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
+        return self.state
+
+    def cancel(self) -> PipelineState:
+        return self.state
+
+    def metrics(self) -> MetricResults:
+        return MetricResults(self._metrics)
+
 
 class Runner(ABC):
     """Something that runs portable pipelines. Runners know nothing of how a pipeline was written."""
@@ -70,6 +115,10 @@ class Runner(ABC):
     watch: Callable[[MetricCells], None] | None = None
     """Called with a run's metrics as it starts, by runners whose `run` returns only at the end: whoever shows progress
     reads them while they grow."""
+
+    tell: Callable[[str], None] | None = None
+    """Called now and then, from any thread, with how far a run is, in words, by runners whose metrics come only at the
+    end."""
 
     @classmethod
     def options_model(cls) -> type[PipelineOptions] | None:
@@ -88,6 +137,10 @@ class Runner(ABC):
     @abstractmethod
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Any:
         """The plan this runner would execute (`tidegate.runners.plan.Plan`)."""
+
+    def explain(self, plan: Any, options: RunOptions) -> str:
+        """How this runner would execute that plan, in lines; "" if the plan says it all."""
+        return ""
 
     @abstractmethod
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:

@@ -89,6 +89,11 @@ class Sink(ABC, Generic[T_contra]):
     def check(self) -> None:
         """Called before anything runs. Raises BuildError when writing can't work. Changes nothing outside."""
 
+    def local_folders(self) -> Sequence[str]:
+        """Folders of this machine's file system where attempts write for the commit to find: tasks on other machines
+        have to share them."""
+        return ()
+
     @abstractmethod
     def attempt(self, run: str, task: int) -> Attempt[T_contra]:
         """A new attempt of task number `task` (from 0). Attempts of the same task must not disturb each other."""

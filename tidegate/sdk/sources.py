@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -110,6 +110,10 @@ class Source(ABC, Generic[T_co]):
     def check(self) -> None:
         """Called when the pipeline is built. Raises BuildError when reading can't work: no file matches, a missing
         package. Should be quick, and must leave nothing open."""
+
+    def local_files(self) -> Sequence[str]:
+        """Files of this machine's file system that readers open: those on other machines have to find them too."""
+        return ()
 
     @abstractmethod
     def splits(self, desired: int) -> list[Split]:

@@ -6,15 +6,15 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from tidegate.runners.engine import checks
-from tidegate.runners.engine.blame import author_frames, close_all, guarded, guarded_items, located, rethrow, user_error
-from tidegate.runners.engine.codegen import Fold, Shape, Source, generate
+from tidegate.runners.engine.blame import close_all, guarded, guarded_items, located, rethrow, user_error
+from tidegate.runners.engine.codegen import Fold, Shape, generate
+from tidegate.runners.engine.generated import Generated
 from tidegate.runners.engine.links import Link
 from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.tally import Tally
 from tidegate.sdk.block import (
     Block,
     DerivedFrom,
@@ -27,8 +27,8 @@ from tidegate.sdk.block import (
 )
 from tidegate.sdk.dofn import DoFn
 from tidegate.sdk.errors import CheckError, RunError, TidegateError, shorten
+from tidegate.sdk.functions import author_frames
 from tidegate.sdk.hints import type_name
-from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable.pipeline import ParDo
 from tidegate.sdk.time import MIN_MICROS, Timestamp
@@ -47,8 +47,6 @@ from tidegate.sdk.windows import (
 
 if TYPE_CHECKING:
     from tidegate.runners.engine.tables import Grouping
-
-_serial: Final = count()
 
 
 class Chain(Operator):
@@ -82,18 +80,14 @@ class Chain(Operator):
         )
         self._watermark = self._clock = MIN_MICROS
         self._loops: dict[tuple[Shape, Fold | None], Callable[..., Iterator[Emitted]]] = {}
-        self._sources: dict[str, Source] = {}
+        self._generated = Generated()
         self._suffixes: dict[int, Chain] = {}
         self._seen = 0
         self._blocks = 0
-        self._taken = 0
-        self._emitted = 0
-        self._counts = [0] * len(links)
-        self._left = [0] * len(links)
-        self._calls = [0] * len(links)
-        self._failures = [0] * len(links)
+        self._tally = Tally(links, folds=grouping is not None)
         self._tagged: dict[str, list[Any]] = {tag: [] for tag in self._declared()}
         self._started: list[Link] = []
+        self._given = [checks.Given() for _ in links] if context.checks is not None else []
 
     # -- the life of the chain
 
@@ -130,6 +124,7 @@ class Chain(Operator):
         for k, link in enumerate(self.links):
             if link.catches:
                 self._check_threshold(k, link)
+        self._verify_given()
         self.report()
 
     def on_watermark(self, micros: int) -> Iterator[Emitted]:
@@ -148,8 +143,7 @@ class Chain(Operator):
         guarded(dofn.teardown, step=link.label, where=link.where, method="teardown")
 
     def _forget(self) -> None:
-        for name in self._sources:
-            STEP_OF_LINE.pop(name, None)
+        self._generated.forget()
         for suffix in self._suffixes.values():
             suffix._forget()
 
@@ -166,9 +160,9 @@ class Chain(Operator):
     def _run(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
         if self.grouping is not None and not self.links and not checked and self.grouping.counts_elements(block):
             return
-        self._taken += len(block)
+        self._tally.taken += len(block)
         if self._only_assigns:
-            self._emitted += len(block)
+            self._tally.emitted += len(block)
             yield self.main, Block(block.values, block.timestamps, self._derived() or block.windows, block.panes)
             return
         loop = self._loop(block, checked)
@@ -226,16 +220,10 @@ class Chain(Operator):
 
     def _compile(self, shape: Shape, fold: Fold | None) -> Callable[..., Iterator[Emitted]]:
         source = generate(self.links, shape, fold)
-        name = f"{GENERATED}{next(_serial)}>"
-        self._sources[name] = source
         labels = [link.label for link in self.links]
         if self.grouping is not None:
             labels.append(self.grouping.label)
-        STEP_OF_LINE[name] = {line: labels[k] for line, (k, _) in source.lines.items()}
-        env = self._environment()
-        exec(compile(source.text, name, "exec"), env)
-        loop: Callable[..., Iterator[Emitted]] = env["run"]
-        return loop
+        return self._generated.compile(source, labels, self._environment())
 
     def _environment(self) -> dict[str, Any]:
         env: dict[str, Any] = {
@@ -244,8 +232,8 @@ class Chain(Operator):
             "TaggedOutput": TaggedOutput,
             "timestamp": Timestamp.of_micros,
             "block_size": self.context.block_size,
-            "counts": self._counts,
-            "calls": self._calls,
+            "counts": self._tally.counts,
+            "calls": self._tally.calls,
             "tagged": self._tagged,
             "pack": self._pack,
             "packs": self._packs,
@@ -258,6 +246,9 @@ class Chain(Operator):
             "snapshot": checks.snapshot,
             "unchanged": self._unchanged,
             "watched": self._watched,
+            "held": self._held,
+            "settled": lambda k: self._given[k].settle(),
+            "gave": self._gave,
             "typed": self._typed,
             "watermark": lambda: Timestamp.of_micros(self._watermark),
             "clock": lambda: Timestamp.of_micros(self._clock),
@@ -280,7 +271,7 @@ class Chain(Operator):
         self, block: Block, out: list[Any], out_t: list[int], out_i: list[int], out_w: list[tuple[Any, ...]]
     ) -> Emitted:
         """The loop's output so far as a block."""
-        self._emitted += len(out)
+        self._tally.emitted += len(out)
         windows: WindowsColumn
         if out_w:
             windows = Each(out_w)
@@ -341,7 +332,7 @@ class Chain(Operator):
             )
         if isinstance(column, Each) and not column.windows[0]:
             return  # the assigner has no window for its new timestamp
-        self._left[k] += 1
+        self._tally.left[k] += 1
         out = Block([made], t, column, pane)
         if collection is None:
             yield from self._rest(k, out)
@@ -398,7 +389,8 @@ class Chain(Operator):
     def _from_bundle(self, k: int, link: Link, emitted: Any) -> Iterator[Emitted]:
         """What `finish_bundle` gave: WindowedValues, or plain values in the global window."""
         try:
-            for value in guarded_items(emitted, step=link.label, where=link.where, method="finish_bundle"):
+            values = guarded_items(emitted, step=link.label, where=link.where, method="finish_bundle")
+            for value in self._held(k, values, None) if self._given else values:
                 inner = value.value if type(value) is TaggedOutput else value
                 if type(inner) is not WindowedValue and not is_global_assigner(link.windowing.assigner):
                     raise RunError(
@@ -408,8 +400,10 @@ class Chain(Operator):
                 if type(value) in SPECIAL:
                     yield from self._special(k, value, MIN_MICROS, None, -1, -1, block)
                 else:
-                    self._left[k] += 1
+                    self._tally.left[k] += 1
                     yield from self._rest(k, Block([value]))
+            if self._given:
+                self._given[k].settle()
         except Exception as error:
             rethrow(user_error(error, step=link.label, where=link.where, method="finish_bundle"))
 
@@ -425,7 +419,7 @@ class Chain(Operator):
         block: Block,
     ) -> Iterator[Emitted]:
         """A dead letter: the element and what was raised."""
-        self._failures[k] += 1
+        self._tally.failures[k] += 1
         node = self.links[k].node
         assert isinstance(node, ParDo)
         assert node.dead_letters is not None
@@ -455,8 +449,7 @@ class Chain(Operator):
 
     def _attempts(self, k: int) -> tuple[int, int]:
         """How often link `k` was called in this bundle, and how often it failed: here, and behind special values."""
-        calls, failures = self._calls[k], self._failures[k]
-        self._calls[k] = self._failures[k] = 0
+        calls, failures = self._tally.attempts(k)
         for j, suffix in self._suffixes.items():
             if j < k:
                 more, failed = suffix._attempts(k - j - 1)
@@ -474,7 +467,7 @@ class Chain(Operator):
         for tag, values in self._tagged.items():
             if values:
                 collection = self.tags.get(tag)
-                self._left[-1] += len(values)
+                self._tally.left[-1] += len(values)
                 full = values[:]
                 values.clear()
                 if collection is not None:
@@ -490,9 +483,33 @@ class Chain(Operator):
             raise checks.mutated(before, element, "the element was")
 
     def _watched(self, k: int, results: Any, before: bytes | None, element: Any) -> Any:
-        if before is None or not hasattr(results, "__iter__"):
+        """The results, and a CheckError at their end if making them changed the element, or one of them."""
+        if not hasattr(results, "__iter__"):
             return results
-        return checks.watched(results, before, element)
+
+        def watched() -> Iterator[Any]:
+            yield from self._given[k].hold(results, element)
+            self._unchanged(k, before, element)
+            self._given[k].settle()
+
+        return watched()
+
+    def _held(self, k: int, results: Any, element: Any) -> Any:
+        """The results, to be looked at again when they are all there."""
+        return self._given[k].hold(results, element) if hasattr(results, "__iter__") else results
+
+    def _gave(self, k: int, made: Any, element: Any) -> None:
+        if made is not element:
+            self._given[k].one(made)
+
+    def _verify_given(self) -> None:
+        for link, given in zip(self.links, self._given, strict=False):
+            try:
+                given.verify()
+            except CheckError as error:
+                rethrow(located(error, link.label, link.where))
+        for suffix in self._suffixes.values():
+            suffix._verify_given()
 
     def _typed(self, k: int, made: Any) -> None:
         hint = self.links[k].hint
@@ -505,72 +522,29 @@ class Chain(Operator):
         """The error for the author: the frame of the loop says which link was running, and on what."""
         if isinstance(error, TidegateError) and getattr(error, "step", None) is not None:
             return error
-        found = self._running(error)
-        if found is None and isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
+        place = self._generated.place(error)
+        if place is None and isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
             error = error.__cause__  # the author's, which Python turns into a RuntimeError on its way out of the loop
-            found = self._running(error)
-        if found is None:
+            place = self._generated.place(error)
+        if place is None:
             return error
-        source, trace = found
-        k, local = source.lines.get(trace.tb_lineno, (self._line_before(source, trace.tb_lineno), ""))
-        element = trace.tb_frame.f_locals.get(local or f"v{k}")
-        if k >= len(self.links):
+        if place.link >= len(self.links):
             assert self.grouping is not None
-            return self.grouping.blamed(error, element)
-        link = self.links[k]
-        if isinstance(error, TypeError) and trace.tb_next is None:
-            error = _not_iterable(link, element, trace.tb_frame.f_locals.get(f"r{k}")) or error
+            return self.grouping.blamed(error, place.element)
+        link = self.links[place.link]
+        if isinstance(error, TypeError) and place.in_loop:
+            error = _not_iterable(link, place.element, place.frame.get(f"r{place.link}")) or error
         method = "process" if link.dofn is not None else ""
-        return user_error(error, step=link.label, where=link.where, element=element, method=method)
-
-    def _running(self, error: BaseException) -> tuple[Source, TracebackType] | None:
-        """The innermost loop of this chain that an error came through."""
-        trace, found = error.__traceback__, None
-        while trace is not None:
-            source = self._sources.get(trace.tb_frame.f_code.co_filename)
-            if source is not None:
-                found = source, trace
-            trace = trace.tb_next
-        return found
-
-    @staticmethod
-    def _line_before(source: Source, line: int) -> int:
-        """The link of the nearest line above that runs one: a check belongs to the call it checks."""
-        above = [at for at in source.lines if at <= line]
-        return source.lines[max(above)][0] if above else 0
+        return user_error(error, step=link.label, where=link.where, element=place.element, method=method)
 
     def report(self) -> None:
         """Add what the links have given since the last time to the metrics."""
-        source = next(iter(self._sources.values()), None)
-        if self._taken and self.links:
-            counted = source.counted if source is not None else ()
-            for link, n in zip(self.links, self._outputs(counted), strict=True):
+        if (self._tally.taken or self._tally.emitted or any(self._tally.left)) and self.links:
+            for link, n in zip(self.links, self._tally.outputs(self._generated.counted), strict=True):
                 self.context.count(link.label, "elements_out", n)
-        self._taken = self._emitted = 0
-        for k in range(len(self.links)):
-            self._counts[k] = self._left[k] = 0
+        self._tally.begin()
         for suffix in self._suffixes.values():
             suffix.report()
-
-    def _outputs(self, counted: tuple[int, ...]) -> list[int]:
-        """How many elements each link gave: counted, or told by those before or after it."""
-        outputs = [0] * len(self.links)
-        last = self._last_changing()
-        flow = self._taken
-        for k in range(len(self.links)):
-            if k in counted:
-                flow = self._counts[k]
-                outputs[k] = flow + self._left[k]
-            elif self.grouping is None and last >= 0 and k >= last:
-                outputs[k] = self._emitted + sum(self._left[k:])
-            else:
-                outputs[k] = flow
-                flow -= self._left[k]
-        return outputs
-
-    def _last_changing(self) -> int:
-        changing = [k for k, link in enumerate(self.links) if link.changes_count]
-        return changing[-1] if changing else -1
 
 
 def _not_iterable(link: Link, element: Any, result: Any) -> TypeError | None:

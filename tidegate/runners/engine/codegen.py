@@ -13,14 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from tidegate.runners.engine.links import Link
 from tidegate.sdk.dofn import Param
 from tidegate.sdk.portable.pipeline import ParDo
 from tidegate.sdk.windows import element_dependent
-
-Terminal: TypeAlias = Literal["emit", "table"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +193,7 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
             made, w.local = call, taken
         else:
             w.put(f"{made} = {call}", k, taken)
-            if w.shape.checked:
-                w.put(f"unchanged({k}, s{k}, {taken})")
+            _checked(w, k, taken, made)
         if link.form != "filter" and link.guarded:
             _guard(w, k, link, taken, made)
         if w.shape.typed and link.hint is not None:
@@ -285,14 +282,17 @@ def _caught(w: _Writer, k: int, link: Link, call: str, taken: str, made: str) ->
     partial = isinstance(link.node, ParDo) and link.node.dead_letters is not None and link.node.dead_letters.partial
     w.put(f"calls[{k}] += 1")
     if link.flat:
+        results = f"none_as_empty({call})"
         w.put(f"r{k} = []")
         w.put("try:")
-        w.put(f"    r{k}.extend(none_as_empty({call}))", k, taken)
+        w.put(f"    r{k}.extend({f'held({k}, {results}, {taken})' if w.shape.checked else results})", k, taken)
         w.put(f"except catch{k} as error{k}:")
         w.put(f"    {letter}")
         if not partial:
             w.put("    continue")
         _checked(w, k, taken)
+        if w.shape.checked:
+            w.put(f"settled({k})")
         w.put(f"for {made} in r{k}:", k, taken)
         w.depth += 1
     elif link.form == "filter":
@@ -309,12 +309,14 @@ def _caught(w: _Writer, k: int, link: Link, call: str, taken: str, made: str) ->
         w.put(f"except catch{k} as error{k}:")
         w.put(f"    {letter}")
         w.put("    continue")
-        _checked(w, k, taken)
+        _checked(w, k, taken, made)
 
 
-def _checked(w: _Writer, k: int, taken: str) -> None:
+def _checked(w: _Writer, k: int, taken: str, made: str = "") -> None:
     if w.shape.checked:
         w.put(f"unchanged({k}, s{k}, {taken})")
+        if made:
+            w.put(f"gave({k}, {made}, {taken})")
 
 
 def _guard(w: _Writer, k: int, link: Link, taken: str, made: str) -> None:

@@ -23,20 +23,22 @@ PADDING: Final = 18
 TITLE_HEIGHT: Final = 26
 LETTER_WIDTH: Final = 7.9
 """About that of the titles' letters; where fonts differ, boxes are a little wide."""
+BOLD: Final = 1.08
+"""How much wider a heading's letters are."""
 LONGEST: Final = 44
 
 _STYLE: Final = """
 text { font: 13px ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1d2733 }
-.note, .tag { font-size: 11px; fill: #5b6775 } .heading { font-weight: 600; fill: #435061;
-stroke: #fbfcfe; stroke-width: 3px; paint-order: stroke }
-.page { fill: #fbfcfe } .box rect { fill: #fff; stroke: #cfd7e2 } .frame rect { fill: #5b6f8a; fill-opacity: .06;
+.note, .tag { font-size: 11px; fill: #5b6775 } .heading { font-weight: 600; fill: #435061 }
+.page, .heading-back { fill: #fbfcfe }
+.box rect { fill: #fff; stroke: #cfd7e2 } .frame rect { fill: #5b6f8a; fill-opacity: .06;
 stroke: #b7c2d0; stroke-dasharray: 5 4 } .frame.stage rect { stroke-dasharray: none } .frame.region rect {
 stroke-dasharray: none; stroke: #8fa3bd; stroke-width: 1.5 } .link { fill: none; stroke: #8895a7; stroke-width: 1.5 }
 .link.bold { stroke: #d9822b; stroke-width: 3 } .link.dashed { stroke-dasharray: 5 4 } .tag-back { fill: #fbfcfe;
 fill-opacity: .92; stroke: #cfd7e2 } .head { fill: #8895a7 } .head.bold { fill: #d9822b }
-@media (prefers-color-scheme: dark) { text { fill: #e3e9f1 } .note, .tag { fill: #9fadbd } .heading { fill: #b9c6d6;
-stroke: #12171e }
-.page { fill: #12171e } .box rect { fill: #1b222c; stroke: #364252 } .frame rect { fill: #9db4d4; stroke: #46566a }
+@media (prefers-color-scheme: dark) { text { fill: #e3e9f1 } .note, .tag { fill: #9fadbd } .heading { fill: #b9c6d6 }
+.page, .heading-back { fill: #12171e }
+.box rect { fill: #1b222c; stroke: #364252 } .frame rect { fill: #9db4d4; stroke: #46566a }
 .frame.region rect { stroke: #64788f } .link { stroke: #73839a } .head { fill: #73839a } .tag-back { fill: #12171e;
 stroke: #364252 } }
 """.replace("\n", " ")
@@ -81,7 +83,7 @@ class _Page:
         widths = [sum(w for w, _ in row) + COLUMN_GAP * (len(row) - 1) for row in rows]
         heights = [max((h for _, h in row), default=0) for row in rows]
         title = TITLE_HEIGHT if group else 0
-        least = _text_width(self.groups[group].title) if group else 0
+        least = _text_width(self.groups[group].title) * BOLD if group else 0
         return (
             max([*widths, least]) + 2 * PADDING,
             sum(heights) + ROW_GAP * (len(rows) - 1) + 2 * PADDING + title,
@@ -121,8 +123,13 @@ class _Page:
         )
 
     def title(self, group: Group) -> str:
+        """Above the links, one of which may pass behind it."""
         a = self.areas["group", group.id]
-        return f'<text class="heading" x="{a.x + 14:.1f}" y="{a.y + 20:.1f}">{_fit(group.title)}</text>'
+        x, y, width = a.x + 7, a.y + 6, _text_width(group.title) * BOLD + 14
+        return (
+            f'<rect class="heading-back" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="20" rx="6"/>'
+            f'<text class="heading" x="{x + 7:.1f}" y="{y + 14:.1f}">{_fit(group.title)}</text>'
+        )
 
     def box(self, box: Box) -> str:
         a = self.areas["box", box.id]
@@ -151,7 +158,7 @@ class _Page:
                 f'<path class="{look.replace("link", "head")}" d="M{x - 5:.1f} {y - 2:.1f}l5 9 5-9z"/>'
             )
             if link.label:
-                tags.append(_tag(link.label, points))
+                tags.append(_tag(link.label, self._open_stretch(number, points)))
         return lines + tags
 
     def _waypoints(self, number: int, start: Point, stop: Point) -> list[Point]:
@@ -176,6 +183,14 @@ class _Page:
         for y, x in reversed(points):
             way.append((way[-1][0] if isinstance(x, str) else x, y))
         return way
+
+    def _open_stretch(self, number: int, points: list[Point]) -> tuple[Point, Point]:
+        """The last stretch of a link's way before it enters a group, whose title stands there."""
+        held = [group for group, _ in self._held_by(self.graph.links[number].source)]
+        entered = [group for group, _ in self._held_by(self.graph.links[number].target) if group not in held]
+        top = self.areas["group", entered[-1]].y if entered else points[-1][1]
+        stretches = list(pairwise(points))
+        return next((stretch for stretch in reversed(stretches) if stretch[1][1] <= top), stretches[-1])
 
     def _held_by(self, box: str) -> list[tuple[str, tuple[str, str]]]:
         """(group, the member of it that holds the box), from the innermost group outwards."""
@@ -217,8 +232,8 @@ def _until(held: list[tuple[str, tuple[str, str]]], shared: str) -> Iterator[tup
             return
 
 
-def _tag(label: str, points: list[Point]) -> str:
-    (x, y), (nx, ny) = points[-2:]
+def _tag(label: str, stretch: tuple[Point, Point]) -> str:
+    (x, y), (nx, ny) = stretch
     x, y, width = (x + nx) / 2, (y + ny) / 2, _text_width(label) * 0.86 + 14
     return (
         f'<rect class="tag-back" x="{x - width / 2:.1f}" y="{y - 10:.1f}" width="{width:.1f}" height="19" rx="9.5"/>'

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from tidegate.sdk.dofn import Param
 from tidegate.sdk.functions import Sealer, UserFn, Where
@@ -345,7 +345,6 @@ class TestStream(NodeBase):
 Node: TypeAlias = (
     Create | Read | ParDo | AssignWindows | GroupByKey | CombinePerKey | Flatten | Reshuffle | Write | TestStream
 )
-NODE_KINDS: Final = get_args(Node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +361,7 @@ class Pipeline:
     """A whole pipeline. `nodes` stand in an order in which every input is made before it is used.
 
     `classes` are the by-value classes of elements: a worker installs them before it decodes anything. `coders`
-    are the authors' coders for their own key types. `options` are the author's flags as they were given.
+    are the authors' coders for their own key types. `options` are the author's flags, and of the others those given.
     """
 
     nodes: tuple[Node, ...]

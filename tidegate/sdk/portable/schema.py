@@ -14,7 +14,16 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, ClassVar, Final, TypeAlias, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError, ValidationInfo
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+)
 
 from tidegate.sdk.errors import BuildError, LoadError, shorten
 from tidegate.sdk.functions import ImportRef, Payload, UserFn, Where
@@ -88,12 +97,20 @@ def load(text: str | bytes, source_name: str = "the pipeline") -> Pipeline:
 # --- the document --------------------------------------------------------------------------------------------------
 
 
+def _kind_of_code(code: object) -> str:
+    """Which of the two a function's code is, in JSON by its fields: what is wrong with it is told of that one alone."""
+    by_value = isinstance(code, Payload) or (isinstance(code, dict) and not code.keys().isdisjoint(("data", "sha256")))
+    return "payload" if by_value else "reference"
+
+
 @dataclass(frozen=True, slots=True)
 class _Function:
     """An entry of the table of functions: a UserFn as JSON has it."""
 
     name: str
-    code: ImportRef | Payload
+    code: Annotated[
+        Annotated[ImportRef, Tag("reference")] | Annotated[Payload, Tag("payload")], Discriminator(_kind_of_code)
+    ]
     where: Where | None = None
 
 
@@ -292,6 +309,8 @@ def _message(fault: Any) -> str:
             return _UNKNOWN
         case "value_error":
             return message.removeprefix("Value error, ")
+        case "bytes_invalid_encoding":
+            return f"this is no base64: {fault['ctx']['encoding_error'].rstrip('.')}"
         case "literal_error" if fault["loc"][-1] == "kind":
             return f"the kind {shorten(fault['input'])} is none that belongs here"
         case "union_tag_invalid":

@@ -1,0 +1,79 @@
+"""The live table of a run whose runner tells how its stages spend their time."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+from rich.console import Console
+
+from tidegate.cli.progress import Display, Shares
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, MetricResults
+from tidegate.sdk.portable.pipeline import Pipeline
+from tidegate.sdk.portable.seal import this_environment
+from tidegate.sdk.runner import PipelineResult, PipelineState, StageProgress
+
+
+def test_shares_are_of_the_time_since_the_sample_before() -> None:
+    shares = Shares()
+    shares.sample([StageProgress(("read", "map"), 1.0, 3.0, 0.0), StageProgress(("sum",), 1.0, 0.0, 1.0, 90.0)])
+    assert shares.by_step == {
+        "read": ("25%", "0%", ""),
+        "map": ("25%", "0%", ""),
+        "sum": ("50%", "50%", "90.0 s"),
+    }
+    shares.sample([StageProgress(("read", "map"), 4.0, 3.0, 1.0, 7200.0)])
+    assert shares.by_step["map"] == ("75%", "25%", "2 h")
+
+
+def test_what_tells_nothing_new_keeps_its_shares_and_what_begins_anew_is_measured_from_there() -> None:
+    shares = Shares()
+    shares.sample([StageProgress(("s",), 3.0, 1.0, 0.0)])
+    shares.sample([StageProgress(("s",), 3.0, 1.0, 0.0)])
+    assert shares.by_step["s"][0] == "75%"
+    shares.sample([StageProgress(("s",), 1.0, 1.0, 0.0)])
+    assert shares.by_step["s"][0] == "75%"
+    shares.sample([StageProgress(("s",), 1.0, 3.0, 0.0)])
+    assert shares.by_step["s"][0] == "0%"
+
+
+class Busy(PipelineResult):
+    state = PipelineState.RUNNING
+
+    def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
+        return self.state
+
+    def cancel(self) -> PipelineState:
+        return self.state
+
+    def metrics(self) -> MetricResults:
+        cells = MetricCells()
+        for step in ("read", "drawn elsewhere"):
+            cells.count(MetricKey(step, ENGINE, "elements_out"), 1234)
+        return MetricResults(cells)
+
+    def stages(self) -> list[StageProgress]:
+        return [StageProgress(("read",), 1.0, 0.0, 3.0, 5.25)]
+
+
+def test_the_table_names_what_is_busy_held_back_and_behind() -> None:
+    display = Display(Pipeline((), (), this_environment(), name="p"))
+    display.follow(Busy())
+    display._sample()
+    shown: Any = StringIO()
+    Console(file=shown, width=100).print(display._table(40))
+    lines = shown.getvalue().splitlines()
+    assert lines[1].split() == ["step", "elements", "per", "second", "busy", "held", "back", "behind"]
+    assert lines[3].split() == ["read", "1,234", "0", "25%", "75%", "5.2", "s"]
+    assert lines[2].split() == ["drawn", "elsewhere", "1,234", "0"]
+
+
+def test_a_runner_that_does_not_tell_gets_the_plain_table() -> None:
+    display = Display(Pipeline((), (), this_environment(), name="p"))
+    result = Busy()
+    result.stages = list  # type: ignore[method-assign, assignment]
+    display.follow(result)
+    display._sample()
+    shown: Any = StringIO()
+    Console(file=shown, width=100).print(display._table(40))
+    assert shown.getvalue().splitlines()[1].split() == ["step", "elements", "per", "second"]

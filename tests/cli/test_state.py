@@ -1,0 +1,177 @@
+"""`tidegate state`: what it shows of a checkpoint, and what it says when there is none to show."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+from click.testing import CliRunner, Result
+
+from tidegate.cli.state import state
+from tidegate.runners.engine.snapshots import KeyedState
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.manifest import Manifest, ManifestError, PendingCommit, StepFacts, TaskPart, dumps
+from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress, StateHandle
+from tidegate.runners.streaming.snapshots import TaskState
+from tidegate.runners.streaming.snapshots import dumps as dump_state
+from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.sdk.sinks import Committable
+from tidegate.sdk.window_types import IntervalWindow
+
+
+@dataclass(frozen=True)
+class Visit:
+    page: str
+
+
+class Trap:
+    """Says so when it is unpickled."""
+
+    opened = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _spring, ()
+
+
+def _spring() -> Trap:
+    Trap.opened = True
+    return Trap()
+
+
+def checkpoint(folder: Path, number: int, states: dict[str, Any]) -> None:
+    """A checkpoint of one task that counts visits."""
+    storage = LocalStorage(folder)
+    data = dump_state(TaskState(states, {}))
+    name = f"chk-{number:06}/1.0.1.state"
+    storage.write(name, data)
+    manifest = Manifest(
+        job="job-1",
+        run="run-1",
+        epoch=1,
+        checkpoint=number,
+        kind="checkpoint",
+        taken=1_700_000_000_000_000,
+        max_parallelism=128,
+        backend="memory",
+        final=False,
+        steps=(
+            StepFacts("read", "read", "read", "source", "", 0),
+            StepFacts("count", "count", "par_do", "stateful", "cells (seen: value)", 1),
+            StepFacts("map", "map", "par_do", "plain", "", 1),
+        ),
+        tasks=(
+            TaskPart(TaskId(0, 0), 1, False, None, (SplitProgress("read", ("a",), (("b", 17),)),)),
+            TaskPart(TaskId(1, 0), 1, False, StateHandle(((name, len(data), crc32(data)),))),
+        ),
+        lists={"read": (AssignedSplit("a", b""), AssignedSplit("b", b""), AssignedSplit("c", b""))},
+        commits=(PendingCommit("write", "run-1", number, (Committable((0, 0), "x"),)),),
+    )
+    storage.write(manifest.name, dumps(manifest))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    window = IntervalWindow(0, 60)
+    tables = {"seen": {window: {"ann": 3, ("bob", 1): Visit("home")}}}
+    checkpoint(tmp_path, 7, {"count": KeyedState(tables)})
+    return tmp_path
+
+
+def run(*args: Any) -> Result:
+    return CliRunner().invoke(state, [str(arg) for arg in args])
+
+
+def test_steps_sizes_and_positions_are_shown(folder: Path) -> None:
+    out = run(folder).output
+    assert "checkpoint 7 of job job-1" in out
+    assert "stateful  count: cells (seen: value)" in out
+    assert "read: 1 of 3 splits are read, 1 begun" in out
+    assert "b goes on at 17" in out
+    assert "write: 1 pieces of output became final with 7" in out
+    assert "map" not in out
+
+
+def test_the_same_as_json(folder: Path) -> None:
+    told = json.loads(run(folder, "--format", "json").output)
+    assert told["checkpoint"] == 7
+    assert [step["name"] for step in told["steps"]] == ["read", "count"]
+    assert told["steps"][1]["size_of_its_tasks"] == told["size"] > 0
+    assert told["sources"] == {"read": {"splits": 3, "finished": 1, "current": {"b": 17}}}
+
+
+def test_nothing_is_unpickled_unless_values_are_asked_for(tmp_path: Path) -> None:
+    checkpoint(tmp_path, 1, {"count": KeyedState({"seen": {None: {"a": Trap()}}})})
+    for extra in ([], ["--format", "json"]):
+        assert run(tmp_path, *extra).exit_code == 0
+        assert not Trap.opened
+    assert run(tmp_path, "--values").exit_code == 0
+    assert Trap.opened
+
+
+def test_values_are_one_json_object_a_line(folder: Path) -> None:
+    rows = [json.loads(line) for line in run(folder, "--values").output.splitlines()]
+    assert [(row["key"], row["value"]) for row in rows] == [("ann", 3), (["bob", 1], "Visit(page='home')")]
+    assert {(row["step"], row["task"], row["table"]) for row in rows} == {("count", "1.0", "seen")}
+    assert rows[0]["window"] == str(IntervalWindow(0, 60))
+
+
+def test_values_as_a_parquet_table(folder: Path, tmp_path: Path) -> None:
+    parquet = pytest.importorskip("pyarrow.parquet")
+    output = tmp_path / "values.parquet"
+    assert run(folder, "--values", "--format", "parquet", "-o", output).exit_code == 0
+    table = parquet.read_table(output).to_pydict()
+    assert table["key"] == ['"ann"', '["bob", 1]']
+    assert table["value"] == ["3", "\"Visit(page='home')\""]
+
+
+def test_parquet_without_values_is_misuse(folder: Path) -> None:
+    result = run(folder, "--format", "parquet")
+    assert result.exit_code == 2
+    assert "--values" in result.output
+
+
+def test_an_earlier_checkpoint_can_be_asked_for_and_one_that_is_not_there_is_told(folder: Path) -> None:
+    checkpoint(folder, 8, {})
+    assert "checkpoint 8 of" in run(folder).output
+    assert "checkpoint 7 of" in run(folder, "--checkpoint", 7).output
+    missing = run(folder, "--checkpoint", 5)
+    assert isinstance(missing.exception, ManifestError)
+    assert "there are: 7, 8" in str(missing.exception)
+
+
+def test_a_folder_without_checkpoints_is_told(tmp_path: Path) -> None:
+    assert "there is no checkpoint in" in str(run(tmp_path / "nothing").exception)
+
+
+def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_is_shown(folder: Path) -> None:
+    LocalStorage(folder).write("chk-000009/manifest.json", b"{")
+    result = run(folder)
+    assert "warning: checkpoint 9 is damaged" in result.output
+    assert "checkpoint 7 of" in result.output
+
+
+def test_a_value_whose_class_is_not_at_hand_is_told_with_advice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(globals(), "Visit")
+    error = run(folder, "--values").exception
+    assert isinstance(error, ManifestError)
+    assert "PYTHONPATH" in str(error)
+
+
+def test_changes_are_laid_over_what_they_build_on(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    checkpoint(tmp_path, 1, {"count": KeyedState({"seen": {None: {"ann": 1, "bob": 1}}})})
+    checkpoint(tmp_path, 2, {"count": KeyedState({"seen": {None: {"bob": 2}}}, keys=["bob"])})
+    from tidegate.runners.streaming.manifest import loads
+
+    first, second = (loads(storage.read(f"chk-00000{n}/manifest.json")) for n in (1, 2))
+    own, base = second.tasks[1].handle, first.tasks[1].handle
+    assert own is not None
+    assert base is not None
+    both = replace(second.tasks[1], handle=StateHandle((*own.files, *base.files)))
+    storage.write(second.name, dumps(replace(second, tasks=(second.tasks[0], both))))
+    rows = [json.loads(line) for line in run(tmp_path, "--values").output.splitlines()]
+    assert [(row["key"], row["value"]) for row in rows] == [("ann", 1), ("bob", 2)]

@@ -1,0 +1,143 @@
+"""What is wrong with files, flags and compiled pipelines, word for word, as whoever runs a pipeline reads it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from failing import told
+
+import tidegate as tg
+from tidegate.cli import app
+from tidegate.sdk.portable.schema import dump
+
+
+def reading(path: Path) -> Callable[[tg.Pipeline], Any]:
+    return lambda p: p | "read" >> tg.io.ReadFromText(path) | tg.Map(len)
+
+
+def test_a_missing_file_is_told_when_the_pipeline_is_built(tmp_path: Path) -> None:
+    (tmp_path / "sales.txt").touch()
+    assert told(reading(tmp_path / "sale.txt")) == (
+        f"BuildError: no file matches '{tmp_path}/sale.txt': looked in {tmp_path}; there is sales.txt. "
+        "If it may be that there is none, say allow_empty=True\n  in step 'read/Read', applied at HERE"
+    )
+
+
+def test_a_gzip_that_is_cut_short_is_told_with_its_step(tmp_path: Path) -> None:
+    path = tmp_path / "sales.txt.gz"
+    path.write_bytes(gzip.compress(bytes(range(256)) * 40, mtime=0)[:60])
+    assert told(reading(path)) == (
+        f"ReadError: {path}: not a whole gzip file: EOFError: it ends in the middle: it was cut short. "
+        "If it is not gzip at all, say compression='none'\n  in step 'read/Read', applied at HERE"
+    )
+
+
+def test_a_gzip_that_is_none_is_told_with_its_step(tmp_path: Path) -> None:
+    path = tmp_path / "sales.txt.gz"
+    path.write_text("plain text\n")
+    assert told(reading(path)) == (
+        f"ReadError: {path}: not a whole gzip file: error: Error -3 while decompressing data: incorrect header check. "
+        "If it is not gzip at all, say compression='none'\n  in step 'read/Read', applied at HERE"
+    )
+
+
+def test_a_line_that_is_no_text_is_told_with_its_number_and_step(tmp_path: Path) -> None:
+    path = tmp_path / "sales.txt"
+    path.write_bytes(b"first\ncaf\xe9 au lait\n")
+    assert told(reading(path)) == (
+        f"ReadError: {path}, line 2 (byte 9): 0xe9 is not utf-8. If the file is in another encoding, say so with "
+        "encoding=…; errors='replace' puts U+FFFD in the place of what can't be decoded\n"
+        "  in step 'read/Read', applied at HERE"
+    )
+
+
+ALARM = tg.EventTimer("alarm")
+
+
+class FailsOnTime(tg.DoFn):
+    """Stateful; raises in one of its methods."""
+
+    def __init__(self, method: str) -> None:
+        self.method = method
+
+    def fail(self, method: str) -> None:
+        if method == self.method:
+            raise OSError("disk full")
+
+    def process(self, element: tuple[str, int], alarm: Any = tg.DoFn.TimerParam(ALARM)) -> None:
+        self.fail("process")
+        alarm.set(5)
+
+    @tg.on_timer(ALARM)
+    def ring(self) -> None:
+        self.fail("ring")
+
+    @tg.on_window_expiration
+    def leave(self) -> None:
+        self.fail("leave")
+
+
+@pytest.mark.parametrize(
+    ("method", "about"), [("process", "element: ('a', 1)"), ("ring", "key: 'a'"), ("leave", "key: 'a'")]
+)
+def test_an_exception_in_a_stateful_step_names_method_and_key(method: str, about: str) -> None:
+    assert told(lambda p: p | tg.Create([("a", 1)]) | "save" >> tg.ParDo(FailsOnTime(method))) == (
+        f"UserCodeError: OSError: disk full\n  in step 'save', applied at HERE\n  while calling {method}\n  {about}"
+    )
+
+
+# -- a compiled pipeline, at the command line
+
+
+@pytest.fixture
+def compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    pipeline = tg.Pipeline(name="two steps")
+    _ = pipeline | tg.Create([1]) | "double" >> tg.Map(abs) | "text" >> tg.Map(str)
+    path = tmp_path / "pipeline.json"
+    path.write_text(dump(pipeline.sealed(values=True)))
+    return path
+
+
+def refused(*args: str) -> str:
+    done = CliRunner().invoke(app, ["run", "pipeline.json", *args], prog_name="tidegate")
+    assert (done.exit_code, done.stdout) == (2, "")
+    return done.stderr
+
+
+def test_a_truncated_pipeline_is_refused(compiled: Path) -> None:
+    lines = compiled.read_text().splitlines()
+    compiled.write_text("\n".join(lines[:10]))
+    assert refused() == (
+        f"error: pipeline.json ends in the middle, at line 10, column {len(lines[9]) + 1}: it is truncated. "
+        "Compile the pipeline again\n"
+    )
+
+
+def test_a_pipeline_of_another_version_is_refused(compiled: Path) -> None:
+    compiled.write_text(compiled.read_text().replace('"version": 1,', '"version": 9,', 1))
+    assert refused() == (
+        "error: pipeline.json has format version 9, and this Tidegate reads version 1: "
+        "compile the pipeline again with the Tidegate that runs it\n"
+    )
+
+
+def test_a_pipeline_that_was_edited_to_a_cycle_is_refused(compiled: Path) -> None:
+    raw = json.loads(compiled.read_text())
+    node = next(node for node in raw["nodes"] if node["label"] == "double")
+    node["inputs"] = ["text"]
+    compiled.write_text(json.dumps(raw))
+    assert refused() == (
+        f"error: pipeline.json: the steps form a cycle: 'double' → 'text' → 'double'\n"
+        f"  applied at {node['where']['file']}:{node['where']['line']}\n"
+    )
+
+
+def test_an_unknown_flag_is_refused_with_the_nearest_name(compiled: Path) -> None:
+    assert refused("--chekcs", "all") == "error: unknown flag --chekcs: did you mean --checks?\n"
