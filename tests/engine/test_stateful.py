@@ -110,9 +110,9 @@ def test_late_elements_within_lateness_still_have_their_state() -> None:
 def test_state_of_an_expired_window_is_collected() -> None:
     op = operator(made_by(RunningMax(), tg.FixedWindows(10)), STEP)
     run(op, [at((("a", 3), 1), windows=(W0,)), at((("a", 4), 11), windows=(W10,))], end=False)
-    assert op.snapshot().cells == {"seen": {W0: {"a": 3}, W10: {"a": 4}}}
+    assert op.snapshot().tables == {"cell/seen": {W0: {"a": 3}, W10: {"a": 4}}}
     run(op, [Watermark(10 * SECOND)], end=False)
-    assert op.snapshot().cells == {"seen": {W10: {"a": 4}}}
+    assert op.snapshot().tables == {"cell/seen": {W10: {"a": 4}}}
 
 
 def test_plain_functions_may_have_state_too() -> None:
@@ -355,7 +355,7 @@ def test_expiration_runs_by_window_and_first_arrival_just_before_state_is_collec
         (("b", (1,)), 20 * SECOND - 1, (W10,)),
     ]
     assert op.hold() == MAX_MICROS
-    assert op.snapshot().cells == {"bag": {}}
+    assert op.snapshot().tables["cell/bag"] == {}
 
 
 def test_a_ttl_counts_from_the_last_write_and_clears_state_that_nobody_reads() -> None:
@@ -380,7 +380,7 @@ def test_a_ttl_counts_from_the_last_write_and_clears_state_that_nobody_reads() -
     run(op, events[:2], end=False)
     assert op.next_clock() == 110 * SECOND
     run(op, [Clock(110 * SECOND)], end=False)
-    assert op.snapshot().cells == {"short": {}}
+    assert op.snapshot().tables["cell/short"] == {}
 
 
 def test_setup_and_teardown_of_a_combining_cell_run_once() -> None:

@@ -23,7 +23,7 @@ from tests.engine.driving import (
     run,
     run_restored,
 )
-from tidegate.runners.engine.stateful import StatefulSnapshot
+from tidegate.runners.engine.rescale import merged, part
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.window_types import IntervalWindow
 
@@ -293,17 +293,17 @@ def test_state_split_by_key_goes_on_as_if_it_had_never_been_together(events: lis
     half = len(events) // 2
     first: Any = step()
     before = run(first, events[:half], end=False)
-    parts = first.snapshot().split(lambda key: "ab".index(key))
+    parts = [part(first.snapshot(), key.__eq__) for key in "ab"]
     after: list[Out] = []
     for n, key in enumerate("ab"):
-        part: Any = step()
-        part.restore(parts.get(n, StatefulSnapshot(watermark=first.timers.watermark, clock=first.timers.clock)))
+        alone: Any = step()
+        alone.restore(parts[n])
         mine = [
             Elements(tuple(item for item in e.items if item[0][0] == key)) if isinstance(e, Elements) else e
             for e in events[half:]
         ]
-        after += run(part, mine)
+        after += run(alone, mine)
     assert by_key(before + after) == by_key(run(step(), events))
-    merged: Any = step()
-    merged.restore(StatefulSnapshot.merged(parts.values()) if parts else first.snapshot())
-    assert by_key(before + run(merged, events[half:])) == by_key(run(step(), events))
+    together: Any = step()
+    together.restore(merged(parts))
+    assert by_key(before + run(together, events[half:])) == by_key(run(step(), events))

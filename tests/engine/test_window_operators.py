@@ -294,7 +294,7 @@ def test_expiry_saturates_at_the_end_of_time() -> None:
     assert len(read(op.on_watermark(MAX_MICROS - 1))) == 1
     assert len(read(feed(op, ("a", 2), windows=Same((window,)), times=MAX_MICROS - 9))) == 1
     assert not list(op.on_watermark(MAX_MICROS))
-    assert op.snapshot()["cells"] == []
+    assert not len(op.snapshot())
 
 
 def test_expired_windows_leave_nothing_behind() -> None:
@@ -304,7 +304,7 @@ def test_expired_windows_leave_nothing_behind() -> None:
         for t in range(0, 100, 20):
             feed(op, ("a", 1), ("b", 1), windows=DerivedFrom(assigner), times=[t, t + 1])
             list(op.on_watermark(t + 15))
-        assert op.snapshot()["cells"] == []
+        assert not len(op.snapshot())
         assert op.hold() == MAX_MICROS
 
 

@@ -8,6 +8,7 @@ def test_…(description):
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from collect import Collected, collect
@@ -28,6 +29,7 @@ __all__ = [
     "outcome",
     "pipelines",
     "run",
+    "run_together",
 ]
 
 Outcome = dict[str, Counter[Any]]
@@ -42,6 +44,25 @@ def run(description: Description, runner: str | tg.Runner | None = None, options
         return {str(number): made[number] for number in description.read}
 
     return collect(read, runner, options)
+
+
+def run_together(
+    descriptions: Sequence[Description], runner: str | tg.Runner | None = None, options: Any = None
+) -> list[Collected]:
+    """Run descriptions as one pipeline, whose parts have nothing to do with each other."""
+
+    def read(pipeline: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
+        named = {}
+        for at, description in enumerate(descriptions):
+            made = build(description, pipeline, f"{at}/")
+            named |= {f"{at}/{number}": made[number] for number in description.read}
+        return named
+
+    found = collect(read, runner, options)
+    return [
+        Collected({str(number): found.seen[f"{at}/{number}"] for number in description.read}, found.result)
+        for at, description in enumerate(descriptions)
+    ]
 
 
 def expected(description: Description) -> Outcome:

@@ -7,14 +7,15 @@ from typing import Any
 import tidegate as tg
 from model.describe import Description, Step, Windows
 from model.functions import COMBINERS, FUNCTIONS, Fn
+from model.ordered import STRATEGIES, Remembers, small_in_time
 
 
-def build(description: Description, pipeline: tg.Pipeline) -> list[tg.PCollection[Any]]:
-    """Build it on `pipeline`; its collections by number. Step n is labelled `n`."""
+def build(description: Description, pipeline: tg.Pipeline, prefix: str = "") -> list[tg.PCollection[Any]]:
+    """Build it on `pipeline`; its collections by number. Step n is labelled `n`, after the prefix."""
     made: list[tg.PCollection[Any]] = []
     for number, step in enumerate(description.steps):
         inputs = [made[source] for source in step.inputs]
-        made += _apply(step, str(number), pipeline, inputs)
+        made += _apply(step, f"{prefix}{number}", pipeline, inputs)
     return made
 
 
@@ -27,6 +28,8 @@ def assigner(windows: Windows) -> Any:
             return tg.FixedWindows(size, offset)
         case ("sliding", size, period, offset):
             return tg.SlidingWindows(size, period, offset)
+        case ("sessions", gap):
+            return tg.Sessions(gap)
     raise AssertionError(windows)
 
 
@@ -53,6 +56,15 @@ def _apply(step: Step, label: str, pipeline: tg.Pipeline, inputs: list[Any]) -> 
             return [inputs[0] | label >> tg.Reshuffle()]
         case "flatten":
             return [tuple(inputs) | label >> tg.Flatten()]
+        case "panes":
+            stamped = inputs[0] | f"{label} stamp" >> tg.Map(small_in_time)
+            panes = stamped | f"{label} windows" >> STRATEGIES[step.name].into() | label >> tg.GroupByKey()
+            return [panes, panes | f"{label} global" >> tg.WindowInto(tg.GlobalWindows())]
+        case "state":
+            stamped = inputs[0] | f"{label} stamp" >> tg.Map(small_in_time)
+            return [
+                stamped | f"{label} windows" >> tg.WindowInto(assigner(step.windows)) | label >> tg.ParDo(Remembers())
+            ]
 
 
 _TRANSFORMS = {

@@ -10,18 +10,24 @@ from typing import Any, Literal, TypeAlias
 from hypothesis import strategies as st
 
 from model.functions import COMBINERS, FUNCTIONS, Kind
+from model.ordered import STRATEGIES
 
 Windows: TypeAlias = tuple[Any, ...]
-"""`("global",)`, `("fixed", size, offset)` or `("sliding", size, period, offset)`, in seconds."""
+"""`("global",)`, `("fixed", size, offset)`, `("sliding", size, period, offset)` or `("sessions", gap)`, in seconds.
+
+`("merged", gap)` are sessions that a grouping has merged: they stay as they are.
+"""
 
 GLOBAL: Windows = ("global",)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step. `name` is a function or a combiner of the tables; `inputs` are numbers of collections.
+    """One step. `name` is a function, a combiner or a strategy of the tables; `inputs` are numbers of collections.
 
-    `values` of a create are pairs (element, seconds or None). `handling` is None, "whole" or "partial".
+    `values` of a create are pairs (element, seconds or None). `handling` is None, "whole" or "partial". `panes` groups
+    with a strategy of its own, and makes the panes and the same in the global window; `state` is a step with state and
+    timers in windows of its own.
     """
 
     op: Literal[
@@ -34,6 +40,8 @@ class Step:
         "combine_per_element",
         "reshuffle",
         "flatten",
+        "panes",
+        "state",
     ]
     inputs: tuple[int, ...] = ()
     name: str = ""
@@ -44,6 +52,8 @@ class Step:
     @property
     def outputs(self) -> int:
         """How many collections it makes."""
+        if self.op == "panes":
+            return 2
         if self.op != "apply":
             return 1
         return 1 + len(FUNCTIONS[self.name].tags) + (self.handling is not None)
@@ -80,6 +90,8 @@ _windows = st.one_of(
     st.tuples(st.just("fixed"), st.integers(1, 15), st.just(0)),
     st.tuples(st.just("fixed"), st.just(10), st.integers(-9, 9)),
     st.tuples(st.just("sliding"), st.integers(1, 20), st.integers(3, 9), st.integers(-2, 2)),
+    st.tuples(st.just("sessions"), st.integers(1, 9)),
+    st.tuples(st.just("sessions"), st.integers(10, 30)),
 )
 
 
@@ -95,16 +107,17 @@ def pipelines(draw: st.DrawFn, steps: int = 10, elements: int = 30) -> Descripti
         shapes.extend(outputs)
 
     for _ in range(draw(st.integers(1, 3))):
-        kind: Kind = draw(st.sampled_from(["int", "int", "pair"]))
+        kind: Kind = draw(st.sampled_from(["int", "pair"]))
         one = _ints if kind == "int" else _pairs
         timed = _times if draw(st.booleans()) else st.none()
         fewest = draw(st.sampled_from([0, elements // 3, elements // 2]))
         values = draw(st.lists(st.tuples(one, timed), min_size=fewest, max_size=elements))
         add(Step("create", values=tuple(values)), Shape(kind, GLOBAL))
     for _ in range(draw(st.sampled_from([steps, steps // 2, 2, 1]))):
-        # Mostly go on from what is newest: chains are where steps fuse.
-        recent = st.integers(max(0, len(shapes) - 2), len(shapes) - 1)
-        source = draw(st.one_of(recent, recent, st.integers(0, len(shapes) - 1)))
+        # Mostly go on from what is newest: chains are where steps fuse. Panes that order shows in are an end.
+        open_ended = [n for n, shape in enumerate(shapes) if shape.windows[0] != "panes"]
+        recent = st.sampled_from(open_ended[-2:])
+        source = draw(st.one_of(recent, recent, st.sampled_from(open_ended)))
         _further(draw, source, shapes, add)
     read = draw(st.sets(st.integers(0, len(shapes) - 1), min_size=1, max_size=4))
     if draw(st.booleans()):
@@ -114,15 +127,17 @@ def pipelines(draw: st.DrawFn, steps: int = 10, elements: int = 30) -> Descripti
 
 def _further(draw: st.DrawFn, source: int, shapes: list[Shape], add: Any) -> None:
     shape = shapes[source]
-    ops = ["apply"] * 6 + ["window", "window", "reshuffle", "flatten"]
+    ops = ["apply"] * 4 + ["window", "window", "reshuffle", "flatten"]
     if shape.kind == "pair":
-        ops += ["group", "group", "combine", "combine"]
+        ops += ["group", "group", "combine", "combine", "panes", "panes", "state", "state"]
     if shape.kind == "int":
         ops += ["combine_globally", "combine_per_element"]
     op = draw(st.sampled_from(ops))
     match op:
         case "apply":
-            name = draw(st.sampled_from([name for name, fn in FUNCTIONS.items() if fn.takes == shape.kind]))
+            names = [name for name, fn in FUNCTIONS.items() if fn.takes == shape.kind]
+            to_pairs = [name for name in names if FUNCTIONS[name].gives == "pair"]  # only pairs can be grouped
+            name = draw(st.sampled_from(to_pairs if shape.kind != "pair" and draw(st.booleans()) else names))
             fn = FUNCTIONS[name]
             handling = draw(st.sampled_from(["whole", "partial"])) if fn.raises else None
             out = Shape(fn.gives, shape.windows, shape.grouped)
@@ -137,15 +152,27 @@ def _further(draw: st.DrawFn, source: int, shapes: list[Shape], add: Any) -> Non
             alike = [n for n, other in enumerate(shapes) if (other.kind, other.windows) == (shape.kind, shape.windows)]
             others = draw(st.lists(st.sampled_from(alike), min_size=1, max_size=3))
             add(Step("flatten", (source, *others)), shape)
+        case "panes":
+            name = draw(st.sampled_from(sorted(STRATEGIES)))
+            raw = Shape("group", ("panes", name, len(shapes)), True)
+            add(Step("panes", (source,), name), raw, Shape("group", GLOBAL, True))
+        case "state":
+            windows = draw(st.sampled_from([GLOBAL, ("fixed", 10, 0)]))
+            add(Step("state", (source,), windows=windows), Shape("pair", windows))
         case "group":
-            add(Step("group", (source,)), Shape("group", shape.windows, True))
+            add(Step("group", (source,)), Shape("group", _after(shape.windows), True))
         case "combine":
             name = draw(st.sampled_from(sorted(COMBINERS)))
             kind: Kind = "pair" if COMBINERS[name].gives == "int" else "group"
-            add(Step("combine", (source,), name), Shape(kind, shape.windows, True))
+            add(Step("combine", (source,), name), Shape(kind, _after(shape.windows), True))
         case "combine_globally":
             name = draw(st.sampled_from([name for name, combiner in COMBINERS.items() if combiner.gives == "int"]))
-            add(Step("combine_globally", (source,), name), Shape("int", shape.windows, True))
+            add(Step("combine_globally", (source,), name), Shape("int", _after(shape.windows), True))
         case "combine_per_element":
             name = draw(st.sampled_from(["len", "sum", "squares", "middle"]))
-            add(Step("combine_per_element", (source,), name), Shape("pair", shape.windows, True))
+            add(Step("combine_per_element", (source,), name), Shape("pair", _after(shape.windows), True))
+
+
+def _after(windows: Windows) -> Windows:
+    """The windows of what a grouping gives."""
+    return ("merged", *windows[1:]) if windows[0] == "sessions" else windows

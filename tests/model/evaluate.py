@@ -3,13 +3,15 @@
 # ruff: noqa: E731
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import tidegate as tg
 from model.describe import Description, Step, Windows
 from model.functions import COMBINERS, FUNCTIONS, Fn
+from model.ordered import STRATEGIES, fold, panes
 from tidegate.sdk.panes import NO_PANE
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow
@@ -46,6 +48,9 @@ def windows_at(windows: Windows, micros: int) -> tuple[Any, ...]:
             period = size
         case ("sliding", size, period, offset):
             pass
+        case ("sessions", gap):
+            end = min(MAX_MICROS, micros + gap * SECOND)
+            return (IntervalWindow.of_micros(micros, end),)
     size, period, offset = size * SECOND, period * SECOND, offset * SECOND
     latest = micros - (micros - offset) % period
     starts = [
@@ -68,30 +73,82 @@ def _step(step: Step, inputs: list[list[Element]], windows: Windows) -> list[lis
             return [inputs[0]]
         case "flatten":
             return [[element for part in inputs for element in part]]
+        case "panes":
+            fired = list(_panes(step.name, inputs[0]))
+            return [fired, [replace(element, windows=(GLOBAL_WINDOW,)) for element in fired]]
+        case "state":
+            return [list(_remembered(inputs[0], step.windows))]
         case "group":
-            return [_grouped(inputs[0], lambda value: value, sorted)]
+            return [_grouped(inputs[0], lambda value: value, sorted, windows)]
         case "combine":
-            return [_grouped(inputs[0], lambda value: value, COMBINERS[step.name].meaning)]
+            return [_grouped(inputs[0], lambda value: value, COMBINERS[step.name].meaning, windows)]
         case "combine_per_element":
-            return [_grouped(inputs[0], lambda value: (value, value), COMBINERS[step.name].meaning)]
+            return [_grouped(inputs[0], lambda value: (value, value), COMBINERS[step.name].meaning, windows)]
         case "combine_globally":
             combiner = COMBINERS[step.name]
-            found = _grouped(inputs[0], lambda value: (None, value), combiner.meaning)
+            found = _grouped(inputs[0], lambda value: (None, value), combiner.meaning, windows)
             if not found and windows == ("global",):
                 return [[Element(empty, MAX_MICROS - 1, pane=ONLY) for empty in combiner.empty]]
             return [[replace(element, value=element.value[1]) for element in found]]
 
 
-def _grouped(elements: list[Element], pair: Any, meaning: Any) -> list[Element]:
-    tables: dict[tuple[Any, Any], list[Any]] = {}
-    for element in elements:
-        for window in element.windows:
-            key, value = pair(element.value)
-            tables.setdefault((window, key), []).append(value)
+def _grouped(elements: list[Element], pair: Any, meaning: Any, windows: Windows) -> list[Element]:
     return [
         Element((key, meaning(values)), tg.Timestamp.of(window.end).micros - 1, (window,), ONLY)
-        for (window, key), values in tables.items()
+        for (key, window), values in _tables(elements, pair, windows).items()
     ]
+
+
+def _tables(elements: list[Element], pair: Any, windows: Windows) -> dict[tuple[Any, Any], list[Any]]:
+    """The values of each key and window."""
+    of_key: dict[Any, dict[Any, list[Any]]] = {}
+    for element in elements:
+        key, value = pair(element.value)
+        for window in element.windows:
+            of_key.setdefault(key, {}).setdefault(window, []).append(value)
+    tables: dict[tuple[Any, Any], list[Any]] = {}
+    for key, of_window in of_key.items():
+        merged = _merged(of_window) if windows[0] == "sessions" else {window: window for window in of_window}
+        for window, values in of_window.items():
+            tables.setdefault((key, merged[window]), []).extend(values)
+    return tables
+
+
+def _merged(windows: Iterable[Any]) -> dict[Any, Any]:
+    """The session of each window: those that overlap are one."""
+    spans: list[list[Any]] = []
+    for window in sorted(windows, key=lambda window: window.start):
+        if spans and window.start < max(part.end for part in spans[-1]):
+            spans[-1].append(window)
+        else:
+            spans.append([window])
+    ends = lambda span: (span[0].start.micros, max(part.end for part in span).micros)
+    return {part: IntervalWindow.of_micros(*ends(span)) for span in spans for part in span}
+
+
+def _in_order(elements: list[Element], windows: Windows) -> dict[tuple[Any, Any], list[int]]:
+    """What `ordered.small_in_time` makes of elements, by key and window, in the order of their timestamps."""
+    tables: dict[tuple[Any, Any], list[int]] = {}
+    for value, key in sorted((element.value[1] % 97, element.value[0]) for element in elements):
+        for window in windows_at(windows, value * SECOND):
+            tables.setdefault((key, window), []).append(value)
+    return tables
+
+
+def _panes(name: str, elements: list[Element]) -> Iterator[Element]:
+    strategy = STRATEGIES[name]
+    for (key, window), values in _in_order(elements, strategy.windows).items():
+        end = tg.Timestamp.of(window.end).micros - 1
+        for pane in panes(strategy, values):
+            at = pane.newest * SECOND if strategy.latest and pane.newest is not None else end
+            yield Element((key, pane.values), at, (window,), pane.info)
+
+
+def _remembered(elements: list[Element], windows: Windows) -> Iterator[Element]:
+    for (key, window), values in _in_order(elements, windows).items():
+        end = tg.Timestamp.of(window.end).micros - 1
+        for result in (reduce(fold, values, 0), len(values)):
+            yield Element((key, result), end, (window,))
 
 
 def _element_wise(fn: Fn, handling: str | None, elements: list[Element], windows: Windows) -> list[list[Element]]:
@@ -112,7 +169,8 @@ def _element_wise(fn: Fn, handling: str | None, elements: list[Element], windows
                 if type(result) is tg.TaggedOutput:
                     tag, result = result.tag, result.value
                 if type(result) is tg.TimestampedValue:
-                    made = replace(part, micros=result.micros, windows=windows_at(windows, result.micros))
+                    again = part.windows if windows[0] == "merged" else windows_at(windows, result.micros)
+                    made = replace(part, micros=result.micros, windows=again)
                     result = result.value
                 if made.windows:
                     outputs[tag].append(replace(made, value=result))

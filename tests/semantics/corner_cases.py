@@ -16,6 +16,7 @@ from tidegate.testing import Fired, early, fired, late, on_time
 
 GLOBAL = tg.GlobalWindow()
 TEN = tg.FixedWindows(10)
+HUNDRED = tg.FixedWindows(100)
 FIRST = (0, 10)
 END_OF_FIRST = 9.999999
 D, A = tg.DISCARDING, tg.ACCUMULATING
@@ -676,6 +677,34 @@ TRIGGERS = [
         [early(["a", "stop"], FIRST, 0)],
         dropped_closed=1,
         options=UNSAFE,
+    ),
+    Case(
+        "a_period_that_ends_or_finally_counts_anew_from_the_first_element_of_each_pane",
+        into(HUNDRED, each(3).or_finally(tg.EveryEventTime(10)), D),
+        [("a", 1), ("b", 2), ("c", 3), W(12), ("d", 13), ("e", 14), W(21), ("f", 22)],
+        [early(["a", "b", "c"], (0, 100), 0), early(["d", "e"], (0, 100), 1, is_last=True)],
+        dropped_closed=1,
+        options=UNSAFE,
+    ),
+    Case(
+        "a_period_of_the_clock_that_ends_or_finally_counts_anew_too",
+        into(HUNDRED, each(3).or_finally(tg.EveryProcessingTime(10)), D),
+        [("a", 1), ("b", 2), ("c", 3), C(12), ("d", 13), ("e", 14), C(9), ("f", 22)],
+        [early(["a", "b", "c"], (0, 100), 0), early(["d", "e"], (0, 100), 1, is_last=True)],
+        dropped_closed=1,
+        options=UNSAFE,
+    ),
+    Case(
+        "a_session_that_merges_ahead_of_the_watermark_is_on_time_again",
+        into(tg.Sessions(10), tg.Repeatedly(each(2).or_finally(tg.DefaultTrigger())), D, 20),
+        [("a", 0), W(12), ("b", 9), ("c", 8), W(20)],
+        [on_time(["a"], FIRST, 0), early(["b", "c"], (0, 19), 0), on_time([], (0, 19), 1, nonspeculative_index=0)],
+    ),
+    Case(
+        "a_period_fires_at_the_new_end_of_a_session_that_merges_ahead_of_the_watermark",
+        into(tg.Sessions(10), tg.EveryEventTime(100), D, 20),
+        [("a", 0), W(12), ("b", 9), W(20), ("c", 5), W(39)],
+        [on_time(["a"], FIRST, 0), on_time(["b"], (0, 19), 0), late(["c"], (0, 19), 1, is_last=True)],
     ),
     Case(
         "or_finally_after_the_watermark_emits_its_on_time_pane",

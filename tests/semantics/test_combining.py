@@ -9,7 +9,7 @@ import pytest
 
 import tidegate as tg
 from semantics.kit import C, W, panes, stream
-from tidegate.testing import TestPipeline, assert_that, early, equal_to, is_empty, is_not_empty, on_time
+from tidegate.testing import PaneRecorder, TestPipeline, assert_that, early, equal_to, is_empty, is_not_empty, on_time
 
 TEN = tg.FixedWindows(10)
 PAIRS = [("a", 3), ("b", 1), ("a", 5), ("a", 4)]
@@ -123,3 +123,84 @@ class Liar(Mean):
 def test_checks_report_a_combine_fn_whose_parts_do_not_add_up() -> None:
     with pytest.raises(tg.CheckError, match="parts"), TestPipeline("direct", {"checks": "all"}) as pipeline:
         assert_that(pipeline | tg.Create(PAIRS) | tg.CombinePerKey(Liar()), is_not_empty())
+
+
+def timed(times: Iterable[int]) -> list[Any]:
+    return [tg.TimestampedValue(("a", t), t) for t in times]
+
+
+GROUPED: dict[str, Any] = {
+    "sessions": tg.WindowInto(tg.Sessions(5)),
+    "sessions with lateness": tg.WindowInto(
+        tg.Sessions(5), trigger=tg.DefaultTrigger(), accumulation=tg.ACCUMULATING, allowed_lateness=5
+    ),
+    "a data-driven trigger": tg.WindowInto(
+        tg.GlobalWindows(), trigger=tg.Repeatedly(tg.AfterCount(2)), accumulation=tg.ACCUMULATING
+    ),
+    "an evictor": tg.WindowInto(
+        tg.GlobalWindows(),
+        trigger=tg.Repeatedly(tg.AfterCount(2)),
+        evictor=tg.KeepLast(2),
+        accumulation=tg.DISCARDING,
+    ),
+}
+
+
+@pytest.mark.parametrize("mode", ["batch", "streaming"])
+@pytest.mark.parametrize("windows", GROUPED.values(), ids=GROUPED)
+def test_checks_try_other_groupings_whatever_the_windows(windows: Any, mode: str) -> None:
+    pipeline = TestPipeline("direct", {"checks": "all", "mode": mode})
+    _ = pipeline | tg.Create(timed([1, 2])) | windows | "add up" >> tg.CombinePerKey(Liar()) | tg.Map(str)
+    with pytest.raises(tg.CheckError, match=r"(?s)Liar gives 1.5 for 2 inputs.* 2 parts.*key: 'a'.*in step 'add up'"):
+        pipeline.run()
+
+
+@pytest.mark.parametrize("mode", ["batch", "streaming"])
+@pytest.mark.parametrize("windows", GROUPED.values(), ids=GROUPED)
+def test_checks_change_no_result(windows: Any, mode: str) -> None:
+    def panes(checks: str) -> Any:
+        pipeline, recorder = TestPipeline("direct", {"checks": checks, "mode": mode}), PaneRecorder()
+        elements = timed([1, 2, 4, 20, 3, 12, 8, 7, 21])
+        _ = pipeline | tg.Create(elements) | windows | tg.CombinePerKey(Mean()) | recorder
+        pipeline.run()
+        return recorder.per_key()
+
+    assert panes("all") == panes("sample")
+
+
+def test_checks_try_a_combine_fn_with_arguments() -> None:
+    class Shifted(tg.CombineFn[int, int, int]):
+        """Adds the shift for every part."""
+
+        def create_accumulator(self, by: int) -> int:
+            return by
+
+        def add_input(self, accumulator: int, element: int, by: int) -> int:
+            return accumulator + element
+
+        def merge_accumulators(self, accumulators: Iterable[int], by: int) -> int:
+            return sum(accumulators)
+
+        def compact(self, accumulator: int, by: int) -> int:
+            return accumulator
+
+        def extract_output(self, accumulator: int, by: int) -> int:
+            return accumulator
+
+    for windows in (tg.GlobalWindows(), tg.Sessions(5)):
+        pipeline = TestPipeline("direct", {"checks": "all"})
+        _ = pipeline | tg.Create(timed([1, 2])) | tg.WindowInto(windows) | tg.CombinePerKey(Shifted(), 10) | tg.Map(str)
+        with pytest.raises(tg.CheckError, match="Shifted gives 13 for 2 inputs"):
+            pipeline.run()
+
+
+def test_what_a_trial_raises_names_the_method() -> None:
+    class Unmerged(Mean):
+        def merge_accumulators(self, accumulators: Iterable[tuple[float, int]]) -> tuple[float, int]:
+            raise ZeroDivisionError("never merged")
+
+    for windows in (tg.GlobalWindows(), tg.Sessions(5)):
+        pipeline = TestPipeline("direct", {"checks": "all"})
+        _ = pipeline | tg.Create(timed([1, 2])) | tg.WindowInto(windows) | tg.CombinePerKey(Unmerged()) | tg.Map(str)
+        with pytest.raises(tg.UserCodeError, match=r"(?s)never merged.*Unmerged\.merge_accumulators"):
+            pipeline.run()

@@ -10,7 +10,17 @@ import pytest
 import tidegate as tg
 from semantics.corner_cases import ByName
 from semantics.kit import INFINITY, W, run, stream
-from tidegate.testing import TestPipeline, TestStream, assert_that, equal_to, fired, is_empty, late, on_time
+from tidegate.testing import (
+    PaneRecorder,
+    TestPipeline,
+    TestStream,
+    assert_that,
+    equal_to,
+    fired,
+    is_empty,
+    late,
+    on_time,
+)
 
 TEN = tg.FixedWindows(10)
 LATE_SCRIPT = [("a", 1), W(10), ("b", 2), ("c", 11), INFINITY]
@@ -139,3 +149,74 @@ def test_late_data_of_a_group_by_is_the_element_as_it_came(stream_runner: str) -
         out = stream | tg.WindowInto(tg.FixedWindows(10)) | tg.GroupBy(len).with_late_data("late")
         assert_that(out.main, equal_to([(2, ["ab"])]), label="main")
         assert_that(out.late, equal_to(["cd"]), label="late")
+
+
+class Mean(tg.CombineFn[float, tuple[float, int], float]):
+    def create_accumulator(self) -> tuple[float, int]:
+        return 0.0, 0
+
+    def add_input(self, accumulator: tuple[float, int], element: float) -> tuple[float, int]:
+        return accumulator[0] + element, accumulator[1] + 1
+
+    def merge_accumulators(self, accumulators: Iterable[tuple[float, int]]) -> tuple[float, int]:
+        totals, counts = zip(*accumulators, strict=True)
+        return sum(totals), sum(counts)
+
+    def extract_output(self, accumulator: tuple[float, int]) -> float:
+        return accumulator[0] / accumulator[1]
+
+
+AGGREGATES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "one field": (tg.GroupBy("user").aggregate_field("price", sum, "total"), {"total": 8}),
+    "a callable": (
+        tg.GroupBy("user").aggregate_field(lambda sale: -sale.price, lambda prices: list(prices), "negated"),
+        {"negated": [-3, -5]},
+    ),
+    "a CombineFn": (tg.GroupBy("user").aggregate_field("price", Mean(), "mean"), {"mean": 4.0}),
+    "several fields": (
+        tg.GroupBy("user", "day")
+        .aggregate_field("price", sum, "total")
+        .aggregate_field("price", max, "most")
+        .aggregate_field("price", Mean(), "mean")
+        .aggregate_field("price", list, "prices")
+        .aggregate_field(lambda sale: sale.price % 2, lambda values: sorted(values), "odd"),
+        {"day": 1, "total": 8, "most": 5, "mean": 4.0, "prices": [3, 5], "odd": [1, 1]},
+    ),
+}
+
+
+@pytest.mark.parametrize("asked", ["first", "last"])
+@pytest.mark.parametrize("assigner", [tg.FixedWindows(10), tg.Sessions(10)], ids=["fixed", "sessions"])
+@pytest.mark.parametrize("aggregate", AGGREGATES)
+def test_late_elements_of_aggregates_come_whole(
+    stream_runner: str, aggregate: str, assigner: tg.WindowAssigner, asked: str
+) -> None:
+    step, expected = AGGREGATES[aggregate]
+    if asked == "first":
+        by = tg.GroupBy(*step.by.keys).with_late_data("late")
+        for (dest, field), combiner in zip(step.fields.items(), step.combiners, strict=True):
+            by = by.aggregate_field(field, combiner, dest)
+        step = by
+    else:
+        step = step.with_late_data("late")
+
+    def sale(price: int, at: int) -> Any:
+        return tg.TimestampedValue(tg.Row(user="ann", day=1, price=price), at)
+
+    stream = (
+        TestStream()
+        .add_elements([sale(3, 1), sale(5, 2)])
+        .advance_watermark_to(20)
+        .add_elements([sale(7, 3)])
+        .advance_watermark_to_infinity()
+    )
+    main, refused = PaneRecorder("main"), PaneRecorder("late")
+    pipeline = TestPipeline(stream_runner, {"checks": "all"} if stream_runner == "direct" else None)
+    out = pipeline | stream.with_output_types(tg.Row) | tg.WindowInto(assigner) | step
+    _ = out.main | main
+    _ = out.late | refused
+    result = pipeline.run()
+    assert [row.as_dict() for row in main.values()] == [{"user": "ann", **expected}]
+    [record] = refused.records()
+    assert (record.value, record.timestamp) == (tg.Row(user="ann", day=1, price=7), tg.Timestamp(3))
+    assert result.metrics().counter("dropped_late") == 0

@@ -265,6 +265,16 @@ def test_a_recorder_records_one_collection() -> None:
         _ = numbers | recorder
 
 
+def test_a_recorder_that_nobody_keeps_is_no_trouble(tmp_path: Path) -> None:
+    pipeline = tg.Pipeline(options={"temp_dir": tmp_path})
+    _ = pipeline | tg.Create([1]) | PaneRecorder()
+    gc.collect()
+    assert pipeline.run().state.ended
+    del pipeline, _
+    gc.collect()
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_was_recorded_goes_with_its_recorder(tmp_path: Path) -> None:
     def run() -> Iterator[int]:
         with TestPipeline(options={"temp_dir": tmp_path}) as pipeline:

@@ -121,6 +121,21 @@ def test_a_runner_that_can_not_be_used_here_is_skipped_with_its_reason(tmp_path:
     assert "the far runner can't be used here: No module named 'a_package_that_is_missing'" in printed
 
 
+def test_a_runner_that_lacks_something_is_skipped_with_what_it_lacks(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "from tidegate.sdk import runner\n"
+        "from tidegate.runners.direct import DirectRunner\n"
+        "class Far(DirectRunner):\n"
+        "    @classmethod\n"
+        "    def missing(cls):\n"
+        "        return ['Java 17', 'a license']\n"
+        "runner.BUILT_IN['far'] = 'conftest:Far'\n"
+    )
+    code, printed = run_pytest(tmp_path, RUNNERS, "--tidegate-runner=far", "-rs")
+    assert code == 0, printed
+    assert "the far runner can't be used here: Java 17; a license" in printed
+
+
 def test_without_the_plugin_test_pipelines_work_all_the_same(tmp_path: Path) -> None:
     test = HEAD + (
         "def test_it():\n"

@@ -117,7 +117,7 @@ def _why_unavailable(name: str) -> str | None:
     from tidegate.sdk.runner import find_runner
 
     try:
-        find_runner(name)
+        missing = find_runner(name).missing()
     except (ImportError, TidegateError) as error:
         return str(error)
-    return None
+    return "; ".join(missing) or None

@@ -46,7 +46,7 @@ class PaneRecorder(PTransform[PCollection[Any], None]):
         if self._directory is not None:
             raise BuildError("a PaneRecorder records one collection: make another for this one")
         self._pipeline = input.pipeline
-        self._directory = _own_directory(self, input.pipeline)
+        self._directory = _own_directory(input.pipeline)
         reified: PCollection[Any] = input | ParDo(_PerWindow() if self.per_window else _PerElement(), name="record")
         _ = reified | Write(_RecordSink(str(self._directory)), name="keep")
 
@@ -191,12 +191,12 @@ def _load(data: bytes) -> Any:
     return pickle.loads(data)
 
 
-def _own_directory(owner: object, pipeline: Pipeline) -> Path:
-    """A new directory that goes when its owner does."""
+def _own_directory(pipeline: Pipeline) -> Path:
+    """A new directory that goes when the pipeline does: it is written to whether or not anyone still reads it."""
     import shutil
     import tempfile
     import weakref
 
     directory = tempfile.mkdtemp(prefix="tidegate-recorded-", dir=pipeline.options.temp_dir)
-    weakref.finalize(owner, shutil.rmtree, directory, ignore_errors=True)
+    weakref.finalize(pipeline, shutil.rmtree, directory, ignore_errors=True)
     return Path(directory)

@@ -6,13 +6,14 @@ so sees what became of each. What it keeps is bounded however long the run: even
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, Generic, TypeVar
 
 from tidegate.runners.engine.clock import Clock
+from tidegate.runners.engine.keyed import Keyed
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.block import Block
@@ -136,6 +137,9 @@ class Watcher(Operator):
                 yield from self._pass(others, collection)
                 i += len(others)
 
+    def process_keyed(self, keyed: Keyed, collection: str) -> Iterator[Emitted]:
+        return super().process_keyed(keyed, collection)  # as blocks, whose elements can be looked at
+
     def finish_bundle(self) -> Iterator[Emitted]:
         return self._seen(self._inner.finish_bundle())
 
@@ -167,11 +171,14 @@ class Watcher(Operator):
         yield from self._seen(self._inner.finish(), self._now())
         self._expire(self._now())
 
-    def snapshot(self) -> Any:
-        return self._inner.snapshot()
+    def snapshot(self, keys: Collection[Any] | None = None) -> Any:
+        return self._inner.snapshot(keys)
 
     def restore(self, state: Any) -> None:
         self._inner.restore(state)
+
+    def touched(self) -> list[Sequence[Any]] | None:
+        return self._inner.touched()
 
     def close(self) -> None:
         self._inner.close()

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from tidegate.sdk.combine import CombineFn, TupleCombineFn, as_combine_fn
+from tidegate.sdk.combine import (
+    CallableFn,
+    CombineFn,
+    ListFn,
+    TupleCombineFn,
+    TupleFn,
+    WithArguments,
+    as_combine_fn,
+    combiner_name,
+)
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, PTransform
 from tidegate.sdk.portable.pipeline import MAIN
@@ -53,7 +62,7 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         """
         return Aggregate(self).aggregate_field(field, combiner, dest)
 
-    def with_late_data(self, tag: str) -> Any:
+    def with_late_data(self, tag: str) -> GroupBy:
         """Give `out.main` and `out.<tag>`: the elements that every window refused, as they came."""
         other = copy.copy(self)
         other.grouping = self.grouping.with_late_data(tag)
@@ -107,17 +116,61 @@ class Aggregate(PTransform[PCollection[Any], PCollection[Row]]):
         more.combiners = (*self.combiners, as_combine_fn(combiner))
         return more
 
-    def expand(self, input: PCollection[Any]) -> PCollection[Row]:
+    def with_late_data(self, tag: str) -> Aggregate:
+        """Give `out.main` and `out.<tag>`: the elements that every window refused, as they came.
+
+        Predicates of triggers, delta functions and evictors then see elements, and not the fields that are combined.
+        """
+        other = copy.copy(self)
+        other.by = self.by.with_late_data(tag)
+        return other
+
+    def expand(self, input: PCollection[Any]) -> Any:
         one = len(self.fields) == 1
         value = function_of(*self.fields.values()) if one else values_function(self.fields.values())
         combiner = self.combiners[0] if one else TupleCombineFn(*self.combiners)
         result = ResultRow((*self.by.keys, *self.fields), self.by.single, one)
-        return (
-            input
-            | Map(key_and_value, self.by.key_function(), value, name="Key")
-            | CombinePerKey(combiner)
-            | Map(result, name="Row").with_output_types(Row)
-        )
+        row = Map(result, name="Row").with_output_types(Row)
+        tag = self.by.grouping.late_tag
+        if tag is None:
+            pairs = input | Map(key_and_value, self.by.key_function(), value, name="Key")
+            return pairs | CombinePerKey(combiner) | row
+        element = input.element_type
+        keyed = Map(with_computed_key, self.by.key_function(), name="Key").with_output_types(pair_type(Any, element))
+        combined = CombinePerKey(OfElements(combiner, value), name=f"CombinePerKey({combiner_name(combiner)})")
+        out: Any = input | keyed | combined.with_late_data(tag)
+        late = out[tag] | Values(name="Late").with_output_types(element)
+        return MultiOutput({MAIN: out[MAIN] | row, tag: late})
+
+
+class OfElements(WithArguments):
+    """A combiner over what a function gives for each element: the grouping gets, and may refuse, elements as they are.
+
+    Where the combiner is one of all values at once, these stay elements until it is called.
+    """
+
+    def __init__(self, inner: CombineFn[Any, Any, Any], value: Callable[[Any], Any]) -> None:
+        super().__init__(inner, (), {})
+        self.value = value
+        self._gathers = type(inner) in (ListFn, TupleFn, CallableFn)
+
+    def create_accumulator(self) -> Any:
+        return [] if self._gathers else self.inner.create_accumulator()
+
+    def add_input(self, accumulator: Any, element: Any) -> Any:
+        if self._gathers:
+            accumulator.append(element)
+            return accumulator
+        return self.inner.add_input(accumulator, self.value(element))
+
+    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
+        return (ListFn() if self._gathers else self.inner).merge_accumulators(accumulators)
+
+    def compact(self, accumulator: Any) -> Any:
+        return accumulator if self._gathers else self.inner.compact(accumulator)
+
+    def extract_output(self, accumulator: Any) -> Any:
+        return self.inner.extract_output(list(map(self.value, accumulator)) if self._gathers else accumulator)
 
 
 def key_and_value(element: Any, key: Any, value: Any) -> tuple[Any, Any]:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from types import TracebackType
 from typing import Any, Final, NoReturn, TypeVar
 
 from tidegate.sdk.combine import AssociativeFn, CallableFn, CombineFn, WithArguments
 from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, TidegateError, UserCodeError, said, shorten
-from tidegate.sdk.functions import Where
-from tidegate.sdk.metrics import GENERATED, in_step
+from tidegate.sdk.functions import Where, author_frames
+from tidegate.sdk.metrics import in_step
 
 T = TypeVar("T")
 
 _NOTHING: Final = object()
-_HOME: Final = __file__.rsplit("runners", 1)[0]
 
 
 def user_error(
@@ -62,20 +60,6 @@ def located(error: TidegateError, step: str, where: Where) -> TidegateError:
         error.args = (f"{error}\n  in step {step!r}, applied at {where}",)
         error.step = step  # type: ignore[attr-defined]
     return error.with_traceback(None)
-
-
-def author_frames(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without Tidegate's frames."""
-    kept = []
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if not file.startswith(_HOME) and not file.startswith(GENERATED):
-            kept.append(trace)
-        trace = trace.tb_next
-    result: TracebackType | None = None
-    for part in reversed(kept):
-        result = TracebackType(result, part.tb_frame, part.tb_lasti, part.tb_lineno)
-    return result
 
 
 def has_author_frames(error: BaseException) -> bool:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
 from tidegate.runners.engine.blame import close_all
 from tidegate.runners.engine.chain import Chain, ClockedChain
 from tidegate.runners.engine.crossing import Crossing
+from tidegate.runners.engine.keyed import Keyed, only_window
 from tidegate.runners.engine.links import Link, load_link
 from tidegate.runners.engine.merging import MergingWindowOperator
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.ordered import InTimeOrder
 from tidegate.runners.engine.sessions import SessionMerge
 from tidegate.runners.engine.sides import SideArguments, side_views
+from tidegate.runners.engine.snapshots import ByKey, KeyedState
 from tidegate.runners.engine.stateful import StatefulOperator
 from tidegate.runners.engine.tables import Grouping
 from tidegate.runners.engine.waiting import WaitForSides
@@ -24,7 +26,15 @@ from tidegate.runners.engine.windowed import WindowOperator
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.block import Block
 from tidegate.sdk.functions import UserFn
-from tidegate.sdk.portable.pipeline import AssignWindows, CombinePerKey, GroupByKey, ParDo, Reshuffle, side_inputs
+from tidegate.sdk.portable.pipeline import (
+    AssignWindows,
+    CombinePerKey,
+    GroupByKey,
+    KeyOf,
+    ParDo,
+    Reshuffle,
+    side_inputs,
+)
 from tidegate.sdk.windows import is_merging
 
 
@@ -37,9 +47,27 @@ class Table(Chain):
         super().open()
         self.grouping.open()
 
+    def finish_bundle(self) -> Iterator[Emitted]:
+        yield from super().finish_bundle()
+        if self.grouping.phase == "parts":
+            yield from self.grouping.drain()
+
+    def process_keyed(self, keyed: Keyed, collection: str) -> Iterator[Emitted]:
+        window = only_window(keyed.windows)
+        if self.links or window is None or not self.grouping.lists:
+            return super().process_keyed(keyed, collection)
+        self.grouping.take_lists(window, keyed)
+        return iter(())
+
     def finish(self) -> Iterator[Emitted]:
         yield from super().finish()
         yield from self.grouping.drain()
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        return self.grouping.snapshot()
+
+    def restore(self, state: KeyedState) -> None:
+        self.grouping.restore(state)
 
     def close(self) -> None:
         close_all([super().close, self.grouping.close])
@@ -74,7 +102,9 @@ def build(step: Step, plan: Plan, context: Context, sides: dict[str, Callable[[A
             (link,) = links
             bounded, tags = step.in_time_order, _tags(step, plan)
             stateful = StatefulOperator(link, context, main, bounded=bounded, tags=tags, sides=sides)
-            return InTimeOrder(stateful, "first", context, link.label, link.where) if bounded else stateful
+            if bounded:
+                return InTimeOrder(stateful, "first", context, link.label, link.where)
+            return _paged(stateful, link.label, context)
         case ParDo() | AssignWindows():
             asks = any(param.kind == "clock" for link in links for param in link.params)
             return (ClockedChain if asks else Chain)(links, context, main, tags=_tags(step, plan), sides=sides)
@@ -106,7 +136,8 @@ def _grouping(
             return Table(links, context, main, grouping=Grouping(node, phase, context, main), sides=sides)
         case "window_major", _:
             grouping = WindowMajorGrouping(node, phase, context, main)
-            return WindowMajor(links, context, main, grouping=grouping, sides=sides)
+            fired = WindowMajor(links, context, main, grouping=grouping, sides=sides)
+            return fired if links or phase == "parts" else _paged(fired, node.label, context)
         case "sessions", _:
             assert not links
             return SessionMerge(node, phase, windowing, context, main)
@@ -115,9 +146,14 @@ def _grouping(
     late = _tags(step, plan).get(node.late_tag) if node.late_tag is not None else None
     operator = kind(node, phase, windowing, context, main, late)
     if not step.in_time_order:
-        return operator
+        by_key = phase != "parts" and not (isinstance(node, CombinePerKey) and node.key == "none")
+        return _paged(operator, node.label, context) if by_key else operator
     key = "first" if isinstance(node, GroupByKey) else node.key
     return InTimeOrder(operator, key, context, node.label, node.where)
+
+
+def _paged(operator: ByKey, label: str, context: Context) -> Operator:
+    return operator if context.paged is None else context.paged(label, operator)
 
 
 def _with_sides(step: Step, plan: Plan, context: Context) -> Operator:
@@ -125,15 +161,17 @@ def _with_sides(step: Step, plan: Plan, context: Context) -> Operator:
     head = step.head
     assert isinstance(head, (ParDo, CombinePerKey))
     views = side_views(head, plan.pipeline, context)
+    key: KeyOf | None = "first" if isinstance(head, ParDo) and head.stateful else None
     sides: dict[str, Callable[[Any], Any]] = {view.id: view.view for view in views}
     pointed = None
     if isinstance(head, CombinePerKey):
         combiner = SideArguments(head, sides)
         pointed = combiner.point
+        key = "first" if step.phase == "merge" and head.key == "element" else head.key
         step = replace(step, nodes=(replace(head, fn=UserFn.of(combiner), params=(), consts=None),))
     lateness = plan.pipeline.collection(head.inputs[0]).windowing.allowed_lateness.micros
     inner = build(step, plan, context, sides)
-    return WaitForSides(inner, views, context, step=head.label, lateness=lateness, pointed=pointed)
+    return WaitForSides(inner, views, context, step=head.label, lateness=lateness, pointed=pointed, key=key)
 
 
 def _tags(step: Step, plan: Plan) -> dict[str, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+from tidegate.runners.engine.machine import FAR, State
 from tidegate.runners.engine.operator import Emitted
-from tidegate.runners.engine.triggers import FAR, State
 from tidegate.sdk.block import Block, Each, Same, WindowsColumn
 from tidegate.sdk.panes import PaneInfo, Timing
 from tidegate.sdk.time import MAX_MICROS
@@ -146,6 +146,13 @@ def early_pane(index: int, last: bool) -> PaneInfo:
 def settled_pane(on_time: bool, index: int, nonspeculative: int, last: bool) -> PaneInfo:
     """The pane of a firing after it: LATE, if it is not on time."""
     return PaneInfo(index == 0, last, Timing.ON_TIME if on_time else Timing.LATE, index, nonspeculative)
+
+
+def retire(cell: Cell) -> None:
+    """A cell that has gone elsewhere holds the watermark no more."""
+    cell.fresh = 0
+    cell.stamp = None
+    cell.holding = False
 
 
 def pending(window: Open, cell: Cell) -> int | None:

@@ -12,7 +12,8 @@ from itertools import chain, pairwise
 from operator import itemgetter
 from typing import Any, Final, Literal
 
-from tidegate.runners.engine.triggers import UserCall
+from tidegate.runners.engine.machine import UserCall
+from tidegate.runners.engine.trials import Trial, Tried
 from tidegate.runners.plan import Phase
 from tidegate.sdk.combine import (
     NOTHING,
@@ -64,10 +65,20 @@ class Buffer:
 
 
 class Contents:
-    """How a grouping holds what has arrived. `how` tells the loop of the operator, which takes elements in itself."""
+    """How a grouping holds what has arrived. `how` tells the loop of the operator, which takes elements in itself.
 
-    def __init__(self, combiner: CombineFn[Any, Any, Any] | None, phase: Phase, strategy: WindowingStrategy) -> None:
-        self.combiner = combiner
+    `tried`: the combiner is tried in other groupings too, whenever a result is asked for.
+    """
+
+    def __init__(
+        self,
+        combiner: CombineFn[Any, Any, Any] | None,
+        phase: Phase,
+        strategy: WindowingStrategy,
+        *,
+        tried: bool = False,
+    ) -> None:
+        self.combiner = combiner = Tried(combiner) if tried and combiner is not None else combiner
         self.phase: Phase = phase
         self.accumulating = strategy.accumulation is AccumulationMode.ACCUMULATING
         self.evict = keep(strategy.evictor) if strategy.evictor is not None else None
@@ -198,6 +209,8 @@ def detached(combiner: CombineFn[Any, Any, Any], accumulator: Any) -> Any:
             return [detached(inner, part) for inner, part in zip(combiners, accumulator, strict=True)]
         case WithArguments(inner=inner):
             return detached(inner, accumulator)
+        case Tried(inner=inner):
+            return Trial(detached(inner, accumulator.held), accumulator.inputs[:])
         case _:
             from copy import deepcopy
 

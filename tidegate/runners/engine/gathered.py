@@ -25,7 +25,7 @@ _first: Final = itemgetter(0)
 
 
 class Gathered:
-    """Entries by key. Who fills `table` calls `settle` after each block."""
+    """Entries by key. Who fills `table` calls `settle` after each block, saying if it was a large one."""
 
     def __init__(self, label: str, where: Where, context: Context) -> None:
         self.label = label
@@ -35,12 +35,12 @@ class Gathered:
         self._spill: Spill | None = None
         self._settled = self._key_size = self._entry_size = 0
 
-    def settle(self) -> None:
+    def settle(self, *, large: bool = False) -> None:
         """Write the table out if it has reached the budget."""
         self._settled += 1
-        if self._settled & (self._settled - 1) == 0 or self._settled % 128 == 0:
+        if large or self._settled & (self._settled - 1) == 0 or self._settled % 128 == 0:
             self._measure()
-        if self._settled % 8 == 0 and self._estimate() > self.context.memory_budget:
+        if (large or self._settled % 8 == 0) and self._estimate() > self.context.memory_budget:
             self._measure()
             if self._estimate() > self.context.memory_budget:
                 self.write_out()
@@ -59,7 +59,10 @@ class Gathered:
     def write_out(self) -> None:
         """Write the whole table to disk."""
         if self._spill is None:
-            self._spill = Spill(self.context.temp_dir, True, _unused, self.context.memory_budget)
+            context = self.context
+            self._spill = Spill(
+                context.temp_dir, True, _unused, context.memory_budget, value_size=max(100, self._entry_size)
+            )
         self.check(self.table)
         self._spill.write(None, self.table)
         self.table = {}
@@ -71,6 +74,15 @@ class Gathered:
             check_keys(keys)
         except KeyEncodingError as error:
             raise located(error, self.label, self.where) from None
+
+    def entries(self) -> dict[Any, list[Any]]:
+        """A copy of every key's entries, in memory; all stays where it is."""
+        found: dict[Any, list[Any]] = {}
+        for _, table in self._spill.entries() if self._spill is not None else ():
+            found.update(table)
+        for key, entries in self.table.items():
+            found[key] = found.get(key, []) + entries
+        return found
 
     @property
     def spilled(self) -> bool:

@@ -8,11 +8,12 @@ the watermark, and passes on what it may pass on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tidegate.runners.engine.blame import close_all
 from tidegate.runners.engine.build import build
+from tidegate.runners.engine.keyed import Keyed
+from tidegate.runners.engine.marks import Least, Mark
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.sides import side_id
 from tidegate.runners.plan import Edge, Plan, Step
@@ -23,20 +24,12 @@ Outlet: TypeAlias = Callable[[Block], None]
 """Takes the blocks of a collection that leave the graph: into a sink, or an exchange."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """How a collection stands: its watermark (µs), whether it is idle, whether it has ended."""
-
-    watermark: int = MIN_MICROS
-    idle: bool = False
-    ended: bool = False
-
-
 class _Node:
     """A step at work, and how its input stands."""
 
     def __init__(self, step: Step, plan: Plan, operator: Operator) -> None:
         edges = list(plan.inputs(step.id))
+        self.name = state_name(step)
         self.operator = operator
         self.inputs = list(dict.fromkeys(edge.collection for edge in edges if edge.side is None))
         self.sides: dict[str, list[str]] = {}
@@ -50,28 +43,11 @@ class _Node:
         self.clock = MIN_MICROS
         self.side_marks: dict[str, int] = {}
         self.ended = False
-        self.returning: set[str] = set()
+        self.least = Least()
 
-    def stands(self, marks: Mapping[str, Mark]) -> tuple[int, bool, bool]:
-        """The input's watermark, whether it is idle and whether it has ended (SEMANTICS, Time).
-
-        It is the minimum over inputs that are not idle; one that comes back counts again once it has caught up.
-        """
-        live = [(name, marks[name]) for name in self.inputs if not marks[name].ended]
-        if not live:
-            return MAX_MICROS, False, True
-        counting = []
-        for name, mark in live:
-            if mark.idle:
-                self.returning.add(name)
-            elif name in self.returning and mark.watermark < self.watermark:
-                continue
-            else:
-                self.returning.discard(name)
-                counting.append(mark.watermark)
-        if not counting:
-            return self.watermark, all(mark.idle for _, mark in live), False
-        return max(self.watermark, min(counting)), False, False
+    def stands(self, marks: Mapping[str, Mark]) -> Mark:
+        """How the step's inputs stand together."""
+        return self.least.of({name: marks[name] for name in self.inputs})
 
 
 class Graph:
@@ -122,14 +98,31 @@ class Graph:
 
     def push(self, collection: str, block: Block) -> None:
         """A block of a collection, to everything that reads it."""
+        for _ in self.pushing(collection, block):
+            pass
+
+    def pushing(self, collection: str, block: Block) -> Iterator[None]:
+        """As `push`, handing back control after each block that leaves the graph: one element may give millions."""
         for node, name in self._targets.get(collection, ()):
-            self._emit(node.operator.process(block, name))
-        for outlet in self._outlets.get(collection, ()):
-            outlet(block)
+            yield from self._emitting(node.operator.process(block, name))
+        outlets = self._outlets.get(collection)
+        if outlets:
+            for outlet in outlets:
+                outlet(block)
+            yield
 
     def deliver(self, edge: Edge, block: Block) -> None:
         """A block that has come along one edge, to the step at its end."""
-        self._emit(self._nodes[edge.target].operator.process(block, _name(edge)))
+        for _ in self.delivering(edge, block):
+            pass
+
+    def delivering(self, edge: Edge, block: Block) -> Iterator[None]:
+        """As `deliver`, handing back control after each block that leaves the graph."""
+        return self._emitting(self._nodes[edge.target].operator.process(block, _name(edge)))
+
+    def delivering_keyed(self, edge: Edge, keyed: Keyed) -> Iterator[None]:
+        """As `delivering`, for elements that have come by key."""
+        return self._emitting(self._nodes[edge.target].operator.process_keyed(keyed, _name(edge)))
 
     def mark(self, collection: str, mark: Mark) -> None:
         """A collection from outside now stands like this; a watermark that goes back is ignored."""
@@ -137,7 +130,7 @@ class Graph:
             pass
 
     def marking(self, collection: str, mark: Mark) -> Iterator[None]:
-        """As `mark`, handing back control after each block that a step gives: much may come of one mark."""
+        """As `mark`, handing back control after each block that leaves the graph: much may come of one mark."""
         before = self._marks.get(collection, Mark())
         now = Mark(max(before.watermark, mark.watermark), mark.idle, mark.ended)
         if now != before:
@@ -146,40 +139,73 @@ class Graph:
 
     def end_bundles(self) -> None:
         """Every step ends its bundle, in order: what it holds back for one reaches those after it."""
+        for _ in self.ending_bundles():
+            pass
+
+    def ending_bundles(self) -> Iterator[None]:
+        """As `end_bundles`, handing back control after each block that leaves the graph."""
         for node in self._nodes.values():
             if not node.ended:
-                self._emit(node.operator.finish_bundle())
+                yield from self._emitting(node.operator.finish_bundle())
 
     def tick(self, now: int, *, bounded: bool = True) -> None:
         """Processing time (µs): steps that go by it are told, and what becomes due may let watermarks pass.
 
         `bounded=False` leaves out steps with bounded input, for which no time passes until that ends.
         """
+        for _ in self.ticking(now, bounded=bounded):
+            pass
+
+    def ticking(self, now: int, *, bounded: bool = True) -> Iterator[None]:
+        """As `tick`, handing back control after each block that leaves the graph."""
         moved = False
         for node in self._nodes.values():
             if not node.by_clock or node.ended or now <= node.clock or (node.bounded and not bounded):
                 continue
             node.clock = now
-            self._emit(node.operator.finish_bundle())
-            self._emit(node.operator.on_clock(now))
+            yield from self._emitting(node.operator.finish_bundle())
+            yield from self._emitting(node.operator.on_clock(now))
             moved = True
         if moved:
-            for _ in self._settle():
-                pass
+            yield from self._settle()
 
     def next_clock(self) -> int | None:
         """The processing time at which something is due; None for never."""
         due = [at for node in self._nodes.values() if (at := node.operator.next_clock()) is not None]
         return min(due, default=None)
 
-    def _emit(self, emitted: Iterator[Emitted]) -> None:
-        for collection, block in emitted:
-            self.push(collection, block)
+    def standing(self, collection: str) -> Mark:
+        """How a collection stands now."""
+        return self._marks.get(collection, Mark())
+
+    # -- state
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state of every step that keeps any, by its name. Taken between events, at the end of bundles."""
+        states = {node.name: node.operator.snapshot() for node in self._nodes.values() if not node.ended}
+        return {name: state for name, state in states.items() if state is not None}
+
+    def restore(self, states: Mapping[str, Any]) -> None:
+        """Go on from what `snapshot` gave; called after `open`, before any event."""
+        for node in self._nodes.values():
+            if node.name in states:
+                node.operator.restore(states[node.name])
+
+    def standings(self) -> dict[str, Mark]:
+        """The input watermark of every step and whether it has ended, by its name."""
+        return {node.name: Mark(node.watermark, ended=node.ended) for node in self._nodes.values()}
+
+    def resume(self, standings: Mapping[str, Mark]) -> None:
+        """Let watermarks go on from here: what comes of an earlier time is late, as it was. After `restore`."""
+        for node in self._nodes.values():
+            at = standings.get(node.name, Mark())
+            node.watermark = node.least.watermark = at.watermark
+            node.ended = at.ended
+            self._pass_on(node, idle=False)
 
     def _emitting(self, emitted: Iterator[Emitted]) -> Iterator[None]:
         for collection, block in emitted:
-            self.push(collection, block)
-            yield
+            yield from self.pushing(collection, block)
 
     def _settle(self) -> Iterator[None]:
         """Take marks down the steps: each handles its input's before it passes its own on."""
@@ -188,8 +214,9 @@ class Graph:
                 continue
             operator = node.operator
             yield from self._settle_sides(node)
-            watermark, idle, ended = node.stands(self._marks)
-            ended = ended and all(self._marks[part].ended for parts in node.sides.values() for part in parts)
+            now = node.stands(self._marks)
+            watermark = max(now.watermark, node.watermark)
+            ended = now.ended and all(self._marks[part].ended for parts in node.sides.values() for part in parts)
             if watermark > node.watermark or ended:
                 yield from self._emitting(operator.finish_bundle())
             if watermark > node.watermark:
@@ -198,7 +225,7 @@ class Graph:
             if ended:
                 yield from self._emitting(operator.finish())
             node.ended = ended
-            self._pass_on(node, idle)
+            self._pass_on(node, now.idle)
 
     def _settle_sides(self, node: _Node) -> Iterator[None]:
         for name, collections in node.sides.items():
@@ -214,6 +241,11 @@ class Graph:
         for collection in node.outputs:
             before = self._marks[collection]
             self._marks[collection] = Mark(max(before.watermark, min(node.watermark, held)), idle, node.ended)
+
+
+def state_name(step: Step) -> str:
+    """Under which name a step's state is kept: its label, which outlives changes elsewhere in the pipeline."""
+    return f"{step.label}~parts" if step.phase == "parts" else step.label
 
 
 def _name(edge: Edge) -> str:

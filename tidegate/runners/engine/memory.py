@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-_POINTER: Final = 8
 TABLE_ENTRY: Final = 104
 """About what one more key costs a dict, its growth and its hash table included (bytes)."""
 LIST: Final = 88

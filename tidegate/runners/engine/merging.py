@@ -7,14 +7,16 @@ elements fall into one session, which at most grows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import repeat
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.blame import rethrow
-from tidegate.runners.engine.cells import CLOSED, Cell, Open
+from tidegate.runners.engine.cells import CLOSED, Cell, Open, retire
+from tidegate.runners.engine.machine import UserCall
 from tidegate.runners.engine.operator import Emitted
-from tidegate.runners.engine.triggers import UserCall
+from tidegate.runners.engine.snapshots import CELLS, KeyedState, Tables
 from tidegate.runners.engine.windowed import WindowOperator
 from tidegate.sdk.block import Block, DerivedFrom
 from tidegate.sdk.combine import NOTHING
@@ -217,7 +219,7 @@ class MergingWindowOperator(WindowOperator):
         if len(live) < len(cells):
             self.context.count(self.label, "dropped_closed", sum(cell.fresh for cell in live))
             for cell in live:
-                _retire(cell)
+                retire(cell)
             return CLOSED
         now, machine = self.now, self.machine
         for window, cell in zip(windows, cells, strict=True):
@@ -240,45 +242,65 @@ class MergingWindowOperator(WindowOperator):
             one.stamp = min(stamps) if earliest else max(stamps)
         one.holding = now.ended and any(cell.holding for cell in cells)
         for cell in cells:
-            _retire(cell)
+            retire(cell)
         if one.stamp is not None or one.holding:
-            self._hold(into, one, into.last if one.stamp is None else one.stamp)
+            self.holds.add(into, one, into.last if one.stamp is None else one.stamp)
         return one
 
     def forget(self, window: Open) -> None:
         window.alive = False
         for k in window.cells:
+            if self._touches.on:
+                self._touches.note([k])
             key = self._keys[k]
             key.opens.remove(window)
             if not key.opens:
                 del self._keys[k]
         window.cells = {}
 
-    # -- snapshots
+    # -- state by key
 
-    def opens(self) -> Iterable[Open]:
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        state = super().snapshot(keys)
+        state.serials["keys"] = self._keys_seen
+        return state
+
+    def restore(self, state: KeyedState) -> None:
+        self._keys_seen = max(self._keys_seen, state.serials["keys"])
+        super().restore(replace(state, tables={CELLS: {}}))
+        for k, (born, cells) in state.tables[CELLS].get(None, {}).items():
+            key = self._keys[k] = _Key(born)
+            for window, saved in cells:
+                opened = self._reopened(key, window)
+                opened.cells[k] = CLOSED if saved is None else self._loaded(opened, k, saved)
+
+    def _opens(self) -> Iterable[Open]:
         return [opened for key in self._keys.values() for opened in key.opens]
 
-    def reopened(self, k: Any, window: Any) -> Open:
-        key = self._keys[k]
+    def evict(self, keys: Collection[Any]) -> None:
+        for k in keys:
+            key = self._keys.pop(k, None)
+            for opened in key.opens if key is not None else ():
+                retire(opened.cells.pop(k))
+                opened.alive = False
+
+    def _cells(self, keys: Collection[Any] | None) -> Tables:
+        """Windows are the keys' own, so a key's cells stand together with when it was first seen."""
+
+        def copied(k: Any) -> tuple[int, tuple[Any, ...]]:
+            key = self._keys[k]
+            return key.born, tuple([(opened.object(), self._saved(opened.cells[k])) for opened in key.opens])
+
+        return {None: {k: copied(k) for k in (self._keys if keys is None else keys) if k in self._keys}}
+
+    def _saved_cells(self, state: KeyedState) -> Iterator[tuple[Any, Any, Any]]:
+        for k, (_, cells) in state.tables[CELLS].get(None, {}).items():
+            for window, saved in cells:
+                yield window, k, saved
+
+    def _reopened(self, key: _Key, window: Any) -> Open:
         start = window.start_micros if type(window) is IntervalWindow else 0
         opened = Open(window, start, window_end(window), self.lateness, self.now.watermark, key.born)
         key.opens.append(opened)
         self._wake_at_end(opened)
         return opened
-
-    def snapshot(self) -> Any:
-        keys = [(k, key.born) for k, key in self._keys.items()]
-        return {**super().snapshot(), "keys_seen": self._keys_seen, "keys": keys}
-
-    def restore(self, state: Any) -> None:
-        self._keys_seen = state["keys_seen"]
-        self._keys = {k: _Key(born) for k, born in state["keys"]}
-        super().restore(state)
-
-
-def _retire(cell: Cell) -> None:
-    """A cell that has gone into another holds the watermark no more."""
-    cell.fresh = 0
-    cell.stamp = None
-    cell.holding = False

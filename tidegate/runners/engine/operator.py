@@ -6,10 +6,11 @@ its output has nowhere to go; it takes a snapshot only between iterators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tidegate.runners.engine.clock import SystemClock
 from tidegate.sdk.block import BLOCK_SIZE, Block
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.time import MAX_MICROS
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tidegate.runners.engine.checks import Checks
+    from tidegate.runners.engine.keyed import Keyed
+    from tidegate.runners.engine.snapshots import ByKey
     from tidegate.runners.plan import Step
 
 Emitted: TypeAlias = tuple[str, Block]
@@ -29,8 +32,10 @@ class Context:
     """What an operator is given of the world.
 
     `memory_budget` (bytes) is what all operators of this task may hold together; `temp_dir` makes the directory for
-    spilled runs when it is first needed. `streaming`: bounded input is treated as a stream. `around` puts something
-    around each operator of a graph that sees what passes, such as a tracer; None, as ever, costs nothing.
+    spilled runs when it is first needed. `around` puts something around each operator of a graph that sees what
+    passes, such as a tracer; None, as ever, costs nothing. `now` is processing time for those whom nobody tells it by
+    `on_clock`: steps with bounded input. `paged` is given each step, by its label, that keeps state of live input by
+    key, for what keeps that where it does not all fit in memory.
     """
 
     memory_budget: int
@@ -40,6 +45,8 @@ class Context:
     checks: Checks | None = None
     runtime_types: bool = False
     around: Callable[[Step, Operator], Operator] | None = None
+    paged: Callable[[str, ByKey], Operator] | None = None
+    now: Callable[[], int] = SystemClock().now
 
     def count(self, step: str, name: str, n: int = 1) -> None:
         """Add to one of the engine's own counters."""
@@ -62,6 +69,11 @@ class Operator:
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         """A block of the input collection of that id."""
         raise NotImplementedError
+
+    def process_keyed(self, keyed: Keyed, collection: str) -> Iterator[Emitted]:
+        """Elements of the input collection of that id that come by key; unless a step knows better, as blocks."""
+        for block in keyed.blocks(BLOCK_SIZE):
+            yield from self.process(block, collection)
 
     def finish_bundle(self) -> Iterator[Emitted]:
         """Before any watermark, barrier, timer or end is handled."""
@@ -91,12 +103,23 @@ class Operator:
         """Input has ended, and the watermark is at the end of time."""
         return iter(())
 
-    def snapshot(self) -> Any:
-        """All state, as plain picklable data that shares nothing mutable with the operator; None if it keeps none."""
+    def snapshot(self, keys: Collection[Any] | None = None) -> Any:
+        """All state, as plain picklable data that shares nothing mutable with the operator; None if it keeps none.
+
+        Of state by key only that of `keys`, if they are given: what `touched` said, for a snapshot that builds on the
+        one before (`rescale.overlaid`).
+        """
         return None
 
     def restore(self, state: Any) -> None:
         """Go on from what `snapshot` gave; called after `open`, before any event."""
+
+    def touched(self) -> list[Sequence[Any]] | None:
+        """Runs of keys, some more than once: all whose state may have changed since this was asked last; None: any.
+
+        To ask is to have them noted from now on: until then that costs nothing.
+        """
+        return None
 
     def close(self) -> None:
         """After the last event, also after an error: the author's `teardown` runs here."""

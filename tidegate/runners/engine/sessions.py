@@ -7,24 +7,24 @@ the accumulators are kept. Elements mostly come near the newest session of their
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, repeat
-from operator import eq, itemgetter
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import compress, count, islice, repeat
+from operator import eq, itemgetter, lt
 from typing import Any, Final, NoReturn, TypeAlias
 
-from tidegate.runners.engine.blame import combiner_method, guarded, located, not_pairs, rethrow, user_error
-from tidegate.runners.engine.contents import Contents
-from tidegate.runners.engine.crossing import Crossing
+from tidegate.runners.engine import folds
+from tidegate.runners.engine.blame import rethrow
 from tidegate.runners.engine.gathered import Gathered, in_order
+from tidegate.runners.engine.grouped import GroupedByKey
+from tidegate.runners.engine.machine import UserCall
 from tidegate.runners.engine.memory import LIST, TABLE_ENTRY, deep_size
-from tidegate.runners.engine.operator import Context, Emitted, Operator
-from tidegate.runners.engine.tables import ONLY_PANE, load_combiner
+from tidegate.runners.engine.operator import Context, Emitted
+from tidegate.runners.engine.snapshots import CELLS, KeyedState
+from tidegate.runners.engine.tables import ONLY_PANE
 from tidegate.runners.plan import Phase
 from tidegate.sdk.block import Block, DerivedFrom, Each
 from tidegate.sdk.combine import NOTHING, CountFn
-from tidegate.sdk.errors import KeyEncodingError
-from tidegate.sdk.keys import check_key
 from tidegate.sdk.metrics import in_step
 from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
 from tidegate.sdk.time import MAX_MICROS, Duration
@@ -41,14 +41,16 @@ _TIME: Final = 41
 _SESSION: Final = 220
 """About what one session costs beside what it holds (bytes)."""
 _end: Final = itemgetter(0)
+_drain: Final = deque[None](maxlen=0).extend
 
 
-class SessionMerge(Operator):
+class SessionMerge(GroupedByKey):
     """Groups or combines bounded input per key and session.
 
     What a session holds: how many elements, an accumulator, or pairs (arrival number, value) where values keep the
     order in which they came. Where elements are only counted, and the gap is the same for all, nothing but their
-    times is kept until the end, when each key's are sorted and cut at the gaps.
+    times is kept until the end, when each key's are sorted and cut at the gaps. Parts that are combined before an
+    exchange are `(key, (starts, ends, what each holds))` of all sessions of a key, without it where there is none.
     """
 
     def __init__(
@@ -60,15 +62,10 @@ class SessionMerge(Operator):
         main: str,
     ) -> None:
         assert isinstance(strategy.assigner, Sessions)
-        self.node = node
-        self.label = node.label
-        self.context = context
-        self.main = main
-        self.combiner = load_combiner(node)
-        self.contents = Contents(self.combiner, phase, strategy)
+        super().__init__(node, phase, strategy, context, main)
         self.lists = self.contents.how == "buffer"
         self.counts = type(self.combiner) is CountFn and phase != "merge"
-        self.key = "first" if isinstance(node, GroupByKey) or (phase == "merge" and node.key == "element") else node.key
+        self._as_held = not self.lists and folds.extracts(self.combiner, phase) is None
         self._table: dict[Any, Session] = {}
         self._times: defaultdict[Any, list[int]] = defaultdict(list)
         self._gap = 0
@@ -76,22 +73,14 @@ class SessionMerge(Operator):
         self._gathered_arrivals = 0
         self._key_size = self._held_size = 0
         self._gathered = Gathered(node.label, node.where, context)
-        self._crossing = Crossing(node, context)
-
-    def open(self) -> None:
-        if self.combiner is not None:
-            method = combiner_method(self.combiner, "setup")
-            guarded(self.combiner.setup, step=self.label, where=self.node.where, method=method)
-
-    def close(self) -> None:
-        if self.combiner is not None:
-            method = combiner_method(self.combiner, "teardown")
-            guarded(self.combiner.teardown, step=self.label, where=self.node.where, method=method)
 
     # -- in
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        self._crossing.check(block)
+        self.crossing.check(block)
+        if self.contents.phase == "merge":
+            self._take_parts(block)
+            return iter(())
         match block.windows:
             case DerivedFrom(Sessions(gap=Duration(micros=gap))) if self.counts and not self._table:
                 self._gap = gap
@@ -105,20 +94,31 @@ class SessionMerge(Operator):
 
     def _take_times(self, block: Block) -> None:
         """Every element's time to those of its key."""
-        times = self._times
         try:
-            keys = block.values if self.key == "element" else [k for k, _ in self._keyed(block)]
-            for k, t in zip(keys, block.timestamp_list(), strict=True):
-                times[k].append(t)
+            keys = block.values if self.key == "element" else [k for k, _ in self.keyed(block)]
+            _drain(map(list.append, map(self._times.__getitem__, keys), block.timestamp_list()))
         except Exception as error:
             self._refuse(block, error)
         self._arrivals += len(block)
+
+    def _take_parts(self, block: Block) -> None:
+        """Sessions of parts of the input, to be merged when all are there."""
+        table = self._gathered.table
+        for element in block.values:
+            k, (starts, ends, held) = (None, element) if self.key == "none" else element
+            sessions = zip(starts, ends, held, strict=True)
+            known = table.get(k)
+            if known is None:
+                table[k] = list(sessions)
+            else:
+                known += sessions
+        self._gathered.settle(large=True)
 
     def _refuse(self, block: Block, error: Exception) -> NoReturn:
         """Find the element that can't be taken in, and raise the error for it."""
         element: Any = None
         k: Any = NOTHING
-        for element in self._keyed(block):
+        for element in self.keyed(block):
             k = NOTHING
             try:
                 k, _ = element
@@ -135,12 +135,6 @@ class SessionMerge(Operator):
             self._sessions += len(ends)
             older = list(zip(starts[:-1], ends[:-1], counts[:-1], strict=True))
             self._table[k] = [starts[-1], ends[-1], counts[-1], older]
-
-    def _keyed(self, block: Block) -> Iterable[Any]:
-        """Every element as (key, what is grouped)."""
-        if self.key == "first":
-            return block.values
-        return zip(block.values if self.key == "element" else repeat(None), block.values, strict=False)
 
     def _take_in(self, block: Block) -> None:
         """Every element into the newest session of its key, or to where else it belongs."""
@@ -172,7 +166,7 @@ class SessionMerge(Operator):
 
     def _spans(self, block: Block) -> Iterable[tuple[Any, int, int]]:
         """Every element as (key, what is grouped), with its own session."""
-        values = self._keyed(block)
+        values = self.keyed(block)
         match block.windows:
             case DerivedFrom(Sessions(gap=Duration(micros=gap))):
                 times = block.timestamp_list()
@@ -232,17 +226,7 @@ class SessionMerge(Operator):
 
     def _blamed(self, error: BaseException, element: Any, k: Any) -> BaseException:
         """The error for the author, for what was raised while `element` was taken in."""
-        if isinstance(error, (TypeError, ValueError)):
-            if k is NOTHING:
-                return not_pairs(element, self.label, self.node.where)
-            try:
-                check_key(k)
-            except KeyEncodingError as refused:
-                return located(refused, self.label, self.node.where)
-        shown = {"key": k} if k is not NOTHING and self.key != "none" else {}
-        shown["element"] = element if self.key == "first" else element[1]
-        method = combiner_method(self.combiner, _failed(error)) if self.combiner is not None else ""
-        return user_error(error, step=self.label, where=self.node.where, method=method, **shown)
+        return self.blamed(error, element, k, self.method(_failed(error)))
 
     # -- memory
 
@@ -287,33 +271,141 @@ class SessionMerge(Operator):
         self._sessions = 0
         self._gathered_arrivals = self._arrivals
 
+    def finish_bundle(self) -> Iterator[Emitted]:
+        """Parts leave before any snapshot: a key's may be in several tasks."""
+        if self.contents.phase == "parts":
+            yield from self._emit_parts()
+            self._sessions = 0
+
+    # -- state by key
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        """By key (start, end, held) of its sessions so far; some may have to be merged yet."""
+        self._place_times()
+        gathered = self._gathered.entries()
+        sessions = {
+            k: [(start, end, self._copied(held)) for start, end, held in entries] for k, entries in gathered.items()
+        }
+        for k, newest in self._table.items():
+            own = [(start, end, self._copied(held)) for start, end, held in (*newest[3], newest[:3])]
+            sessions[k] = sessions.get(k, []) + own
+        return KeyedState({CELLS: {None: sessions}}, serials={"arrivals": self._arrivals})
+
+    def restore(self, state: KeyedState) -> None:
+        self._arrivals = state.serials["arrivals"]
+        for k, sessions in state.tables[CELLS].get(None, {}).items():
+            for start, end, held in sessions:
+                newest = self._table.get(k)
+                if newest is not None and newest[0] <= start < newest[1]:
+                    newest[1:3] = max(end, newest[1]), self._both(newest[2], self._copied(held))
+                else:
+                    self._place(k, newest, start, end, self._copied(held))
+
+    def _copied(self, held: Any) -> Any:
+        if self.counts:
+            return held
+        return held[:] if self.lists else self.contents.copied(held)
+
     # -- out
 
     def on_watermark(self, micros: int) -> Iterator[Emitted]:
         if micros == MAX_MICROS:
-            yield from self._emit()
+            yield from self.finish()
 
     def finish(self) -> Iterator[Emitted]:
-        yield from self._emit()
+        if self.contents.phase == "parts":
+            return self._emit_parts()
+        if self.contents.phase == "merge" or self._gathered.spilled:
+            return self._emit_by_key()
+        return self._emit()
+
+    def _emit_parts(self) -> Iterator[Emitted]:
+        """Every key with its sessions so far, as `_take_parts` has them."""
+        size = self.context.block_size
+        values: list[Any] = []
+        n = 0
+        for k, starts, ends, held in self._by_key():
+            columns = starts, ends, self._results([k] * len(held), held)
+            for at in range(0, len(starts), size):
+                part = tuple(column[at : at + size] for column in columns)
+                values.append(part if self.key == "none" else (k, part))
+                n += len(part[0])
+                if n >= size:
+                    self.context.count(self.label, "elements_out", n)
+                    yield self.main, Block(values)
+                    values, n = [], 0
+        if values:
+            self.context.count(self.label, "elements_out", n)
+            yield self.main, Block(values)
+
+    def _by_key(self) -> Iterator[tuple[Any, Sequence[int], Sequence[int], Sequence[Any]]]:
+        """Every key with the starts and ends of its sessions, and what they hold."""
+        if self.contents.phase == "merge" or self._gathered.spilled:
+            self._gather()
+            for k, entries in self._gathered.drain():
+                yield k, *self._merged(in_order(entries, self.context.temp_dir))
+        elif self._times:
+            times, self._times = self._times, defaultdict(list)
+            for k, stamps in times.items():
+                ends, starts, _, counts = _counted({k: stamps}, self._gap)
+                yield k, starts, ends, counts
+        else:
+            table, self._table = self._table, {}
+            for k, newest in table.items():
+                since, until, held = zip(*newest[3], newest[:3], strict=True)
+                yield k, since, until, held
+
+    def _merged(self, sessions: Iterable[tuple[int, int, Any]]) -> tuple[Sequence[int], Sequence[int], Sequence[Any]]:
+        """Starts, ends and contents of sessions by start, when those that overlap have become one."""
+        starts, ends, held = zip(*sessions, strict=True)
+        if not any(map(lt, islice(starts, 1, None), ends)):
+            return starts, ends, held
+        merged: list[list[Any]] = []
+        for start, end, part in zip(starts, ends, held, strict=True):
+            last = merged[-1] if merged else None
+            if last is not None and start < last[1]:
+                last[1:] = max(end, last[1]), self._both(last[2], part)
+            else:
+                merged.append([start, end, part])
+        starts, ends, held = zip(*merged, strict=True)
+        return starts, ends, held
+
+    def _emit_by_key(self) -> Iterator[Emitted]:
+        """One key's sessions after another's: where each task has some of the keys, or not all are in memory."""
+        size = self.context.block_size
+        keys: list[Any] = []
+        starts: list[int] = []
+        ends: list[int] = []
+        held: list[Any] = []
+        for k, *columns in self._by_key():
+            keys += repeat(k, len(columns[0]))
+            for whole, part in zip((starts, ends, held), columns, strict=True):
+                whole += part
+            while len(keys) >= size:
+                yield self._block(keys[:size], starts[:size], ends[:size], held[:size])
+                del keys[:size], starts[:size], ends[:size], held[:size]
+        if keys:
+            yield self._block(keys, starts, ends, held)
 
     def _emit(self) -> Iterator[Emitted]:
         """Sessions by (end, start), keys by first arrival."""
         ends, starts, keys, held = self._columns()
-        order = _order(ends, starts)
+        order, ends = _order(ends, starts)
         size = self.context.block_size
-        make = IntervalWindow.of_micros
         for at in range(0, len(order), size):
-            index = order[at : at + size]
-            whose = [keys[i] for i in index]
-            results = self._results(whose, [held[i] for i in index])
-            values = results if self.key == "none" else list(zip(whose, results, strict=True))
-            windows = [(make(starts[i], ends[i]),) for i in index]
-            self.context.count(self.label, "elements_out", len(values))
-            yield self.main, Block(values, [ends[i] - 1 for i in index], Each(windows), ONLY_PANE)
+            pick = _picking(order[at : at + size])
+            yield self._block(pick(keys), pick(starts), ends[at : at + size], pick(held))
+
+    def _block(self, keys: Sequence[Any], starts: Sequence[int], ends: Sequence[int], held: Sequence[Any]) -> Emitted:
+        results = self._results(keys, held)
+        values = list(results) if self.key == "none" else list(zip(keys, results, strict=True))
+        windows = list(zip(map(IntervalWindow.of_micros, starts, ends), strict=True))
+        self.context.count(self.label, "elements_out", len(values))
+        return self.main, Block(values, [end - 1 for end in ends], Each(windows), ONLY_PANE)
 
     def _columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[Any], Sequence[Any]]:
         """Ends, starts, keys, and what is held, of every session."""
-        if self._times and not self._gathered.spilled:
+        if self._times:
             if self.context.checks is not None:
                 self._gathered.check(self._times)
             times, self._times = self._times, defaultdict(list)
@@ -326,30 +418,16 @@ class SessionMerge(Operator):
 
     def _all(self) -> Iterator[tuple[int, int, Any, Any]]:
         """(end, start, key, held) of every session."""
-        if not self._gathered.spilled:
-            if self.context.checks is not None:
-                self._gathered.check(self._table)
-            table, self._table = self._table, {}
-            for k, newest in table.items():
-                for start, end, held in newest[3]:
-                    yield end, start, k, held
-                yield newest[1], newest[0], k, newest[2]
-            return
-        self._gather()
-        for k, entries in self._gathered.drain():
-            first = past = 0
-            whole: Any = NOTHING
-            for start, end, held in in_order(entries, self.context.temp_dir):
-                if whole is not NOTHING and start < past:
-                    past, whole = max(past, end), self._both(whole, held)
-                    continue
-                if whole is not NOTHING:
-                    yield past, first, k, whole
-                first, past, whole = start, end, held
-            yield past, first, k, whole
+        if self.context.checks is not None:
+            self._gathered.check(self._table)
+        table, self._table = self._table, {}
+        for k, newest in table.items():
+            for start, end, held in newest[3]:
+                yield end, start, k, held
+            yield newest[1], newest[0], k, newest[2]
 
     def _results(self, keys: Sequence[Any], held: Sequence[Any]) -> Sequence[Any]:
-        if self.counts:
+        if self._as_held:
             return held
         extract, lists = self.contents.extract, self.lists
         k: Any = None
@@ -358,10 +436,10 @@ class SessionMerge(Operator):
             with in_step(self.label):
                 for k, part in zip(keys, held, strict=True):  # noqa: B007  (an error is shown with its key)
                     results.append(extract([x for _, x in part] if lists else part))
+        except UserCall as error:
+            rethrow(self.shown(error.__cause__ or error, NOTHING, k, str(error)))
         except Exception as error:
-            method = combiner_method(self.combiner, "extract_output") if self.combiner is not None else ""
-            shown = {"key": k} if self.key != "none" else {}
-            rethrow(user_error(error, step=self.label, where=self.node.where, method=method, **shown))
+            rethrow(self.shown(error, NOTHING, k, self.method("extract_output")))
         return results
 
 
@@ -392,21 +470,28 @@ def _counted(times: dict[Any, list[int]], gap: int) -> tuple[list[int], list[int
     return ends, starts, keys, counts
 
 
-def _order(ends: Sequence[int], starts: Sequence[int]) -> list[int]:
-    """The sessions' numbers by end, then start, then as they come."""
+def _order(ends: Sequence[int], starts: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The sessions' numbers by end, then start, then as they come; and their ends in that order."""
     order = list(range(len(ends)))
-    if ends and min(ends) > -_EXACT and max(ends) < _EXACT:
-        # Floats compare faster than large ints, and are exact for these.
-        ends = list(map(float, ends))  # type: ignore[arg-type]
-    order.sort(key=ends.__getitem__)
-    ordered = [ends[i] for i in order]
-    ties = [at for at, same in enumerate(map(eq, ordered, islice(ordered, 1, None))) if same]
-    for at in ties:  # few end at one instant: only those are moved again
+    # Floats compare faster than large ints, but are not exact for the largest.
+    order.sort(key=list(map(float, ends)).__getitem__)
+    if order and not -_EXACT < ends[order[0]] <= ends[order[-1]] < _EXACT:
+        order.sort(key=ends.__getitem__)
+    ordered = list(map(ends.__getitem__, order))
+    # Few end at one instant: only those are moved again.
+    for at in compress(count(), map(eq, ordered, islice(ordered, 1, None))):
         first = bisect_left(ordered, ordered[at])
-        past = bisect_right(ordered, ordered[at])
         if first == at:
+            past = bisect_right(ordered, ordered[at])
             order[first:past] = sorted(order[first:past], key=starts.__getitem__)
-    return order
+    return order, ordered
+
+
+def _picking(index: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What takes a column's entries at `index`, in that order."""
+    if len(index) > 1:
+        return itemgetter(*index)
+    return lambda column: [column[i] for i in index]
 
 
 _EXACT: Final = 1 << 53

@@ -6,7 +6,7 @@ element sees the side window that holds its own window's last instant.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.blame import located, rethrow, user_error
@@ -59,6 +59,8 @@ class SideView:
         self._pending: dict[Any, None] = {}
         self._views: dict[Any, Any] = {}
         self._last: tuple[Any, Any] = (_NONE, None)
+        self.changed = True
+        """Whether anything but the watermark has changed since this was set to False."""
 
     # -- what is seen
 
@@ -70,7 +72,7 @@ class SideView:
         side_window = self.window_of(window)
         value = self._views.get(side_window, _NONE)
         if value is _NONE:
-            value = self._views[side_window] = self._made(side_window)
+            value = self._views[side_window] = self.argument(side_window)
         self._last = (window, value)
         return value
 
@@ -94,7 +96,8 @@ class SideView:
         """Whether the side watermark has passed a side window's expiry."""
         return side_window is not None and self.watermark >= min(window_end(side_window) + self._lateness, MAX_MICROS)
 
-    def _made(self, side_window: Any) -> Any:
+    def argument(self, side_window: Any) -> Any:
+        """What elements get that see this side window; RunError, naming the step, if there is no such value."""
         values = self._shown.get(side_window, [])
         try:
             match self.ref.view:
@@ -133,6 +136,7 @@ class SideView:
 
     def process(self, block: Block) -> None:
         """Elements of the side collection."""
+        self.changed = True
         for windows in [block.windows.windows] if isinstance(block.windows, Same) else set(block.window_list()):
             for window in windows:
                 if window not in self._shown and not self.expired(window):
@@ -160,6 +164,7 @@ class SideView:
                 self._show(window, list(values))
 
     def _show(self, window: Any, values: list[Any]) -> None:
+        self.changed = True
         self._pending.pop(window, None)
         shown = self._shown.get(window)
         if shown is None or self._latest:
@@ -171,26 +176,40 @@ class SideView:
         self._views.pop(window, None)
         self._last = (_NONE, None)
 
+    @property
+    def shown(self) -> dict[Any, list[Any]]:
+        """What each side window shows by now, as values."""
+        return self._shown
+
+    def share(self, shown: dict[Any, list[Any]], views: dict[Any, Any]) -> None:
+        """Everything has arrived elsewhere: what each side window shows, as values or as finished arguments.
+
+        Both belong to others too. `shown` is not changed; `views` gains the arguments that are made of it.
+        """
+        self._shown, self._views, self.watermark = shown, views, MAX_MICROS
+
     def collect(self, over: Callable[[Any], bool]) -> None:
         """Forget the side windows for which `over` holds."""
         for window in [window for window in (*self._shown, *self._views) if window is not None and over(window)]:
+            self.changed = True
             self._shown.pop(window, None)
             self._views.pop(window, None)
             self._pending.pop(window, None)
         self._last = (_NONE, None)
 
     def snapshot(self) -> Any:
-        """What is shown and pending, as plain data."""
+        """What is shown and pending, as plain data; the watermark is another matter."""
         shown = {window: values[:] for window, values in self._shown.items()}
-        return shown, list(self._pending), self.watermark, self.grouping.snapshot()
+        return shown, list(self._pending), self.grouping.snapshot()
 
-    def restore(self, state: Any) -> None:
-        """What `snapshot` gave."""
-        shown, pending, self.watermark, grouping = state
+    def restore(self, state: Any, watermark: int) -> None:
+        """What `snapshot` gave, then or since the watermark (µs) went there: nothing else has changed since."""
+        shown, pending, grouping = state
         self._shown = {window: values[:] for window, values in shown.items()}
         self._pending = dict.fromkeys(pending)
         if grouping is not None:
             self.grouping.restore(grouping)
+        self.on_watermark(watermark)
 
 
 def _holding(windowing: WindowingStrategy) -> Callable[[int], Any]:
@@ -268,7 +287,7 @@ class ByWindow(Operator):
     def finish(self) -> Iterator[Emitted]:
         return self.on_watermark(MAX_MICROS)
 
-    def snapshot(self) -> Any:
+    def snapshot(self, keys: Collection[Any] | None = None) -> Any:
         return self._watermark, {window: values[:] for window, values in self._tables.items()}
 
     def restore(self, state: Any) -> None:

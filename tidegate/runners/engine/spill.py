@@ -141,6 +141,14 @@ class Spill:
             partition = self.files.pop(number)
             yield from self._drain_partition(partition)
 
+    def entries(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
+        """As `drain`, but all stays where it is: every window and part of its table, in memory."""
+        for number in sorted(self.files):
+            tables: dict[Any, dict[Any, Any]] = {}
+            for window, keys, counts, values in self.files[number].frames():
+                self._take_in(tables.setdefault(window, {}), keys, counts, values)
+            yield from tables.items()
+
     def _drain_partition(self, partition: _Partition) -> Iterator[tuple[Any, dict[Any, Any]]]:
         share = partition.bytes * _EXPANSION
         if share > self.budget and self.level < _MAX_LEVEL and (self.lists or partition.many_keys):

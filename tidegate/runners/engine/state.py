@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import pickle
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar, Final, TypeAlias
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any, ClassVar, Final
 
 from tidegate.runners.engine.checks import changed, mutated, snapshot
+from tidegate.runners.engine.snapshots import Tables, of_keys, without
 from tidegate.sdk.combine import NOTHING, CombineFn
 from tidegate.sdk.state import StateSpec
 from tidegate.sdk.time import Timestamp, TimestampLike, timestamp_micros
-
-Tables: TypeAlias = dict[Any, dict[Any, Any]]
-"""By window, then by key."""
 
 _SCALARS: Final = frozenset({int, float, str, bytes, bool, complex, type(None), type(NOTHING)})
 
@@ -251,6 +249,11 @@ _CELLS: Final[dict[str, type[Cell]]] = {
 }
 
 
+def _copying(cell: Cell) -> Callable[[Any], Any] | None:
+    """How a snapshot copies what a cell stores; None: it need not."""
+    return None if type(cell).copied is Cell.copied else cell.copied
+
+
 def independent(value: Any) -> Any:
     """A copy of an accumulator that shares nothing that can change with it."""
     if type(value) in _SCALARS or (type(value) is tuple and all(type(part) in _SCALARS for part in value)):
@@ -401,32 +404,39 @@ class StateTables:
 
     # -- snapshots
 
-    def snapshot(self) -> dict[str, Tables]:
-        """By cell, window and key what is stored; nothing that is empty."""
+    def snapshot(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
+        """By cell, window and key what is stored, or what is under `keys`; nothing that is empty."""
         return {
-            name: {
-                window: {key: cell.copied(stored) for key, stored in table.items()}
-                for window, table in cell.tables.items()
-                if table
-            }
+            name: {window: of_keys(table, keys, _copying(cell)) for window, table in cell.tables.items() if table}
             for name, cell in self.cells.items()
         }
 
-    def dates(self) -> dict[str, Tables]:
+    def dates(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
         """By cell, window and key when what is stored outlives its time-to-live."""
         return {
-            cell.name: {window: dict(dates) for window, dates in cell.dates.items() if dates} for cell in self._mortal
+            cell.name: {window: of_keys(dates, keys, None) for window, dates in cell.dates.items() if dates}
+            for cell in self._mortal
         }
 
+    def evict(self, keys: Collection[Any]) -> None:
+        """Forget these keys."""
+        for cell in self.cells.values():
+            for table in (*cell.tables.values(), *cell.dates.values()):
+                without(table, keys)
+
     def restore(self, stored: dict[str, Tables], dates: dict[str, Tables], now: int) -> None:
-        """What the two gave, which stays as it is. KeyError for a cell that is not declared."""
+        """Take in what the two gave, which stays as it is. KeyError for a cell that is not declared."""
         self.clock.now = now
         for name, tables in stored.items():
             cell = self.cells[name]
             for window, table in tables.items():
-                cell.tables[window] = {key: cell.copied(kept) for key, kept in table.items()}
+                cell.tables.setdefault(window, {}).update({key: cell.copied(kept) for key, kept in table.items()})
         for name, ends in dates.items():
             cell = self.cells[name]
-            for window, of_keys in ends.items() if cell in self._mortal else ():
-                # Parts of several tasks may have been put together: the order of the dates is what sweeping relies on.
-                cell.dates[window] = dict(sorted(of_keys.items(), key=lambda item: item[1]))
+            for window, ends_of in ends.items() if cell in self._mortal else ():
+                known = cell.dates.setdefault(window, {})
+                if known:
+                    known.update(ends_of)
+                else:
+                    # Parts of several tasks may have been put together: the order of the dates is what sweeping needs.
+                    known.update(sorted(ends_of.items(), key=lambda item: item[1]))

@@ -10,8 +10,7 @@ The end of input is the watermark at the end of time: there timers on the clock 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, Literal
@@ -22,7 +21,8 @@ from tidegate.runners.engine.checks import check_travels
 from tidegate.runners.engine.codegen import Source
 from tidegate.runners.engine.links import Link
 from tidegate.runners.engine.operator import Context, Emitted
-from tidegate.runners.engine.state import CombiningCell, StateTables, Tables
+from tidegate.runners.engine.snapshots import NEVER, ByKey, Instants, KeyedState, Touched, Touches, of_keys, without
+from tidegate.runners.engine.state import CombiningCell, StateTables
 from tidegate.runners.engine.stateloop import (
     KEY_LINK,
     Facts,
@@ -34,7 +34,6 @@ from tidegate.runners.engine.timers import Pending, Timers
 from tidegate.sdk.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.keys import check_key
-from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable.pipeline import Callback, ParDo
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Timestamp
@@ -45,66 +44,14 @@ from tidegate.sdk.windows import GlobalWindows, assign_windows, single_window
 _serial: Final = count()
 
 
-@dataclass(slots=True)
-class StatefulSnapshot:
-    """All state of a stateful step, as plain data: what `StatefulOperator.snapshot` gives and `restore` takes.
-
-    `cells` and `dates` are by cell, window and key; `timers` are (name, tag, window, key, due, output timestamp);
-    `arrived` has the keys of each window in the order of their arrival. Times are µs.
-    """
-
-    cells: dict[str, Tables] = field(default_factory=dict)
-    dates: dict[str, Tables] = field(default_factory=dict)
-    timers: list[tuple[str, str, Any, Any, int, int]] = field(default_factory=list)
-    arrived: dict[Any, list[Any]] = field(default_factory=dict)
-    watermark: int = MIN_MICROS
-    clock: int = MIN_MICROS
-
-    def split(self, group_of: Callable[[Any], int]) -> dict[int, StatefulSnapshot]:
-        """By `group_of(key)` the part of each group; a key's cells and timers stay together."""
-        parts: dict[int, StatefulSnapshot] = {}
-
-        def part(key: Any) -> StatefulSnapshot:
-            group = group_of(key)
-            if group not in parts:
-                parts[group] = StatefulSnapshot(watermark=self.watermark, clock=self.clock)
-            return parts[group]
-
-        for name, tables in self.cells.items():
-            for window, table in tables.items():
-                for key, stored in table.items():
-                    part(key).cells.setdefault(name, {}).setdefault(window, {})[key] = stored
-        for name, tables in self.dates.items():
-            for window, table in tables.items():
-                for key, end in table.items():
-                    part(key).dates.setdefault(name, {}).setdefault(window, {})[key] = end
-        for timer in self.timers:
-            part(timer[3]).timers.append(timer)
-        for window, keys in self.arrived.items():
-            for key in keys:
-                part(key).arrived.setdefault(window, []).append(key)
-        return parts
-
-    @staticmethod
-    def merged(parts: Iterable[StatefulSnapshot]) -> StatefulSnapshot:
-        """Parts with different keys as one, whose watermark is the least of theirs; of no parts an empty one."""
-        whole = StatefulSnapshot(watermark=MAX_MICROS)
-        empty = True
-        for part in parts:
-            empty = False
-            for into, tables in ((whole.cells, part.cells), (whole.dates, part.dates)):
-                for name, by_window in tables.items():
-                    for window, table in by_window.items():
-                        into.setdefault(name, {}).setdefault(window, {}).update(table)
-            whole.timers += part.timers
-            for window, keys in part.arrived.items():
-                whole.arrived.setdefault(window, []).extend(keys)
-            whole.watermark = min(whole.watermark, part.watermark)
-            whole.clock = max(whole.clock, part.clock)
-        return StatefulSnapshot() if empty else whole
+_CELL: Final = "cell/"
+_ENDS: Final = "ends/"
+_TIMERS: Final = "timers"
+_ARRIVED: Final = "arrived"
+"""Tables of a snapshot: of each cell what is stored, and when that outlives its time-to-live; timers; arrivals."""
 
 
-class StatefulOperator(Chain):
+class StatefulOperator(Chain, ByKey):
     """A ParDo with state cells or timers. Its input comes by key: all elements of a key meet here.
 
     `bounded`: the rules for bounded input hold, so the clock is silent and nothing outlives a time-to-live. Otherwise
@@ -144,6 +91,7 @@ class StatefulOperator(Chain):
         self._expiries: dict[Any, int] = {}
         self._by_expiry: list[tuple[int, int, Any]] = []
         self._places: tuple[Any, Callable[[int], tuple[int, int]] | None] = (None, None)
+        self._touches = Touches()
         self._out: list[Any] = []
         self._out_t: list[int] = []
         self._out_w: list[tuple[Any, ...]] = []
@@ -189,6 +137,9 @@ class StatefulOperator(Chain):
         yield from self._flush()
         self._settle()
 
+    def _processing_time(self) -> Timestamp:
+        return Timestamp.of_micros(self.context.now() if self.bounded else self.timers.clock)
+
     def next_clock(self) -> int | None:
         if self.bounded:
             return None
@@ -207,30 +158,95 @@ class StatefulOperator(Chain):
         yield from super().finish()
         yield from self.on_watermark(MAX_MICROS)
 
-    def snapshot(self) -> StatefulSnapshot:
-        return StatefulSnapshot(
-            self.tables.snapshot(),
-            self.tables.dates(),
-            self.timers.snapshot(),
-            {window: sorted(keys, key=keys.__getitem__) for window, keys in self._arrivals.items()},
+    # -- state by key
+
+    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        yield from super().process(block, collection)
+        if self._touches.on:
+            self._touches.note(self.keys_of(block))
+
+    def keys_of(self, block: Block) -> Sequence[Any]:
+        return [k for k, _ in block.values]
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        tables = {f"{_CELL}{name}": tables for name, tables in self.tables.snapshot(keys).items()}
+        tables |= {f"{_ENDS}{name}": tables for name, tables in self.tables.dates(keys).items()}
+        if self.timers.specs:
+            tables[_TIMERS] = self.timers.snapshot(keys)
+        if self._expiration is not None:
+            tables[_ARRIVED] = {window: of_keys(seen, keys, None) for window, seen in self._arrivals.items()}
+        return KeyedState(
+            tables,
             self.timers.watermark,
             self.timers.clock,
+            keys=keys,
+            windows=None if keys is None else list(self._expiries),
         )
 
-    def restore(self, state: StatefulSnapshot) -> None:
+    def restore(self, state: KeyedState) -> None:
+        cells = {name[len(_CELL) :]: tables for name, tables in state.tables.items() if name.startswith(_CELL)}
+        ends = {name[len(_ENDS) :]: tables for name, tables in state.tables.items() if name.startswith(_ENDS)}
+        clock = MIN_MICROS if state.clock is None else state.clock
         try:
-            self.tables.restore(state.cells, state.dates, max(state.clock, 0))
-            self.timers.restore(state.timers)
+            self.tables.restore(cells, ends, max(clock, 0))
+            self.timers.restore(state.tables.get(_TIMERS, {}))
         except KeyError as error:
             raise RunError(
                 f"the snapshot holds state of {self.link.label!r} under the name {error}, which the step, applied at "
                 f"{self.link.where}, no longer declares: declare it again, or start from no snapshot"
             ) from None
-        self._arrivals = {window: {key: n for n, key in enumerate(keys)} for window, keys in state.arrived.items()}
+        if self._expiration is not None:
+            for window, seen in state.tables.get(_ARRIVED, {}).items():
+                known = self._arrivals.get(window)
+                if known is None:
+                    # Numbers may be those of several tasks, or have gaps: new ones go on from how many there are.
+                    in_order = sorted(seen, key=seen.__getitem__)
+                    self._arrivals[window] = {key: n for n, key in enumerate(in_order)}
+                else:
+                    known.update(seen)
+        self.timers.watermark, self.timers.clock = state.watermark, clock
         for window in {*self.tables.windows(), *self.timers.windows(), *self._arrivals}:
             self._expiry(window)
-        self.timers.watermark = state.watermark
-        self.timers.clock = state.clock
+
+    def touched(self) -> Touched | None:
+        return self._touches.take()
+
+    def evict(self, keys: Collection[Any]) -> None:
+        self.tables.evict(keys)
+        self.timers.evict(keys)
+        for seen in self._arrivals.values():
+            without(seen, keys)
+
+    def instants(self, state: KeyedState) -> dict[Any, Instants]:
+        """Timers, times-to-live, and ends of windows: of the global one, where nothing else is done, for a callback."""
+        found: dict[Any, Instants] = {}
+
+        def note(key: Any, event: int = NEVER, clock: int = NEVER, hold: int = MAX_MICROS) -> None:
+            known = found.get(key)
+            if known is not None:
+                event, clock, hold = min(event, known.event), min(clock, known.clock), min(hold, known.hold)
+            found[key] = Instants(event, clock, hold)
+
+        for name, tables in state.tables.items():
+            for window, table in tables.items():
+                expiry = self._expiry(window)
+                if expiry < MAX_MICROS or (name == _ARRIVED and table):
+                    for key in table:
+                        note(key, event=expiry)
+                if name == _ARRIVED:
+                    for key in table:
+                        note(key, hold=window_end(window) - 1)
+                elif name.startswith(_ENDS):
+                    for key, end in table.items():
+                        note(key, clock=end)
+                elif name == _TIMERS:
+                    for key, (_, timers) in table.items():
+                        for timer, _, at, output in timers:
+                            if self.timers.specs[self.timers.handles[timer].order].domain == "event":
+                                note(key, event=at, hold=output)
+                            else:
+                                note(key, clock=at, hold=output)
+        return found
 
     # -- windows
 
@@ -284,7 +300,10 @@ class StatefulOperator(Chain):
         timers = self.timers
         self.tables.enter(window)
         timers.enter(window, min(window_end(window) + self._lateness, MAX_MICROS))
-        for key in self._keys(window, due, last, expired=expired):
+        keys = self._keys(window, due, last, expired=expired)
+        if self._touches.on:
+            self._touches.note(keys)
+        for key in keys:
             timers.key = key
             for some in (due, last):
                 timers.owe(some.get(key, ()))
@@ -343,13 +362,14 @@ class StatefulOperator(Chain):
         if self._out:
             values, times, windows = self._out, self._out_t, self._out_w
             self._out, self._out_t, self._out_w = [], [], []
-            self._emitted += len(values)
+            self._tally.emitted += len(values)
             same = all(some == windows[0] for some in windows)
             yield self.main, Block(values, times, Same(windows[0]) if same else Each(windows))
 
     def _settle(self) -> None:
         self.context.count(self.link.label, "dropped_timers", self.timers.dropped)
         self.timers.dropped = 0
+        self._verify_given()
         self.report()
 
     # -- the generated loops
@@ -404,13 +424,7 @@ class StatefulOperator(Chain):
         return caller
 
     def _made(self, source: Source) -> Callable[..., Iterator[Any]]:
-        name = f"{GENERATED}state {next(_serial)}>"
-        self._sources[name] = source
-        STEP_OF_LINE[name] = dict.fromkeys(source.lines, self.link.label)
-        env = self._environment()
-        exec(compile(source.text, name, "exec"), env)
-        run: Callable[..., Iterator[Any]] = env["run"]
-        return run
+        return self._generated.compile(source, [self.link.label] * (KEY_LINK + 1), self._environment())
 
     def _environment(self) -> dict[str, Any]:
         env = super()._environment()
@@ -433,17 +447,14 @@ class StatefulOperator(Chain):
             "arrives": _arrives,
             "instant": Timestamp.of_micros,
             "watermark": lambda: Timestamp.of_micros(self.timers.watermark),
-            "processing_time": lambda: Timestamp.of_micros(self.timers.clock),
+            "processing_time": self._processing_time,
         }
 
     def _blamed(self, error: BaseException) -> BaseException:
         if isinstance(error, (TypeError, ValueError)) and not has_author_frames(error):
-            trace = error.__traceback__
-            while trace is not None:
-                source = self._sources.get(trace.tb_frame.f_code.co_filename)
-                if source is not None and source.lines.get(trace.tb_lineno, (0, ""))[0] == KEY_LINK:
-                    return not_pairs(trace.tb_frame.f_locals["v0"], self.link.label, self.link.where)
-                trace = trace.tb_next
+            place = self._generated.place(error)
+            if place is not None and place.link == KEY_LINK:
+                return not_pairs(place.element, self.link.label, self.link.where)
         return super()._blamed(error)
 
 

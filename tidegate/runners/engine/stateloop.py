@@ -172,7 +172,7 @@ def _results(w: _Writer, link: Link, facts: Facts, shape: StateShape) -> None:
         partial = isinstance(link.node, ParDo) and link.node.dead_letters is not None and link.node.dead_letters.partial
         w.put("calls[0] += 1; r0 = []")
         w.put("try:")
-        w.put("    " + _collected(link, call), 0, "v0")
+        w.put("    " + _collected(link, call, shape), 0, "v0")
         w.put("except catch0 as error0:")
         w.depth += 1
         _flush(w)
@@ -185,11 +185,11 @@ def _results(w: _Writer, link: Link, facts: Facts, shape: StateShape) -> None:
         w.put(f"r0 = {call}", 0, "v0")
         w.put("if r0 is not None:")
         w.depth += 1
-        w.put("for made in r0:", 0, "v0")
+        w.put(f"for made in {_watched('r0', shape)}:", 0, "v0")
     elif link.form == "filter":
         w.put(f"for made in (v0,) if {call} else ():", 0, "v0")
     else:
-        w.put(f"for made in ({call},):", 0, "v0")
+        w.put(f"for made in {_watched(f'({call},)', shape)}:", 0, "v0")
     w.depth += 1
     if link.flat:
         # One result for each element of a block is no more than a block: only further ones need watching.
@@ -202,12 +202,18 @@ def _results(w: _Writer, link: Link, facts: Facts, shape: StateShape) -> None:
     if shape.checked:
         w.put("verify()", 0, "v0")
         w.put("unchanged(0, s0, v0)", 0, "v0")
+        w.put("settled(0)", 0, "v0")
 
 
-def _collected(link: Link, call: str) -> str:
-    if link.flat:
-        return f"r0.extend(none_as_empty({call}))"
-    return f"if {call}: r0.append(v0)" if link.form == "filter" else f"r0.append({call})"
+def _collected(link: Link, call: str, shape: StateShape) -> str:
+    if link.form == "filter":
+        return f"if {call}: r0.append(v0)"
+    return f"r0.extend({_watched(f'none_as_empty({call})' if link.flat else f'({call},)', shape)})"
+
+
+def _watched(results: str, shape: StateShape) -> str:
+    """The expression of the results, held to be looked at again where all is checked."""
+    return f"held(0, {results}, v0)" if shape.checked else results
 
 
 def _take(w: _Writer, link: Link, shape: StateShape, index: str) -> None:
@@ -265,9 +271,10 @@ def generate_callback(callback: Callback, facts: Facts, number: int, *, watched:
     arguments = _call(callback.params, facts, watched, {"tag": "tag"}.get)
     w.put(f"r = callback_{number}({arguments})", 0, "k")
     w.put("if r is not None:")
-    w.put("    yield from r", 0, "k")
+    w.put("    yield from held(0, r, None)" if watched else "    yield from r", 0, "k")
     if watched:
         w.put("verify()", 0, "k")
+        w.put("settled(0)", 0, "k")
     return w.source()
 
 

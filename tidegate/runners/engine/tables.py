@@ -7,13 +7,12 @@ budget, and what comes out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from itertools import islice
 from typing import Any, Final, Literal
 
 from tidegate.runners.engine import checks, folds
 from tidegate.runners.engine.blame import (
-    author_frames,
     combiner_method,
     guarded,
     located,
@@ -22,14 +21,19 @@ from tidegate.runners.engine.blame import (
     user_error,
 )
 from tidegate.runners.engine.codegen import Fold
+from tidegate.runners.engine.combiners import load_combiner, set_up, tear_down
+from tidegate.runners.engine.contents import detached
+from tidegate.runners.engine.keyed import Keyed
 from tidegate.runners.engine.memory import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Context, Emitted
+from tidegate.runners.engine.snapshots import CELLS, KeyedState, Tables, of_keys
 from tidegate.runners.engine.spill import Spill, SpilledValues, chunks
 from tidegate.runners.engine.trials import trials_of
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import Block, Same
-from tidegate.sdk.combine import NOTHING, CallableFn, CombineFn, CountFn, ListFn, TupleFn, WithArguments
+from tidegate.sdk.block import BLOCK_SIZE, Block, Same
+from tidegate.sdk.combine import NOTHING, CallableFn, CombineFn, CountFn, ListFn, TupleFn
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
+from tidegate.sdk.functions import author_frames
 from tidegate.sdk.keys import check_key, check_keys
 from tidegate.sdk.metrics import in_step
 from tidegate.sdk.panes import PaneInfo, Timing
@@ -126,6 +130,22 @@ class Grouping:
                 return True
             case _:
                 return False
+
+    def take_lists(self, window: Any, keyed: Keyed) -> None:
+        """Elements of one window that come by key, where lists are grouped."""
+        table, values = self.table_in(window), keyed.values
+        get = table.get
+        at = 0
+        for key, n in zip(keyed.keys, keyed.counts, strict=True):
+            known = get(key)
+            if known is None:
+                table[key] = values[at : at + n]
+            else:
+                known += values[at : at + n]
+            at += n
+        self.taken += at
+        for _ in range(0, at, BLOCK_SIZE):
+            self.settle()
 
     def _crosses(self, value: Any) -> None:
         """What `--checks` look at: the element can travel, and its key has an encoding."""
@@ -235,15 +255,11 @@ class Grouping:
 
     def open(self) -> None:
         """The combiner's `setup`."""
-        if self.combiner is not None:
-            method = combiner_method(self.combiner, "setup")
-            guarded(self.combiner.setup, step=self.label, where=self.node.where, method=method)
+        set_up(self.combiner, self.node)
 
     def close(self) -> None:
         """The combiner's `teardown`."""
-        if self.combiner is not None:
-            method = combiner_method(self.combiner, "teardown")
-            guarded(self.combiner.teardown, step=self.label, where=self.node.where, method=method)
+        tear_down(self.combiner, self.node)
 
     def drain(self) -> Iterator[Emitted]:
         """Everything grouped, windows by (end, start) and keys by first arrival; the tables are empty afterwards.
@@ -256,6 +272,28 @@ class Grouping:
                 values = self._results(chunk)
                 self.context.count(self.label, "elements_out", len(values))
                 yield self.main, Block(values, timestamp, Same((window,)), ONLY_PANE)
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        """All entries. Parts leave before any snapshot, so each key is of one task."""
+        cells: Tables = {window: of_keys(table, None, self._copied) for window, table in self._tables.items()}
+        for window, spilled in self._spill.entries() if self._spill is not None else ():
+            table = cells.setdefault(window, {})
+            for key, entry in spilled.items():
+                table[key] = self._joined(entry, table[key]) if key in table else entry
+        return KeyedState({CELLS: cells})
+
+    def restore(self, state: KeyedState) -> None:
+        """Take in a snapshot."""
+        for window, entries in state.tables[CELLS].items():
+            self.table_in(window).update({key: self._copied(entry) for key, entry in entries.items()})
+
+    def _copied(self, entry: Any) -> Any:
+        if self.lists:
+            return entry[:]
+        return detached(self.combiner, entry) if self.combiner is not None else entry
+
+    def _joined(self, earlier: Any, later: Any) -> Any:
+        return earlier + later if self.lists else self._merge((earlier, later))
 
     def _parts(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
         if self._spill is not None:
@@ -288,19 +326,6 @@ class Grouping:
         except Exception as error:
             method = combiner_method(combiner, extract.__name__)
             rethrow(user_error(error, step=self.label, where=self.node.where, method=method, key=key))
-
-
-def load_combiner(node: GroupByKey | CombinePerKey) -> CombineFn[Any, Any, Any] | None:
-    """The node's combiner, its extra arguments bound; None for a plain grouping."""
-    if isinstance(node, GroupByKey):
-        return None
-    combiner: CombineFn[Any, Any, Any] = node.fn.load()
-    if node.params:
-        consts = node.consts.load() if node.consts is not None else ()
-        args = tuple(consts[int(param.ref)] for param in node.params if param.keyword is None)
-        kwargs = {param.keyword: consts[int(param.ref)] for param in node.params if param.keyword is not None}
-        return WithArguments(combiner, args, kwargs)
-    return combiner
 
 
 def _window_order(window: Any) -> tuple[int, Any]:

@@ -7,12 +7,12 @@ and all of them when they are most of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
-from itertools import count
 from typing import Any, Final, TypeAlias
 
+from tidegate.runners.engine.snapshots import Tables, of_keys
 from tidegate.sdk.state import TimerSpec
 from tidegate.sdk.time import (
     MAX_MICROS,
@@ -113,7 +113,7 @@ class Timers:
         self._by_event = Queue()
         self._by_clock = Queue()
         self._by_output = Queue()
-        self._serial = count()
+        self._serial = 0
 
     def enter(self, window: Any, expiry: int) -> None:
         """Point at a window, which expires at `expiry` (µs)."""
@@ -143,7 +143,7 @@ class Timers:
         self._add(timer, overdue=passed)
 
     def _add(self, timer: Pending, *, overdue: bool) -> None:
-        serial = next(self._serial)
+        serial = self._next_serial()
         of_key = self._table.get(timer.key)
         if of_key is None:
             of_key = self._table[timer.key] = _OfKey()
@@ -156,6 +156,10 @@ class Timers:
         timer.queues = (by_time, self._by_output)
         by_time.push(timer.at, serial, timer)
         self._by_output.push(timer.output, serial, timer)
+
+    def _next_serial(self) -> int:
+        self._serial += 1
+        return self._serial
 
     def clear(self, order: int, tag: str) -> None:
         """Remove a timer of the key and window in hand, if it is set."""
@@ -197,7 +201,7 @@ class Timers:
     def owe(self, timers: Iterable[Pending]) -> None:
         """Make timers that are due overdue, so that they fire in their order with those set meanwhile."""
         for timer in timers:
-            heappush(self.overdue, (timer.at, timer.order, timer.tag, next(self._serial), timer))
+            heappush(self.overdue, (timer.at, timer.order, timer.tag, self._next_serial(), timer))
 
     def next_overdue(self) -> Pending | None:
         """Take the first of what is overdue, by (timestamp, declaration, tag)."""
@@ -227,21 +231,32 @@ class Timers:
         """Every window in which timers were set."""
         return iter(self._tables)
 
-    def snapshot(self) -> list[tuple[str, str, Any, Any, int, int]]:
-        """(name, tag, window, key, due, output timestamp) of each that is set, in the order of their keys."""
-        return [
-            (self.specs[timer.order].name, timer.tag, window, key, timer.at, timer.output)
-            for window, table in self._tables.items()
-            for key, of_key in sorted(table.items(), key=lambda item: item[1].rank)
-            for timer in of_key.values()
-        ]
+    def snapshot(self, keys: Collection[Any] | None = None) -> Tables:
+        """By window and key: (rank, ((name, tag, due, output timestamp), ...)), the rank for the order of the keys."""
 
-    def restore(self, timers: Iterable[tuple[str, str, Any, Any, int, int]]) -> None:
-        """What `snapshot` gave. KeyError for a timer that is not declared."""
-        for name, tag, window, key, at, output in timers:
+        def copied(of_key: _OfKey) -> tuple[Any, ...]:
+            timers = [(self.specs[t.order].name, t.tag, t.at, t.output) for t in of_key.values()]
+            return of_key.rank, tuple(timers)
+
+        return {window: of_keys(table, keys, copied) for window, table in self._tables.items() if table}
+
+    def restore(self, tables: Tables) -> None:
+        """Take in what `snapshot` gave. KeyError for a timer that is not declared."""
+        for window, table in tables.items():
             self.enter(window, self.expiry)
-            # Nothing is overdue between events: one that is due by now waits in its queue for the next event.
-            self._add(Pending(at, self.handles[name].order, tag, output, key, window), overdue=False)
+            for key, (rank, timers) in table.items():
+                for name, tag, at, output in timers:
+                    # Nothing is overdue between events: one due by now waits in its queue for the next event.
+                    self._add(Pending(at, self.handles[name].order, tag, output, key, window), overdue=False)
+                self._table[key].rank = rank
+                self._serial = max(self._serial, rank)
+
+    def evict(self, keys: Collection[Any]) -> None:
+        """Forget these keys."""
+        for table in self._tables.values():
+            for key in keys:
+                for timer in table.pop(key, {}).values():
+                    timer.die()
 
 
 class TimerHandle:

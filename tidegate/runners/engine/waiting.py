@@ -7,7 +7,7 @@ before the first main element comes, so all is ready.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,24 +16,43 @@ from typing import Any, Final, Literal, TypeAlias
 from tidegate.runners.engine.memory import deep_size
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.sides import SideView, window_order
+from tidegate.runners.engine.snapshots import Touched
 from tidegate.sdk.block import Block, Each, PanesColumn, Same, TimestampsColumn, take_panes, take_timestamps
+from tidegate.sdk.portable.pipeline import KeyOf
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.window_types import GLOBAL_WINDOW, window_end
 
 Columns: TypeAlias = tuple[list[Any], TimestampsColumn, PanesColumn]
 """Values, timestamps and panes of elements that share their one window."""
 
+Waits: TypeAlias = tuple[Any, int, list[Columns]]
+"""A window, the least watermark (µs) that what waits in it needs, and that."""
+
 Status: TypeAlias = Literal["ready", "wait", "gone"]
 
 _SAMPLE: Final = 16
+_WAITING: Final = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a step's state that is not by key, where it stands among keys."""
+
+    name: str
 
 
 @dataclass(slots=True)
 class SidesSnapshot:
-    """State of a step with side inputs, as plain data; `inner` is that of the step itself. Times are µs."""
+    """State of a step with side inputs, as plain data; `inner` is that of the step itself. Times are µs.
 
-    waiting: list[tuple[Any, int, list[Columns]]]
+    `key` says where the key of a waiting element is; None: these come by no key. Of a snapshot of what has changed,
+    `waiting` may be None, and side inputs missing: they are as they were.
+    """
+
+    waiting: list[Waits] | None
+    key: KeyOf | None
     sides: dict[str, Any]
+    side_watermarks: dict[str, int]
     watermark: int
     inner_watermark: int
     inner: Any
@@ -48,7 +67,8 @@ class WaitForSides(Operator):
     different after any of them. `finish` is for when all inputs have ended.
 
     `lateness` (µs) is the main input's. `pointed` is told the main window of what comes next, of which blocks then
-    hold one: for a combiner whose arguments differ by window.
+    hold one: for a combiner whose arguments differ by window. `key` says where the main elements' key is, if they
+    come by one.
     """
 
     def __init__(
@@ -60,6 +80,7 @@ class WaitForSides(Operator):
         step: str,
         lateness: int,
         pointed: Callable[[Any], None] | None = None,
+        key: KeyOf | None = None,
     ) -> None:
         self.inner = inner
         self.sides = {side.id: side for side in sides}
@@ -67,6 +88,8 @@ class WaitForSides(Operator):
         self._step = step
         self._lateness = lateness
         self._pointed = pointed
+        self._key = key
+        self._changed = self._asked = False
         self._waiting = Waiting(max(1, context.memory_budget // 4), context.temp_dir)
         self._watermark = MIN_MICROS
         self._inner_watermark = MIN_MICROS
@@ -121,19 +144,35 @@ class WaitForSides(Operator):
             yield from self.on_watermark(MAX_MICROS)
         yield from self.inner.finish()
 
-    def snapshot(self) -> SidesSnapshot:
+    def snapshot(self, keys: Collection[Any] | None = None) -> SidesSnapshot:
+        of_inner = None if keys is None else [key for key in keys if type(key) is not Part]
         return SidesSnapshot(
-            self._waiting.snapshot(),
-            {id: side.snapshot() for id, side in self.sides.items()},
+            self._waiting.snapshot() if keys is None or Part(_WAITING) in keys else None,
+            self._key,
+            {id: side.snapshot() for id, side in self.sides.items() if keys is None or Part(id) in keys},
+            {id: side.watermark for id, side in self.sides.items()},
             self._watermark,
             self._inner_watermark,
-            self.inner.snapshot(),
+            self.inner.snapshot(of_inner),
         )
 
+    def touched(self) -> Touched | None:
+        """Among the keys of the step itself are parts of this one's own state."""
+        stateless = type(self.inner).snapshot is Operator.snapshot
+        inner = [] if stateless else self.inner.touched()
+        parts = [Part(id) for id, side in self.sides.items() if side.changed]
+        for side in self.sides.values():
+            side.changed = False
+        if self._changed:
+            parts.append(Part(_WAITING))
+        first, self._changed, self._asked = not self._asked, False, True
+        return None if first or inner is None else [*inner, parts]
+
     def restore(self, state: SidesSnapshot) -> None:
+        assert state.waiting is not None, "a later snapshot is first laid over an earlier one"
         self._waiting.restore(state.waiting)
         for id, side in self.sides.items():
-            side.restore(state.sides[id])
+            side.restore(state.sides[id], state.side_watermarks[id])
         self._watermark, self._inner_watermark = state.watermark, state.inner_watermark
         if state.inner is not None:
             self.inner.restore(state.inner)
@@ -213,6 +252,7 @@ class WaitForSides(Operator):
         for window, index in apart.items():
             values, timestamps, panes = _columns(block, index)
             yield from self._run(Block(values, timestamps, Same((window,)), panes), window)
+        self._changed = self._changed or bool(waiting)
         for window, index in waiting.items():
             columns = _columns(block, index)
             self._waiting.add(window, columns, self._hold_of(window, columns))
@@ -236,6 +276,7 @@ class WaitForSides(Operator):
     def _release(self) -> Iterator[Emitted]:
         """Let go on what waits no longer, windows by (end, start), and with it the watermark it held."""
         ready = [window for window in self._waiting if self._status(window) != "wait"]
+        self._changed = self._changed or bool(ready)
         for window in sorted(ready, key=window_order):
             for block in self._waiting.take(window):
                 yield from self._run(block, window)
@@ -357,11 +398,11 @@ class Waiting:
         if queue.file is not None:
             queue.file.unlink()
 
-    def snapshot(self) -> list[tuple[Any, int, list[Columns]]]:
+    def snapshot(self) -> list[Waits]:
         """(window, hold, columns) of all that waits."""
         return [(window, queue.hold, list(queue.columns())) for window, queue in self._queues.items()]
 
-    def restore(self, waiting: list[tuple[Any, int, list[Columns]]]) -> None:
+    def restore(self, waiting: list[Waits]) -> None:
         """What `snapshot` gave."""
         for window, hold, blocks in waiting:
             for columns in blocks:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from tidegate.runners.engine import folds
-from tidegate.runners.engine.blame import combiner_method, guarded, rethrow, user_error
+from tidegate.runners.engine.blame import combiner_method, rethrow, user_error
+from tidegate.runners.engine.combiners import load_combiner, set_up, tear_down
+from tidegate.runners.engine.contents import detached
 from tidegate.runners.engine.crossing import Crossing
 from tidegate.runners.engine.operator import Context, Emitted, Operator
-from tidegate.runners.engine.tables import ONLY_PANE, load_combiner
+from tidegate.runners.engine.snapshots import CELLS, KeyedState
+from tidegate.runners.engine.tables import ONLY_PANE
 from tidegate.runners.engine.trials import trials_of
 from tidegate.runners.plan import Phase
 from tidegate.sdk.block import Block, DerivedFrom, Same
@@ -37,8 +40,7 @@ class CombineWhole(Operator):
         self._trials = trials_of(combiner, phase, context)
 
     def open(self) -> None:
-        method = combiner_method(self.combiner, "setup")
-        guarded(self.combiner.setup, step=self.node.label, where=self.node.where, method=method)
+        set_up(self.combiner, self.node)
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         self._crossing.check(block)
@@ -56,7 +58,14 @@ class CombineWhole(Operator):
                     self._add(window, values)
         return iter(())
 
+    def finish_bundle(self) -> Iterator[Emitted]:
+        if self.phase == "parts" and self._accumulators:
+            yield from self._results()
+
     def finish(self) -> Iterator[Emitted]:
+        return self._results()
+
+    def _results(self) -> Iterator[Emitted]:
         if not self._accumulators and self.node.default and self.phase != "parts":
             self._accumulators[GLOBAL_WINDOW] = self._create()
         extract = folds.extracts(self.combiner, self.phase)
@@ -72,9 +81,18 @@ class CombineWhole(Operator):
             self.context.count(self.node.label, "elements_out")
             yield self.main, Block([result], window_end(window) - 1, Same((window,)), ONLY_PANE)
 
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        """All there is, under the one key None. Parts leave before any snapshot, so there are none of other tasks."""
+        cells = {window: {None: detached(self.combiner, a)} for window, a in self._accumulators.items()}
+        return KeyedState({CELLS: cells})
+
+    def restore(self, state: KeyedState) -> None:
+        for window, entries in state.tables[CELLS].items():
+            for accumulator in entries.values():
+                self._accumulators[window] = detached(self.combiner, accumulator)
+
     def close(self) -> None:
-        method = combiner_method(self.combiner, "teardown")
-        guarded(self.combiner.teardown, step=self.node.label, where=self.node.where, method=method)
+        tear_down(self.combiner, self.node)
 
     def _create(self) -> Any:
         try:

@@ -7,13 +7,23 @@ what is put into them: late elements cost the loop nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from tidegate.runners.engine.blame import close_all
 from tidegate.runners.engine.chain import Chain
-from tidegate.runners.engine.contents import detached
 from tidegate.runners.engine.operator import Context, Emitted
+from tidegate.runners.engine.snapshots import (
+    CELLS,
+    NEVER,
+    ByKey,
+    Instants,
+    KeyedState,
+    Touched,
+    Touches,
+    of_keys,
+    without,
+)
 from tidegate.runners.engine.tables import Grouping
 from tidegate.runners.engine.whole import CombineWhole
 from tidegate.runners.plan import Phase
@@ -111,29 +121,32 @@ class WindowMajorGrouping(Grouping):
         if not self.gate.refuses:
             self._by_start = {}
 
-    def snapshot(self) -> Any:
-        """The watermark, and (key, window, entry) of all cells."""
-        cells = [
-            (key, window, self._copied(entry)) for window, table in self._tables.items() for key, entry in table.items()
-        ]
-        return {"watermark": self.gate.watermark, "cells": cells}
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        """All entries, or those of these keys."""
+        cells = {window: of_keys(table, keys, self._copied) for window, table in self._tables.items()}
+        windows = None if keys is None else list(self._tables)
+        return KeyedState({CELLS: cells}, self.gate.watermark, keys=keys, windows=windows)
 
-    def restore(self, state: Any) -> None:
-        """Go on from a snapshot."""
-        self.gate.watermark = state["watermark"]
-        for key, window, entry in state["cells"]:
-            self.table_in(window)[key] = self._copied(entry)
+    def restore(self, state: KeyedState) -> None:
+        """Take in a snapshot."""
+        self.gate.watermark = state.watermark
+        for window, entries in state.tables[CELLS].items():
+            self.table_in(window).update({key: self._copied(entry) for key, entry in entries.items()})
 
-    def _copied(self, entry: Any) -> Any:
-        if self.lists:
-            return entry[:]
-        return detached(self.combiner, entry) if self.combiner is not None else entry
+    def evict(self, keys: Collection[Any]) -> None:
+        """Forget these keys."""
+        for table in self._tables.values():
+            without(table, keys)
 
 
-class WindowMajor(Chain):
+class WindowMajor(Chain, ByKey):
     """A chain that ends in tables fired by the watermark."""
 
     grouping: WindowMajorGrouping
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._touches = Touches()
 
     def open(self) -> None:
         super().open()
@@ -144,6 +157,14 @@ class WindowMajor(Chain):
             live = list(map(self.grouping.gate.live, block.windows.windows))
             block = Block(block.values, block.timestamps, Each(live), block.panes)
         yield from super().process(block, collection)
+        if self._touches.on:
+            self._touches.note(self.keys_of(block))
+
+    def keys_of(self, block: Block) -> Sequence[Any]:
+        node = self.grouping.node
+        if isinstance(node, CombinePerKey) and node.key == "element" and self.grouping.phase != "merge":
+            return block.values
+        return [k for k, _ in block.values]
 
     def finish_bundle(self) -> Iterator[Emitted]:
         yield from super().finish_bundle()
@@ -157,11 +178,26 @@ class WindowMajor(Chain):
         yield from super().finish()
         yield from self.grouping.fire(MAX_MICROS)
 
-    def snapshot(self) -> Any:
-        return self.grouping.snapshot()
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        return self.grouping.snapshot(keys)
 
-    def restore(self, state: Any) -> None:
+    def restore(self, state: KeyedState) -> None:
         self.grouping.restore(state)
+
+    def touched(self) -> Touched | None:
+        # Behind other steps of a loop, keys don't show.
+        return None if self.links else self._touches.take()
+
+    def evict(self, keys: Collection[Any]) -> None:
+        self.grouping.evict(keys)
+
+    def instants(self, state: KeyedState) -> dict[Any, Instants]:
+        ends: dict[Any, int] = {}
+        for window, entries in state.tables[CELLS].items():
+            end = window_end(window)
+            for key in entries:
+                ends[key] = min(end, ends.get(key, end))
+        return {key: Instants(end, NEVER, MAX_MICROS) for key, end in ends.items()}
 
     def close(self) -> None:
         close_all([super().close, self.grouping.close])
@@ -202,10 +238,6 @@ class WholeWindowMajor(CombineWhole):
         self.context.count(self.node.label, "dropped_late", self.gate.taken())
         return iter(())
 
-    def finish_bundle(self) -> Iterator[Emitted]:
-        if self.phase == "parts" and self._accumulators:
-            yield from super().finish()
-
     def on_watermark(self, micros: int) -> Iterator[Emitted]:
         if micros <= self.gate.watermark:
             return
@@ -215,17 +247,17 @@ class WholeWindowMajor(CombineWhole):
         if due or (micros == MAX_MICROS and not self._any):
             self._any = self._any or micros == MAX_MICROS
             self._accumulators = due
-            yield from super().finish()
+            yield from self._results()
             self._accumulators = waiting
 
     def finish(self) -> Iterator[Emitted]:
         yield from self.on_watermark(MAX_MICROS)
 
-    def snapshot(self) -> Any:
-        cells = [(window, detached(self.combiner, a)) for window, a in self._accumulators.items()]
-        return {"watermark": self.gate.watermark, "any": self._any, "cells": cells}
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        state = super().snapshot(keys)
+        state.watermark, state.any = self.gate.watermark, self._any
+        return state
 
-    def restore(self, state: Any) -> None:
-        self.gate.watermark = state["watermark"]
-        self._any = state["any"]
-        self._accumulators = {window: detached(self.combiner, a) for window, a in state["cells"]}
+    def restore(self, state: KeyedState) -> None:
+        super().restore(state)
+        self.gate.watermark, self._any = state.watermark, state.any

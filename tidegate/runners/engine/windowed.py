@@ -8,23 +8,33 @@ Windows that merge are in `merging`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from heapq import heappop, heappush, heapreplace
-from itertools import count, repeat
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from tidegate.runners.engine.alarms import Alarms
-from tidegate.runners.engine.blame import combiner_method, guarded, located, not_pairs, rethrow, user_error
-from tidegate.runners.engine.cells import CLOSED, Cell, Open, Opened, Output, early_pane, pending, settled_pane
-from tidegate.runners.engine.contents import Contents
-from tidegate.runners.engine.crossing import Crossing
-from tidegate.runners.engine.operator import Context, Emitted, Operator
-from tidegate.runners.engine.tables import ONLY_PANE, load_combiner
-from tidegate.runners.engine.triggers import DUE, FAR, ON_TIME, Now, UserCall, copied, machine
+from tidegate.runners.engine.blame import rethrow, user_error
+from tidegate.runners.engine.cells import CLOSED, Cell, Open, Opened, Output, early_pane, retire, settled_pane
+from tidegate.runners.engine.grouped import GroupedByKey
+from tidegate.runners.engine.holds import Holds
+from tidegate.runners.engine.machine import DUE, FAR, ON_TIME, Now, UserCall, copied
+from tidegate.runners.engine.operator import Context, Emitted
+from tidegate.runners.engine.snapshots import (
+    CELLS,
+    NEVER,
+    ByKey,
+    Instants,
+    KeyedState,
+    Tables,
+    Touched,
+    Touches,
+    of_keys,
+)
+from tidegate.runners.engine.tables import ONLY_PANE
+from tidegate.runners.engine.triggers import machine
 from tidegate.runners.plan import Phase
 from tidegate.sdk.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.combine import NOTHING
-from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.keys import check_key
 from tidegate.sdk.metrics import in_step
 from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
@@ -38,7 +48,7 @@ _EARLIEST: Final = 1
 _LATEST: Final = 2
 
 
-class WindowOperator(Operator):
+class WindowOperator(GroupedByKey, ByKey):
     """Groups or combines per key and window as a trigger says.
 
     `late` is the collection for elements that every window refused as late; None: they are counted (`dropped_late`).
@@ -55,18 +65,10 @@ class WindowOperator(Operator):
         main: str,
         late: str | None = None,
     ) -> None:
-        self.node = node
-        self.label = node.label
-        self.strategy = strategy
-        self.context = context
-        self.combiner = load_combiner(node)
-        self.contents = Contents(self.combiner, phase, strategy)
+        super().__init__(node, phase, strategy, context, main)
         self._shown = self.contents.shown
         # A combiner whose arguments are side inputs is told for which window it works.
         self._point: Callable[[Any], None] | None = getattr(self.combiner, "point", None)
-        self.key = "first" if isinstance(node, GroupByKey) else node.key
-        if phase == "merge" and self.key == "element":
-            self.key = "first"
         self.machine = machine(strategy.trigger)
         self.now = Now()
         self.lateness = strategy.allowed_lateness.micros
@@ -74,7 +76,6 @@ class WindowOperator(Operator):
         self.events: Alarms[Open] = Alarms()
         self.clocks: Alarms[Open] = Alarms()
         self.out = Output(main)
-        self._main = main
         self._late = Output(late) if late is not None else None
         self._counts_late = node.late_tag is None
         self._by_event_time = _has(strategy.trigger, EveryEventTime)
@@ -84,9 +85,8 @@ class WindowOperator(Operator):
         self._arrivals = 0
         self._by_start: dict[int, Opened] = {}
         self._first_wake: int | None = None
-        self._holds: list[tuple[int, int, Open, Cell]] = []
-        self._serial = count()
-        self._crossing = Crossing(node, context)
+        self.holds = Holds()
+        self._touches = Touches()
         match strategy.timestamp_combiner:
             case TimestampCombiner.END_OF_WINDOW:
                 self.stamps = 0
@@ -97,21 +97,13 @@ class WindowOperator(Operator):
 
     # -- events
 
-    def open(self) -> None:
-        if self.combiner is not None:
-            method = combiner_method(self.combiner, "setup")
-            guarded(self.combiner.setup, step=self.label, where=self.node.where, method=method)
-
-    def close(self) -> None:
-        if self.combiner is not None:
-            method = combiner_method(self.combiner, "teardown")
-            guarded(self.combiner.teardown, step=self.label, where=self.node.where, method=method)
-
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         if not len(block):
             return
-        self._crossing.check(block)
-        yield from self._within(self.take_in(self._pairs(block), block))
+        self.crossing.check(block)
+        yield from self._within(self.take_in(self.keyed(block), block))
+        if self._touches.on:
+            self._touches.note(self.keys_of(block))
         yield from self._flush()
 
     def take_in(self, pairs: Iterable[Any], block: Block) -> Iterator[Emitted]:
@@ -195,6 +187,18 @@ class WindowOperator(Operator):
 
     def finish(self) -> Iterator[Emitted]:
         yield from self.on_watermark(MAX_MICROS)
+
+    def finish_bundle(self) -> Iterator[Emitted]:
+        """Parts leave before any snapshot: a key's may be in several tasks."""
+        if self.contents.phase == "parts":
+            for window in sorted(self._opens(), key=Open.order):
+                self.now.end = window.end
+                yield from self._within(self._expire(window))
+            yield from self._flush()
+
+    def _opens(self) -> Iterable[Open]:
+        """All windows that have not expired."""
+        return self.windows.values()
 
     # -- windows and cells
 
@@ -295,27 +299,10 @@ class WindowOperator(Operator):
         if before is None or (t < before if self.stamps == _EARLIEST else t > before):
             cell.stamp = t
             if t < cell.heaped:
-                self._hold(window, cell, t)
-
-    def _hold(self, window: Open, cell: Cell, at: int) -> None:
-        cell.heaped = at
-        heappush(self._holds, (at, next(self._serial), window, cell))
+                self.holds.add(window, cell, t)
 
     def hold(self) -> int:
-        holds = self._holds
-        while holds:
-            at, _, window, cell = holds[0]
-            waits = pending(window, cell)
-            if waits is None:
-                heappop(holds)
-                if cell.heaped == at:
-                    cell.heaped = FAR
-            elif waits > at:
-                heapreplace(holds, (waits, next(self._serial), window, cell))
-                cell.heaped = waits
-            else:
-                return at
-        return MAX_MICROS
+        return self.holds.least()
 
     # -- the trigger
 
@@ -338,7 +325,10 @@ class WindowOperator(Operator):
         now, machine = self.now, self.machine
         ends = not window.ended and now.watermark >= window.end
         window.ended = window.ended or ends
-        for k, cell in self._entries(window, keys):
+        entries = self._entries(window, keys)
+        if self._touches.on:
+            self._touches.note([k for k, _ in entries])
+        for k, cell in entries:
             if by_watermark:
                 cell.event_alarm = FAR
             else:
@@ -354,7 +344,7 @@ class WindowOperator(Operator):
                 rethrow(self._blamed(error, NOTHING, k))
             if ends and cell.fresh:
                 cell.holding = True
-                self._hold(window, cell, window.last if cell.stamp is None else cell.stamp)
+                self.holds.add(window, cell, window.last if cell.stamp is None else cell.stamp)
             self._settle(window, k, cell)
             if len(self.out.panes) >= self.context.block_size:
                 yield self._full()
@@ -457,15 +447,6 @@ class WindowOperator(Operator):
 
     # -- what goes in and out
 
-    def _pairs(self, block: Block) -> Iterable[Any]:
-        match self.key:
-            case "first":
-                return block.values
-            case "element":
-                return [(value, value) for value in block.values]
-            case _:
-                return [(None, value) for value in block.values]
-
     def refuse(self, element: Any, t: int) -> None:
         """All windows of the element have expired."""
         if self._counts_late:
@@ -494,66 +475,81 @@ class WindowOperator(Operator):
 
     def _blamed(self, error: BaseException, element: Any, k: Any) -> BaseException:
         """The error for the author: which function raised, on which element and key."""
-        where = self.node.where
-        shown: dict[str, Any] = {}
-        if element is not NOTHING:
-            shown["element"] = element if self.key == "first" or k is NOTHING else element[1]
         if isinstance(error, UserCall) and error.__cause__ is not None:
-            if k is not NOTHING and self.key != "none":
-                shown["key"] = k
-            return user_error(error.__cause__, step=self.label, where=where, method=str(error), **shown)
-        if isinstance(error, (TypeError, ValueError)):
-            if k is NOTHING:
-                return not_pairs(element, self.label, where)
-            try:
-                check_key(k)
-            except KeyEncodingError as refused:
-                return located(refused, self.label, where)
-        if k is not NOTHING and self.key != "none":
-            shown["key"] = k
-        method = self.method("merge_accumulators" if self.contents.phase == "merge" else "add_input")
-        return user_error(error, step=self.label, where=where, method=method, **shown)
+            return self.shown(error.__cause__, element, k, str(error))
+        method = "merge_accumulators" if self.contents.phase == "merge" else "add_input"
+        return self.blamed(error, element, k, self.method(method))
 
-    def method(self, name: str) -> str:
-        """How a method of the combiner is named to its author."""
-        return combiner_method(self.combiner, name) if self.combiner is not None else ""
+    # -- state by key
 
-    # -- snapshots
+    def keys_of(self, block: Block) -> Sequence[Any]:
+        return [k for k, _ in self.keyed(block)]
 
-    def snapshot(self) -> Any:
-        cells = [
-            (k, window.object(), None if cell is CLOSED else self._saved(cell))
-            for window in self.opens()
-            for k, cell in window.cells.items()
-        ]
-        return {
-            "watermark": self.now.watermark,
-            "clock": self.now.clock,
-            "arrivals": self._arrivals,
-            "any": self._any,
-            "cells": cells,
-        }
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        return KeyedState(
+            {CELLS: self._cells(keys)},
+            self.now.watermark,
+            self.now.clock,
+            {"arrivals": self._arrivals},
+            self._any,
+            keys,
+            None if keys is None else list(self.windows),
+        )
 
-    def restore(self, state: Any) -> None:
-        self.now.watermark = state["watermark"]
-        self.now.clock = state["clock"]
-        self._arrivals = state["arrivals"]
-        self._any = state["any"]
-        for k, window, saved in state["cells"]:
-            opened = self.reopened(k, window)
-            opened.cells[k] = CLOSED if saved is None else self._loaded(opened, k, saved)
+    def restore(self, state: KeyedState) -> None:
+        self.now.watermark = state.watermark
+        self.now.clock = state.clock
+        self._arrivals = max(self._arrivals, state.serials["arrivals"])
+        self._any = self._any or state.any
+        for window, cells in state.tables[CELLS].items():
+            opened = self.window(window)
+            assert opened is not None
+            for k, saved in cells.items():
+                opened.cells[k] = CLOSED if saved is None else self._loaded(opened, k, saved)
 
-    def opens(self) -> Iterable[Open]:
-        """All windows that have not expired."""
-        return self.windows.values()
+    def touched(self) -> Touched | None:
+        return self._touches.take()
 
-    def reopened(self, k: Any, window: Any) -> Open:
-        """The window that a restored cell of key `k` is in."""
-        opened = self.window(window)
-        assert opened is not None
-        return opened
+    def evict(self, keys: Collection[Any]) -> None:
+        for window in list(self.windows.values()):
+            for k in keys:
+                retire(window.cells.pop(k, CLOSED))
+            if not window.cells:
+                self.forget(window)
 
-    def _saved(self, cell: Cell) -> tuple[Any, ...]:
+    def instants(self, state: KeyedState) -> dict[Any, Instants]:
+        found: dict[Any, Instants] = {}
+        for window, k, saved in self._saved_cells(state):
+            at = self._instants(window_end(window), saved)
+            before = found.get(k)
+            found[k] = at if before is None else Instants(*map(min, at, before))
+        return found
+
+    def _cells(self, keys: Collection[Any] | None) -> Tables:
+        """Every cell, or those of these keys, as plain data."""
+        return {window.object(): of_keys(window.cells, keys, self._saved) for window in self.windows.values()}
+
+    def _saved_cells(self, state: KeyedState) -> Iterator[tuple[Any, Any, Any]]:
+        """(window, key, cell) of all that is in a snapshot."""
+        for window, cells in state.tables[CELLS].items():
+            for k, saved in cells.items():
+                yield window, k, saved
+
+    def _instants(self, end: int, saved: Any) -> Instants:
+        """When a cell is due: at its window's end, or expiry, and whenever its trigger may be."""
+        expiry = min(end + self.lateness, MAX_MICROS)
+        event = expiry if self.now.watermark >= end else end
+        if saved is None:
+            return Instants(event, NEVER, MAX_MICROS)
+        _, _, state, _, stamp, holding = saved
+        hold = stamp if stamp is not None else end - 1 if holding else MAX_MICROS
+        event = min(event, self.machine.event_time(state)) if self._by_event_time else event
+        clock = self.machine.clock_time(state) if self._by_clock else NEVER
+        return Instants(event, min(clock, NEVER), hold)
+
+    def _saved(self, cell: Cell) -> tuple[Any, ...] | None:
+        if cell is CLOSED:
+            return None
         return (
             cell.born,
             self.contents.copied(cell.held),
@@ -574,7 +570,7 @@ class WindowOperator(Operator):
         self._settle(window, k, cell)
         cell.fresh = fresh
         if stamp is not None or holding:
-            self._hold(window, cell, window.last if stamp is None else stamp)
+            self.holds.add(window, cell, window.last if stamp is None else stamp)
         return cell
 
 

@@ -103,7 +103,9 @@ def _absorbs(state: _Cut, chain: list[Node], reader: Node) -> bool:
                 return False
         case _:
             return False
-    if state.traits.parallel or not all(rules.at_most_one(node) for node in chain):
+    if not all(rules.at_most_one(node) for node in chain):
+        return False
+    if state.traits.parallel and not (isinstance(reader, CombinePerKey) and _lifts(state, reader)[0]):
         return False
     return _path(state, reader)[0] in ("table", "window_major")
 
@@ -133,28 +135,34 @@ def _place(state: _Cut, chain: tuple[Node, ...]) -> None:
             ordered = source.bounded and not state.traits.streaming
         case _:
             pass
-    if isinstance(tail, CombinePerKey) and len(chain) == 1 and _lift(state, tail):
-        _place_lifted(state, tail, path)
+    if isinstance(tail, CombinePerKey) and _lift(state, tail):
+        _place_lifted(state, chain, tail, path)
         return
     exchange = _exchange(state, head)
     _add(state, Step(len(state.steps), chain, 0, phase, path, ordered), _inputs(state, head), exchange)
 
 
 def _lift(state: _Cut, node: CombinePerKey) -> bool:
-    source = state.pipeline.collection(node.inputs[0])
-    if node.key == "first" and rules.partitioned_by_key(state.pipeline, node.inputs[0]) is not None:
-        return False
-    allowed, why = rules.lift(node, source.windowing, bounded=source.bounded and not state.traits.streaming)
-    if not state.traits.parallel:
-        state.decide(node, "combined once", "one process: there is no exchange to save")
-        return False
-    state.decide(node, "combined in parts before the exchange" if allowed else "combined after the exchange", why)
+    allowed, why = _lifts(state, node)
+    if why:
+        state.decide(node, why[0], why[1])
     return allowed
 
 
-def _place_lifted(state: _Cut, node: CombinePerKey, path: Path | None) -> None:
-    parts = Step(len(state.steps), (node,), 0, "parts", path)
-    _add(state, parts, _inputs(state, node), None)
+def _lifts(state: _Cut, node: CombinePerKey) -> tuple[bool, tuple[str, str] | None]:
+    """Whether parts are combined before an exchange; what was chosen and why, if there was a choice."""
+    source = state.pipeline.collection(node.inputs[0])
+    if node.key == "first" and rules.partitioned_by_key(state.pipeline, node.inputs[0]) is not None:
+        return False, None
+    if not state.traits.parallel:
+        return False, ("combined once", "one process: there is no exchange to save")
+    allowed, why = rules.lift(node, source.windowing, bounded=source.bounded and not state.traits.streaming)
+    return allowed, ("combined in parts before the exchange" if allowed else "combined after the exchange", why)
+
+
+def _place_lifted(state: _Cut, chain: tuple[Node, ...], node: CombinePerKey, path: Path | None) -> None:
+    parts = Step(len(state.steps), chain, 0, "parts", path)
+    _add(state, parts, _inputs(state, chain[0]), None)
     merge = Step(len(state.steps), (node,), 0, "merge", path)
     exchange = Exchange("hash" if node.key != "none" else "gather", _mode(state, node), "parts of one key meet")
     _add(state, merge, [(parts.outputs[0], parts.id)], exchange)

@@ -1,0 +1,115 @@
+"""Elements that come by key mean what the same elements mean in blocks, in memory and spilled."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from engine.driving import operator, read
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.runners.engine.keyed import Keyed
+from tidegate.runners.engine.operator import Context, Operator
+from tidegate.sdk.block import Block, DerivedFrom, Each, Same
+from tidegate.sdk.panes import NO_PANE
+from tidegate.sdk.time import MAX_MICROS
+from tidegate.sdk.window_types import GLOBAL_WINDOW
+
+Element = tuple[Any, Any, int]
+"""Key, value, timestamp (µs)."""
+
+
+class Numbered(tg.DoFn):
+    """Each element with its number within its key."""
+
+    SEEN = tg.ValueStateSpec("seen")
+
+    def process(
+        self, pair: Any, seen: Any = tg.DoFn.StateParam(SEEN), at: Any = tg.DoFn.TimestampParam
+    ) -> Iterable[Any]:
+        n = seen.read() or 0
+        seen.write(n + 1)
+        yield pair[0], (n, pair[1], at.micros)
+
+
+STEPS: dict[str, Any] = {
+    "state": tg.ParDo(Numbered()),
+    "lists": tg.GroupByKey(),
+    "callable": tg.CombinePerKey(lambda values: list(values)),
+    "sums": tg.CombinePerKey(sum),
+}
+WINDOWS = [Same((GLOBAL_WINDOW,)), DerivedFrom(tg.GlobalWindows()), DerivedFrom(tg.FixedWindows(1e-5))]
+
+
+def keyed(elements: list[Element], windows: Any) -> Keyed:
+    by_key: dict[Any, list[Element]] = {}
+    for element in elements:
+        by_key.setdefault(element[0], []).append(element)
+    flat = list(itertools.chain.from_iterable(by_key.values()))
+    values, times = [v for _, v, _ in flat], [t for _, _, t in flat]
+    return Keyed(list(by_key), list(map(len, by_key.values())), values, times, windows, NO_PANE)
+
+
+def block(elements: list[Element], windows: Any) -> Block:
+    return Block([(k, v) for k, v, _ in elements], [t for _, _, t in elements], windows)
+
+
+def step(name: str, folder: Path, budget: int) -> Operator:
+    def make(p: tg.Pipeline) -> Any:
+        return p | tg.Create([("a", 1)]) | "step" >> STEPS[name] | tg.Map(print)
+
+    numbers = itertools.count()
+
+    def directory() -> Path:
+        made = folder / str(next(numbers))
+        made.mkdir()
+        return made
+
+    return operator(make, "step", streaming=False, world=Context(budget, directory, block_size=4))
+
+
+def result(op: Operator) -> dict[Any, list[Any]]:
+    """What a step gives of each key and window, in order."""
+    found: dict[Any, list[Any]] = {}
+    for _, value, t, windows in [*read(op.on_watermark(MAX_MICROS)), *read(op.finish())]:
+        found.setdefault((value[0], windows), []).append((value, t))
+    return found
+
+
+runs = st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st.integers(0, 40)), min_size=1))
+
+
+@pytest.mark.parametrize("name", ["state", "lists", "callable", "sums"])
+@pytest.mark.parametrize("budget", [1 << 26, 1])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(given_runs=runs, kinds=st.lists(st.tuples(st.booleans(), st.sampled_from([0, 0, 0, 2])), min_size=40))
+def test_what_comes_by_key_is_as_if_it_came_in_blocks(
+    name: str,
+    budget: int,
+    tmp_path_factory: Any,
+    given_runs: list[list[Element]],
+    kinds: list[tuple[bool, int]],
+) -> None:
+    windows = [WINDOWS[kind] for _, kind in kinds]
+    whole = step(name, tmp_path_factory.mktemp("whole"), 1 << 26)
+    mixed = step(name, tmp_path_factory.mktemp("mixed"), budget)
+    for run, column, (by_key, _) in zip(given_runs, windows, kinds, strict=False):
+        ordered = sorted(run, key=lambda element: element[0])
+        assert not list(whole.process(block(ordered, column), "in"))
+        emitted = mixed.process_keyed(keyed(run, column), "in") if by_key else mixed.process(block(run, column), "in")
+        assert not list(emitted)
+    assert result(mixed) == result(whole)
+
+
+def test_windows_that_differ_are_no_common_ones() -> None:
+    from tidegate.runners.engine.keyed import only_window
+
+    assert only_window(WINDOWS[0]) == only_window(WINDOWS[1]) == GLOBAL_WINDOW
+    assert only_window(WINDOWS[2]) is None
+    assert only_window(Each([(GLOBAL_WINDOW,)])) is None
+    assert only_window(Same((GLOBAL_WINDOW, GLOBAL_WINDOW))) is None

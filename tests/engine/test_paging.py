@@ -1,0 +1,149 @@
+"""Operators of whose keys only a few are in memory give what they give with all of them there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine import test_stateful_timers as timers
+from tests.engine.driving import Clock, Elements, Event, Watermark
+from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
+from tests.engine.windowing import ASSIGNERS, RESULTS, combine, group, window_operator
+from tidegate.runners.engine import paging
+from tidegate.runners.engine.paging import Paged, Record, Which
+from tidegate.runners.engine.rescale import merged, part
+from tidegate.sdk.time import MAX_MICROS
+from tidegate.sdk.windowing import WindowingStrategy
+from tidegate.sdk.windows import assign
+
+WHICH: tuple[Which, ...] = ("event", "clock", "hold")
+
+
+class DictCold:
+    """The store as one would write it if all fitted in memory."""
+
+    def __init__(self) -> None:
+        self.records: dict[Any, bytes] = {}
+        self.instants: dict[Any, Any] = {}
+
+    def load(self, keys: Sequence[Any]) -> list[bytes | None]:
+        for key in keys:
+            self.instants.pop(key, None)
+        return [self.records.get(key) for key in keys]
+
+    def save(self, records: Iterable[Record]) -> None:
+        for key, data, instants in records:
+            self.instants.pop(key, None)
+            if data is None:
+                self.records.pop(key, None)
+            else:
+                self.records[key] = data
+                if instants is not None:
+                    self.instants[key] = instants
+
+    def due(self, which: Which, until: int, limit: int) -> list[Any]:
+        found = [(at[WHICH.index(which)], repr(key), key) for key, at in self.instants.items()]
+        return [key for at, _, key in sorted(found, key=lambda it: it[:2]) if at <= min(until, MAX_MICROS)][:limit]
+
+    def first(self, which: Which) -> int | None:
+        limit = MAX_MICROS - (which == "hold")
+        return min((at for found in self.instants.values() if (at := found[WHICH.index(which)]) <= limit), default=None)
+
+    def scan(self) -> Iterator[tuple[Any, bytes]]:
+        yield from list(self.records.items())
+
+
+def paged(make: Make, budget: int = 0) -> Paged:
+    return Paged(make(), DictCold(), budget)  # type: ignore[arg-type]
+
+
+def gives_the_same(make: Make, events: list[Event], budget: int, leaving: frozenset[int]) -> None:
+    """Also where every key leaves memory after some events."""
+    plain, some = make(), paged(make, budget)
+    plain.open()
+    some.open()
+    for number, event in enumerate((*events, None)):
+        assert by_key(answer(some, event)) == by_key(answer(plain, event)), event
+        assert some.hold() == plain.hold()
+        assert some.next_clock() == plain.next_clock() or some.next_clock() is not None
+        if number in leaving:
+            some.leave(list(some.awake()))
+
+
+budgets = st.sampled_from([0, 800, 1 << 20])
+leavings = st.frozensets(st.integers(0, 20))
+
+
+@pytest.fixture(params=[1, paging.LOT], ids=["one at a time", "all"], autouse=True)
+def lot(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many keys are woken at a time."""
+    monkeypatch.setattr(paging, "LOT", request.param)
+
+
+@settings(max_examples=120, deadline=None)
+@given(windowed(), budgets, leavings)
+def test_windows_whose_keys_sleep_fire_all_the_same(case: Any, budget: int, leaving: frozenset[int]) -> None:
+    gives_the_same(*case, budget, leaving)
+
+
+@settings(max_examples=80, deadline=None)
+@given(on_time(), budgets, leavings)
+def test_tables_whose_keys_sleep_fire_all_the_same(case: Any, budget: int, leaving: frozenset[int]) -> None:
+    gives_the_same(*case, budget, leaving)
+
+
+@settings(max_examples=120, deadline=None)
+@given(timers.scripts, budgets, leavings)
+def test_timers_of_keys_that_sleep_fire_all_the_same(events: Any, budget: int, leaving: frozenset[int]) -> None:
+    gives_the_same(timers.step, [Clock(0), *events], budget, leaving)
+
+
+@settings(max_examples=60, deadline=None)
+@given(windowed(), st.integers(0, 12), budgets, budgets)
+def test_a_snapshot_of_a_paged_operator_goes_on_anywhere(case: Any, at: int, budget: int, other: int) -> None:
+    make, events = case
+    plain, some = make(), paged(make, budget)
+    for event in events[:at]:
+        answer(plain, event)
+        answer(some, event)
+    state = some.snapshot()
+    there, here = paged(make, other), make()
+    there.restore(state)
+    here.restore(merged([part(state, lambda key: key == "a"), part(state, lambda key: key != "a")]))
+    for event in (*events[at:], None):
+        expected = by_key(answer(plain, event))
+        assert by_key(answer(there, event)) == expected
+        assert by_key(answer(here, event)) == expected
+
+
+def test_only_as_many_keys_stay_in_memory_as_there_is_room_for() -> None:
+    strategy = WindowingStrategy(ASSIGNERS["global"])
+    some = paged(lambda: window_operator(combine(RESULTS["sum"][0]), strategy), 200_000)
+    windows = assign(strategy.assigner)(0, None)
+    for start in range(0, 5_000, 100):
+        answer(some, Elements(tuple(((f"key {n}", 1), 0, windows) for n in range(start, start + 100))))
+        assert len(some.awake()) < 1_000
+    assert len(some.snapshot()) == 5_000
+    assert sum(value for _, (_, value), *_ in answer(some, None)) == 5_000
+
+
+def test_a_key_that_cannot_be_found_is_an_error_as_ever() -> None:
+    some = paged(lambda: window_operator(group(), WindowingStrategy(ASSIGNERS["global"])))
+    with pytest.raises(Exception, match="pairs"):
+        answer(some, Elements(((7, 0, assign(ASSIGNERS["global"])(0, None)),)))
+
+
+def test_state_that_is_gone_is_gone_from_the_store_too() -> None:
+    make = lambda: window_operator(group(), WindowingStrategy(ASSIGNERS["fixed"]))  # noqa: E731
+    some = paged(make)
+    answer(some, Elements(((("a", 1), 3, assign(ASSIGNERS["fixed"])(3, None)),)))
+    answer(some, Watermark(5))
+    assert isinstance(some.cold, DictCold)
+    assert list(some.cold.records) == ["a"]
+    answer(some, Watermark(10))
+    some.leave(list(some.awake()))
+    assert not some.cold.records

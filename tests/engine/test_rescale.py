@@ -1,0 +1,446 @@
+"""State goes on anywhere: split by key over several operators, put together again, built up from what has changed."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tests.engine import test_stateful_timers as timers
+from tests.engine.driving import SECOND, Clock, Elements, Event, Watermark, maker
+from tests.engine.test_grouping_paths import fired_on_time
+from tests.engine.test_grouping_paths import operator as grouping
+from tests.engine.windowing import ASSIGNERS, RESULTS, combine, context, group, strategies, streams, window_operator
+from tidegate.runners.engine.operator import Emitted, Operator
+from tidegate.runners.engine.rescale import overlaid, part, rescaled
+from tidegate.runners.engine.snapshots import distinct
+from tidegate.sdk.block import Block, Each
+from tidegate.sdk.keys import key_group
+from tidegate.sdk.time import MAX_MICROS
+from tidegate.sdk.triggers import AfterCount, Repeatedly
+from tidegate.sdk.window_types import GLOBAL_WINDOW
+from tidegate.sdk.windowing import DISCARDING, WindowingStrategy
+from tidegate.sdk.windows import FixedWindows, assign
+
+Make = Callable[[], Operator]
+Row = tuple[Any, ...]
+GROUPS = 128
+
+
+def answer(operator: Operator, event: Event | None) -> list[Row]:
+    """What an operator gives for an event, or (None) for the end of input."""
+
+    def emitted() -> Iterator[Emitted]:
+        match event:
+            case Elements(items=items, collection=collection):
+                windows = Each([windows for _, _, windows in items])
+                yield from operator.process(
+                    Block([v for v, _, _ in items], [t for _, t, _ in items], windows), collection
+                )
+                return
+        yield from operator.finish_bundle()
+        match event:
+            case Watermark(micros=micros, side=""):
+                yield from operator.on_watermark(micros)
+            case Watermark(micros=micros, side=side):
+                yield from operator.on_side_watermark(side, micros)
+            case Clock(micros=micros):
+                yield from operator.on_clock(micros)
+            case None:
+                yield from operator.on_watermark(MAX_MICROS)
+                yield from operator.finish()
+
+    return [
+        (collection, value, t, tuple(windows), pane)
+        for collection, block in emitted()
+        for value, t, windows, pane in zip(
+            block.values, block.timestamp_list(), block.window_list(), block.pane_list(), strict=True
+        )
+    ]
+
+
+def keeps(index: int, n: int) -> Callable[[Any], bool]:
+    """Whether a key belongs to task `index` of `n`."""
+    return lambda key: key_group(key, GROUPS) * n // GROUPS == index
+
+
+class Tasks:
+    """Operators of one step, each with its share of the keys, all with every other event."""
+
+    def __init__(self, make: Make, n: int) -> None:
+        self.make = make
+        self.out: dict[Any, list[Row]] = {}
+        self.operators = self._made(n)
+
+    def _made(self, n: int) -> list[Operator]:
+        operators = [self.make() for _ in range(n)]
+        for operator in operators:
+            operator.open()
+        return operators
+
+    def feed(self, event: Event) -> None:
+        for index, operator in enumerate(self.operators):
+            match event:
+                case Elements(items=items, collection="main"):
+                    mine = [item for item in items if keeps(index, len(self.operators))(item[0][0])]
+                    self._take(answer(operator, Elements(tuple(mine))) if mine else [])
+                case other:
+                    self._take(answer(operator, other))
+
+    def end(self) -> dict[Any, list[Row]]:
+        """What was given for each key, in order."""
+        for operator in self.operators:
+            self._take(answer(operator, None))
+        return self.out
+
+    def rescale(self, n: int) -> None:
+        """Go on as `n`."""
+        for operator in self.operators:
+            assert not list(operator.finish_bundle()), "nothing here emits at the end of a bundle"
+        saved = [pickle.dumps(operator.snapshot()) for operator in self.operators]
+        self.operators = self._made(n)
+        for index, operator in enumerate(self.operators):
+            state = rescaled([pickle.loads(data) for data in saved], keeps(index, n) if n > 1 else lambda key: True)
+            if state is not None:
+                operator.restore(state)
+
+    def _take(self, rows: list[Row]) -> None:
+        for row in rows:
+            self.out.setdefault(row[1][0], []).append(row)
+
+
+def keys_of(touched: Any) -> Any:
+    return None if touched is None else distinct(touched)
+
+
+def by_key(rows: list[Row]) -> dict[Any, list[Row]]:
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[1][0], []).append(row)
+    return found
+
+
+def goes_on_anywhere(
+    make: Make, events: Sequence[Event], at: int, sizes: tuple[int, int], *, keyed: bool = True
+) -> None:
+    """One operator, and several that become others after `at` events, give the same: of a step whose elements come by
+    no key, in any order."""
+    whole = Tasks(make, 1)
+    tasks = Tasks(make, sizes[0])
+    for number, event in enumerate(events):
+        if number == at:
+            tasks.rescale(sizes[1])
+        whole.feed(event)
+        tasks.feed(event)
+    if keyed:
+        assert tasks.end() == whole.end()
+    else:
+        assert {key: sorted(map(repr, rows)) for key, rows in tasks.end().items()} == {
+            key: sorted(map(repr, rows)) for key, rows in whole.end().items()
+        }
+
+
+def builds_up(make: Make, events: Sequence[Event], places: frozenset[int]) -> None:
+    """A snapshot with what has changed since laid over it, again and again, is as good as a whole one."""
+    operator = make()
+    operator.open()
+    state: Any = None
+    for number, event in enumerate(events):
+        if number in places:
+            list(operator.finish_bundle())
+            later = pickle.loads(pickle.dumps(operator.snapshot(keys_of(operator.touched()))))
+            state = overlaid(state, later)
+            other = make()
+            other.open()
+            if state is not None:
+                other.restore(pickle.loads(pickle.dumps(state)))
+            original = make()
+            original.open()
+            if state is not None:
+                original.restore(operator.snapshot())
+            for after in (*events[number:], None):
+                assert by_key(answer(other, after)) == by_key(answer(original, after))
+                assert other.hold() == original.hold()
+        answer(operator, event)
+
+
+sizes = st.tuples(st.integers(1, 3), st.integers(1, 3))
+ats = st.integers(0, 12)
+some_places = st.frozensets(st.integers(0, 14), max_size=5)
+
+
+def as_events(events: Sequence[Any]) -> list[Event]:
+    """What tests/engine/windowing makes, as events of the driver; a block for each element."""
+    made: list[Event] = []
+    for event in events:
+        match event:
+            case ("element", key, x, t, windows):
+                made.append(Elements((((key, x), t, windows),)))
+            case ("watermark", micros):
+                made.append(Watermark(micros))
+            case ("clock", micros):
+                made.append(Clock(micros))
+    return [Clock(0), *made]
+
+
+@st.composite
+def windowed(draw: Any) -> tuple[Make, list[Event]]:
+    """The general window operator under some strategy, and a stream."""
+    strategy = draw(strategies())
+    name = draw(st.sampled_from(sorted(RESULTS)))
+    combiner = RESULTS[name][0]
+    node = group() if combiner is None else combine(combiner)
+    return lambda: window_operator(node, strategy), as_events(draw(streams(strategy)))
+
+
+@settings(max_examples=150, deadline=None)
+@given(windowed(), ats, sizes)
+def test_open_windows_go_on_in_any_number_of_tasks(case: Any, at: int, sizes: tuple[int, int]) -> None:
+    goes_on_anywhere(*case, at, sizes)
+
+
+@settings(max_examples=100, deadline=None)
+@given(windowed(), some_places)
+def test_open_windows_can_be_saved_by_what_has_changed(case: Any, places: frozenset[int]) -> None:
+    builds_up(*case, places)
+
+
+@st.composite
+def on_time(draw: Any) -> tuple[Make, list[Event]]:
+    """Tables that the watermark fires, and a stream."""
+    strategy, events, _ = draw(fired_on_time())
+    name = draw(st.sampled_from(["group", "sum", "mean", "list", "count"]))
+    combiner = len if name == "count" else RESULTS[name][0]
+    node = group() if combiner is None else combine(combiner)
+    return lambda: grouping("window_major", node, strategy), as_events(events)
+
+
+@settings(max_examples=80, deadline=None)
+@given(on_time(), ats, sizes)
+def test_tables_go_on_in_any_number_of_tasks(case: Any, at: int, sizes: tuple[int, int]) -> None:
+    goes_on_anywhere(*case, at, sizes)
+
+
+@settings(max_examples=80, deadline=None)
+@given(on_time(), some_places)
+def test_tables_can_be_saved_by_what_has_changed(case: Any, places: frozenset[int]) -> None:
+    builds_up(*case, places)
+
+
+@settings(max_examples=80, deadline=None)
+@given(timers.scripts, ats, sizes)
+def test_state_and_timers_go_on_in_any_number_of_tasks(events: Any, at: int, sizes: tuple[int, int]) -> None:
+    goes_on_anywhere(timers.step, [Clock(0), *events], at, sizes)
+
+
+@settings(max_examples=80, deadline=None)
+@given(timers.scripts, some_places)
+def test_state_and_timers_can_be_saved_by_what_has_changed(events: Any, places: frozenset[int]) -> None:
+    builds_up(timers.step, [Clock(0), *events], places)
+
+
+# -- side inputs
+
+SIDE = "step:0"
+COUNT = tg.ValueStateSpec("count")
+
+
+class Seen(tg.DoFn):
+    """Counts its key's elements, and gives the count with what it sees of a side input."""
+
+    def process(self, element: Any, seen: Any, count: Any = tg.DoFn.StateParam(COUNT)) -> Iterator[Any]:
+        n = (count.read() or 0) + 1
+        count.write(n)
+        yield element[0], n, tuple(seen)
+
+
+class Shifted(tg.CombineFn):
+    """Sums, each element with what is seen of a side input."""
+
+    def create_accumulator(self, seen: Any) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, element: int, seen: Any) -> int:
+        return accumulator + element + sum(seen)
+
+    def merge_accumulators(self, accumulators: Any, seen: Any) -> int:
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: int, seen: Any) -> int:
+        return accumulator
+
+
+def stateful_with_side(p: tg.Pipeline) -> Any:
+    windows = tg.FixedWindows(10)
+    side = p | "side" >> tg.Create([1]) | "side windows" >> tg.WindowInto(windows)
+    values = p | "main" >> tg.Create([("a", 1)]) | "main windows" >> tg.WindowInto(windows)
+    return values | "step" >> tg.ParDo(Seen(), tg.AsList(side))
+
+
+def plain_with_side(p: tg.Pipeline) -> Any:
+    windows = tg.FixedWindows(10)
+    side = p | "side" >> tg.Create([1]) | "side windows" >> tg.WindowInto(windows)
+    values = p | "main" >> tg.Create([("a", 1)]) | "main windows" >> tg.WindowInto(windows)
+    return values | "step" >> tg.Map(lambda x, seen: (*x, tuple(seen)), tg.AsList(side))
+
+
+def combined_with_side(p: tg.Pipeline) -> Any:
+    windows = tg.FixedWindows(10)
+    side = p | "side" >> tg.Create([1]) | "side windows" >> tg.WindowInto(windows)
+    values = p | "main" >> tg.Create([("a", 1)]) | "main windows" >> tg.WindowInto(windows)
+    return values | "step" >> tg.CombinePerKey(Shifted(), tg.AsList(side)) | "reads" >> tg.Map(str)
+
+
+def at_second(value: Any, t: int, collection: str = "main") -> Elements:
+    return Elements(((value, t * SECOND, assign(FixedWindows(TEN))(t * SECOND, None)),), collection)
+
+
+TEN = tg.Duration(micros=10 * SECOND)
+side_events = st.lists(
+    st.one_of(
+        st.builds(
+            lambda key, x, t: at_second((key, x), t), st.sampled_from("abc"), st.integers(0, 9), st.integers(0, 29)
+        ),
+        st.builds(lambda x, t: at_second(x, t, SIDE), st.integers(0, 9), st.integers(0, 29)),
+        st.sampled_from([5, 10, 15, 20, 30]).map(lambda t: Watermark(t * SECOND)),
+        st.sampled_from([5, 10, 15, 20, 30]).map(lambda t: Watermark(t * SECOND, SIDE)),
+    ),
+    max_size=14,
+)
+
+
+def rising(events: list[Event]) -> list[Event]:
+    """The events without watermarks that go back, and late elements: whether these are in time yet may depend on what
+    else waits in a task."""
+    at: dict[str, int] = {}
+    kept = []
+    for event in events:
+        if isinstance(event, Watermark):
+            if event.micros <= at.get(event.side, -1):
+                continue
+            at[event.side] = event.micros
+        if isinstance(event, Elements) and event.items[0][1] < at.get(event.collection.removeprefix("main"), 0):
+            continue
+        kept.append(event)
+    return kept
+
+
+PIPELINES = [stateful_with_side, plain_with_side, combined_with_side]
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES, ids=["stateful", "plain", "combined"])
+@settings(max_examples=60, deadline=None)
+@given(events=side_events, at=ats, sizes=sizes)
+def test_what_waits_for_side_inputs_goes_on_in_any_number_of_tasks(
+    pipeline: Any, events: list[Event], at: int, sizes: tuple[int, int]
+) -> None:
+    goes_on_anywhere(maker(pipeline, "step"), rising(events), at, sizes, keyed=pipeline is not plain_with_side)
+
+
+@pytest.mark.parametrize("pipeline", PIPELINES, ids=["stateful", "plain", "combined"])
+@settings(max_examples=60, deadline=None)
+@given(events=side_events, places=some_places)
+def test_what_waits_for_side_inputs_can_be_saved_by_what_has_changed(
+    pipeline: Any, events: list[Event], places: frozenset[int]
+) -> None:
+    builds_up(maker(pipeline, "step"), rising(events), places)
+
+
+def test_a_side_input_that_has_not_changed_is_not_saved_again() -> None:
+    operator = maker(stateful_with_side, "step")()
+    answer(operator, at_second(7, 3, SIDE))
+    assert operator.touched() is None
+    answer(operator, Watermark(5 * SECOND, SIDE))
+    answer(operator, at_second(("a", 1), 3))
+    later = operator.snapshot(keys_of(operator.touched()))
+    assert later.sides == {}
+    assert later.side_watermarks == {SIDE: 5 * SECOND}
+    answer(operator, Watermark(10 * SECOND, SIDE))
+    assert list(operator.snapshot(keys_of(operator.touched())).sides) == [SIDE]
+
+
+# -- bounded input
+
+
+BOUNDED: dict[str, Callable[..., Operator]] = {
+    "table": lambda ctx: grouping("table", group(), WindowingStrategy(ASSIGNERS["fixed"]), ctx),
+    "combined": lambda ctx: grouping("table", combine(RESULTS["mean"][0]), WindowingStrategy(ASSIGNERS["fixed"]), ctx),
+    "sessions": lambda ctx: grouping("sessions", group(), WindowingStrategy(ASSIGNERS["sessions"]), ctx),
+    "session sums": lambda ctx: grouping("sessions", combine(sum), WindowingStrategy(ASSIGNERS["sessions"]), ctx),
+    "session counts": lambda ctx: grouping("sessions", combine(len), WindowingStrategy(ASSIGNERS["sessions"]), ctx),
+    "in time order": lambda ctx: grouping(
+        "general",
+        group(),
+        WindowingStrategy(ASSIGNERS["fixed"], Repeatedly(AfterCount(2)), DISCARDING),
+        ctx,
+        ordered=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("memory", [1 << 40, 2_000], ids=["in memory", "spilled"])
+@pytest.mark.parametrize("name", BOUNDED)
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_bounded_input_goes_on_in_any_number_of_tasks(
+    name: str, memory: int, data: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assigner = ASSIGNERS["sessions" if "session" in name else "fixed"]
+    element = st.tuples(st.sampled_from("abcdef"), st.integers(0, 9), st.integers(0, 40))
+    drawn = data.draw(st.lists(st.lists(element, min_size=1, max_size=9), min_size=8, max_size=12))
+    windows = assign(assigner)
+    events = [Elements(tuple(((k, x), t, windows(t, None)) for k, x, t in block)) for block in drawn]
+    directory: Path = tmp_path_factory.mktemp("spilled")
+
+    def make() -> Operator:
+        return BOUNDED[name](context(memory_budget=memory, temp_dir=directory))
+
+    whole, tasks = (Tasks(make, n) for n in (1, data.draw(st.integers(1, 3))))
+    at, n = data.draw(ats), data.draw(st.integers(1, 3))
+    for number, event in enumerate(events):
+        if number == at:
+            tasks.rescale(n)
+        whole.feed(event)
+        tasks.feed(event)
+    assert in_windows(tasks.end()) == in_windows(whole.end())
+
+
+def in_windows(rows: dict[Any, list[Row]]) -> dict[Any, list[Row]]:
+    """What was spilled comes partition by partition: the windows of a key in their order."""
+    return {key: sorted(found, key=lambda row: row[2]) for key, found in rows.items()}
+
+
+def test_the_one_result_over_all_elements_goes_on_in_the_one_task() -> None:
+    strategy = WindowingStrategy(ASSIGNERS["fixed"])
+    for path in ("table", "window_major", "general"):
+        make = lambda path=path: grouping(path, combine(sum, key="none"), strategy)  # noqa: E731
+        operator = make()
+        answer(operator, Elements(((4, 3, assign(strategy.assigner)(3, None)),)))
+        again = make()
+        again.restore(rescaled([operator.snapshot()], lambda key: True))
+        answer(again, Elements(((5, 4, assign(strategy.assigner)(4, None)),)))
+        assert [row[1] for row in answer(again, None)] == [9]
+
+
+def test_no_state_gives_no_state() -> None:
+    assert rescaled([None, None], lambda key: True) is None
+    assert part(None, lambda key: True) is None
+    assert overlaid(None, None) is None
+
+
+def test_of_watermarks_the_least_counts_and_of_clocks_the_greatest() -> None:
+    states = []
+    for watermark, clock in ((20, 3), (10, 5)):
+        operator = window_operator(group(), WindowingStrategy(ASSIGNERS["fixed"]))
+        answer(operator, Clock(clock))
+        answer(operator, Watermark(watermark))
+        states.append(operator.snapshot())
+    together = rescaled(states, lambda key: True)
+    assert (together.watermark, together.clock) == (10, 5)
+    assert GLOBAL_WINDOW not in together.tables["cells"]

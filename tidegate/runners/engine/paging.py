@@ -1,0 +1,271 @@
+"""State that does not fit in memory: a few keys in an operator's own tables, the others in a store, as bytes.
+
+A block's keys are brought in before it, in one go; those that have not been used for long leave, in one go too. What
+is in the store sleeps until an element comes for it, or the watermark or the clock reaches what it waits for: the
+store knows the instants. Where that wakes more keys than there is room for, they come in turn, each lot as if it were a
+task of its own: then keys go in the order of the store.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final, Literal, Protocol, TypeAlias
+
+from tidegate.runners.engine.memory import TABLE_ENTRY, deep_size
+from tidegate.runners.engine.operator import Emitted, Operator
+from tidegate.runners.engine.snapshots import ByKey, Instants, KeyedState, Touched
+from tidegate.sdk.block import Block
+from tidegate.sdk.time import MAX_MICROS
+
+Which: TypeAlias = Literal["event", "clock", "hold"]
+Record: TypeAlias = tuple[Any, bytes | None, Instants | None]
+"""A key, its state (None: it has none), and when it wants to be looked at (None: never)."""
+
+LOT: Final = 16_384
+"""How many keys are woken, written or left out at a time."""
+_SAMPLE: Final = 32
+_WRITTEN: Final = 256
+
+
+class Cold(Protocol):
+    """The keys of one operator that are not in memory. `save` replaces what was there, instants and all."""
+
+    def load(self, keys: Sequence[Any]) -> list[bytes | None]:
+        """The state of each key, whose instants count no longer: it is in memory now."""
+
+    def save(self, records: Iterable[Record]) -> None: ...
+
+    def due(self, which: Which, until: int, limit: int) -> list[Any]:
+        """At most `limit` keys with an instant up to `until`, the earliest first."""
+
+    def first(self, which: Which) -> int | None:
+        """The earliest instant of any key."""
+
+    def scan(self) -> Iterator[tuple[Any, bytes]]:
+        """Every key and its state, also of those in memory as they were when they came in."""
+
+
+class Paged(Operator):
+    """An operator with state by key, of which at most `budget` bytes are in memory."""
+
+    def __init__(self, inner: ByKey, cold: Cold, budget: int) -> None:
+        self.inner = inner
+        self.cold = cold
+        self._budget = budget
+        self._used: dict[Any, int] = {}
+        """The keys in memory, and the block in which each was used last."""
+        self._current: set[Any] = set()
+        """Those of them whose state is in the store as it is here."""
+        self._stored: set[Any] = set()
+        """Those of them of which the store has anything."""
+        self._block = 0
+        self._per_key = 500
+        self._runs: Touched = []
+        """Runs of keys that have been touched and not told yet; those of `_left` are no longer in memory."""
+        self._left: list[Any] = []
+        self.writing: list[Any] = []
+        """Keys that are to be stored while they stay in memory, some with each block."""
+        self.asleep_too = True
+        """Whether a snapshot of all has what is in the store."""
+
+    # -- events
+
+    def open(self) -> None:
+        self.inner.open()
+
+    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        try:
+            keys = dict.fromkeys(self.inner.keys_of(block))
+        except (TypeError, ValueError):
+            yield from self.inner.process(block, collection)  # which knows how to say what is wrong
+            return
+        self._block += 1
+        self.bring([key for key in keys if key not in self._used])
+        self._used.update(dict.fromkeys(keys, self._block))
+        self._current.difference_update(keys)
+        yield from self.inner.process(block, collection)
+        if self.writing:
+            some = self.writing[-_WRITTEN:]
+            del self.writing[-_WRITTEN:]
+            self.store([key for key in some if key in self._used and key not in self._current])
+        self._make_room()
+
+    def finish_bundle(self) -> Iterator[Emitted]:
+        return self.inner.finish_bundle()
+
+    def on_watermark(self, micros: int) -> Iterator[Emitted]:
+        return self._woken("event", micros, self.inner.on_watermark)
+
+    def on_clock(self, micros: int) -> Iterator[Emitted]:
+        return self._woken("clock", micros, self.inner.on_clock)
+
+    def next_clock(self) -> int | None:
+        instants = [self.inner.next_clock(), self.cold.first("clock")]
+        return min((at for at in instants if at is not None), default=None)
+
+    def hold(self) -> int:
+        held = self.cold.first("hold")
+        return self.inner.hold() if held is None else min(held, self.inner.hold())
+
+    def finish(self) -> Iterator[Emitted]:
+        yield from self.on_watermark(MAX_MICROS)
+        yield from self.inner.finish()
+
+    def close(self) -> None:
+        self.inner.close()
+
+    def _woken(self, which: Which, micros: int, event: Callable[[int], Iterator[Emitted]]) -> Iterator[Emitted]:
+        due = self.cold.due(which, micros, LOT + 1)
+        if len(due) <= LOT:
+            self.bring(due)
+            # What the event may change are the keys here that it concerns; which, the operator tells.
+            before = self.inner.touched() or []
+            yield from event(micros)
+            for run in self._noted(before):
+                self._current.difference_update(run)
+            self._make_room()
+            return
+        before_all = self.inner.snapshot(())
+        self.leave(list(self._used))
+        while due := self.cold.due(which, micros, LOT):
+            self.bring(due, before_all)
+            self._current.clear()
+            yield from event(micros)
+            self.leave(list(self._used))
+
+    def _noted(self, before: Touched) -> Touched:
+        """The runs of keys touched since; those from before are not forgotten."""
+        after = self.inner.touched() or []
+        self._runs = [*self._runs, *before, *after]
+        return after
+
+    # -- keys in memory
+
+    def bring(self, keys: Sequence[Any], as_of: KeyedState | None = None) -> None:
+        """Bring keys into memory, into the operator as it stands, or as it stood."""
+        state = as_of if as_of is not None else self.inner.snapshot(())
+        tables: dict[str, dict[Any, dict[Any, Any]]] = {name: {} for name in state.tables}
+        for key, data in zip(keys, self.cold.load(keys), strict=True):
+            if data is None:
+                continue
+            for name, window, stored in pickle.loads(data)[1]:
+                tables[name].setdefault(window, {})[key] = stored
+            self._current.add(key)
+            self._stored.add(key)
+        self._used.update(dict.fromkeys(keys, self._block))
+        state.tables = tables
+        self.inner.restore(state)
+
+    def leave(self, keys: Sequence[Any]) -> None:
+        """Let keys go from memory; what has changed is stored."""
+        for start in range(0, len(keys), LOT):
+            lot = keys[start : start + LOT]
+            self._left += [key for key in lot if key not in self._current]
+            # Also of those of which the store has the state: their instants count again.
+            self.cold.save(self._records(lot))
+            self.inner.evict(lot)
+            for key in lot:
+                del self._used[key]
+            self._current.difference_update(lot)
+            self._stored.difference_update(lot)
+
+    def store(self, keys: Sequence[Any]) -> None:
+        """Write the state of keys that stay in memory to the store; they do not sleep there."""
+        self.cold.save([(key, data, None) for key, data, _ in self._records(keys)])
+        self._current.update(keys)
+        self._stored.update(keys)
+
+    def _records(self, keys: Sequence[Any]) -> Iterator[Record]:
+        state = self.inner.snapshot(keys)
+        instants = self.inner.instants(state)
+        by_key = by_keys(state)
+        for key in keys:
+            entries = by_key.get(key)
+            if entries is not None:
+                yield key, pickle.dumps((key, entries), 5), instants.get(key)
+            elif key in self._stored:
+                yield key, None, None
+
+    def _make_room(self) -> None:
+        if len(self._used) * self._per_key <= self._budget:
+            return
+        self._measure()
+        over = len(self._used) - self._budget // self._per_key
+        if over <= 0:
+            return
+        # The keys used least recently, and a good deal more of them than need to go.
+        wanted = min(len(self._used), over + self._budget // self._per_key // 8)
+        oldest = sorted(self._used, key=self._used.__getitem__)
+        self.leave(oldest[:wanted])
+
+    def _measure(self) -> None:
+        """About how much a key takes, from some of them."""
+        sample = list(islice(reversed(self._used), _SAMPLE))
+        entries = by_keys(self.inner.snapshot(sample))
+        sizes = [deep_size(key) + deep_size(entries.get(key)) + 4 * TABLE_ENTRY for key in sample]
+        self._per_key = max(100, sum(sizes) // max(1, len(sizes)))
+
+    # -- state
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        """All state, in memory; of `keys`, what is in the operator."""
+        if keys is not None:
+            return self.inner.snapshot(keys)
+        state = self.inner.snapshot()
+        for key, data in self.cold.scan() if self.asleep_too else ():
+            if key not in self._used:
+                for name, window, stored in pickle.loads(data)[1]:
+                    state.tables[name].setdefault(window, {})[key] = stored
+        return state
+
+    def restore(self, state: KeyedState) -> None:
+        """Into the store, with what it may have of the same keys; memory fills as keys are used."""
+        self.inner.restore(replace(state, tables={name: {} for name in state.tables}))
+        coming = iter(by_keys(state).items())
+        while lot := dict(islice(coming, LOT)):
+            known = [() if data is None else pickle.loads(data)[1] for data in self.cold.load(list(lot))]
+            whole = replace(state, tables={name: {} for name in state.tables})
+            for (key, entries), before in zip(lot.items(), known, strict=True):
+                for name, window, stored in (*before, *entries):
+                    whole.tables.setdefault(name, {}).setdefault(window, {})[key] = stored
+            instants = self.inner.instants(whole)
+            self.cold.save(
+                (key, pickle.dumps((key, entries), 5), instants.get(key)) for key, entries in by_keys(whole).items()
+            )
+
+    def touched(self) -> Touched | None:
+        runs, self._runs = self._runs, []
+        left, self._left = self._left, []
+        noted = self.inner.touched()
+        return None if noted is None else [*runs, *noted, left]
+
+    def stale(self) -> list[Any]:
+        """The keys in memory whose state the store has not."""
+        return [key for key in self._used if key not in self._current]
+
+    def awake(self) -> set[Any]:
+        """The keys in memory."""
+        return set(self._used)
+
+    def forget_emptied(self, keys: Iterable[Any], state: KeyedState) -> None:
+        """Of keys in memory that have no state left, the store is to have none either."""
+        gone = [key for key in keys if key in self._stored and key in self._used]
+        for tables in state.tables.values() if gone else ():
+            for table in tables.values():
+                gone = [key for key in gone if key not in table]
+        if gone:
+            self.cold.save((key, None, None) for key in gone)
+            self._stored.difference_update(gone)
+
+
+def by_keys(state: KeyedState) -> dict[Any, list[tuple[str, Any, Any]]]:
+    """(table, window, what is stored) of each key."""
+    found: dict[Any, list[tuple[str, Any, Any]]] = {}
+    for name, tables in state.tables.items():
+        for window, table in tables.items():
+            for key, stored in table.items():
+                found.setdefault(key, []).append((name, window, stored))
+    return found

@@ -1,0 +1,178 @@
+"""State by key as plain data: the one shape in which operators give their state and take it back.
+
+A snapshot can be of all keys, or only of those whose state may have changed since the one before; `rescale` cuts
+snapshots by key, puts them together, and lays later ones over earlier ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, repeat
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from tidegate.runners.engine.operator import Operator
+from tidegate.sdk.block import Block
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
+
+Tables: TypeAlias = dict[Any, dict[Any, Any]]
+"""By window, then by key."""
+
+Touched: TypeAlias = list[Sequence[Any]]
+"""Runs of keys, some more than once."""
+
+CELLS: Final = "cells"
+"""The table of an operator that has only one."""
+
+
+@dataclass(slots=True)
+class KeyedState:
+    """State of an operator. `tables` are by name, window and key; where windows do not divide one, the window is None.
+
+    Times are µs. `serials` are counters of what the operator numbers, `any`: whether there was any input. A snapshot
+    of some keys has these in `keys` (None: it is of all), and in `windows` all windows that still have state: those of
+    an earlier snapshot that are not among them are over.
+    """
+
+    tables: dict[str, Tables] = field(default_factory=dict)
+    watermark: int = MIN_MICROS
+    clock: int | None = None
+    serials: dict[str, int] = field(default_factory=dict)
+    any: bool = False
+    keys: Collection[Any] | None = None
+    windows: Collection[Any] | None = None
+
+    def __len__(self) -> int:
+        """How many entries there are."""
+        return sum(len(table) for tables in self.tables.values() for table in tables.values())
+
+
+class Instants(NamedTuple):
+    """When a key wants to be looked at again: the watermark and the processing time (µs) at which something of it is
+    due (NEVER: at none), and the least timestamp at which it holds the output watermark (MAX_MICROS: it does not)."""
+
+    event: int
+    clock: int
+    hold: int
+
+
+NEVER: Final = MAX_MICROS + 1
+
+
+class ByKey(Operator):
+    """An operator whose state is by key, and can be taken, given back and moved out of memory key by key."""
+
+    def keys_of(self, block: Block) -> Sequence[Any]:
+        """The key of each element of a block. TypeError or ValueError where there is none."""
+        raise NotImplementedError
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        """All state, or that of these keys; it shares nothing that can change with the operator."""
+        raise NotImplementedError
+
+    def restore(self, state: KeyedState) -> None:
+        """Take in what `snapshot` gave, of keys that are not here; `state` stays as it is.
+
+        What is not by key is as of `state` afterwards. RunError for state the step no longer declares.
+        """
+        raise NotImplementedError
+
+    def touched(self) -> Touched | None:
+        raise NotImplementedError
+
+    def evict(self, keys: Collection[Any]) -> None:
+        """Forget these keys, whose state has been taken and will be restored before anything happens to them."""
+        raise NotImplementedError
+
+    def instants(self, state: KeyedState) -> dict[Any, Instants]:
+        """When each key in a snapshot wants to be looked at again; one that never does may be left out."""
+        raise NotImplementedError
+
+
+class Touches:
+    """Notes which keys are touched, from when it was first asked: `on` says whether it does.
+
+    What costs is to look each key up among those seen before, and most are looked up never: the runs are joined by
+    whoever writes the state, in a process of its own, and here only when they have become many.
+    """
+
+    __slots__ = ("_many", "_runs", "_size", "on")
+
+    def __init__(self) -> None:
+        self.on = False
+        self._runs: Touched = []
+        self._size = 0
+        self._many = MANY
+
+    def note(self, keys: Sequence[Any]) -> None:
+        """These have been touched."""
+        self._runs.append(keys)
+        self._size += len(keys)
+        if self._size > self._many:
+            self._runs = [list(distinct(self._runs))]
+            self._size = len(self._runs[0])
+            self._many = max(MANY, 2 * self._size)
+
+    def take(self) -> Touched | None:
+        """What was touched since this was last called; None for the first time."""
+        runs, self._runs, self._size = self._runs, [], 0
+        before, self.on = self.on, True
+        return runs if before else None
+
+
+MANY: Final = 1 << 19
+"""How many keys are noted before they are looked at."""
+
+
+def distinct(runs: Touched) -> dict[Any, None]:
+    """Every key once, in the order in which they first come."""
+    return dict.fromkeys(chain.from_iterable(runs))
+
+
+def of_keys(table: dict[Any, Any], keys: Collection[Any] | None, copied: Callable[[Any], Any] | None) -> dict[Any, Any]:
+    """Copies of a table's entries, all or those of `keys` that are there; `copied` None: these are not changed."""
+    if keys is None:
+        return table.copy() if copied is None else {key: copied(stored) for key, stored in table.items()}
+    if copied is None and len(keys) * _SPARSE > len(table):
+        return Chosen(table.copy(), keys)  # type: ignore[return-value]  # to be read, which is all that is done with it
+    found = zip(keys, map(table.get, keys, repeat(_MISSING)), strict=True)
+    if copied is None:
+        return {key: stored for key, stored in found if stored is not _MISSING}
+    return {key: copied(stored) for key, stored in found if stored is not _MISSING}
+
+
+class Chosen(Mapping[Any, Any]):
+    """Some keys of a table, looked up when they are read: to look up a tenth of a large table takes several times as
+    long as to copy it, and the stream waits for the copy alone.
+    """
+
+    __slots__ = ("_keys", "_table")
+
+    def __init__(self, table: dict[Any, Any], keys: Collection[Any]) -> None:
+        self._table = table
+        self._keys = keys
+
+    def __getitem__(self, key: Any) -> Any:
+        if key in self._keys:
+            return self._table[key]
+        raise KeyError(key)
+
+    def __iter__(self) -> Iterator[Any]:
+        return filter(self._table.__contains__, self._keys)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self.items()),)
+
+
+_MISSING: Final = object()
+_SPARSE: Final = 16
+
+
+def without(table: dict[Any, Any], keys: Iterable[Any]) -> None:
+    """Drop these keys from a table, as far as they are in it."""
+    pop = table.pop
+    for key in keys:
+        pop(key, None)
