@@ -16,12 +16,14 @@ DEMO_OUTPUT := build/demo/counts
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo test bench lint format constraints clean
+.PHONY: help demo demo-on-spark test bench bench-grep lint format constraints clean
 
 help:
-	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time"
+	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
+	@echo "                  the direct runner and, where there is Java, on Spark"
 	@echo "make test         every check: lint, types, floors, tests"
 	@echo "make bench        the workloads beside hand-written loops, as a table"
+	@echo "make bench-grep   throughput against latency of a streaming grep, over buffer timeouts"
 	@echo "make lint         ruff, mypy --strict and the import floors"
 	@echo "make format       let ruff put the code in shape"
 	@echo "make constraints  resolve every dependency anew into constraints.txt"
@@ -44,6 +46,26 @@ demo: $(VENV)/.with-demo
 	@sed 5q build/demo/flights/aircraft-*
 	@echo "==> the worst delays of each airport so far, the last pane:"
 	@grep on_time build/demo/flights/worst-*
+	@$(MAKE) demo-on-spark
+
+# The same script on Spark, where there is a Java for it.
+demo-on-spark:
+	@set -e; if ! "$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version >/dev/null 2>&1; then \
+		echo "==> not on Spark: there is no Java here, and Spark needs 17 or newer"; \
+		exit 0; \
+	fi; \
+	$(MAKE) --silent $(VENV)/.with-spark; \
+	lacks=$$($(BIN)/python -c "from tidegate.runners.spark.session import missing; print(*missing(), sep='; ')"); \
+	if [ -n "$$lacks" ]; then \
+		echo "==> not on Spark: $$lacks"; \
+		exit 0; \
+	fi; \
+	echo "==> tidegate run examples/flights.py --runner spark --output build/demo/on-spark"; \
+	$(BIN)/tidegate run examples/flights.py --runner spark --output build/demo/on-spark; \
+	sort build/demo/flights/* > build/demo/direct.txt; \
+	sort build/demo/on-spark/* > build/demo/spark.txt; \
+	cmp build/demo/direct.txt build/demo/spark.txt; \
+	echo "==> the same $$(wc -l < build/demo/spark.txt) lines on both"
 
 test: lint
 	@echo "==> pytest"
@@ -52,6 +74,10 @@ test: lint
 bench: $(VENV)/.with-bench
 	@echo "==> benchmarks/run.py"
 	@$(BIN)/python benchmarks/run.py
+
+bench-grep: $(VENV)/.with-bench
+	@echo "==> benchmarks/grep.py"
+	@$(BIN)/python benchmarks/grep.py
 
 lint: $(VENV)/.with-dev
 	@echo "==> ruff check"

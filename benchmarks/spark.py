@@ -2,9 +2,12 @@
 
     python benchmarks/spark.py [W1 … W7 W3f] [--scale 1.0] [--repeat 3] [--cores 2]
 
-Both read the same files of pickled lists (W1 counts, W2 reads text lines), in as many tasks. The figure is the median
+All read the same files of pickled lists (W1 counts, W2 reads text lines), in as many tasks. The figure is the median
 time of the runs, taken in turn after one of each that warms up; a result that differs ends it. `--scale 1` is W1 at
-10 M, W3 and W4 at 5 M, the others as `make bench` has them; W3f is W3 with six times as many windows.
+10 M, W3 and W4 at 5 M, the others as `make bench` has them; W3f is W3 with six times as many windows. W2, W3 and W5
+are also done by DataFrame operations alone, Python serving only to read the pickles and to add up the checksum. `MB`
+is the most that Spark's Python workers held together (resident, looked at 20 times a second), by hand and as a
+pipeline.
 """
 
 from __future__ import annotations
@@ -16,15 +19,17 @@ import random
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from operator import add
+from operator import add, itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import data
+import workloads
 from data import HOME, MASK, START_MS, mixed
 from workloads import Greatest, join_terms, list_term, report, session_term, windowed_term
 
@@ -34,8 +39,10 @@ from tidegate.sdk.sources import Position, Reader, Source, Split
 
 MUST = {"W1": 0.9, "W2": 0.8, "W3": 0.5, "W3f": 0.5, "W4": 0.9, "W5": 0.9, "W6": 0.9, "W7": 0.5}
 FILES = 8
+T = TypeVar("T")
 Result = tuple[int, int]
 Rdd = Any
+DataFrame = Any
 
 
 # -- input that both read
@@ -70,8 +77,7 @@ class _PickleReader(Reader[Any]):
         end = self._at >= len(self._values)
         if self._time is None:
             return Batch(Block.of(values), end=end)
-        field = self._time
-        return Batch(Block.of(values, [value[field] * 1000 for value in values]), end=end)
+        return Batch(Block.of(values, [ms * 1000 for ms in map(itemgetter(self._time), values)]), end=end)
 
     def position(self) -> Position:
         return self._at
@@ -213,6 +219,67 @@ def rdd_w7(sc: Any, sizes: Sizes, parts: int) -> Result:
     return count_and_sum(joined.flatMap(lambda pair: join_terms((pair[0], dict(zip(("left", "right"), pair[1]))))))
 
 
+# -- by DataFrame operations
+
+
+def rows_of(spark: Any, folder: str, parts: int, fields: tuple[str, ...]) -> DataFrame:
+    """The pickled tuples as a DataFrame of longs."""
+    paths = spark.createDataFrame([(str(path),) for path in sorted(Path(folder).iterdir())], "path string")
+    return paths.repartition(parts).mapInArrow(
+        partial(unpickled, fields=fields), ", ".join(f"{f} long" for f in fields)
+    )
+
+
+def unpickled(batches: Iterable[Any], fields: tuple[str, ...]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for batch in batches:
+        for path in batch.column("path").to_pylist():
+            yield pa.RecordBatch.from_arrays([pa.array(column) for column in zip(*load(path))], names=list(fields))
+
+
+def summed(rows: DataFrame, term: Callable[..., int]) -> Result:
+    """Count and sum of a term of each row."""
+    parts = rows.mapInArrow(partial(terms_summed, term=term), "n long, total string").collect()
+    return sum(part.n for part in parts), sum(int(part.total) for part in parts) & MASK
+
+
+def terms_summed(batches: Iterable[Any], term: Callable[..., int]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    n = total = 0
+    for batch in batches:
+        n += batch.num_rows
+        total += sum(map(term, *(column.to_pylist() for column in batch.columns)))
+    yield pa.RecordBatch.from_pydict({"n": [n], "total": [str(total)]})
+
+
+def df_w2(spark: Any, sizes: Sizes, parts: int) -> Result:
+    from pyspark.sql import functions as f
+
+    words = spark.read.text(str(data.text())).select(f.explode(f.split("value", r"\s+")).alias("word"))
+    counts = words.where(words.word != "").groupBy("word").count()
+    with tempfile.TemporaryDirectory() as folder:
+        counts.select(f.concat_ws("\t", "word", "count")).write.text(f"{folder}/counts")
+        return read_counts(Path(folder, "counts").glob("part-*"))
+
+
+def df_w3(spark: Any, sizes: Sizes, parts: int, ms: int = 10_000) -> Result:
+    from pyspark.sql import functions as f
+
+    events = rows_of(spark, sizes.events(), parts, ("key", "ms", "value"))
+    start = (f.col("ms") / ms).cast("long") * (ms // 1000)
+    return summed(events.groupBy("key", start.alias("start")).agg(f.sum("value")), mixed)
+
+
+def df_w5(spark: Any, sizes: Sizes, parts: int) -> Result:
+    from pyspark.sql import functions as f
+
+    pairs = rows_of(spark, sizes.pairs(), parts, ("key", "value"))
+    lists = pairs.groupBy("key").agg(f.sort_array(f.collect_list("value")))
+    return summed(lists, lambda key, values: list_term((key, values)))
+
+
 # -- as pipelines
 
 
@@ -270,6 +337,11 @@ PIPELINES: dict[str, Callable[..., None]] = {
 }  # fmt: skip
 
 
+DATAFRAMES: dict[str, Callable[..., Result]] = {
+    "W2": df_w2, "W3": df_w3, "W3f": partial(df_w3, ms=1000), "W5": df_w5,
+}  # fmt: skip
+
+
 def piped(name: str, sizes: Sizes, parts: int) -> Result:
     """Build and run one workload as a pipeline; its count and checksum."""
     with tempfile.TemporaryDirectory() as folder:
@@ -286,6 +358,49 @@ def read_counts(paths: Iterable[Path]) -> Result:
     return len(lines), sum(int(n) for _, n in lines)
 
 
+def with_memory(call: Callable[[], T]) -> tuple[T, int]:
+    """What a call gives, and the most that Spark's Python workers held together meanwhile (bytes)."""
+    most = 0
+    done = threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not done.wait(0.05):
+            most = max(most, resident_in_workers())
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        result = call()
+    finally:
+        done.set()
+        watcher.join()
+    return result, most
+
+
+def resident_in_workers() -> int:
+    """Resident bytes of all `pyspark.daemon` processes under this one; 0 where there is no /proc."""
+    parents: dict[int, int] = {}
+    resident: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"pyspark.daemon" in (folder / "cmdline").read_bytes():
+                pages = int((folder / "statm").read_text().split()[1])
+                resident[int(folder.name)] = pages * os.sysconf("SC_PAGE_SIZE")
+        except OSError:  # it has ended
+            continue
+
+    def is_ours(pid: int) -> bool:
+        while pid in parents:
+            if pid == os.getpid():
+                return True
+            pid = parents[pid]
+        return False
+
+    return sum(size for pid, size in resident.items() if is_ours(pid))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", metavar="W1…W7")
@@ -293,6 +408,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     args = parser.parse_args()
+    from pyspark import cloudpickle
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -302,25 +418,37 @@ def main() -> None:
         builder = builder.config(setting, value)
     spark = builder.master(f"local[{args.cores}]").getOrCreate()
     sc = spark.sparkContext
-    sc.addPyFile(str(Path(__file__).with_name("data.py")))
-    sc.addPyFile(str(Path(__file__).with_name("workloads.py")))
+    cloudpickle.register_pickle_by_value(data)  # the workers find neither
+    cloudpickle.register_pickle_by_value(workloads)
     sizes, parts = Sizes(args.scale), args.cores
+    spark.conf.set("spark.sql.shuffle.partitions", str(parts))
     print(f"Spark {spark.version}, local[{args.cores}], scale {args.scale:g}, median of {args.repeat}")
-    print(f"{'':4}{'by hand s':>10}{'pipeline s':>12}{'ratio':>8}{'must':>7}")
+    print(f"{'':4}{'by hand s':>10}{'pipeline s':>12}{'ratio':>8}{'must':>7}{'DataFrame s':>13}{'MB':>14}")
     for name in args.workloads or BY_HAND:
-        hand, pipe = [], []
+        ways: list[Callable[[], Result]] = [
+            partial(BY_HAND[name], sc, sizes, parts),
+            partial(piped, name, sizes, parts),
+            *([partial(DATAFRAMES[name], spark, sizes, parts)] if name in DATAFRAMES else []),
+        ]
+        times: list[list[float]] = [[] for _ in ways]
+        memory = [0] * len(ways)
+        results: list[Result] = []
         for turn in range(args.repeat + 1):
-            begun = time.perf_counter()
-            expected = BY_HAND[name](sc, sizes, parts)
-            middle = time.perf_counter()
-            found = piped(name, sizes, parts)
-            if turn:  # the first run of each warms up
-                hand.append(middle - begun)
-                pipe.append(time.perf_counter() - middle)
-            if found != expected:
-                raise SystemExit(f"{name}: the pipeline gives {found}, the RDDs {expected}")
-        a, b = statistics.median(hand), statistics.median(pipe)
-        print(f"{name:4}{a:10.2f}{b:12.2f}{b / a:8.2f}{MUST[name]:>7.1f}", flush=True)
+            for number, way in enumerate(ways):
+                begun = time.perf_counter()
+                result, held = with_memory(way)
+                if turn:  # the first run of each warms up
+                    times[number].append(time.perf_counter() - begun)
+                    memory[number] = max(memory[number], held)
+                results.append(result)
+                if result != results[0]:
+                    raise SystemExit(
+                        f"{name}: {('RDDs', 'pipeline', 'DataFrames')[number]} give {result}, not {results[0]}"
+                    )
+        hand, pipe, *frame = map(statistics.median, times)
+        shown = f"{frame[0]:13.2f}" if frame else " " * 13
+        held_by = f"{memory[0] >> 20} / {memory[1] >> 20}"
+        print(f"{name:4}{hand:10.2f}{pipe:12.2f}{pipe / hand:8.2f}{MUST[name]:>7.1f}{shown}{held_by:>14}", flush=True)
     spark.stop()
 
 

@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis looks for examples.
+"""What all tests share: how hypothesis looks for examples, and the one Spark session.
 
 Under continuous integration (`CI` set) the examples are the same on every run, so that a red build is red again; at a
 developer's desk they are new each time. Neither has a deadline: shared machines stall, and time is not what these tests
@@ -8,9 +8,55 @@ assert. `--hypothesis-profile` chooses by hand.
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("desk", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
+
+SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+"""One that lives for minutes: compiling its code thoroughly and collecting garbage in parallel is no gain."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("tidegate")
+    group.addoption("--spark-pipelines", type=int, default=18, help="how many random pipelines to compare on Spark")
+    group.addoption("--spark-kills", type=int, default=1, help="how often to kill an executor in each stage")
+    group.addoption("--streaming-kills", type=int, default=3, help="how many processes to kill in each streaming run")
+    group.addoption("--streaming-seconds", type=float, default=5.0, help="how long a stream is held back")
+    group.addoption("--streaming-seed", type=int, default=1, help="which ones, and when")
+    group.addoption("--spark-scale", type=int, default=1, help="how many times larger the tests of Spark's scale are")
+
+
+@pytest.fixture(scope="session")
+def spark_session() -> Iterator[Any]:
+    """The Spark session of all tests that do not need their own: `--runner spark` finds it and uses it as it is.
+
+    Tests that ask for it belong in xdist's group "spark", so that only one worker starts a JVM.
+    """
+    from tidegate.runners.spark.session import missing
+
+    lacks = missing()
+    if lacks:
+        pytest.skip("; ".join(lacks))
+    from pyspark.sql import SparkSession
+
+    builder: Any = SparkSession.builder.master("local[2]").appName("tests")
+    for name, value in {
+        "spark.driver.memory": "768m",
+        "spark.driver.extraJavaOptions": SMALL_JVM,
+        "spark.log.level": "OFF",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }.items():
+        builder = builder.config(name, value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        session = builder.getOrCreate()
+    yield session
+    session.stop()

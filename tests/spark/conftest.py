@@ -1,16 +1,10 @@
-"""One Spark session for all tests of this folder: the runner keeps the one it makes for the first of them."""
+"""The tests of this folder share one Spark session with the tests of the contract."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-
-from tidegate.runners.spark.session import missing
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.getgroup("tidegate").addoption(
-        "--spark-pipelines", type=int, default=12, help="how many random pipelines to compare on Spark"
-    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -20,9 +14,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def flags() -> list[str]:
-    """What chooses the runner, and the session all tests share."""
-    lacks = missing()
-    if lacks:
-        pytest.skip("; ".join(lacks))
+def flags(spark_session: Any) -> list[str]:
+    """What chooses the runner, which finds the session all tests share."""
     return ["--runner", "spark", "--spark_master", "local[2]", "--spark_partitions", "3"]

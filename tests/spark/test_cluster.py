@@ -1,50 +1,22 @@
 """A standalone cluster: a master and two workers with hosts of their own, whose Python has no Tidegate.
 
-Executors die by SIGKILL in each stage, from inside the author's code, once: what comes out is right and complete.
+Executors die by SIGKILL in each stage, from inside the author's code, once: what comes out is right and complete. A
+task's first attempt waits for the copy that Spark starts of it, and both write.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from spark.daemons import SMALL_JVM, Daemon, spark_home
 from tidegate.runners.spark.session import missing
-
-SCRIPT = '''
-import os, pathlib, signal, sys
-import tidegate as tg, tidegate.io
-
-folder = sys.argv[1]
-
-def die_once(element, here, stage):
-    """Kill this task's executor: the parent of the daemon that forked this process."""
-    if here == stage:
-        try:
-            os.close(os.open(f"{folder}/died-{stage}", os.O_CREAT | os.O_EXCL))
-        except FileExistsError:
-            return element
-        stat = pathlib.Path(f"/proc/{os.getppid()}/stat").read_text()
-        os.kill(int(stat.rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
-    return element
-
-for stage in ("none", "map", "middle", "result"):
-    with tg.Pipeline(options=sys.argv[2:]) as p:
-        numbers = p | tg.Create(range(4000)) | "map" >> tg.Map(die_once, "map", stage)
-        sums = numbers | "pair" >> tg.Map(lambda x: (x % 50, x)) | tg.CombinePerKey(sum)
-        again = sums | "middle" >> tg.Map(die_once, "middle", stage) | tg.MapTuple(lambda k, v: (k % 5, v))
-        lines = again | tg.GroupByKey() | "result" >> tg.Map(die_once, "result", stage)
-        _ = lines | tg.Map(lambda pair: f"{pair[0]} {sum(pair[1])}") | tg.io.WriteToText(f"{folder}/{stage}/sums")
-'''
-EXPECTED = sorted(f"{key} {sum(x for x in range(4000) if x % 5 == key)}" for key in range(5))
 
 WITHOUT_TIDEGATE = """
 import os, sys
@@ -52,8 +24,42 @@ sys.path[:] = [path for path in sys.path if path and not os.path.exists(os.path.
 """
 
 
+@dataclass(frozen=True)
+class Cluster:
+    """Where the master is, and an interpreter for the workers that finds no Tidegate by itself."""
+
+    master: str
+    python: Path
+
+    def submit(self, script: str, folder: Path, *arguments: str, conf: tuple[str, ...] = ()) -> None:
+        """Run a script by `spark-submit`, with the flags for it in `sys.argv[2:]` after `folder`."""
+        (folder / "script.py").write_text(script)
+        command = [str(spark_home() / "bin" / "spark-submit"), "--master", self.master, "--driver-memory", "512m"]
+        command += ["--driver-java-options", SMALL_JVM]
+        settings = [
+            "spark.executor.memory=512m", f"spark.executor.extraJavaOptions={SMALL_JVM}", "spark.ui.enabled=false",
+            "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", *conf,
+        ]  # fmt: skip
+        flags = ["--runner", "spark", "--worker_python", str(self.python), "--spark_partitions", "3"]
+        done = subprocess.run(
+            [
+                *command,
+                *(part for setting in settings for part in ("--conf", setting)),
+                *("script.py", str(folder), *flags, *arguments),
+            ],
+            capture_output=True, text=True, check=False, cwd=folder,
+            env={
+                **os.environ,
+                "SPARK_HOME": str(spark_home()),
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+                "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+            },
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+
+
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     lacks = missing()
     if lacks:
         pytest.skip("; ".join(lacks))
@@ -64,68 +70,126 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     python = home / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH="{home}:$PYTHONPATH" exec "{sys.executable}" "$@"\n')
     python.chmod(0o755)
-    port = _free_port()
-    processes = [_start(home, "master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0")]
+    daemons: list[Daemon] = []
+
+    def start(daemon: str, *options: str) -> Daemon:
+        daemons.append(
+            Daemon(
+                home,
+                spark_home() / "bin" / "spark-class",
+                f"org.apache.spark.deploy.{daemon}",
+                *options,
+                environment={"SPARK_DAEMON_MEMORY": "128m", "SPARK_DAEMON_JAVA_OPTS": SMALL_JVM},
+            )
+        )
+        return daemons[-1]
+
     try:
-        _await(lambda: _answers("127.0.0.1", port))
+        master = start("master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        url = master.wait_for("Starting Spark master at (spark://.+)")[1].strip()
+        master.wait_for("New state: ALIVE")
         for host in ("127.0.0.1", "127.0.0.2"):
             options = ["--host", host, "-c", "1", "-m", "1g", "--webui-port", "0", "-d", str(home / host)]
-            processes.append(_start(home, "worker.Worker", *options, f"spark://127.0.0.1:{port}"))
-        flags = {"spark_master": f"spark://127.0.0.1:{port}", "worker_python": str(python), "spark_partitions": "3"}
-        conf = ["spark.executor.memory=512m", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
-        yield [
-            "--runner", "spark",
-            *(part for name, value in flags.items() for part in (f"--{name}", value)),
-            *(part for pair in conf for part in ("--spark_conf", pair)),
-        ]  # fmt: skip
+            start("worker.Worker", *options, url)
+        for worker in daemons[1:]:
+            worker.wait_for("Successfully registered with master")
+        yield Cluster(url, python)
     finally:
-        for process in processes:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        for daemon in daemons:
+            daemon.stop()
 
 
-def _start(home: Path, daemon: str, *options: str) -> subprocess.Popen[bytes]:
-    import pyspark
-
-    spark = os.path.dirname(pyspark.__file__)
-    with (home / "log").open("ab") as log:
-        return subprocess.Popen(
-            [os.path.join(spark, "bin", "spark-class"), f"org.apache.spark.deploy.{daemon}", *options],
-            stdout=log, stderr=log, cwd=home, start_new_session=True, env={**os.environ, "SPARK_HOME": spark},
-        )  # fmt: skip
+def written(folder: Path) -> list[str]:
+    """The lines of a folder's files, sorted. There is nothing else in it, and no file twice."""
+    paths = sorted(folder.iterdir())
+    assert [path.name for path in paths] == [f"out-{n:05d}-of-{len(paths):05d}" for n in range(len(paths))]
+    return sorted(line for path in paths for line in path.read_text().splitlines())
 
 
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
+KILLED = '''
+import os, pathlib, signal, sys
+import tidegate as tg, tidegate.io
+
+folder, kills, flags = sys.argv[1], int(sys.argv.pop()), sys.argv[2:]
+
+def die_once(element, here, stage, name):
+    """Kill this task's executor: the parent of the daemon that forked this process."""
+    if here == stage:
+        try:
+            os.close(os.open(f"{folder}/{name}-died", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return element
+        stat = pathlib.Path(f"/proc/{os.getppid()}/stat").read_text()
+        os.kill(int(stat.rsplit(")", 1)[1].split()[1]), signal.SIGKILL)
+    return element
+
+def home(_):
+    """Where the worker has Tidegate from."""
+    import tidegate
+    return tidegate.__file__
+
+with tg.Pipeline(options=flags) as p:
+    _ = p | tg.Create(range(9)) | tg.Reshuffle() | tg.Map(home) | tg.io.WriteToText(f"{folder}/homes/out")
+
+for name, stage in [(f"{stage}{n}", stage) for n in range(kills) for stage in ("map", "middle", "result")]:
+    with tg.Pipeline(options=flags) as p:
+        numbers = p | tg.Create(range(4000)) | "map" >> tg.Map(die_once, "map", stage, name)
+        sums = numbers | "pair" >> tg.Map(lambda x: (x % 50, x)) | tg.CombinePerKey(sum)
+        again = sums | "middle" >> tg.Map(die_once, "middle", stage, name) | tg.MapTuple(lambda k, v: (k % 5, v))
+        lines = again | tg.GroupByKey() | "result" >> tg.Map(die_once, "result", stage, name)
+        _ = lines | tg.Map(lambda pair: f"{pair[0]} {sum(pair[1])}") | tg.io.WriteToText(f"{folder}/{name}/out")
+'''
+SUMS = sorted(f"{key} {sum(x for x in range(4000) if x % 5 == key)}" for key in range(5))
 
 
-def _answers(host: str, port: int) -> bool:
-    with socket.socket() as trial:
-        return trial.connect_ex((host, port)) == 0
+def test_workers_without_tidegate_are_sent_it_and_any_executor_may_die(
+    cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    kills = request.config.getoption("--spark-kills")
+    cluster.submit(KILLED, tmp_path, str(kills))
+    homes = written(tmp_path / "homes")
+    assert len(homes) == 9
+    assert all(".zip/tidegate/" in home for home in homes)
+    names = [f"{stage}{n}" for stage in ("map", "middle", "result") for n in range(kills)]
+    for name in names:
+        assert written(tmp_path / name) == SUMS
+    assert sorted(path.name for path in tmp_path.glob("*-died")) == sorted(f"{name}-died" for name in names)
 
 
-def _await(true: Any) -> None:
-    deadline = time.monotonic() + 120
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+COPIED = '''
+import os, sys
+import tidegate as tg, tidegate.io
+
+folder, flags = sys.argv[1], sys.argv[2:]
+
+def first_waits(key):
+    """In the task with key 0: the first attempt waits until the second is here, which is then as far as it is."""
+    if key == 0:
+        try:
+            os.close(os.open(f"{folder}/first", os.O_CREAT | os.O_EXCL))
+            open(f"{folder}/pipe", "rb").close()
+        except FileExistsError:
+            open(f"{folder}/pipe", "wb").close()
+            os.close(os.open(f"{folder}/second", os.O_CREAT | os.O_EXCL))
+    return key
+
+with tg.Pipeline(options=flags) as p:
+    keys = p | tg.Create(range(300)) | tg.Map(lambda x: (x, 1)) | tg.GroupByKey() | tg.Map(lambda pair: pair[0])
+    _ = keys | tg.Map(first_waits) | tg.Map(str) | tg.io.WriteToText(f"{folder}/written/out")
+'''
 
 
-def test_the_output_is_right_and_complete_whichever_executor_dies(cluster: list[str], tmp_path: Path) -> None:
-    stages = ["none", "map", "middle", "result"]
-    for stage in stages:
-        (tmp_path / stage).mkdir()
-    root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, str(tmp_path), *cluster],
-        capture_output=True, text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    for stage in stages:
-        assert (tmp_path / f"died-{stage}").exists() == (stage != "none")
-        files = list((tmp_path / stage).iterdir())
-        assert sorted(line for path in files for line in path.read_text().splitlines()) == EXPECTED
-        assert all(path.name.startswith("sums-") for path in files)
+def test_a_speculative_copy_of_a_task_does_no_harm(cluster: Cluster, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    speculation = {
+        "": "true",
+        ".interval": "100ms",
+        ".quantile": "0.5",
+        ".multiplier": "1.1",
+        ".minTaskRuntime": "100ms",
+    }
+    cluster.submit(
+        COPIED, tmp_path, conf=tuple(f"spark.speculation{name}={value}" for name, value in speculation.items())
+    )
+    assert (tmp_path / "second").exists()
+    assert written(tmp_path / "written") == sorted(map(str, range(300)))

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from collect import collect
+from semantics.test_corner_cases import IN_ORDER, bounded
 
 import tidegate as tg
 import tidegate.io
-from tidegate.runners.spark.session import missing
+from spark.daemons import SMALL_JVM, Daemon, spark_home
+from tidegate.runners.spark.session import missing, stop
 from tidegate.sdk.errors import UserCodeError
 
 pytest.importorskip("grpc")
@@ -28,45 +25,20 @@ def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
     lacks = missing()
     if lacks:
         pytest.skip("; ".join(lacks))
-    import pyspark
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    home = os.path.dirname(pyspark.__file__)
-    log = tmp_path_factory.mktemp("connect") / "server.log"
-    command = [
-        os.path.join(home, "bin", "spark-submit"),
-        "--class", "org.apache.spark.sql.connect.service.SparkConnectServer",
-        "--master", "local[2]",
-        "--conf", "spark.connect.grpc.binding.address=127.0.0.1",
-        "--conf", f"spark.connect.grpc.binding.port={port}",
-        "--conf", "spark.ui.enabled=false",
-        "spark-internal",
-    ]  # fmt: skip
-    environment = {**os.environ, "SPARK_HOME": home, "PYSPARK_PYTHON": sys.executable}
-    with log.open("wb") as out:
-        server = subprocess.Popen(
-            command, stdout=out, stderr=out, env=environment, start_new_session=True, cwd=log.parent
-        )
+    server = Daemon(
+        tmp_path_factory.mktemp("connect"),
+        *(spark_home() / "bin" / "spark-submit", "--master", "local[2]", "--driver-memory", "512m"),
+        *("--driver-java-options", SMALL_JVM, "--conf", "spark.ui.enabled=false"),
+        *("--conf", "spark.connect.grpc.binding.address=127.0.0.1", "--conf", "spark.connect.grpc.binding.port=0"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
+        environment={"PYSPARK_PYTHON": sys.executable},
+    )
     try:
-        deadline = time.monotonic() + 120
-        while not _answers(port):
-            assert server.poll() is None, log.read_text()
-            assert time.monotonic() < deadline, log.read_text()
-            time.sleep(0.2)
-        yield ["--runner", "spark", "--spark_remote", f"sc://127.0.0.1:{port}", "--spark_partitions", "2"]
-    finally:
-        from tidegate.runners.spark.session import stop
-
+        address = server.wait_for(r"Spark Connect server started at: (\S+)")[1]
+        yield ["--runner", "spark", "--spark_remote", f"sc://{address}", "--spark_partitions", "2"]
         stop()
-        os.killpg(server.pid, signal.SIGKILL)
-        server.wait()
-
-
-def _answers(port: int) -> bool:
-    with socket.socket() as trial:
-        return trial.connect_ex(("127.0.0.1", port)) == 0
+    finally:
+        server.stop()
 
 
 def test_windows_groups_and_side_inputs_work_over_connect(remote: list[str]) -> None:
@@ -96,3 +68,44 @@ def test_the_authors_error_arrives_over_connect(remote: list[str]) -> None:
         p.run()
     assert (caught.value.step, caught.value.element) == ("boom", "50")
     assert "java" not in str(caught.value).lower()
+
+
+def test_corners_of_the_contract_hold_over_connect(remote: list[str]) -> None:
+    flags = dict(zip((flag.removeprefix("--") for flag in remote[::2]), remote[1::2], strict=True))
+    ran = bounded("spark", IN_ORDER, flags)
+    assert {name: ran.of_key for name, ran in ran.items()} == {case.name: list(case.expected) for case in IN_ORDER}
+
+
+def test_large_side_inputs_and_large_functions_travel_as_artifacts(remote: list[str]) -> None:
+    ballast = bytes(range(256)) * 20_000
+
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        pairs = p | tg.Create(range(80_000)) | tg.Map(lambda n: (f"key {n}", f"{n:0100}"))
+        found = (
+            p
+            | "asked" >> tg.Create(range(0, 80_000, 997))
+            | "look" >> tg.Map(lambda n, d: (n, d[f"key {n}"], len(ballast)), tg.AsDict(pairs))
+        )
+        return {"it": found, "all": found | "count" >> tg.Map(lambda x, all: (x[0], len(all)), tg.AsList(pairs))}
+
+    found, wanted = (collect(build, options=options) for options in (remote, None))
+    for name in ("it", "all"):
+        assert sorted(found.values(name)) == sorted(wanted.values(name))
+
+
+def test_dataframes_go_in_and_come_out_over_connect(remote: list[str], tmp_path: Path) -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    spark = SparkSession.builder.remote(remote[3]).create()
+    try:
+        with tg.Pipeline(options=[*remote[:2], "--spark_partitions", "2"]) as p:
+            rows = p | tg.io.ReadFromSpark(spark.range(0, 100, 1, 3))
+            sums = rows | tg.Map(lambda row: (row.id % 3, row.id)) | tg.CombinePerKey(sum)
+            named = sums | tg.Select(key=lambda pair: pair[0], total=lambda pair: pair[1])
+            _ = named | "totals" >> tg.ToDataFrame()
+            _ = named | tg.io.WriteToSpark(tmp_path / "out", format="parquet")
+        wanted = [(key, sum(range(key, 100, 3))) for key in range(3)]
+        for frame in (p.result.dataframe("totals"), spark.read.parquet(str(tmp_path / "out"))):
+            assert sorted(map(tuple, frame.collect())) == wanted
+    finally:
+        spark.stop()

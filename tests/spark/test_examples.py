@@ -1,4 +1,6 @@
-"""Every example, by the command its docstring gives, writes on Spark what it writes on the direct runner."""
+"""Every example that has an end, by the command its docstring gives, writes on Spark what it writes on the direct
+runner; one that has none is refused.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from click.testing import CliRunner
 from tidegate.cli import app
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
-NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
+ENDLESS = ["alerts.py"]
+NAMES = sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in ENDLESS)
 
 
 def arguments(name: str, output: Path) -> list[str]:
@@ -45,3 +48,11 @@ def test_an_example_writes_the_same_on_spark(name: str, flags: list[str], tmp_pa
         results.append(written(output))
     assert results[0] == results[1]
     assert results[0]
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_an_example_without_an_end_is_refused_by_name(name: str, flags: list[str], tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["run", str(EXAMPLES / name), "--output", str(tmp_path / "out"), *flags])
+    assert done.exit_code != 0
+    assert "the spark runner does not run unbounded sources" in done.output
+    assert list(tmp_path.iterdir()) == []

@@ -145,6 +145,13 @@ def test_spark_gives_what_direct_gives(name: str, flags: list[str]) -> None:
     assert list(found.result.metrics().all()) == list(wanted.result.metrics().all())
 
 
+def test_a_pipeline_of_which_nothing_is_read_runs(flags: list[str]) -> None:
+    with tg.Pipeline(options=flags) as p:
+        _ = p | tg.Create([1])
+    assert p.result is not None
+    assert list(p.result.metrics().all()) == []
+
+
 def test_state_is_kept_per_key_and_window_in_timestamp_order(flags: list[str]) -> None:
     def build(p: tg.Pipeline) -> dict[str, Any]:
         shuffled = timed(p) | tg.Reshuffle()

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tidegate.runners.engine.keyed import Keyed
 from tidegate.runners.plan import Edge, Exchange
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.spark.levels import assign_levels
 from tidegate.runners.spark.reading import all_plain, created, decode_share, encode_share
 from tidegate.runners.spark.routing import PartitionsByKey, Router, shares_of
-from tidegate.runners.spark.rows import OutgoingRows, decode_blocks, encode_blocks, read_rows
+from tidegate.runners.spark.rows import OutgoingRows, decode, decode_blocks, encode_blocks, read_rows
 from tidegate.sdk.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.panes import NO_PANE
@@ -36,17 +37,28 @@ def planned(build: Any) -> Any:
     return plan(p.portable(), Traits(parallel=True, blocking=True))
 
 
-def grouping() -> Any:
-    return planned(lambda p: p | tg.Create([(1, 2)]) | tg.GroupByKey() | tg.Map(print))
+class Stateful(tg.DoFn):
+    SEEN = tg.ValueStateSpec("seen")
+
+    def process(self, pair: Any, seen: Any = tg.DoFn.StateParam(SEEN)) -> Any:
+        yield pair
 
 
-def routed(blocks: list[Block], partitions: int, routing: Any = "hash") -> dict[int, list[Element]]:
-    """What each partition gets of some blocks."""
-    whole = grouping()
-    edge = next(e for e in whole.edges if e.exchange is not None)
+def feeding(step: Any) -> Any:
+    return planned(lambda p: p | tg.Create([(1, 2)]) | step | tg.Map(print))
+
+
+def routed(
+    blocks: list[Block], partitions: int, routing: Any = "hash", step: Any = None, held: int | None = None
+) -> dict[int, list[Element]]:
+    """What each partition gets of some blocks. `held` (bytes): how much is held by key."""
+    whole = feeding(step or tg.CombinePerKey(sum))
+    edge = next(e for e in whole.edges if e.exchange is not None and e.exchange.routing == "hash")
     edge = Edge(edge.collection, edge.source, edge.target, Exchange(routing, "blocking", ""))
     out = OutgoingRows()
     router = Router(whole, edge, 5, 1, 1, partitions, out)
+    if held is not None:
+        router._held_bytes = router._row_bytes = held
     for block in blocks:
         router.write(block)
     router.close()
@@ -56,8 +68,9 @@ def routed(blocks: list[Block], partitions: int, routing: Any = "hash") -> dict[
         batch.column("target").to_pylist(), read_rows([batch]), strict=True
     ):
         assert (number, src, left) == (5, 1, 0)
-        for block in decode_blocks(data):
-            found.setdefault(target, []).extend(elements(block))
+        for some in decode(data):
+            for block in some.blocks(5) if isinstance(some, Keyed) else [some]:
+                found.setdefault(target, []).extend(elements(block))
     assert len(set(batch.column("seq").to_pylist())) == batch.num_rows or routing == "broadcast"
     return found
 
@@ -86,6 +99,60 @@ def test_every_element_arrives_once_with_its_columns_where_its_key_belongs(given
     for element in everything:
         wanted.setdefault(places.of([element[0][0]])[0], []).append(element)
     assert found == wanted
+
+
+def by_key(some: list[Element]) -> dict[Any, list[Element]]:
+    found: dict[Any, list[Element]] = {}
+    for element in some:
+        found.setdefault(element[0][0], []).append(element)
+    return found
+
+
+@given(st.lists(blocks(), max_size=6), st.integers(1, 5), st.sampled_from([None, 1, 100, 1000]))
+def test_the_elements_of_a_key_arrive_in_order_for_a_step_that_keeps_state(
+    given_blocks: list[Block], n: int, held: int | None
+) -> None:
+    found = routed(given_blocks, n, step=tg.ParDo(Stateful()), held=held)
+    everything = [element for block in given_blocks for element in elements(block)]
+    assert by_key([element for some in found.values() for element in some]) == by_key(everything)
+    assert all(PartitionsByKey(n).of([e[0][0] for e in some]) == [target] * len(some) for target, some in found.items())
+
+
+@given(st.lists(blocks(), max_size=6), st.integers(1, 5), st.sampled_from([None, 1, 100, 1000]))
+def test_the_values_of_a_key_and_their_windows_arrive_in_order_for_a_grouping(
+    given_blocks: list[Block], n: int, held: int | None
+) -> None:
+    found = routed(given_blocks, n, step=tg.GroupByKey(), held=held)
+
+    def seen(some: list[Element]) -> dict[Any, list[Any]]:
+        return {key: [(value, windows) for value, _, windows, _ in own] for key, own in by_key(some).items()}
+
+    everything = [element for block in given_blocks for element in elements(block)]
+    assert seen([element for some in found.values() for element in some]) == seen(everything)
+    assert all(PartitionsByKey(n).of([e[0][0] for e in some]) == [target] * len(some) for target, some in found.items())
+
+
+def test_a_key_crosses_once_with_all_its_elements() -> None:
+    whole = feeding(tg.GroupByKey())
+    edge = next(e for e in whole.edges if e.exchange is not None)
+    out = OutgoingRows()
+    router = Router(whole, edge, 5, 1, 1, 1, out)
+    for _ in range(3):
+        router.write(Block([("a", 1), ("b", 2), ("a", 3)]))
+    router.close()
+    ((_, _, _, _, data),) = read_rows([out.batch()])
+    (keyed,) = decode(data)
+    assert isinstance(keyed, Keyed)
+    assert (keyed.keys, keyed.counts, keyed.values) == (["a", "b"], [6, 3], [1, 3] * 3 + [2] * 3)
+
+
+@pytest.mark.parametrize("step", [tg.GroupByKey(), tg.ParDo(Stateful())])
+@pytest.mark.parametrize(
+    ("element", "told"), [(("a", [1], 3), "pair"), (7, "pair"), (([1], 2), "list"), ((float("nan"), 2), "NaN")]
+)
+def test_what_is_no_pair_and_keys_without_an_encoding_are_refused(step: Any, element: Any, told: str) -> None:
+    with pytest.raises(tg.TidegateError, match=told):
+        routed([Block([("a", 1), element])], 2, step=step)
 
 
 def test_what_is_broadcast_arrives_everywhere() -> None:

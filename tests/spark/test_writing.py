@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +13,8 @@ import pytest
 
 import tidegate as tg
 import tidegate.io
-from tidegate.sdk.errors import UserCodeError
+from spark.daemons import SMALL_JVM
+from tidegate.sdk.errors import UserCodeError, WriteError
 
 
 def lines(folder: Path) -> list[str]:
@@ -65,43 +69,68 @@ def test_a_run_that_fails_leaves_no_file(flags: list[str], tmp_path: Path) -> No
 
 
 CUT_OFF = """
-import os, sys
+import os, signal, sys
 import tidegate as tg, tidegate.io
-from tidegate.io import text_sink
-commit = text_sink.TextSink.commit
 
-def dies(self, run, committables, checkpoint=None):
-    if self.prefix.endswith("two"):
-        os._exit(9)
-    commit(self, run, committables, checkpoint)
+replace = os.replace
 
-text_sink.TextSink.commit = dies
+def dies(source, target):
+    if os.path.basename(target) == "one-00001-of-00003":
+        os.kill(os.getpid(), signal.SIGKILL)
+    replace(source, target)
+
+os.replace = dies
 with tg.Pipeline(options=sys.argv[2:]) as p:
     lines = p | tg.Create(["a", "b", "c"])
-    _ = lines | "one" >> tg.io.WriteToText(sys.argv[1] + "/one", num_shards=1)
+    _ = lines | "one" >> tg.io.WriteToText(sys.argv[1] + "/one", num_shards=3)
     _ = lines | "two" >> tg.io.WriteToText(sys.argv[1] + "/two", num_shards=1)
 """
+ONE = [f"one-0000{n}-of-00003" for n in range(3)]
+TWO = ["two-00000-of-00001"]
 
 
-def test_a_commit_in_which_the_driver_died_is_finished_by_the_next_run(flags: list[str], tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
+def shown(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+def test_a_commit_in_which_the_driver_was_killed_is_finished_by_the_next_run(flags: list[str], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
     noting = [*flags, "--spark_commit_dir", str(tmp_path / "commits")]
-    done = subprocess.run([sys.executable, "-c", CUT_OFF, str(tmp_path / "out"), *noting], check=False)
-    assert done.returncode == 9
-    shown = [path.name for path in sorted((tmp_path / "out").iterdir()) if path.is_file()]
-    assert shown == ["one-00000-of-00001"]
+    small = ["spark.driver.memory=512m", f"spark.driver.extraJavaOptions={SMALL_JVM}"]
+    settings = [part for setting in small for part in ("--spark_conf", setting)]
+    run = subprocess.run([sys.executable, "-c", CUT_OFF, str(out), *noting, *settings], check=False)
+    assert run.returncode == -signal.SIGKILL
+    assert shown(out) == ONE[:1]
     with tg.Pipeline(options=noting) as p:
         _ = p | tg.Create([1])
-    assert [path.name for path in sorted((tmp_path / "out").iterdir())] == ["one-00000-of-00001", "two-00000-of-00001"]
-    assert lines(tmp_path / "out") == sorted(["a", "b", "c"] * 2)
+    assert shown(out) == [path.name for path in sorted(out.iterdir())] == [*ONE, *TWO]
+    assert lines(out) == sorted(["a", "b", "c"] * 2)
     assert list((tmp_path / "commits").iterdir()) == []
 
 
-def test_many_files_are_read_once_each(flags: list[str], tmp_path: Path) -> None:
-    for number in range(200):
-        (tmp_path / f"{number:03d}.txt").write_text(f"{number}\n" * (number % 3))
-    (tmp_path / "out").mkdir()
-    with tg.Pipeline(options=flags) as p:
-        read = p | tg.io.ReadFromText(str(tmp_path / "*.txt")) | tg.CombinePerElement(len)
-        _ = read | tg.MapTuple(lambda line, n: f"{line} {n}") | tg.io.WriteToText(str(tmp_path / "out" / "counts"))
-    assert lines(tmp_path / "out") == sorted(f"{n} {n % 3}" for n in range(200) if n % 3)
+def test_a_commit_that_fails_is_left_to_the_next_run(
+    flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace = os.replace
+
+    def fails(source: str, target: str) -> None:
+        if os.path.basename(target) == ONE[1]:
+            raise OSError(errno.ENOSPC, "no space left")
+        replace(source, target)
+
+    out = tmp_path / "out"
+    out.mkdir()
+    noting = [*flags, "--spark_commit_dir", str(tmp_path / "commits")]
+    p = tg.Pipeline(options=noting)
+    _ = p | tg.Create(["a", "b", "c"]) | tg.io.WriteToText(str(out / "one"), num_shards=3)
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(WriteError, match="can't be committed") as caught:
+        p.run()
+    monkeypatch.undo()
+    assert any("the next run with this --spark_commit_dir finishes it" in note for note in caught.value.__notes__)
+    assert shown(out) == ONE[:1]
+    with tg.Pipeline(options=noting) as p:
+        _ = p | tg.Create([1])
+    assert shown(out) == [path.name for path in sorted(out.iterdir())] == ONE
+    assert lines(out) == ["a", "b", "c"]

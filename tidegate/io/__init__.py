@@ -3,6 +3,7 @@
 What a connector needs beyond the standard library is imported when it is used.
 """
 
+from tidegate.io.spark import ReadFromSpark, WriteToSpark
 from tidegate.io.text import ReadFromText, ReadFromTextWithFilename, WriteToText
 
-__all__ = ["ReadFromText", "ReadFromTextWithFilename", "WriteToText"]
+__all__ = ["ReadFromSpark", "ReadFromText", "ReadFromTextWithFilename", "WriteToSpark", "WriteToText"]

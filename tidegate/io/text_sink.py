@@ -90,6 +90,10 @@ class TextSink(Sink[Any]):
         if isinstance(store, files.Local) and os.path.isdir(final := self._final(prefix, 0, 1)):
             raise BuildError(f"WriteToText: can't write the file {final}: it is a folder")
 
+    def local_folders(self) -> Sequence[str]:
+        store, prefix = files.store_of(self.prefix)
+        return [files.folder_of(prefix)] if isinstance(store, files.Local) else []
+
     def attempt(self, run: str, task: int) -> Attempt[Any]:
         return _TextAttempt(self, run, task)
 

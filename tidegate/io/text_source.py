@@ -14,7 +14,7 @@ from __future__ import annotations
 import codecs
 import io
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, Literal, TypeAlias, cast
 
@@ -86,6 +86,13 @@ class TextSource(Source[Any]):
             raise BuildError("ReadFromText: there is no path to read from")
         for used in sorted({_compression.of_path(file.path, self.compression) for _, file in self._files(BuildError)}):
             _compression.check(used, "ReadFromText")
+
+    def local_files(self) -> Sequence[str]:
+        return [
+            file.path
+            for pattern, file in self._files(ReadError)
+            if isinstance(files.store_of(pattern)[0], files.Local)
+        ]
 
     def splits(self, desired: int) -> list[Split]:
         found = self._files(ReadError)

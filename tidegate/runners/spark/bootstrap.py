@@ -6,21 +6,29 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
-def entry(name: str, paths: tuple[str, ...], work: bytes, level: int) -> Callable[[Iterable[Any]], Iterator[Any]]:
+def entry(
+    name: str, paths: tuple[str, ...], work: bytes | tuple[str, str], level: int, feed: int | None = None
+) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """The function of one level's tasks. `paths` is where Tidegate is found, if not installed.
 
-    `name` is how Spark's UI calls it. A function inside a function can't be imported by name: it is pickled whole.
+    `name` is how Spark's UI calls it. A function inside a function can't be imported by name: it is pickled whole. A
+    path that begins with `./` is in a file that was sent to the workers.
     """
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
+        import os
         import sys
 
         for path in paths:
+            if path.startswith("./"):
+                from pyspark import SparkFiles
+
+                path = os.path.join(SparkFiles.getRootDirectory(), path[2:])
             if path not in sys.path:
                 sys.path.append(path)
         from tidegate.runners.spark.task import run_task
 
-        return run_task(work, level, batches)
+        return run_task(work, level, feed, batches)
 
     run.__name__ = name
     return run

@@ -56,11 +56,11 @@ def raised_by() -> Iterator[None]:
     except Exception as error:
         found = unmarked(str(error))
         if found is None:
-            raise RunError(f"Spark could not finish the run: {_gist(str(error))}") from error
+            raise RunError(f"Spark could not finish the run: {gist(str(error))}") from error
         raise found from found.__cause__
 
 
-def _gist(text: str) -> str:
+def gist(text: str) -> str:
     """What Spark says, without the JVM's trace."""
     told = text.partition("JVM stacktrace:")[0].partition("Driver stacktrace:")[0]
     lines = [line for line in told.splitlines() if line.strip() and not line.lstrip().startswith("at ")]

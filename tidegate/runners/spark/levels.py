@@ -3,6 +3,10 @@
 Everything at one depth of the plan runs in one task per partition, so that a pipeline is a line of levels however its
 branches part and meet: one Spark action, no stage computed twice, and a plan for Spark that stays small. Sinks run at
 the last level, whose tasks' results reach the driver directly: what a sink prepared never crosses a shuffle.
+
+A step with a computed side input can only start when that is whole, so each depth of side inputs is an action of its
+own: a run of levels. A step runs in the latest action it can, and what a later action needs of an earlier one's
+elements is kept in between: nothing runs twice.
 """
 
 from __future__ import annotations
@@ -10,16 +14,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate.runners.plan import Edge, Plan, Step
+from tidegate.sdk.portable.pipeline import Create
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The level of each step (by its number), how many there are, and which edges leave their level."""
+    """The level of each step (by its number), how many there are, and where the actions begin.
+
+    A `Create` that only side inputs read has no level (-1): the driver has its elements.
+    """
 
     of_step: tuple[int, ...]
     count: int
     gathered: frozenset[int] = frozenset()
     """The levels to which everything is gathered: one task does."""
+    starts: tuple[int, ...] = (0,)
+    """The first level of each action."""
 
     def crosses(self, edge: Edge) -> bool:
         """Whether elements on this edge go through a shuffle."""
@@ -33,6 +43,16 @@ class Levels:
         """The steps of a level, in order."""
         return [step for step in plan.steps if self.of_step[step.id] == level]
 
+    def action(self, level: int) -> int:
+        """The number of the action that a level belongs to."""
+        return sum(start <= level for start in self.starts) - 1
+
+    def kept(self, edge: Edge) -> bool:
+        """Whether elements on this edge are kept for a later action."""
+        if edge.side is not None:
+            return False
+        return self.action(self.of_step[edge.source]) < self.action(self.of_step[edge.target])
+
 
 def shuffles(edge: Edge) -> bool:
     """Whether an edge takes elements to other partitions."""
@@ -40,24 +60,55 @@ def shuffles(edge: Edge) -> bool:
 
 
 def assign_levels(plan: Plan) -> Levels:
-    """The least level each step can have: one more than where what it exchanges comes from; sinks the last."""
-    of_step: list[int] = []
-    for step in plan.steps:
-        level = 0
-        for edge in plan.inputs(step.id):
-            level = max(level, of_step[edge.source] + shuffles(edge))
-        of_step.append(level)
-    count = max(of_step, default=-1) + 1
+    """The least level each step can have in its action: one more than where what it exchanges comes from; sinks the
+    last.
+    """
+    actions = assign_actions(plan)
+    of_step = [-1] * len(plan.steps)
+    starts: list[int] = []
+    count = 0
+    for action in range(max(actions, default=-1) + 1):
+        starts.append(count)
+        for step in plan.steps:
+            if actions[step.id] == action:
+                levels = [
+                    of_step[edge.source] + shuffles(edge)
+                    for edge in plan.inputs(step.id)
+                    if edge.side is None and actions[edge.source] == action
+                ]
+                of_step[step.id] = max(levels, default=starts[-1])
+        count = max((level for level in of_step if level >= 0), default=-1) + 1
     for step in plan.steps:
         if step.is_sink:
             of_step[step.id] = count - 1
     gathered = {
         level
-        for level in range(1, count)
-        if all(
+        for level in range(count)
+        if level not in starts
+        and all(
             edge.exchange is not None and edge.exchange.routing == "gather" and of_step[edge.target] == level
             for edge in plan.edges
-            if of_step[edge.source] < level <= of_step[edge.target]
+            if edge.side is None
+            and max(of_step[edge.source], starts[actions[edge.target]] - 1) < level <= of_step[edge.target]
         )
     }
-    return Levels(tuple(of_step), count, frozenset(gathered))
+    return Levels(tuple(of_step), count, frozenset(gathered), tuple(starts) or (0,))
+
+
+def assign_actions(plan: Plan) -> list[int]:
+    """The number of each step's action: the latest it can run in; -1 for what the driver has without running it."""
+    depth = [0] * len(plan.steps)
+    for step in plan.steps:
+        for edge in plan.inputs(step.id):
+            computed = edge.side is not None and not isinstance(plan.steps[edge.source].head, Create)
+            depth[step.id] = max(depth[step.id], depth[edge.source] + computed)
+    last = max(depth, default=0)
+    actions = [last] * len(plan.steps)
+    for step in reversed(plan.steps):
+        edges = list(plan.outputs(step.id))
+        mains = [actions[edge.target] for edge in edges if edge.side is None]
+        if isinstance(step.head, Create):
+            actions[step.id] = min(mains, default=-1 if edges else last)
+        else:
+            actions[step.id] = min((last, *mains, *(actions[e.target] - 1 for e in edges if e.side is not None)))
+    return actions

@@ -1,7 +1,8 @@
 """What the driver is about to commit, noted in a file, so that a commit that was cut off is finished by the next run.
 
 A manifest is written before the first sink is committed, held locked while its driver lives, and removed at the end.
-Commits may be repeated: whatever of them had been done has no further effect.
+From the moment it is there the run's output will be whole: a commit that fails is left to the next run, as is one in
+which the driver dies. Commits may be repeated: whatever of them had been done has no further effect.
 """
 
 from __future__ import annotations
@@ -22,13 +23,19 @@ _FORMAT: Final = 1
 
 @contextlib.contextmanager
 def noted(directory: Path | None, run_id: str, sinks: Sequence[Committing]) -> Iterator[None]:
-    """Inside, the sinks are committed; if this process dies there, `finish_others` of a later run does it."""
+    """Inside, the sinks are committed; if that fails or this process dies, `finish_others` of a later run does it."""
     if directory is None or not any(committing.committables for committing in sinks):
         yield
         return
     path = directory / f"{run_id}{_SUFFIX}"
     with _written(path, pickle.dumps((_FORMAT, list(sinks)), 5)):
-        yield
+        for committing in sinks:
+            committing.noted = True
+        try:
+            yield
+        except BaseException as error:
+            error.add_note(f"The commit is noted in {path}: the next run with this --spark_commit_dir finishes it.")
+            raise
         path.unlink()
 
 
@@ -47,7 +54,11 @@ def finish_others(directory: Path | None) -> int:
             if not _lock(file):
                 continue
             for committing in _sinks(path, file):
-                committing.commit()
+                try:
+                    committing.commit()
+                except Exception as error:
+                    error.add_note(f"That is a commit which an earlier run began, noted in {path}.")
+                    raise
                 committing.sweep()
             path.unlink(missing_ok=True)
             finished += 1

@@ -7,7 +7,7 @@ work; many go as rows, so that each task gets only its own.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any, Final
@@ -43,11 +43,16 @@ class Inputs:
     rows: list[tuple[int, int, int, bytes]]
 
 
-def deal_out(plan: Plan, partitions: int) -> Inputs:
-    """Look at every source, and give each partition its share. Raises what looking raises, naming the step."""
+def deal_out(plan: Plan, partitions: int, besides: Container[int] = ()) -> Inputs:
+    """Look at every source, and give each partition its share; `besides` are steps that something else feeds.
+
+    Raises what looking raises, naming the step.
+    """
     inputs = Inputs({}, {}, [])
     for step in plan.steps:
         match step.head:
+            case Read() if step.id in besides:
+                pass
             case Read() as node:
                 source: Source[Any] = node.source.load()
                 splits = guarded(source.splits, partitions, step=node.label, where=node.where, method="splits")

@@ -6,12 +6,13 @@ What is sent is a pure function of the blocks that were written, in their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from zlib import crc32
 
 from tidegate.runners.engine.blame import located, not_pairs, rethrow
 from tidegate.runners.plan import Edge, Plan
-from tidegate.runners.spark.rows import OutgoingRows, encode_blocks
+from tidegate.runners.spark.held import held_by_key
+from tidegate.runners.spark.rows import OutgoingRows, encode_blocks, encode_keyed
 from tidegate.sdk.block import Block, Each, PanesColumn, TimestampsColumn, WindowsColumn
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
 from tidegate.sdk.keys import check_key, key_bytes
@@ -21,12 +22,16 @@ from tidegate.sdk.portable.pipeline import CombinePerKey, Write
 Targets: TypeAlias = Callable[[Block], Sequence[int] | int]
 """The target partition of each of a block's elements, or of all of them."""
 
+T = TypeVar("T")
+
 Constants: TypeAlias = tuple[int | None, WindowsColumn | None, PaneInfo | None]
 """Timestamp, windows and pane where all elements have the same; None where each has its own."""
 
 _MOST_HELD: Final = 128 << 20
 _ROW_BYTES: Final = 4 << 20
 _LEAST_ROW_BYTES: Final = 256 << 10
+_LEAST_HELD: Final = 16 << 20
+_LEAST_PER_KEY: Final = 2
 _SHORT: Final = 256
 """A block of fewer elements does not get constants of its own: rows of many tiny blocks would cost more."""
 
@@ -42,7 +47,10 @@ class Router:
         self._out = out
         self._maker = plan.steps[edge.source]
         self._everywhere = edge.exchange is not None and edge.exchange.routing == "broadcast"
-        self._targets = _targets(plan, edge, partition, partitions)
+        self._keys = _Keys(plan, edge, partitions)
+        self._targets = _targets(plan, edge, partition, partitions, self._keys)
+        self._held = held_by_key(plan, edge)
+        self._held_bytes = max(_LEAST_HELD, min(_MOST_HELD // 2, _LEAST_ROW_BYTES * partitions))
         self._partitions = partitions
         self._row_bytes = max(_LEAST_ROW_BYTES, min(_ROW_BYTES, _MOST_HELD // partitions))
         self._shares: dict[int, _Share] = {}
@@ -56,10 +64,15 @@ class Router:
             return
         if not self._element_bytes:
             sample = block.slice(0, 64)
-            self._element_bytes = max(8.0, len(self._encode([sample])) / len(sample))
+            self._element_bytes = max(8.0, len(self._encoded(encode_blocks, [sample])) / len(sample))
         if self._everywhere:
             self._add(0, block)
             return
+        if self._held is not None:
+            if self._held.takes(block):
+                self._hold(block)
+                return
+            self._let_go()
         targets = self._targets(block)
         if isinstance(targets, int):
             self._add(targets, block)
@@ -78,8 +91,46 @@ class Router:
 
     def close(self) -> None:
         """Send what is left."""
+        self._let_go()
         for target in sorted(self._shares):
             self._flush(target)
+
+    def _hold(self, block: Block) -> None:
+        """A block whose elements are held by key, until there are enough."""
+        held = self._held
+        assert held is not None
+        try:
+            held.take(block)
+        except (TypeError, ValueError) as error:
+            rethrow(self._keys.refused(block, error))
+        if held.count * self._element_bytes >= self._held_bytes:
+            several = held.count >= _LEAST_PER_KEY * len(held.keys)
+            self._send_held()
+            if not several:
+                self._held = None  # to bring keys together that hardly come twice saves nothing
+
+    def _let_go(self) -> None:
+        """Hold nothing by key from here on: what comes now must not overtake what is held."""
+        self._send_held()
+        self._held = None
+
+    def _send_held(self) -> None:
+        held = self._held
+        if held is None or not held.count:
+            return
+        by_target: dict[int, list[Any]] = {}
+        keys = held.keys
+        for key, target in zip(keys, self._keys.places_of(keys), strict=True):
+            by_target.setdefault(target, []).append(key)
+        limit = max(1, int(self._row_bytes / self._element_bytes))
+        size = 0
+        for target in sorted(by_target):
+            for keyed in held.parts(by_target[target], limit):
+                data = self._encoded(encode_keyed, keyed)
+                size += len(data)
+                self._seq = self._out.send(target, self._edge, self._src, self._seq, data)
+        self._element_bytes = max(1.0, size / held.count)
+        held.empty()
 
     def _deal(self, values: Sequence[Any], targets: Sequence[int]) -> None:
         """Values whose columns are all constant: one append each."""
@@ -128,7 +179,7 @@ class Router:
         share.turn(self._constants)
         if not share.done:
             return
-        data = self._encode(share.done)
+        data = self._encoded(encode_blocks, share.done)
         self._element_bytes = max(1.0, len(data) / share.before)
         if self._everywhere:
             starts = [self._out.send(each, self._edge, self._src, self._seq, data) for each in range(self._partitions)]
@@ -136,9 +187,9 @@ class Router:
         else:
             self._seq = self._out.send(target, self._edge, self._src, self._seq, data)
 
-    def _encode(self, blocks: list[Block]) -> bytes:
+    def _encoded(self, encode: Callable[[T], bytes], elements: T) -> bytes:
         try:
-            return encode_blocks(blocks)
+            return encode(elements)
         except PicklingError as error:
             rethrow(located(error, self._maker.label, self._maker.tail.where))
 
@@ -186,11 +237,11 @@ def _at(column: Sequence[Any], index: list[int] | None) -> Sequence[Any]:
     return column if index is None else [column[i] for i in index]
 
 
-def _targets(plan: Plan, edge: Edge, partition: int, partitions: int) -> Targets:
+def _targets(plan: Plan, edge: Edge, partition: int, partitions: int, keys: _Keys) -> Targets:
     target = plan.steps[edge.target]
     match edge.exchange.routing if edge.exchange is not None else "forward":
         case "hash":
-            return _by_key(plan, edge, partitions)
+            return keys.targets
         case "gather" | "broadcast":
             return lambda block: 0
         case "rebalance":
@@ -216,32 +267,43 @@ class _Turn:
         return (turns * (len(block) // among + 1))[: len(block)]
 
 
-def _by_key(plan: Plan, edge: Edge, partitions: int) -> Targets:
-    step = plan.steps[edge.target]
-    whole = isinstance(step.tail, CombinePerKey) and step.tail.key == "element" and step.phase != "merge"
-    places = PartitionsByKey(partitions)
+class _Keys:
+    """The keys of an edge's elements, and where they go."""
 
-    def of(block: Block) -> Sequence[int]:
+    def __init__(self, plan: Plan, edge: Edge, partitions: int) -> None:
+        step = plan.steps[edge.target]
+        self._label, self._where = step.label, step.head.where
+        self._whole = isinstance(step.tail, CombinePerKey) and step.tail.key == "element" and step.phase != "merge"
+        self._places = PartitionsByKey(partitions)
+
+    def targets(self, block: Block) -> Sequence[int]:
+        """The partition of each element."""
         try:
-            return places.of(block.values if whole else [k for k, _ in block.values])
+            return self._places.of(block.values if self._whole else [k for k, _ in block.values])
         except (TypeError, ValueError, KeyEncodingError) as error:
-            rethrow(refused(block, error))
+            rethrow(self.refused(block, error))
 
-    def refused(block: Block, error: BaseException) -> BaseException:
+    def places_of(self, keys: Sequence[Any]) -> Sequence[int]:
+        """The partition of each of some keys."""
+        try:
+            return self._places.of(keys)
+        except KeyEncodingError as error:
+            rethrow(located(error, self._label, self._where))
+
+    def refused(self, block: Block, error: BaseException) -> BaseException:
+        """The error for the author, for a block with an element that is no pair, or whose key has no encoding."""
         for element in block.values:
             key = element
-            if not whole:
+            if not self._whole:
                 try:
                     key, _ = element
                 except (TypeError, ValueError):
-                    return not_pairs(element, step.label, step.head.where)
+                    return not_pairs(element, self._label, self._where)
             try:
                 check_key(key)
             except KeyEncodingError as unfit:
-                return located(unfit, step.label, step.head.where)
+                return located(unfit, self._label, self._where)
         return error
-
-    return of
 
 
 class PartitionsByKey(dict[Any, int]):

@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+from tidegate.runners.engine.keyed import Keyed
 from tidegate.sdk.block import Block
 from tidegate.sdk.coders import decode_columns, encode_columns
 
@@ -93,9 +94,27 @@ def encode_blocks(blocks: Iterable[Block]) -> bytes:
     return encode_columns(tuple(columns))
 
 
+def encode_keyed(keyed: Keyed) -> bytes:
+    """Elements that stand by key as one pickle: each key once."""
+    return encode_columns((keyed.keys, keyed.counts, keyed.values, keyed.timestamps, keyed.windows, keyed.pane))
+
+
+_KEYED: Final = 6
+"""How many columns `encode_keyed` gives; those of blocks are a multiple of five."""
+
+
 def decode_blocks(data: Any) -> Iterator[Block]:
     """The blocks back."""
     return blocks_of(decode_columns(data))
+
+
+def decode(data: Any) -> Iterator[Block | Keyed]:
+    """What `encode_blocks` or `encode_keyed` was given."""
+    columns = decode_columns(data)
+    if len(columns) == _KEYED:
+        yield Keyed(*columns)
+        return
+    yield from blocks_of(columns)
 
 
 def blocks_of(decoded: tuple[Any, ...]) -> Iterator[Block]:

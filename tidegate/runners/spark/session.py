@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.runners.spark.workers import ENVIRONMENT, packages_in
 from tidegate.sdk.errors import OptionsError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -36,18 +37,32 @@ def require(*, remote: bool = False) -> None:
 
 
 def _package(name: str) -> str:
-    from importlib import metadata
-
-    try:
-        version = metadata.version(name)
-    except metadata.PackageNotFoundError:
+    version = _version(name)
+    if not version:
         return f"{name} is not installed: pip install 'tidegate[spark]'"
-    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    numbers = _numbers(version)
     if name == "pyspark" and numbers < LEAST_SPARK:
         return f"PySpark {version} lacks repartitionById, 4.1 has it: pip install -U 'tidegate[spark]'"
     if name == "pandas" and numbers >= (3, 0):
         return f"PySpark does not work with pandas {version}: pip install 'pandas<3'"
     return ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+
+
+def _version(name: str) -> str:
+    """The version of a package; "" if it is not there. `spark-submit` brings PySpark without installing it."""
+    from importlib import import_module, metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        try:
+            return str(import_module(name).__version__)
+        except (ImportError, AttributeError):
+            return ""
 
 
 def _java() -> str:
@@ -74,14 +89,27 @@ def session(options: SparkOptions) -> Any:
         if _alive(_made[0][1]):
             return _made[0][1]
         _made.clear()
-    require(remote=options.spark_remote is not None)
-    found = None if options.spark_remote else _found()
+    found = _found() if "pyspark" in sys.modules and not options.spark_remote else None
+    require(remote=options.spark_remote is not None or found is not None)
+    if options.spark_archive and "://" not in options.spark_archive and not os.path.isfile(options.spark_archive):
+        raise OptionsError(f"--spark_archive {options.spark_archive} is no file; tidegate package makes one")
     if found is not None and not (_made and found is _made[0][1]):
         return found
     stop()
     made = _remote(options) if options.spark_remote else _classic(options)
     _made.append((wanted, made))
     return made
+
+
+def checked(spark: Any) -> Any:
+    """A session whose Spark is new enough, else UnsupportedError: a server's may be older than the PySpark here."""
+    if _numbers(spark.version) < LEAST_SPARK:
+        least = ".".join(map(str, LEAST_SPARK))
+        raise UnsupportedError(
+            f"the spark runner can't run on Spark {spark.version}, which lacks repartitionById: it takes Spark {least} "
+            "or newer"
+        )
+    return spark
 
 
 _made: Final[list[tuple[tuple[Any, ...], Any]]] = []
@@ -123,6 +151,9 @@ def _remote(options: SparkOptions) -> Any:
 
     endpoint = options.spark_remote or ""
     builder: Any = SparkSession.builder.remote(endpoint)
+    python = options.worker_python or (f"{ENVIRONMENT}/bin/python" if options.spark_archive else None)
+    if python is not None:
+        builder = builder.config("spark.sql.execution.pyspark.python", python)
     for name, value in settings_of(options):
         builder = builder.config(name, value)
     return builder.create()
@@ -131,24 +162,40 @@ def _remote(options: SparkOptions) -> Any:
 def _classic(options: SparkOptions) -> Any:
     from pyspark.sql import SparkSession
 
-    local = is_local(options.spark_master)
-    builder: Any = SparkSession.builder.master(options.spark_master).appName("tidegate")
-    quiet = {
+    submitted = _submitted()
+    master = submitted.get("spark.master", options.spark_master)
+    local = is_local(master)
+    builder: Any = SparkSession.builder
+    defaults = {
+        "spark.master": master,
+        "spark.app.name": "tidegate",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "OFF",
         "spark.ui.enabled": "false" if local else "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     }
-    for name, value in (*quiet.items(), *settings_of(options)):
+    for name, value in (*(defaults | submitted).items(), *settings_of(options)):
         builder = builder.config(name, value)
     python = options.worker_python or (sys.executable if local else None)
     if options.spark_archive:
         if local:
             raise OptionsError("--spark_archive is for the workers of a cluster: a local master runs them here")
-        builder = builder.config("spark.archives", f"{options.spark_archive}#environment")
-        python = options.worker_python or "./environment/bin/python"
+        builder = builder.config("spark.archives", f"{options.spark_archive}#{ENVIRONMENT}")
+        if options.worker_python:  # which needs PyArrow from the archive before any code of ours runs
+            builder = builder.config("spark.executorEnv.PYTHONPATH", *packages_in(options.spark_archive))
+        python = options.worker_python or f"./{ENVIRONMENT}/bin/python"
     with _without_noise(), _interpreter(python):
         return builder.getOrCreate()
+
+
+def _submitted() -> dict[str, str]:
+    """What `spark-submit` was told, if it has started this script: it comes before the flags, which have defaults."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    from pyspark import SparkConf, SparkContext
+
+    SparkContext._ensure_initialized()  # connects to that JVM: without it, a SparkConf knows nothing
+    return dict(SparkConf().getAll())
 
 
 @contextmanager
@@ -178,6 +225,14 @@ def settings_of(options: SparkOptions) -> Iterator[tuple[str, str]]:
 def is_local(master: str) -> bool:
     """Whether Spark runs in this process's JVM, on this machine."""
     return master == "local" or master.startswith("local[")
+
+
+def runs_here(spark: Any) -> bool:
+    """Whether a session's workers are this machine's, with the packages of this interpreter."""
+    if not hasattr(spark, "_sc") or not is_local(spark.conf.get("spark.master", "")):
+        return False
+    python = shutil.which(spark._sc.pythonExec)
+    return python is not None and os.path.dirname(python) == os.path.dirname(sys.executable)
 
 
 _NOISE: Final = re.compile(

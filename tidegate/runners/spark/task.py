@@ -6,21 +6,24 @@ import contextlib
 import gc
 import os
 import pickle
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
-from tidegate.runners.engine.graph import Graph, Mark, Outlet
-from tidegate.runners.engine.operator import Context
+from tidegate.runners.engine.graph import Graph, Outlet
+from tidegate.runners.engine.keyed import Keyed
+from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.operator import Context, Operator
+from tidegate.runners.engine.waiting import WaitForSides
 from tidegate.runners.plan import Edge, Step
+from tidegate.runners.spark.artifacts import Artifact, content_of
 from tidegate.runners.spark.failures import marked
+from tidegate.runners.spark.frames import FrameWriting, read_batches
 from tidegate.runners.spark.reading import decode_share, read_splits
 from tidegate.runners.spark.routing import Router
-from tidegate.runners.spark.rows import RESULT, OutgoingRows, decode_blocks, encode_result, read_rows
+from tidegate.runners.spark.rows import RESULT, OutgoingRows, decode, encode_result, read_rows
+from tidegate.runners.spark.sides import SideRows, opened
 from tidegate.runners.spark.work import Work
 from tidegate.runners.spark.writing import Writing
 from tidegate.sdk.block import BLOCK_SIZE, Block
@@ -28,20 +31,22 @@ from tidegate.sdk.coders import install
 from tidegate.sdk.defaults import default_memory_budget
 from tidegate.sdk.functions import install_classes
 from tidegate.sdk.metrics import ENGINE, MetricKey, collecting
+from tidegate.sdk.portable.pipeline import Create, Read
 
 
-def run_task(payload: bytes, level: int, batches: Iterable[Any]) -> Iterator[Any]:
-    """Run the task of this Spark partition over Arrow batches of rows."""
+def run_task(payload: bytes | Artifact, level: int, feed: int | None, batches: Iterable[Any]) -> Iterator[Any]:
+    """Run the task of this Spark partition over Arrow batches: of rows, or of the DataFrame that step `feed` reads."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
     before = gc.get_threshold()
-    # Millions of tuples make no cycles: looking through them again and again takes a third of the time.
-    gc.set_threshold(200_000, 20, 50)
+    # Millions of tuples make no cycles: to look through them again and again takes a third of the time. They are
+    # looked through once, while they are in the processor's cache; what stays, hardly ever again.
+    gc.set_threshold(2_000, 100, 1_000)
     try:
-        work: Work = pickle.loads(payload)
-        yield from LevelTask(work, level, context.partitionId()).run(batches)
+        work: Work = pickle.loads(content_of(payload))
+        yield from LevelTask(work, level, context.partitionId(), feed).run(batches)
     except Exception as error:
         raise marked(error) from None
     finally:
@@ -49,34 +54,41 @@ def run_task(payload: bytes, level: int, batches: Iterable[Any]) -> Iterator[Any
 
 
 class LevelTask:
-    """The steps of one level at work in one partition."""
+    """The steps of one level at work in one partition.
 
-    def __init__(self, work: Work, level: int, partition: int) -> None:
+    A task with a `feed` takes a partition of the DataFrame that this step reads, beside the level's other tasks: it
+    has a number of its own, and its elements start out as if from some partition.
+    """
+
+    def __init__(self, work: Work, level: int, partition: int, feed: int | None = None) -> None:
         self.work = work
         self.plan = work.plan
         self.level = level
-        self.partition = partition
-        self._src = level * work.partitions + partition
+        self._feed = feed
+        self._number = partition
+        if feed is not None:
+            self._number += sum(isinstance(step.head, Read) for step in work.plan.steps[: feed + 1]) << 20
+        self.partition = partition % work.partitions
+        self._src = level * work.partitions + self._number
         self._out = OutgoingRows()
         self._results = 0
         steps = work.levels.steps(self.plan, level)
-        self._sources = [step for step in steps if step.is_source]
+        self._sources = [step for step in steps if step.is_source and feed in (None, step.id)]
         self._sinks = [step for step in steps if step.is_sink and self._is_here(step)]
         self._inner = [step for step in steps if not (step.is_source or step.is_sink) and self._is_here(step)]
 
     def _is_here(self, step: Step) -> bool:
-        """Whether a step runs in this partition: what is gathered runs in the first alone."""
+        """Whether a step runs in this task: what is gathered runs in the first alone."""
         gathered = any(edge.exchange and edge.exchange.routing == "gather" for edge in self.plan.inputs(step.id))
-        return self.partition == 0 or not gathered
+        return self._number == 0 or not gathered
 
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
         """Everything; the rows that leave, batch by batch."""
-        _make_parents(fn.name.partition(":")[0] for fn in self.plan.pipeline.classes)
         install_classes(self.plan.pipeline.classes)
         install(tuple((cls.load(), coder.load()) for cls, coder in self.plan.pipeline.coders))
         budget = self.work.memory_budget or default_memory_budget() // (os.cpu_count() or 1)
         with _spill_directory(self.work.temp_dir) as temp_dir:
-            context = Context(budget, temp_dir, runtime_types=self.work.runtime_types)
+            context = Context(budget, temp_dir, runtime_types=self.work.runtime_types, around=self._with_sides)
             with collecting(context.metrics):
                 for _ in self._drive(context, batches):
                     if self._out.full:
@@ -87,6 +99,13 @@ class LevelTask:
         self._result("metrics", context.metrics)
         yield self._out.batch()
 
+    def _with_sides(self, _: Step, operator: Operator) -> Operator:
+        """What side inputs show is known before the first element comes."""
+        if isinstance(operator, WaitForSides):
+            for id, view in operator.sides.items():
+                view.share(*opened(self.work.sides[id]))
+        return operator
+
     # -- driving the level's steps
 
     def _drive(self, context: Context, batches: Iterable[Any]) -> Iterator[None]:
@@ -95,13 +114,17 @@ class LevelTask:
         ids = {step.id for step in self._inner}
         tasks = levels.partitions(self.level, self.work.partitions)
         inside = [edge for edge in self.work.edges if edge.target in ids and not levels.crosses(edge)]
-        sinks = {step.id: Writing(step, self.work.run_id, self.partition, tasks) for step in self._sinks}
+        sinks = {step.id: self._writing(step, tasks) for step in self._sinks}
         outlets, routers = self._outlets(sinks)
         graph = Graph(self.plan, self._inner, inside, context, outlets)
         try:
             graph.open()
-            yield from self._read(graph, context)
-            yield from self._take_rows(graph, context, sinks, batches)
+            if self._feed is not None:
+                (step,) = self._sources
+                yield from self._enter(step, read_batches(step, batches), graph, context)
+            else:
+                yield from self._read(graph, context)
+                yield from self._take_rows(graph, context, sinks, batches)
             for collection in self._outside():
                 yield from graph.marking(collection, Mark(ended=True))
             for router in routers:
@@ -109,6 +132,8 @@ class LevelTask:
                 yield
             for writing in sinks.values():
                 self._result("committables", (writing.step.id, writing.prepare()))
+                if isinstance(writing, FrameWriting):
+                    self._result("columns", (writing.step.id, list(writing.schemas)))
             graph.close()
         except BaseException:
             for writing in sinks.values():
@@ -135,14 +160,13 @@ class LevelTask:
                 yield
 
     def _take_rows(
-        self, graph: Graph, context: Context, sinks: dict[int, Writing], batches: Iterable[Any]
+        self, graph: Graph, context: Context, sinks: dict[int, Writing | FrameWriting], batches: Iterable[Any]
     ) -> Iterator[None]:
         """The rows for this level, in order; those for a later one go on."""
         levels, edges = self.work.levels, self.work.edges
         here = {step.id for step in (*self._inner, *self._sinks)}
         sources = {created_by(step.id): step for step in self._sources}
         pieces: list[bytes] = []
-        early = self._only_sides()
         for number, src, seq, left, data in read_rows(batches):
             if number == RESULT:
                 self._out.forward(0, number, src, seq, left, data.to_pybytes())
@@ -161,12 +185,11 @@ class LevelTask:
                 continue
             edge = edges[number]
             if edge.target not in here:
-                continue  # a side input of a step that runs in the first partition alone
-            if edge.side is None:
-                for collection in early:
-                    yield from graph.marking(collection, Mark(ended=True))
-                early = []
-            for whole in decode_blocks(data):
+                continue
+            for whole in decode(data):
+                if isinstance(whole, Keyed):
+                    yield from graph.delivering_keyed(edge, whole)
+                    continue
                 if edge.target in sinks:
                     sinks[edge.target].write(whole)
                     continue
@@ -175,7 +198,7 @@ class LevelTask:
                     yield
 
     def _outside(self) -> list[str]:
-        """The collections that come from outside the level's steps, side inputs first."""
+        """The collections that come from outside the level's steps."""
         made_here = {collection for step in self._inner for collection in step.outputs}
         ids = {step.id for step in self._inner}
         outside = dict.fromkeys(
@@ -183,20 +206,31 @@ class LevelTask:
         )
         return list(outside)
 
-    def _only_sides(self) -> list[str]:
-        """Collections from outside that only side inputs read: they have ended when the first main row comes."""
-        ids = {step.id for step in self._inner}
-        mains = {edge.collection for edge in self.work.edges if edge.target in ids and edge.side is None}
-        return [collection for collection in self._outside() if collection not in mains]
-
     # -- what leaves
 
-    def _outlets(self, sinks: dict[int, Writing]) -> tuple[dict[str, list[Outlet]], list[Router]]:
+    def _writing(self, step: Step, tasks: int) -> Writing | FrameWriting:
+        if step.id in self.work.frames:
+            return FrameWriting(step, self.work.frames[step.id], self._out, self._src, self.partition)
+        return Writing(step, self.work.run_id, self._number, tasks)
+
+    def _outlets(
+        self, sinks: dict[int, Writing | FrameWriting]
+    ) -> tuple[dict[str, list[Outlet]], list[Router | SideRows]]:
         outlets: dict[str, list[Outlet]] = {}
-        routers = []
+        routers: list[Router | SideRows] = []
         makers = {step.id for step in (*self._sources, *self._inner)}
+        asides = {
+            edge.collection: self.plan.steps[edge.source]
+            for edge in self.work.edges
+            if edge.side is not None and edge.source in makers
+        }
+        for collection, step in asides.items():
+            if not isinstance(step.head, Create):  # whose elements the driver has
+                aside = SideRows(collection, step, self._src, self._result)
+                routers.append(aside)
+                outlets.setdefault(collection, []).append(aside.write)
         for number, edge in enumerate(self.work.edges):
-            if edge.source not in makers:
+            if edge.source not in makers or edge.side is not None:
                 continue
             if self.work.levels.crosses(edge):
                 router = self._router(edge, number)
@@ -212,18 +246,6 @@ class LevelTask:
     def _result(self, kind: str, value: Any) -> None:
         self._out.forward(0, RESULT, self._src, self._results, 0, encode_result(kind, value))
         self._results += 1
-
-
-def _make_parents(modules: Iterable[str]) -> None:
-    """Packages for modules whose classes travel by value: pickle imports `a` before it looks into `a.b`."""
-    for name in modules:
-        parts = name.split(".")
-        for depth in range(1, len(parts)):
-            parent = ".".join(parts[:depth])
-            try:
-                import_module(parent)
-            except ImportError:
-                sys.modules[parent] = ModuleType(parent)
 
 
 def created_by(step: int) -> int:

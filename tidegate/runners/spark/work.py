@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tidegate.runners.plan import Edge, Plan
+from tidegate.runners.engine.sides import side_id
+from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.runners.spark.levels import Levels
 from tidegate.runners.spark.reading import Inputs
+from tidegate.runners.spark.sides import Side
+from tidegate.sdk.portable.pipeline import side_inputs
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """A run's plan, in levels and partitions.
 
-    `edges` are the plan's in the order of their numbers in rows: side inputs come first, so that a task has them
-    before the elements that need them. `memory_budget` (bytes) is one task's; None: a share of the worker's machine.
+    `edges` are the plan's; a row names its edge by the number it has here. `sides` are what side inputs show, by
+    `side_id`; `frames` the Arrow schemas (None: not known) of what sinks give as DataFrames, by step. `memory_budget`
+    (bytes) is one task's; None: a share of the worker's machine.
     """
 
     plan: Plan
@@ -27,10 +31,25 @@ class Work:
     memory_budget: int | None
     temp_dir: Path | None
     runtime_types: bool
+    sides: dict[str, Side] = field(default_factory=dict)
+    frames: dict[int, bytes | None] = field(default_factory=dict)
 
     def of_level(self, level: int) -> Work:
-        """Without what only the first level asks for."""
-        return self if level == 0 else replace(self, inputs=Inputs({}, {}, []))
+        """Without what only other levels ask for."""
+        steps = self.levels.steps(self.plan, level)
+        ids = {step.id for step in steps}
+        inputs = Inputs(
+            {id: splits for id, splits in self.inputs.splits.items() if id in ids},
+            {id: elements for id, elements in self.inputs.elements.items() if id in ids},
+            [],
+        )
+        wanted = {id for step in steps for id in sides_of(step)}
+        return replace(self, inputs=inputs, sides={id: side for id, side in self.sides.items() if id in wanted})
+
+
+def sides_of(step: Step) -> list[str]:
+    """The `side_id`s of a step's side inputs."""
+    return [side_id(node.label, number) for node in step.nodes for number, _ in enumerate(side_inputs(node))]
 
 
 def numbered(plan: Plan) -> tuple[Edge, ...]:

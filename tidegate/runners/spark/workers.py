@@ -16,12 +16,17 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate._version import __version__
-from tidegate.sdk.errors import UnsupportedError
+from tidegate.runners.spark.failures import gist
+from tidegate.sdk.errors import RunError, UnsupportedError
 
 _SENT: Final = ("tidegate", "cloudpickle")
 """What is sent: pure Python, which loads from a zip file."""
 
-_ready: Final[weakref.WeakSet[Any]] = weakref.WeakSet()
+ENVIRONMENT: Final = "environment"
+"""The folder that a packed environment becomes on the workers."""
+
+_ready: Final[weakref.WeakKeyDictionary[Any, set[str | None]]] = weakref.WeakKeyDictionary()
+"""The sessions whose workers are known to fit, with the archives they were sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,23 +40,45 @@ class Report:
     interpreter: str
 
 
-def prepare(spark: Any) -> None:
-    """Ask a worker what it has; UnsupportedError, by name, where that does not fit; send Tidegate if it is missing."""
-    if spark in _ready:
+def prepare(spark: Any, archive: str | None = None) -> None:
+    """Ask a worker what it has; UnsupportedError, by name, where that does not fit; send Tidegate if it is missing.
+
+    `archive` is a packed environment: it is sent too, unless the session was made with it.
+    """
+    if archive in _ready.setdefault(spark, set()):
         return
-    report = ask(spark)
+    if archive and archive not in spark.conf.get("spark.archives", ""):
+        spark.addArtifacts(f"{archive}#{ENVIRONMENT}", archive=True)
+    report = ask(spark, packages_in(archive))
     problems = unfit(report)
     if problems:
         raise UnsupportedError(f"the workers' Python ({report.interpreter}) can't run this: " + "; ".join(problems))
     if report.tidegate != __version__ or not report.cloudpickle:
         send(spark)
-    _ready.add(spark)
+    _ready[spark].add(archive)
 
 
-def ask(spark: Any) -> Report:
-    """What a worker of this session has."""
-    (row,) = spark.range(0, 1, 1, 1).mapInArrow(_probe(), "report string").collect()
+def ask(spark: Any, paths: tuple[str, ...] = ()) -> Report:
+    """What a worker of this session has, `paths` among the places where it looks."""
+    try:
+        (row,) = spark.range(0, 1, 1, 1).mapInArrow(_probe(paths), "report string").collect()
+    except Exception as error:
+        said = str(error)
+        for name in ("pyarrow", "pandas"):
+            if f"No module named '{name}'" in said or f"{name} >=" in said:
+                raise UnsupportedError(
+                    f"the workers' Python lacks {name}, without which PySpark runs no Arrow functions: install it "
+                    "there, or send an environment that has it (tidegate package; --spark_archive)"
+                ) from error
+        raise RunError(f"the workers' Python does not run a first task: {gist(said)}") from error
     return Report(*row[0].split("\n"))
+
+
+def packages_in(archive: str | None) -> tuple[str, ...]:
+    """Where the packages of a packed environment are, among the files that a worker was sent."""
+    if not archive:
+        return ()
+    return (f"./{ENVIRONMENT}/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages",)
 
 
 def unfit(report: Report) -> list[str]:
@@ -68,10 +95,11 @@ def unfit(report: Report) -> list[str]:
     return problems
 
 
-def _probe() -> Callable[[Iterable[Any]], Iterator[Any]]:
+def _probe(paths: tuple[str, ...]) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """A function that travels by value, to where there may be no Tidegate."""
 
     def tidegate_preflight(batches: Iterable[Any]) -> Iterator[Any]:
+        import os
         import sys
         from importlib import import_module, metadata
 
@@ -83,6 +111,10 @@ def _probe() -> Callable[[Iterable[Any]], Iterator[Any]]:
             except Exception:
                 return ""
 
+        for path in paths:
+            from pyspark import SparkFiles
+
+            sys.path.append(os.path.join(SparkFiles.getRootDirectory(), path[2:]))
         for _ in batches:
             told = [f"{sys.version_info.major}.{sys.version_info.minor}"]
             told += [version("tidegate"), version("cloudpickle"), version("pandas"), sys.executable]

@@ -66,7 +66,10 @@ class Writing:
 
 
 class Committing:
-    """One sink on the driver: what the tasks prepared is committed when all have succeeded."""
+    """One sink on the driver: what the tasks prepared is committed when all have succeeded.
+
+    `noted`: a manifest says that it is to be committed. Then it will be, by a later run if not by this one.
+    """
 
     def __init__(self, step: Step, run_id: str) -> None:
         node = step.tail
@@ -74,13 +77,18 @@ class Committing:
         self._node = node
         self._run_id = run_id
         self.committables: list[Committable] = []
+        self.noted = False
+        self._done = False
 
     def commit(self) -> None:
         """Make everything visible."""
         _call(self._node, self._sink().commit, self._run_id, self.committables, method="commit")
+        self._done = True
 
     def sweep(self) -> None:
-        """Remove what this run wrote and did not commit: strays of failed and of speculative tasks."""
+        """Remove what this run wrote and will not commit: strays of failed and of speculative tasks."""
+        if self.noted and not self._done:
+            return
         quietly(lambda: self._sink().abort(self._run_id))
 
     def _sink(self) -> Sink[Any]:

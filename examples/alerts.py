@@ -1,0 +1,149 @@
+"""Watch machines: who is too hot for too long, who has fallen silent, and the mean temperature of each by window.
+
+    tidegate run examples/alerts.py --runner streaming --checkpoint_dir build/checkpoints --output build/watch
+    tidegate run examples/alerts.py --runner direct --run_for 10 --output build/watch
+
+writes lines such as `12:30:05 press-3: 91.2 °C, and above 85 for 2 s` to files whose names begin with
+`build/watch-alerts`, and the means to `build/watch-means`. It has no end: Ctrl-C stops it, and on the streaming runner
+the same command goes on where it was, with every alert and every mean written once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from pydantic import Field
+
+import tidegate as tg
+
+NAMES = ("press", "saw", "kiln", "mixer")
+
+
+class AlertsOptions(tg.PipelineOptions):
+    """What to watch, and where to write."""
+
+    output: str = Field(description="how the names of the files to write begin")
+    machines: int = Field(8, ge=1, description="how many machines there are")
+    every: float = Field(0.25, gt=0, description="seconds between two readings of a machine")
+    limit: float = Field(85.0, description="the temperature that is too high, in °C")
+    patience: float = Field(2.0, gt=0, description="seconds of heat, or of silence, until there is an alert")
+    window: float = Field(5.0, gt=0, description="seconds that a mean is taken over")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a machine reports."""
+
+    machine: str
+    celsius: float
+
+
+@dataclass(frozen=True)
+class Alert:
+    """Something to look at, or its end."""
+
+    at: tg.Timestamp
+    machine: str
+    text: str
+
+
+def readings(tick: tg.Timestamp, machines: int) -> Iterator[Reading]:
+    """What machines report at an instant: they heat up and cool down, and each is silent for 4 seconds of 30."""
+    second = tick.seconds()
+    for n in range(machines):
+        if (second + 5 * n) % 30 >= 4:
+            noise = math.sin(second * 12.9898 + n * 78.233) * 43758.5453 % 1
+            yield Reading(f"{NAMES[n % len(NAMES)]}-{n}", 75 + 15 * math.sin(second / 4 + n) + noise)
+
+
+HOT_SINCE = tg.ValueStateSpec("hot_since")
+TOLD = tg.ValueStateSpec("told")
+SILENCE = tg.EventTimer("silence")
+
+
+class Watch(tg.DoFn):
+    """Alerts of each machine: it is told once that one begins, and once that it is over."""
+
+    def __init__(self, limit: float, patience: float) -> None:
+        self.limit = limit
+        self.patience = patience
+
+    def process(
+        self,
+        element: tuple[str, Reading],
+        at: tg.Timestamp = tg.DoFn.TimestampParam,
+        hot_since: tg.ValueState[tg.Timestamp] = tg.DoFn.StateParam(HOT_SINCE),
+        told: tg.ValueState[str] = tg.DoFn.StateParam(TOLD),
+        silence: tg.Timer = tg.DoFn.TimerParam(SILENCE),
+    ) -> Iterator[Alert]:
+        machine, reading = element
+        silence.set(at + self.patience)
+        if told.read() == "silent":
+            told.clear()
+            yield Alert(at, machine, "reports again")
+        if reading.celsius <= self.limit:
+            hot_since.clear()
+            if told.read() == "hot":
+                told.clear()
+                yield Alert(at, machine, f"has cooled down to {reading.celsius:.1f} °C")
+            return
+        since = hot_since.read()
+        if since is None:
+            hot_since.write(at)
+        elif at - since >= tg.Duration.of(self.patience) and told.read() is None:
+            told.write("hot")
+            yield Alert(at, machine, f"{reading.celsius:.1f} °C, and above {self.limit:g} for {self.patience:g} s")
+
+    @tg.on_timer(SILENCE)
+    def fell_silent(
+        self,
+        machine: str = tg.DoFn.KeyParam,
+        at: tg.Timestamp = tg.DoFn.TimestampParam,
+        hot_since: tg.ValueState[tg.Timestamp] = tg.DoFn.StateParam(HOT_SINCE),
+        told: tg.ValueState[str] = tg.DoFn.StateParam(TOLD),
+    ) -> Iterable[Alert]:
+        hot_since.clear()
+        told.write("silent")
+        return [Alert(at, machine, f"silent for {self.patience:g} s")]
+
+
+def as_line(alert: Alert) -> str:
+    """As people read it."""
+    return f"{alert.at.to_utc_datetime():%H:%M:%S} {alert.machine}: {alert.text}"
+
+
+def mean_as_line(mean: tuple[str, float], window: tg.IntervalWindow = tg.DoFn.WindowParam) -> str:
+    """The mean of a window."""
+    return f"{window.end.to_utc_datetime():%H:%M:%S} {mean[0]}: {mean[1]:.1f}"
+
+
+def pipeline(options: AlertsOptions) -> tg.Pipeline:
+    """Watch machines that report their temperature."""
+    p = tg.Pipeline(options=options, name="alerts")
+    reported = (
+        p
+        | "tick" >> tg.PeriodicImpulse(options.every)
+        | "read" >> tg.FlatMap(readings, options.machines)
+        | "by machine" >> tg.Map(lambda reading: (reading.machine, reading))
+    )
+    (
+        reported
+        | "watch" >> tg.ParDo(Watch(options.limit, options.patience))
+        | "as line" >> tg.Map(as_line)
+        | "write alerts" >> tg.io.WriteToText(f"{options.output}-alerts")
+    )
+    (
+        reported
+        | "temperature" >> tg.MapTuple(lambda machine, reading: (machine, reading.celsius))
+        | "window" >> tg.WindowInto(tg.FixedWindows(options.window))
+        | "mean" >> tg.combiners.Mean.PerKey()
+        | "as line too" >> tg.Map(mean_as_line)
+        | "write means" >> tg.io.WriteToText(f"{options.output}-means")
+    )
+    return p
+
+
+if __name__ == "__main__":
+    pipeline(AlertsOptions.from_args()).run().wait_until_finish()

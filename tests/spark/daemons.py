@@ -1,0 +1,65 @@
+"""Spark's own processes beside the tests: started, awaited by what they say, stopped."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+SMALL_JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+
+
+def spark_home() -> Path:
+    """Where the Spark that comes with PySpark is."""
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
+class Daemon:
+    """A command that runs in `home` until it is stopped. It leads a process group: its children stop with it."""
+
+    def __init__(self, home: Path, *command: str | Path, environment: Mapping[str, str] | None = None) -> None:
+        self._said: list[str] = []
+        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._process = subprocess.Popen(
+            command, cwd=home, start_new_session=True, text=True, errors="replace",
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            env={**os.environ, "SPARK_HOME": str(spark_home()), **(environment or {})},
+        )  # fmt: skip
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def wait_for(self, pattern: str, timeout: float = 120) -> re.Match[str]:
+        """The next line that says this. AssertionError, with all that was said, if none does within `timeout` s."""
+        deadline = time.monotonic() + timeout
+        while True:
+            try:
+                line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                line = None
+            assert line is not None, f"nothing said {pattern!r}:\n" + "".join(self._said)
+            found = re.search(pattern, line)
+            if found:
+                return found
+
+    def stop(self) -> None:
+        """End it and all it has started."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._reader.join()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                self._said.append(line)
+                self._lines.put(line)
+        self._lines.put(None)

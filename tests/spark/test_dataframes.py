@@ -1,0 +1,368 @@
+"""DataFrames and tables: a pipeline in the middle of a Spark job."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypedDict
+
+import pytest
+from click.testing import CliRunner
+from collect import collect
+
+import tidegate as tg
+from tidegate.cli import app
+from tidegate.sdk.errors import BuildError, RunError, UnsupportedError
+from tidegate.sdk.portable.schema import dump
+from tidegate.transforms.dataframes import columns_of, fields_of
+
+UTC = datetime.UTC
+
+
+class Sale(NamedTuple):
+    customer: str
+    amount: float
+    at: datetime.datetime | None
+
+
+@dataclass(frozen=True)
+class Place:
+    name: str
+    tags: list[str]
+
+
+class Visit(TypedDict):
+    place: Place
+    count: int
+    by_day: dict[str, int]
+
+
+@pytest.fixture
+def spark(spark_session: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    yield spark_session
+    for table in spark_session.catalog.listTables():
+        spark_session.sql(f"DROP TABLE IF EXISTS `{table.name}`")
+
+
+# -- reading
+
+
+def test_the_rows_of_a_dataframe_are_elements(flags: list[str], spark: Any) -> None:
+    frame = spark.range(0, 1000, 1, 5).selectExpr("id", "cast(id % 7 as string) as name", "id / 2 as half")
+
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        rows = p | tg.io.ReadFromSpark(frame)
+        return {
+            "sums": rows | tg.Map(lambda row: (row.name, row.id)) | tg.CombinePerKey(sum),
+            "halves": rows | "halves" >> tg.Filter(lambda row: row.id > 997),
+        }
+
+    found = collect(build, options=flags)
+    assert dict(found.values("sums")) == {str(n): sum(range(n, 1000, 7)) for n in range(7)}
+    assert sorted(found.values("halves")) == [(998, "4", 499.0), (999, "5", 499.5)]
+    assert found.result.metrics().query("elements_out", step="ReadFromSpark")[0].value == 1000
+
+
+def test_columns_of_every_kind_come_as_what_they_are(flags: list[str], spark: Any) -> None:
+    frame = spark.sql("""SELECT 1L AS n, CAST(NULL AS int) AS none, 'x' AS s, 1.50BD AS d, true AS b,
+        DATE'2024-02-29' AS day,
+        TIMESTAMP'2024-01-01 00:00:00Z' AS at, array(1, 2) AS many, map('a', 1) AS m, named_struct('x', 1) AS st,
+        X'00ff' AS bin""")  # fmt: skip
+    (row,) = collect(lambda p: {"it": p | tg.io.ReadFromSpark(frame)}, options=flags).values("it")
+    assert row == (
+        1, None, "x", decimal.Decimal("1.50"), True, datetime.date(2024, 2, 29),
+        datetime.datetime(2024, 1, 1, tzinfo=UTC),
+        [1, 2], {"a": 1}, {"x": 1}, b"\x00\xff",
+    )  # fmt: skip
+
+
+def test_event_times_are_taken_from_a_column(flags: list[str], spark: Any) -> None:
+    frame = spark.range(100)
+
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        rows = p | tg.io.ReadFromSpark(frame, timestamp=lambda row: row.id)
+        windowed = rows | tg.Map(lambda row: ("all", row.id)) | tg.WindowInto(tg.FixedWindows(50))
+        return {"it": windowed | tg.CombinePerKey(sum)}
+
+    assert sorted(collect(build, options=flags).values("it")) == [("all", sum(range(50))), ("all", sum(range(50, 100)))]
+
+
+def test_dataframes_meet_other_sources_and_each_other(flags: list[str], spark: Any) -> None:
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        frames = [spark.range(start, start + 10, 1, parts) for start, parts in ((0, 1), (100, 4))]
+        ids = [p | f"read {n}" >> tg.io.ReadFromSpark(frame) | f"id {n}" >> tg.Map(lambda row: row.id)
+               for n, frame in enumerate(frames)]  # fmt: skip
+        other = p | tg.Create([1000]) | tg.Reshuffle()
+        total = tg.AsSingleton(ids[0] | tg.CombineGlobally(sum))
+        return {
+            "all": (*ids, other) | tg.Flatten(),
+            "shares": ids[1] | tg.Map(lambda x, total: (x, total), total),
+        }
+
+    found = collect(build, options=flags)
+    assert sorted(found.values("all")) == [*range(10), *range(100, 110), 1000]
+    assert sorted(found.values("shares")) == [(x, 45) for x in range(100, 110)]
+
+
+def test_what_is_read_is_written_once_by_each_task(flags: list[str], spark: Any, tmp_path: Path) -> None:
+    with tg.Pipeline(options=flags) as p:
+        rows = p | tg.io.ReadFromSpark(spark.range(0, 50, 1, 6))
+        _ = rows | tg.Map(lambda row: row.id) | tg.io.WriteToText(str(tmp_path / "out"))
+    lines = [line for path in tmp_path.iterdir() for line in path.read_text().splitlines()]
+    assert sorted(map(int, lines)) == list(range(50))
+
+
+def test_a_table_is_read_by_name_with_the_columns_that_are_asked_for(flags: list[str], spark: Any) -> None:
+    spark.range(3).selectExpr("id", "id * id AS square", "id AS `_odd`").createOrReplaceTempView("numbers")
+
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        return {
+            "rows": p | "rows" >> tg.io.ReadFromSpark("numbers", columns=["square", "id"]),
+            "dicts": p | "dicts" >> tg.io.ReadFromSpark("numbers", columns=["_odd"], as_dicts=True),
+        }
+
+    found = collect(build, options=flags)
+    assert sorted(found.values("rows")) == [(0, 0), (1, 1), (4, 2)]
+    assert found.values("rows")[0]._fields == ("square", "id")
+    assert sorted(found.values("dicts"), key=str) == [{"_odd": 0}, {"_odd": 1}, {"_odd": 2}]
+
+
+# -- ToDataFrame
+
+
+def test_a_collection_becomes_a_dataframe_whose_columns_its_type_tells(flags: list[str]) -> None:
+    day = datetime.datetime(2024, 5, 1, tzinfo=UTC)
+    with tg.Pipeline(options=flags) as p:
+        numbers = p | tg.Create(range(100))
+        sales = numbers | tg.Map(lambda n: Sale(f"c{n % 3}", n / 2, day if n else None)).with_output_types(Sale)
+        _ = sales | "sales" >> tg.ToDataFrame()
+    frame = p.result.dataframe("sales")
+    assert frame.dtypes == [("customer", "string"), ("amount", "double"), ("at", "timestamp")]
+    assert frame.groupBy("customer").sum("amount").count() == 3
+    assert frame.where("at IS NULL").count() == 1
+    assert frame.is_cached
+
+
+def test_rows_tell_their_columns_by_what_is_in_them(flags: list[str]) -> None:
+    with tg.Pipeline(options=flags) as p:
+        words = p | tg.Create([("a", 1), ("b", 2), ("a", 3)]) | tg.CombinePerKey(sum)
+        _ = words | tg.Select(word=lambda pair: pair[0], total=lambda pair: pair[1]) | "totals" >> tg.ToDataFrame()
+        mixed = p | "mixed" >> tg.Create([{"n": 1}, {"n": 1.5, "s": None}])
+        _ = mixed | "numbers" >> tg.ToDataFrame()
+    totals, numbers = p.result.dataframe("totals"), p.result.dataframe("numbers")
+    assert totals.dtypes == [("word", "string"), ("total", "bigint")]
+    assert sorted(map(tuple, totals.collect())) == [("a", 4), ("b", 2)]
+    assert numbers.dtypes == [("n", "double"), ("s", "string")]
+    assert sorted(map(tuple, numbers.collect())) == [(1.0, None), (1.5, None)]
+
+
+def test_a_schema_is_kept_to_and_tuples_are_enough(flags: list[str]) -> None:
+    with tg.Pipeline(options=flags) as p:
+        _ = p | "few" >> tg.Create([(1, "x"), (2, None)]) | "a" >> tg.ToDataFrame("n int, s string")
+        _ = p | "none" >> tg.Create([]) | "b" >> tg.ToDataFrame("n int, m map<string, int>")
+    assert p.result.dataframe("a").dtypes == [("n", "int"), ("s", "string")]
+    assert sorted(map(tuple, p.result.dataframe("a").collect())) == [(1, "x"), (2, None)]
+    assert (p.result.dataframe("b").count(), p.result.dataframe("b").columns) == (0, ["n", "m"])
+
+
+def test_a_dataframe_is_made_once_however_often_it_is_used(flags: list[str], tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def noted(n: int) -> Any:
+        with log.open("a") as file:
+            file.write("x")
+        return tg.Row(n=n)
+
+    with tg.Pipeline(options=flags) as p:
+        _ = p | tg.Create(range(10)) | tg.Map(noted) | "rows" >> tg.ToDataFrame()
+    frame = p.result.dataframe("rows")
+    assert [frame.count(), frame.agg({"n": "sum"}).first()[0]] == [10, 45]
+    assert log.read_text() == "x" * 10
+
+
+def test_a_label_that_no_dataframe_has_is_answered_with_those_there_are(flags: list[str]) -> None:
+    with tg.Pipeline(options=flags) as p:
+        _ = p | tg.Create([{"a": 1}]) | "rows" >> tg.ToDataFrame()
+    with pytest.raises(RunError, match=r"no ToDataFrame has the label 'row'; there are: 'rows'"):
+        p.result.dataframe("row")
+
+
+@pytest.mark.parametrize(
+    ("hint", "columns"),
+    [
+        (Sale, "`customer` string, `amount` double, `at` timestamp"),
+        (Visit, "`place` struct<`name`: string, `tags`: array<string>>, `count` bigint, `by_day` map<string, bigint>"),
+        (tg.Row, None),
+        (dict[str, Any], None),
+        (Any, None),
+    ],
+    ids=["NamedTuple", "TypedDict", "Row", "dict", "Any"],
+)
+def test_columns_follow_from_the_element_type(hint: Any, columns: str | None) -> None:
+    assert columns_of(hint, "ToDataFrame") == columns
+
+
+class Odd(NamedTuple):
+    thing: Path
+
+
+@pytest.mark.parametrize(
+    ("hint", "said"),
+    [(int, "takes elements with named fields .*, not int"), (Odd, "no column can hold the field 'thing' of Odd")],
+    ids=["no fields", "no column"],
+)
+def test_elements_that_no_column_holds_are_refused_when_built(hint: Any, said: str) -> None:
+    p = tg.Pipeline()
+    made = p | tg.Create([1]) | tg.Map(lambda x: x).with_output_types(hint)
+    with pytest.raises(BuildError, match=said):
+        _ = made | tg.ToDataFrame()
+
+
+@pytest.mark.parametrize(
+    ("elements", "schema", "said"),
+    [
+        ([{"a": 1}, {"a": "x"}], None, "don't fit one table"),
+        ([(1, "x"), (2, 3)], "a int, b string", "field 'b': 3 is no string"),
+        ([{"a": 1, "z": 2}], "a int", "has the field 'z', and the columns are a"),
+        ([(1, 2, 3)], "a int, b int", "has 3 parts, and there are 2 columns"),
+        ([{"a": object}], None, "is no value that a column can hold"),
+        ([1], "a int", "1 has no named fields"),
+        ([(1,)], "a wint", "'a wint' is no schema that Spark knows"),
+        ([], None, "there are no elements, so what the columns are is not known: give schema="),
+    ],
+    ids=["two types", "misfit", "stranger", "too long", "object", "no fields", "no schema", "nothing"],
+)
+def test_elements_that_do_not_fit_are_told_by_step_field_and_value(
+    elements: list[Any], schema: str | None, said: str, flags: list[str]
+) -> None:
+    p = tg.Pipeline(options=flags)
+    made = p | tg.Create(elements) | tg.Map(lambda x: x).with_output_types(Any)
+    _ = made | "rows" >> tg.ToDataFrame(schema)
+    with pytest.raises(RunError, match=said) as caught:
+        p.run()
+    assert "in step 'rows', applied at" in str(caught.value)
+
+
+def test_values_become_what_arrow_holds() -> None:
+    import pyarrow as pa
+
+    from tidegate.transforms.dataframes import FrameSink
+
+    id = uuid.UUID(int=7)
+    values = [tg.Row(a=tg.Timestamp(1), b=(1, 2), c=Place("x", ["y"]), d=id, e=tg.Duration(2), f=frozenset({3}))]
+    batch = FrameSink().record_batch(values, None)
+    assert batch.to_pylist() == [
+        {
+            "a": datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "b": [1, 2], "c": {"name": "x", "tags": ["y"]},
+            "d": str(id), "e": datetime.timedelta(seconds=2), "f": [3],
+        }
+    ]  # fmt: skip
+    assert pa.types.is_timestamp(batch.schema.field("a").type)
+    assert fields_of([tg.Row(x=1), tg.Row(y=2)], None) == {"x": [1, None], "y": [None, 2]}
+
+
+# -- WriteToSpark
+
+
+def test_files_are_written_by_sparks_writers(flags: list[str], spark: Any, tmp_path: Path) -> None:
+    def run(mode: Any, start: int) -> None:
+        with tg.Pipeline(options=flags) as p:
+            rows = p | tg.Create(range(start, start + 4)) | tg.Map(lambda n: tg.Row(n=n, even=n % 2 == 0))
+            _ = rows | tg.io.WriteToSpark(tmp_path / "out", format="parquet", mode=mode, partition_by=["even"])
+
+    def written() -> list[int]:
+        return sorted(row.n for row in spark.read.parquet(str(tmp_path / "out")).collect())
+
+    run("error", 0)
+    assert written() == [0, 1, 2, 3]
+    assert sorted(path.name for path in (tmp_path / "out").glob("even=*")) == ["even=false", "even=true"]
+    run("append", 4)
+    assert written() == list(range(8))
+    run("overwrite", 100)
+    assert written() == [100, 101, 102, 103]
+    with pytest.raises(RunError, match="already exists"):
+        run("error", 0)
+    assert written() == [100, 101, 102, 103]
+
+
+def test_a_table_is_written_and_read_again(
+    flags: list[str], spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = {"path": str(tmp_path / "sales")}
+    with tg.Pipeline(options=flags) as p:
+        rows = p | tg.Create([("a", 1.5), ("b", 2.5)])
+        _ = rows | tg.io.WriteToSpark(
+            "sales_written", format="parquet", table=True, options=where, schema="name string, amount double"
+        )
+    found = collect(lambda p: {"it": p | tg.io.ReadFromSpark("sales_written")}, options=flags)
+    assert sorted(found.values("it")) == [("a", 1.5), ("b", 2.5)]
+
+
+def test_nothing_is_written_when_a_step_fails(flags: list[str], tmp_path: Path) -> None:
+    p = tg.Pipeline(options=flags)
+    rows = p | tg.Create(range(10)) | tg.Map(lambda n: tg.Row(n=1 // (9 - n)))
+    _ = rows | tg.io.WriteToSpark(tmp_path / "out", format="json")
+    with pytest.raises(tg.UserCodeError):
+        p.run()
+    assert not (tmp_path / "out").exists()
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda p: p | tg.io.ReadFromSpark([1]), "takes a DataFrame of Spark's or a table's name"),
+        (lambda p: p | tg.io.ReadFromSpark(" "), "there is no table's name"),
+        (lambda p: p | tg.io.ReadFromSpark("t", columns="id"), "columns is a list of names"),
+        (lambda p: p | tg.io.ReadFromSpark("t", columns=["a", "a"]), "each once"),
+        (lambda p: p | tg.Create([{"a": 1}]) | tg.io.WriteToSpark("x", mode="replace"), "mode is one of 'error'"),  # type: ignore[arg-type]
+        (lambda p: p | tg.Create([{"a": 1}]) | tg.io.WriteToSpark(None), "there is no table's name"),
+        (lambda p: p | tg.Create([{"a": 1}]) | tg.io.WriteToSpark("t", partition_by="a"), "partition_by is a list"),
+        (lambda p: p | tg.Create([1]) | tg.io.WriteToSpark("t"), "takes elements with named fields"),
+    ],
+    ids=["no frame", "no name", "columns", "twice", "mode", "no table", "partitions", "elements"],
+)
+def test_what_can_not_work_is_refused_when_built(build: Any, said: str) -> None:
+    with pytest.raises(BuildError, match=said):
+        build(tg.Pipeline())
+
+
+def test_columns_that_can_not_be_fields_are_refused_with_what_to_do(spark: Any) -> None:
+    with pytest.raises(BuildError, match=r"the column '_1' can't be a field of a Row: rename it .* as_dicts=True"):
+        _ = tg.Pipeline() | tg.io.ReadFromSpark(spark.range(3).toDF("_1"))
+    with pytest.raises(BuildError, match=r"has no column 'x', but id"):
+        _ = tg.Pipeline() | tg.io.ReadFromSpark(spark.range(3), columns=["x"])
+
+
+def test_other_runners_refuse_by_name(spark: Any, tmp_path: Path) -> None:
+    p = tg.Pipeline()
+    _ = p | tg.io.ReadFromSpark("t") | tg.Map(print)
+    with pytest.raises(UnsupportedError, match="only the spark runner reads DataFrames and tables: say --runner spark"):
+        p.run()
+    for write in (tg.ToDataFrame(), tg.io.WriteToSpark(tmp_path / "out", format="json")):
+        p = tg.Pipeline()
+        _ = p | tg.Create([{"a": 1}]) | write
+        with pytest.raises(UnsupportedError, match=r"only the spark runner writes to a .*: say --runner spark"):
+            p.run()
+    p = tg.Pipeline()
+    _ = p | tg.Create([1]) | tg.Map(print)
+    with pytest.raises(UnsupportedError, match="only runs on the spark runner give DataFrames"):
+        p.run().dataframe("x")
+
+
+def test_a_dataframe_does_not_leave_its_process(
+    spark: Any, flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    p = tg.Pipeline(options=flags)
+    _ = p | tg.io.ReadFromSpark(spark.range(3)) | tg.Map(print)
+    (tmp_path / "job.json").write_text(dump(p.sealed(values=True)))
+    monkeypatch.setattr("tidegate.io.spark._held", {})  # as in another process
+    said = CliRunner().invoke(app, ["run", str(tmp_path / "job.json"), *flags])
+    assert said.exit_code == 2
+    assert "the DataFrame belongs to the process in which the pipeline was written" in said.output

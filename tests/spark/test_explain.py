@@ -1,0 +1,105 @@
+"""`tidegate explain --runner spark`, and how large what is sent to Spark gets."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import tidegate as tg
+from tidegate.cli import app
+from tidegate.runners.planner import Traits, plan
+from tidegate.runners.spark.levels import assign_levels
+from tidegate.runners.spark.reading import deal_out, without_values
+from tidegate.runners.spark.work import Work, numbered
+
+JOB = """
+import tidegate as tg
+
+def pipeline(options: tg.PipelineOptions) -> tg.Pipeline:
+    p = tg.Pipeline(options=options)
+    numbers = p | "numbers" >> tg.Create(range(500))
+    total = numbers | "total" >> tg.CombineGlobally(sum)
+    names = p | "names" >> tg.Create([(n, str(n)) for n in range(7)])
+    shares = numbers | "share" >> tg.Map(
+        lambda x, total, names: (names[x % 7], x / total), tg.AsSingleton(total), tg.AsDict(names)
+    )
+    shares | "per name" >> tg.CombinePerKey(sum) | "print" >> tg.Map(print)
+    return p
+"""
+
+EXPLAINED = """\
+On Spark: 2 actions, 4 levels, 2 shuffles, 4 partitions (--spark_partitions)
+
+Action 0, of which side inputs are made
+  Level 0, a task for each partition
+    [0] numbers
+    [1] total (parts)
+    · persisted for action 1, freed at the end: 'numbers'
+  ══ shuffle: rows of blocks, by target partition, sorted
+  Level 1, one task
+    [2] total (merge)
+    · to the driver, which groups it as a side input: 'total'
+
+Action 1
+  ══ kept elements of 'numbers', where they are
+  Level 2, a task for each partition
+    [4] share
+    [5] per name (parts)
+  ══ shuffle: rows of blocks, by target partition, sorted
+  Level 3, a task for each partition
+    [6] per name (merge)
+    [7] print
+
+Side inputs
+  0 of 'share': singleton of 'total', computed
+  1 of 'share': dict of 'names', 7 elements that the driver has
+  · in the closure as long as all of them take up to 1 MB, else a file that each worker opens once
+  · a dict or multimap above 8 MB is a file that workers look into (mmap), and loads what is looked up
+"""
+
+
+@pytest.mark.parametrize(
+    ("runner", "expected"), [(["--runner", "spark", "--spark_partitions", "4"], EXPLAINED), ([], None)]
+)
+def test_explain_tells_what_spark_is_going_to_do(runner: list[str], expected: str | None, tmp_path: Path) -> None:
+    (tmp_path / "job.py").write_text(JOB)
+    said = CliRunner().invoke(app, ["explain", str(tmp_path / "job.py"), *runner])
+    assert said.exit_code == 0, said.output
+    before, found, after = said.output.partition("\nOn Spark: ")
+    assert before.startswith("Plan of")
+    assert (found + after)[1:] == (expected or "")
+
+
+def closures(p: tg.Pipeline, partitions: int) -> list[int]:
+    """How many bytes travel to the tasks of each level."""
+    planned = plan(p.sealed(), Traits(parallel=True, blocking=True))
+    bare = without_values(planned)
+    levels = assign_levels(planned)
+    inputs = deal_out(planned, partitions)
+    work = Work(bare, levels, numbered(bare), inputs, partitions, "run", None, None, False)
+    return [len(pickle.dumps(work.of_level(level), 5)) for level in range(levels.count)]
+
+
+def test_ten_nested_diamonds_stay_small() -> None:
+    p = tg.Pipeline()
+    made: Any = p | tg.Create(range(10)) | tg.Map(lambda x: (x, x))
+    for depth in range(10):
+        left = made | f"left {depth}" >> tg.CombinePerKey(sum) | f"one {depth}" >> tg.MapTuple(lambda k, v: (k, v))
+        right = made | f"right {depth}" >> tg.MapTuple(lambda k, v: (k, v))
+        made = (left, right) | f"both {depth}" >> tg.Flatten() | f"meet {depth}" >> tg.CombinePerKey(max)
+    assert sum(closures(p, 8)) < 1_000_000
+
+
+def test_two_thousand_files_in_two_hundred_partitions_stay_small(tmp_path: Path) -> None:
+    for number in range(2_000):
+        (tmp_path / f"part-{number:05d}").write_text(f"line {number}\n")
+    p = tg.Pipeline()
+    lines = p | tg.io.ReadFromText(str(tmp_path / "part-*"))
+    _ = lines | tg.Map(lambda line: (line, 1)) | tg.CombinePerKey(sum) | tg.Map(print)
+    reading, counting = closures(p, 200)
+    assert reading < 500_000
+    assert counting < 50_000

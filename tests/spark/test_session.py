@@ -1,0 +1,101 @@
+"""What Spark needs, said before it starts; and what its pages show of a run."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import tidegate as tg
+from tidegate.cli import app
+from tidegate.runners.spark import session
+from tidegate.sdk.errors import UnsupportedError
+
+LEAST = "it needs Java 17 or newer"
+
+
+@pytest.mark.parametrize(
+    ("package", "version", "said"),
+    [
+        ("pyspark", "4.0.1", "PySpark 4.0.1 lacks repartitionById, 4.1 has it: pip install -U 'tidegate[spark]'"),
+        ("pyspark", "3.5.7", "PySpark 3.5.7 lacks repartitionById, 4.1 has it: pip install -U 'tidegate[spark]'"),
+        ("pandas", "3.0.0", "PySpark does not work with pandas 3.0.0: pip install 'pandas<3'"),
+        ("pyspark", "", "pyspark is not installed: pip install 'tidegate[spark]'"),
+        ("pyarrow", "", "pyarrow is not installed: pip install 'tidegate[spark]'"),
+        ("pandas", "", "pandas is not installed: pip install 'tidegate[spark]'"),
+    ],
+)
+def test_a_package_that_is_missing_or_does_not_fit_is_named_with_what_to_install(
+    package: str, version: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = session._version
+    monkeypatch.setattr(session, "_version", lambda name: version if name == package else installed(name))
+    assert said in session.missing(remote=True)
+    with pytest.raises(UnsupportedError, match="the spark runner can't run here: "):
+        session.require(remote=True)
+
+
+def test_a_package_that_spark_submit_brings_is_there_though_it_is_not_installed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "brought.py").write_text("__version__ = '4.2.0'")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(metadata.PackageNotFoundError):
+        metadata.version("brought")
+    assert (session._version("brought"), session._version("not_there_at_all")) == ("4.2.0", "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ('openjdk version "11.0.2" 2019-01-15', f"{LEAST}, and .*/java is version 11: set JAVA_HOME to a newer"),
+        ('java version "1.8.0_291"', f"{LEAST}, and .*/java is version 1: "),
+        (None, f"{LEAST}, and finds no java: install a JDK, or set JAVA_HOME"),
+        ('openjdk version "21" 2023-09-19', None),
+    ],
+    ids=["11", "8", "none", "21"],
+)
+def test_a_java_that_is_missing_or_too_old_is_told_by_doctor_and_run(
+    answer: str | None, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    if answer is not None:
+        java = tmp_path / "bin" / "java"
+        java.write_text(f"#!/bin/sh\necho '{answer}' >&2\n")
+        java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    doctor = CliRunner().invoke(app, ["doctor"]).output
+    if said is None:
+        assert LEAST not in doctor
+        return
+    (line,) = [line for line in doctor.splitlines() if line.strip().startswith("spark ") and "ready" in line]
+    for text in (line, "; ".join(session.missing())):
+        with pytest.raises(AssertionError, match=said):
+            raise AssertionError(text)
+
+
+def test_a_server_that_is_too_old_is_refused_by_its_version() -> None:
+    class Old:
+        version = "4.0.1"
+
+    with pytest.raises(UnsupportedError, match=r"can't run on Spark 4.0.1, .* it takes Spark 4.1 or newer"):
+        session.checked(Old())
+
+
+def test_the_pages_of_spark_name_the_authors_steps(flags: list[str], spark_session: Any) -> None:
+    p = tg.Pipeline(options=flags, name="named run")
+    total = tg.AsSingleton(p | tg.Create([1, 2]) | "doubled" >> tg.Map(lambda x: 2 * x) | tg.CombineGlobally(sum))
+    _ = p | "others" >> tg.Create([3]) | "shares" >> tg.Map(lambda x, total: x / total, total)
+    spark_session.sparkContext.setJobDescription("the author's own")
+    p.run()
+    assert spark_session.sparkContext.getLocalProperty("spark.job.description") == "the author's own"
+    spark_session.sparkContext.setLocalProperty("spark.job.description", None)
+    executions = spark_session._jsparkSession.sharedState().statusStore().executionsList()
+    first, second = (executions.apply(executions.size() - back) for back in (2, 1))
+    assert first.description().startswith("named run: Create, doubled, CombineGlobally(sum)")
+    assert second.description() == "named run: others, shares"
+    assert "Create + doubled + CombineGlobally(sum)(" in first.physicalPlanDescription()
+    assert "others + shares(" in second.physicalPlanDescription()

@@ -1,0 +1,260 @@
+"""Side inputs on Spark: made by actions of their own, seen by window, in the closure or in files."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from collect import collect
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tidegate.runners.planner import Traits, plan
+from tidegate.runners.spark.artifacts import CLOSURE_BYTES
+from tidegate.runners.spark.indexed import IndexedMap, MapFile, write_map
+from tidegate.runners.spark.levels import assign_levels
+from tidegate.runners.spark.sides import INDEXED_BYTES
+from tidegate.sdk.errors import KeyEncodingError, RunError
+
+# -- what elements see
+
+
+def same(build: Any, flags: list[str]) -> Any:
+    """The run on Spark, which gave what direct gives: elements, and metrics."""
+    found, wanted = (collect(build, options=options) for options in (flags, None))
+    for name in wanted.seen:
+        assert Counter(map(repr, found.seen[name])) == Counter(map(repr, wanted.seen[name]))
+    assert list(found.result.metrics().all()) == list(wanted.result.metrics().all())
+    return found
+
+
+def stamped(x: int) -> Any:
+    return tg.TimestampedValue(x, x)
+
+
+def test_a_side_input_made_of_a_side_input_made_of_the_main_input_is_whole(flags: list[str]) -> None:
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        numbers = p | tg.Create(range(300)) | tg.Reshuffle()
+        total = tg.AsSingleton(numbers | "total" >> tg.CombineGlobally(sum))
+        shares = numbers | "share" >> tg.Map(lambda x, total: x / total, total)
+        most = tg.AsSingleton(shares | "most" >> tg.CombineGlobally(max))
+        return {"it": shares | "of most" >> tg.Map(lambda x, most, total: (x / most, total), most, total)}
+
+    same(build, flags)
+
+
+def test_each_window_sees_its_own_side_window(flags: list[str]) -> None:
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        events = p | tg.Create(range(100)) | tg.Map(stamped)
+        sums = events | tg.WindowInto(tg.FixedWindows(20)) | tg.CombineGlobally(sum).without_defaults()
+        some = events | "some" >> tg.Filter(lambda x: x < 40) | "few" >> tg.WindowInto(tg.FixedWindows(20))
+        main = events | "main" >> tg.WindowInto(tg.SlidingWindows(10, 5))
+        inside = events | "inside" >> tg.WindowInto(tg.FixedWindows(10))
+        return {
+            "sums": inside | "sum" >> tg.Map(lambda x, total: (x, total), tg.AsSingleton(sums)),
+            "some": main | "seen" >> tg.Map(lambda x, few: (x, sorted(few)), tg.AsIter(some)),
+            "default": main | "one" >> tg.Map(lambda x, n: (x, n), tg.AsSingleton(sums, default=-1)),
+        }
+
+    same(build, flags)
+
+
+def test_panes_of_a_side_input_replace_or_add_to_each_other(flags: list[str]) -> None:
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        def panes(name: str, accumulation: Any) -> Any:
+            made = p | f"of {name}" >> tg.Create(range(10))
+            return made | name >> tg.WindowInto(
+                tg.GlobalWindows(), trigger=tg.Repeatedly(tg.AfterCount(4)), accumulation=accumulation
+            )
+
+        replaced, added = (tg.AsList(panes(*each)) for each in (("a", tg.ACCUMULATING), ("b", tg.DISCARDING)))
+        return {"it": p | tg.Create(["x"]) | tg.Map(lambda x, a, b: (x, a, b), replaced, added)}
+
+    assert same(build, flags).values("it") == [("x", list(range(10)), list(range(10)))]
+
+
+def test_combiners_have_side_inputs_too(flags: list[str]) -> None:
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        pairs = p | tg.Create([(n % 3, n) for n in range(30)])
+        largest = tg.AsSingleton(pairs | tg.Values() | tg.CombineGlobally(max))
+        return {"it": pairs | tg.CombinePerKey(lambda values, most: sum(values) / most, largest)}
+
+    same(build, flags)
+
+
+def test_parts_of_a_flatten_are_one_side_input(flags: list[str]) -> None:
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        parts = [p | f"part {n}" >> tg.Create([n]) for n in range(3)]
+        computed = parts[0] | tg.Map(lambda x: x + 10)
+        both = (*parts, computed) | tg.Flatten()
+        return {"it": p | tg.Create(range(3)) | "see" >> tg.Map(lambda x, all: (x, sorted(all)), tg.AsList(both))}
+
+    same(build, flags)
+
+
+def test_a_side_input_of_two_values_fails_where_it_is_looked_at_alone(flags: list[str]) -> None:
+    def build(options: list[str], *, looked_at: bool) -> None:
+        p = tg.Pipeline(options=options)
+        two = tg.AsSingleton(p | tg.Create([1, 2]) | "double" >> tg.Map(lambda x: 2 * x))
+        main = p | "main" >> tg.Create([1] if looked_at else [])
+        _ = main | "look" >> tg.Map(lambda x, two: x + two, two)
+        p.run()
+
+    build(flags, looked_at=False)
+    with pytest.raises(RunError, match=r"AsSingleton of 2 values") as caught:
+        build(flags, looked_at=True)
+    assert "in step 'look'" in str(caught.value)
+
+
+# -- how it travels
+
+
+def sizes(elements: int) -> Any:
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        pairs = p | tg.Create(range(elements)) | tg.Map(lambda n: (f"key {n}", f"{n:0100}"))
+        main = p | "asked" >> tg.Create(range(0, elements, elements // 50))
+        return {
+            "dict": main | "look" >> tg.Map(lambda n, d: (d[f"key {n}"], len(d), "none" in d), tg.AsDict(pairs)),
+            "multi": main | "find" >> tg.Map(lambda n, d: d[f"key {n}"], tg.AsMultiMap(pairs)),
+            "list": main | "count" >> tg.Map(lambda n, values: (n, len(values)), tg.AsList(pairs)),
+            "kind": main | "kind" >> tg.Map(lambda n, d: isinstance(d, dict), tg.AsDict(pairs)),
+        }
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("elements", "in_memory"),
+    [(1_000, True), (CLOSURE_BYTES // 60, True), (INDEXED_BYTES // 100, False)],
+    ids=["closure", "file", "indexed"],
+)
+def test_a_side_input_is_what_it_is_however_it_travels(elements: int, in_memory: bool, flags: list[str]) -> None:
+    found, wanted = (collect(sizes(elements), options=options) for options in (flags, None))
+    for name in ("dict", "multi", "list"):
+        assert sorted(found.values(name)) == sorted(wanted.values(name))
+    assert set(found.values("kind")) == {in_memory}
+
+
+def noted(x: Any, path: str, name: str, *_: Any) -> Any:
+    with Path(path).open("a") as file:
+        file.write(f"{name}\n")
+    return x
+
+
+def test_nothing_runs_twice_for_side_inputs(flags: list[str], tmp_path: Path) -> None:
+    log = str(tmp_path / "log")
+    p = tg.Pipeline(options=flags)
+    source = p | tg.Create(range(12)) | "source" >> tg.Map(noted, log, "source")
+    grouped = source | tg.Map(lambda x: (x % 3, x)) | tg.GroupByKey() | "group" >> tg.Map(noted, log, "group")
+    total = tg.AsSingleton(source | tg.CombineGlobally(sum) | "total" >> tg.Map(noted, log, "total"))
+    seen = grouped | "seen" >> tg.Map(noted, log, "seen", total)
+    again = tg.AsList(seen | "again" >> tg.Map(noted, log, "again"))
+    _ = source | "last" >> tg.Map(noted, log, "last", again, total)
+    _ = seen | "too" >> tg.Map(noted, log, "too")
+    p.run()
+    counted = Counter((tmp_path / "log").read_text().splitlines())
+    assert counted == {"source": 12, "group": 3, "total": 1, "seen": 3, "again": 3, "last": 12, "too": 3}
+
+
+def levels_of(build: Any) -> Any:
+    p = tg.Pipeline()
+    build(p)
+    return assign_levels(plan(p.sealed(), Traits(parallel=True, blocking=True)))
+
+
+def test_there_is_an_action_for_each_depth_of_computed_side_inputs() -> None:
+    def build(depth: int, p: tg.Pipeline) -> None:
+        main = p | tg.Create([1])
+        for n in range(depth):
+            side = tg.AsList(main | f"side {n}" >> tg.Map(abs))
+            main = main | f"main {n}" >> tg.Map(lambda x, side: x, side)
+        known = tg.AsDict(p | "known" >> tg.Create({1: 2}))
+        _ = main | "end" >> tg.Map(lambda x, known: print(x), known)
+
+    assert [len(levels_of(lambda p, depth=depth: build(depth, p)).starts) for depth in range(4)] == [1, 2, 3, 4]
+
+
+def test_main_elements_cross_no_shuffle_for_the_sake_of_a_side_input() -> None:
+    def build(p: tg.Pipeline) -> None:
+        side = tg.AsList(p | "other" >> tg.Create([1]) | "made" >> tg.Map(abs))
+        _ = p | "main" >> tg.Create([1]) | "see" >> tg.Map(lambda x, side: print(x), side)
+
+    levels = levels_of(build)
+    assert (levels.count, levels.starts) == (2, (0, 1))
+
+
+# -- indexed maps
+
+KEYS = st.one_of(
+    st.integers(), st.text(max_size=5), st.none(), st.booleans(), st.floats(allow_nan=False), st.binary(max_size=3),
+    st.tuples(st.integers(), st.text(max_size=2)),
+)  # fmt: skip
+
+
+def indexed(pairs: Mapping[Any, Any], path: Path) -> IndexedMap:
+    with path.open("wb") as file:
+        file.write(b"others")
+        region = write_map(file, pairs)
+    return IndexedMap(MapFile(str(path)), region)
+
+
+@given(st.dictionaries(KEYS, st.integers() | st.lists(st.text())), st.lists(KEYS))
+def test_an_indexed_map_is_the_dict_it_was_made_of(
+    tmp_path_factory: pytest.TempPathFactory, pairs: dict[Any, Any], others: list[Any]
+) -> None:
+    made = indexed(pairs, tmp_path_factory.mktemp("map") / "map")
+    for key in (*pairs, *others):
+        assert (key in made, made.get(key)) == (key in pairs, pairs.get(key))
+    assert list(made.items()) == list(pairs.items())
+    assert (list(made), list(made.values()), len(made)) == (list(pairs), list(pairs.values()), len(pairs))
+    assert made == pairs
+    assert pickle.loads(pickle.dumps(made)) == pairs
+    assert (repr(made), made | {1: 2}, {1: 2} | made) == (repr(pairs), pairs | {1: 2}, {1: 2} | pairs)
+
+
+def test_an_indexed_map_is_asked_for_what_has_no_encoding_and_still_says_right(tmp_path: Path) -> None:
+    class Seven:
+        def __hash__(self) -> int:
+            return hash(7)
+
+        def __eq__(self, other: object) -> bool:
+            return other == 7
+
+    made = indexed({7: "seven"}, tmp_path / "map")
+    assert made[Seven()] == "seven"
+    assert float("nan") not in made
+    with pytest.raises(TypeError):
+        made[[]]  # type: ignore[index]
+    with pytest.raises(KeyError):
+        made["none"]
+
+
+def test_keys_without_an_encoding_make_no_indexed_map(tmp_path: Path) -> None:
+    with pytest.raises(KeyEncodingError):
+        indexed({object(): 1}, tmp_path / "map")
+
+
+def test_an_indexed_map_unpickles_only_what_is_looked_up(tmp_path: Path) -> None:
+    made = indexed({n: Noted(n) for n in range(100)}, tmp_path / "map")
+    Noted.loaded.clear()
+    assert (made[3].n, made[97].n, made[3].n) == (3, 97, 3)
+    assert Noted.loaded == [3, 97]
+    assert json.dumps(dict.fromkeys(made)) == json.dumps(dict.fromkeys(range(100)))
+    assert Noted.loaded == [3, 97]
+
+
+class Noted:
+    loaded: ClassVar[list[int]] = []
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __setstate__(self, state: dict[str, int]) -> None:
+        self.n = state["n"]
+        Noted.loaded.append(self.n)

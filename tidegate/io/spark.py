@@ -1,0 +1,290 @@
+"""Tables and DataFrames of Spark's: `ReadFromSpark` and `WriteToSpark`, for the Spark runner alone.
+
+A pipeline can so stand in the middle of a Spark job: Arrow batches of a DataFrame go straight into its first steps, on
+the executors, and what it gives is written by Spark's own writers. Nothing here imports PySpark.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from tidegate.sdk.errors import BuildError, RunError, UnsupportedError, shorten
+from tidegate.sdk.pipeline import PCollection
+from tidegate.sdk.primitives import Read, Write
+from tidegate.sdk.sinks import Delivery
+from tidegate.sdk.sources import Position, Reader, Source, Split
+from tidegate.sdk.time import DurationLike, TimestampLike
+from tidegate.transforms.dataframes import FrameSink, columns_of
+from tidegate.transforms.rows import Row, row_maker
+
+Mode: TypeAlias = Literal["error", "append", "overwrite", "ignore"]
+_MODES: Final = ("error", "append", "overwrite", "ignore")
+_COMMITTING: Final = frozenset({"avro", "csv", "delta", "hudi", "iceberg", "json", "orc", "parquet", "text"})
+"""Formats whose output appears once, however often a task is tried."""
+
+
+class ReadFromSpark(Read[Any]):
+    """The rows of a DataFrame, or of a table by its name, as `tg.Row`s with the columns as fields.
+
+        pipeline | tg.io.ReadFromSpark(spark.table("sales").where("amount > 0"))
+        pipeline | tg.io.ReadFromSpark("sales", columns=["customer", "amount"])
+
+    Each partition of the DataFrame goes to the steps where it is, batch by batch; nothing is collected. A DataFrame
+    belongs to the process that made it: what is compiled to run elsewhere has to name a table.
+
+    - `columns`: which columns, in this order; all of them unless given.
+    - `as_dicts`: dicts instead of Rows, for columns whose names can't be fields (`_1`).
+    - `timestamp`: from an element to its event time.
+
+    Structs come as dicts, maps as dicts, arrays as lists, timestamps as aware datetimes. Raises BuildError when applied
+    to what is neither a DataFrame nor a name; when running, for columns that are not there or can't be fields.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        *,
+        columns: Iterable[str] | None = None,
+        as_dicts: bool = False,
+        timestamp: Callable[[Any], TimestampLike] | None = None,
+        out_of_orderness: DurationLike = 0,
+        name: str | None = None,
+    ) -> None:
+        if isinstance(source, str):
+            held, table = None, source
+        elif all(hasattr(source, part) for part in ("mapInArrow", "schema", "sparkSession")):
+            held, table = _Held(source), None
+        else:
+            raise BuildError(f"ReadFromSpark takes a DataFrame of Spark's or a table's name, not {shorten(source)}")
+        if isinstance(columns, str):
+            raise BuildError(f"ReadFromSpark: columns is a list of names, not one {columns!r}")
+        chosen = None if columns is None else tuple(columns)
+        super().__init__(
+            SparkSource(held, table, chosen, as_dicts),
+            timestamp=timestamp,
+            out_of_orderness=out_of_orderness,
+            name=name,
+        )
+
+    def default_label(self) -> str:
+        return f"ReadFromSpark({self.source.name})" if self.source.name != "DataFrame" else "ReadFromSpark"
+
+
+class _Held:
+    """A DataFrame of this process. Pickled, it is a number by which this process finds it again."""
+
+    def __init__(self, frame: Any) -> None:
+        self.frame = frame
+        self.number = f"{os.getpid()}-{id(self):x}-{os.urandom(4).hex()}"
+        _held[self.number] = self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
+        return _found, (self.number,)
+
+
+_held: Final[weakref.WeakValueDictionary[str, _Held]] = weakref.WeakValueDictionary()
+
+
+def _found(number: str) -> _Held | str:
+    """The DataFrame; its number in another process, which tasks are."""
+    return _held.get(number, number)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSource(Source[Any]):
+    """A DataFrame, or a table by its name; see `ReadFromSpark` for what the fields mean."""
+
+    held: _Held | str | None
+    table: str | None
+    columns: tuple[str, ...] | None
+    as_dicts: bool
+
+    @property
+    def name(self) -> str:
+        return self.table or "DataFrame"
+
+    @property
+    def element_type(self) -> Any:
+        return dict[str, Any] if self.as_dicts else Row
+
+    def check(self) -> None:
+        if self.table is not None and not self.table.strip():
+            raise BuildError("ReadFromSpark: there is no table's name")
+        if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):
+            raise BuildError(f"ReadFromSpark: columns are some names, each once, not {list(self.columns)}")
+        if isinstance(self.held, _Held):
+            self._select(self.held.frame)
+
+    def splits(self, desired: int) -> list[Split]:
+        raise UnsupportedError(
+            "only the spark runner reads DataFrames and tables: say --runner spark; in a test, put Rows into a Create"
+        )
+
+    def reader(self, split: Split, position: Position = None) -> Reader[Any]:
+        raise AssertionError("Spark reads it")
+
+    @property
+    def session(self) -> Any:
+        """The Spark session of the DataFrame; None for a table, which any session reads."""
+        return self.held.frame.sparkSession if isinstance(self.held, _Held) else None
+
+    def open_dataframe(self, session: Any) -> Any:
+        """The DataFrame with the chosen columns."""
+        match self.held:
+            case _Held(frame=frame):
+                if not _same(frame.sparkSession, session):
+                    raise BuildError(
+                        "the DataFrame belongs to another Spark session than the one that runs the pipeline"
+                    )
+                return self._select(frame)
+            case str():
+                raise BuildError(
+                    "the DataFrame belongs to the process in which the pipeline was written: to run it elsewhere, "
+                    "read a table by its name"
+                )
+        return self._select(session.table(self.table))
+
+    def elements_of(self, batch: Any) -> Sequence[Any]:
+        """The rows of an Arrow record batch."""
+        columns = [_values(column) for column in batch.columns]
+        names = tuple(batch.schema.names)
+        if self.as_dicts:
+            return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return list(map(row_maker(names), zip(*columns, strict=True)))
+
+    def _select(self, frame: Any) -> Any:
+        there = frame.columns
+        for column in self.columns or ():
+            if column not in there:
+                raise BuildError(f"ReadFromSpark: {self.name} has no column {column!r}, but {', '.join(there)}")
+        names = list(self.columns or there)
+        if not names or len(set(names)) < len(names):
+            raise BuildError(f"ReadFromSpark: the columns of {self.name} need names of their own, and are {names}")
+        unfit = [name for name in names if name.startswith("_")]
+        if unfit and not self.as_dicts:
+            raise BuildError(
+                f"ReadFromSpark: the column {unfit[0]!r} can't be a field of a Row: rename it "
+                "(DataFrame.withColumnRenamed), or say as_dicts=True"
+            )
+        return frame if self.columns is None else frame.select(*[f"`{name}`" for name in names])
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether sessions can share a query: those of one SparkContext do, those of Connect only with themselves."""
+    return one is other or (hasattr(one, "_sc") and hasattr(other, "_sc") and one._sc is other._sc)
+
+
+def _values(column: Any) -> list[Any]:
+    """A column of Arrow's as Python values; numbers by way of numpy, which is several times as fast."""
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    kind = column.type
+    if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        column = column.to_numpy(zero_copy_only=False)
+        found: list[Any] = column.tolist()
+    else:
+        found = column.to_pylist(maps_as_pydicts="strict") if pa.types.is_nested(kind) else column.to_pylist()
+    return found
+
+
+class WriteToSpark(Write):
+    """Elements with named fields into a table, or into files, by Spark's own writers, in one Spark action.
+
+        totals | tg.io.WriteToSpark("reports.daily", mode="overwrite")
+        totals | tg.io.WriteToSpark("s3a://bucket/daily", format="parquet", partition_by=["day"])
+
+    `target` is a table's name; with a `format` (`"parquet"`, `"orc"`, `"json"`, `"csv"`, `"jdbc"`…) it is a path, or
+    None for formats that have none. `table=True` with a format makes a table of that format.
+
+    - `mode`, if something is there: `"error"`, `"append"`, `"overwrite"` or `"ignore"`, as Spark's.
+    - `partition_by`: columns by which files are laid out. `options`: those of the format.
+    - `schema`: what the columns are, as Spark's DDL; else as in `tg.ToDataFrame`.
+
+    It is written when all steps have succeeded, before the run's other sinks are committed. Raises BuildError when
+    applied to elements without named fields, or for an unknown mode; when running, what Spark's writer raises.
+    """
+
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | None,
+        *,
+        format: str | None = None,
+        mode: Mode = "error",
+        table: bool = False,
+        partition_by: Iterable[str] = (),
+        options: Mapping[str, Any] | None = None,
+        schema: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        if target is not None and not isinstance(target, (str, os.PathLike)):
+            raise BuildError(f"WriteToSpark takes a table's name or a path, not {shorten(target)}")
+        if isinstance(partition_by, str):
+            raise BuildError(f"WriteToSpark: partition_by is a list of columns, not one {partition_by!r}")
+        self._made = SparkSink(
+            schema,
+            None if target is None else os.fspath(target),
+            format,
+            mode,
+            table or format is None,
+            tuple(partition_by),
+            tuple(sorted((str(key), value) for key, value in (options or {}).items())),
+        )
+        super().__init__(self._made, name=name)
+
+    def default_label(self) -> str:
+        return f"WriteToSpark({self.sink.name})"
+
+    def expand(self, input: PCollection[Any]) -> None:
+        from dataclasses import replace
+
+        self.sink = replace(self._made, columns=self._made.columns or columns_of(input.element_type, "WriteToSpark"))
+        super().expand(input)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSink(FrameSink):
+    """What Spark's writers write; see `WriteToSpark` for what the fields mean."""
+
+    target: str | None = None
+    format: str | None = None
+    mode: str = "error"
+    table: bool = True
+    partition_by: tuple[str, ...] = ()
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.target or self.format or "table"
+
+    @property
+    def delivery(self) -> Delivery:
+        known = self.format is None or self.format.lower() in _COMMITTING
+        return "exactly_once" if known else "at_least_once"
+
+    def check(self) -> None:
+        if self.mode not in _MODES:
+            raise BuildError(f"WriteToSpark: mode is one of {', '.join(map(repr, _MODES))}, not {self.mode!r}")
+        if self.table and not (self.target or "").strip():
+            raise BuildError("WriteToSpark: there is no table's name; for files, give a path and a format")
+
+    def save_dataframe(self, frame: Any) -> bool:
+        """Write it."""
+        missing = [column for column in self.partition_by if column not in frame.columns]
+        if missing:
+            raise RunError(
+                f"WriteToSpark can't partition by {missing[0]!r}: the columns are {', '.join(frame.columns)}"
+            )
+        writer = frame.write.mode(self.mode).options(**dict(self.options))
+        if self.format is not None:
+            writer = writer.format(self.format)
+        if self.partition_by:
+            writer = writer.partitionBy(*self.partition_by)
+        if self.table:
+            writer.saveAsTable(self.target)
+        else:
+            writer.save(self.target)
+        return True

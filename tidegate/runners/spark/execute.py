@@ -1,0 +1,336 @@
+"""One run on Spark: levels become DataFrames of rows, each action is started, and what its tasks tell is gathered.
+
+Most pipelines are one action. Each depth of computed side inputs is one more, before it; what the later ones need of an
+earlier one's elements is persisted in between, and freed at the end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.runners.engine.blame import located, rethrow
+from tidegate.runners.engine.operator import Context
+from tidegate.runners.plan import Plan, Step
+from tidegate.runners.spark.artifacts import CLOSURE_BYTES, Artifact, Artifacts
+from tidegate.runners.spark.bootstrap import entry
+from tidegate.runners.spark.failures import raised_by
+from tidegate.runners.spark.frames import (
+    DataFrameSink,
+    arrow_schema,
+    columns_of,
+    framed_by,
+    frames_made,
+    frames_read,
+    united,
+)
+from tidegate.runners.spark.levels import assign_levels, shuffles
+from tidegate.runners.spark.reading import Inputs, created, deal_out, without_values
+from tidegate.runners.spark.rows import (
+    COLUMNS,
+    ORDER,
+    RESULT,
+    SCHEMA,
+    decode_blocks,
+    decode_result,
+    record_batch,
+)
+from tidegate.runners.spark.sides import SideInputs
+from tidegate.runners.spark.task import created_by
+from tidegate.runners.spark.work import Work, numbered
+from tidegate.runners.spark.workers import packages_in
+from tidegate.sdk.defaults import default_memory_budget
+from tidegate.sdk.errors import RunError, TidegateError
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
+from tidegate.sdk.portable.pipeline import Create
+from tidegate.sdk.sinks import Committable
+
+if TYPE_CHECKING:
+    from tidegate.runners.spark.options import SparkOptions
+
+_BATCH_BYTES: Final = 64 << 20
+"""No Arrow batch that Spark hands to a worker is longer, but for one row."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run gave: what each sink prepared, by step, and what is to be a DataFrame, by step."""
+
+    committables: dict[int, list[Committable]] = field(default_factory=dict)
+    columns: dict[int, list[bytes]] = field(default_factory=dict)
+
+
+class Execution:
+    """A run. `metrics` grow as actions end; `tell` hears how far it is."""
+
+    def __init__(
+        self,
+        spark: Any,
+        plan: Plan,
+        options: SparkOptions,
+        run_id: str,
+        metrics: MetricCells,
+        *,
+        local: bool,
+        describe: Callable[[str], contextlib.AbstractContextManager[None]],
+    ) -> None:
+        self._spark = spark
+        self._metrics = metrics
+        self._describe = describe
+        self._name = plan.pipeline.name
+        self._levels = assign_levels(plan)
+        self._partitions = options.spark_partitions or parallelism(spark)
+        self._local = local
+        self._paths = _paths(options, local=local)
+        self._artifacts = Artifacts(spark, local=local)
+        self._feeds = frames_read(plan)
+        self._sinks = frames_made(plan)
+        self._inputs = deal_out(plan, self._partitions, self._feeds)
+        self._frames = {id: self._schema_of(sink, plan.steps[id]) for id, sink in self._sinks.items()}
+        self._plan = without_values(plan)
+        self._persisted: list[Any] = []
+        self._kept: list[tuple[int, Any]] = []
+        self._sides = SideInputs(plan, self._artifacts, self._side_context(options))
+        self._create_sides(plan)
+        self._work = Work(
+            self._plan,
+            self._levels,
+            numbered(self._plan),
+            Inputs({}, {}, []),
+            self._partitions,
+            run_id,
+            options.memory_budget,
+            options.temp_dir,
+            options.type_check == "runtime",
+            frames=self._frames,
+        )
+        self._outcome = Outcome()
+        self._last: Any = None
+
+    def run(self) -> Outcome:
+        """Every action, in order."""
+        if self._levels.count:  # a pipeline that nobody reads has no steps
+            for action, start in enumerate(self._levels.starts):
+                self._act(action, start)
+        return self._outcome
+
+    def dataframes(self) -> dict[str, Any]:
+        """Write the DataFrames that are to be written; those that the author gets, by label. One action each."""
+        kept: dict[str, Any] = {}
+        for id, sink in self._sinks.items():
+            step = self._plan.steps[id]
+            with self._describe(f"{self._name}: {step.label}"), _in_step(step):
+                frame = self._typed(step, sink)
+                if not sink.save_dataframe(frame):
+                    kept[step.label] = frame.persist()
+                    frame.count()
+        return kept
+
+    def close(self, *, kept: bool) -> None:
+        """Free what the run persisted. `kept`: DataFrames live on, and may need its files."""
+        for frame in self._persisted:
+            with contextlib.suppress(Exception):  # the session may be over
+                frame.unpersist()
+        if not kept:
+            self._artifacts.close()
+
+    def _schema_of(self, sink: DataFrameSink, step: Step) -> bytes | None:
+        with _in_step(step):
+            return None if sink.columns is None else arrow_schema(sink.columns)
+
+    # -- side inputs
+
+    def _side_context(self, options: SparkOptions) -> Context:
+        def no_folder() -> Path:
+            raise RunError("a side input does not fit --memory_budget on the driver, which groups it")
+
+        return Context(options.memory_budget or default_memory_budget(), no_folder, self._metrics)
+
+    def _create_sides(self, plan: Plan) -> None:
+        """The side inputs that are the elements of a `Create`: there is nothing to run for them."""
+        asides = {edge.collection for edge in plan.edges if edge.side is not None}
+        for step in plan.steps:
+            if isinstance(step.head, Create) and step.outputs[0] in asides:
+                block = created(step.head.values.load())
+                self._sides.add(step.outputs[0], [block])
+                if self._levels.of_step[step.id] < 0 and len(block):
+                    self._metrics.count(MetricKey(step.label, ENGINE, "elements_out"), len(block))
+
+    # -- actions
+
+    def _act(self, action: int, start: int) -> None:
+        levels, plan = self._levels, self._plan
+        end = levels.starts[action + 1] if action + 1 < len(levels.starts) else levels.count
+        steps = [step for step in plan.steps if start <= levels.of_step[step.id] < end]
+        work = replace(self._work, inputs=self._inputs, sides=self._sides.made_for(steps))
+        kept = [number for number, edge in enumerate(work.edges) if levels.kept(edge)]
+        makers = {levels.of_step[work.edges[number].source] for number in kept}
+        frame: Any = None
+        for level in range(start, end):
+            if level == start:
+                frame = self._first(work, level)
+            else:
+                frame = frame.repartitionById(levels.partitions(level, self._partitions), "target")
+                frame = self._mapped(frame.sortWithinPartitions(*ORDER), work, level)
+            if level in makers or (level == levels.count - 1 and self._frames):
+                frame = frame.persist()
+                self._persisted.append(frame)
+                if level in makers:
+                    self._kept.append((level, frame))
+                    frame = frame.where(~frame["edge"].isin(kept))
+        self._last = frame
+        labels = ", ".join(dict.fromkeys(node.label for step in steps for node in step.nodes))
+        with self._describe(f"{self._name}: {labels}"), raised_by():
+            told = frame.where(frame["edge"] == RESULT) if self._frames and end == levels.count else frame
+            rows = told.select("data").collect()
+        self._take(decode_result(bytes(row[0])) for row in rows)
+
+    def _first(self, work: Work, level: int) -> Any:
+        """The first level of an action: over elements of sources and kept ones, and beside it over each DataFrame."""
+        steps = work.levels.steps(work.plan, level)
+        feeds = [step for step in steps if step.id in self._feeds]
+        frames = [self._mapped(self._entering(work, level, steps), work, level)]
+        for step in feeds:
+            with _in_step(step):
+                source = self._feeds[step.id].open_dataframe(self._spark)
+            frames.append(self._mapped(source, work, level, step))
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.unionAll(frame)
+        return whole
+
+    def _entering(self, work: Work, level: int, steps: list[Step]) -> Any:
+        """The rows that an action begins with; rows that say nothing where tasks read all by themselves."""
+        levels = self._levels
+        ids = {step.id for step in steps}
+        numbers = [
+            number
+            for number, edge in enumerate(work.edges)
+            if levels.kept(edge) and levels.action(levels.of_step[edge.target]) == levels.action(level)
+        ]
+        by_level: dict[int, list[int]] = {}
+        for number in numbers:
+            by_level.setdefault(levels.of_step[work.edges[number].source], []).append(number)
+        parts = [frame.where(frame["edge"].isin(by_level[made])) for made, frame in self._kept if made in by_level]
+        rows = [row for row in self._inputs.rows if row[0] in ids]
+        if rows:
+            parts.append(self._rows_in(rows))
+        if not parts:
+            alone = all(step.id in self._feeds for step in steps if step.is_source)
+            tasks = 1 if alone and any(step.is_source for step in steps) else self._partitions
+            return self._spark.range(0, tasks, 1, tasks)
+        frame = parts[0]
+        for part in parts[1:]:
+            frame = frame.unionAll(part)
+        in_place = len(parts) == 1 and not rows and all(not shuffles(work.edges[n]) for n in numbers)
+        made = next(iter(by_level), -1)
+        if not in_place or levels.partitions(made, self._partitions) != self._partitions:
+            frame = frame.repartitionById(self._partitions, "target")
+        return frame.sortWithinPartitions(*ORDER)
+
+    def _mapped(self, frame: Any, work: Work, level: int, feed: Step | None = None) -> Any:
+        steps = [feed] if feed is not None else work.levels.steps(work.plan, level)
+        name = " + ".join(dict.fromkeys(node.label for step in steps for node in step.nodes)) or "pass on"
+        run = entry(name[:200], self._paths, self._packed(work, level), level, None if feed is None else feed.id)
+        return frame.mapInArrow(run, SCHEMA)
+
+    def _packed(self, work: Work, level: int) -> bytes | Artifact:
+        """What a level's tasks must know: in the closure, or as a file if it is long."""
+        data = pickle.dumps(work.of_level(level), 5)
+        return data if len(data) <= 2 * CLOSURE_BYTES else self._artifacts.give_bytes(data)
+
+    def _rows_in(self, rows: Iterable[tuple[int, int, int, bytes]]) -> Any:
+        """The elements of large `Create`s."""
+        import pyarrow as pa  # type: ignore[import-untyped]
+
+        made = [(partition, created_by(step), partition, number, 0, data) for step, partition, number, data in rows]
+        return self._spark.createDataFrame(pa.Table.from_batches([record_batch(made)])).select(*COLUMNS)
+
+    # -- what tasks tell
+
+    def _take(self, results: Iterable[tuple[str, Any]]) -> None:
+        outcome = self._outcome
+        asides: list[tuple[str, int, int, bytes]] = []
+        for kind, value in results:
+            match kind:
+                case "metrics":
+                    self._metrics.merge(value)
+                case "committables":
+                    outcome.committables.setdefault(value[0], []).extend(value[1])
+                case "columns":
+                    outcome.columns.setdefault(value[0], []).extend(value[1])
+                case "side":
+                    asides.append(value)
+        for collection, _, _, data in sorted(asides, key=lambda each: each[:3]):
+            self._sides.add(collection, decode_blocks(data))
+
+    def _typed(self, step: Step, sink: DataFrameSink) -> Any:
+        """A step's elements as columns."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.types import StructType
+
+        schema = self._frames[step.id] or united(self._outcome.columns.get(step.id, ()))
+        if schema is None:
+            raise RunError("there are no elements, so what the columns are is not known: give schema=…")
+        if sink.columns is not None:
+            spoken: Any = StructType.fromDDL(sink.columns)
+        else:
+            spoken = from_arrow_schema(pa.ipc.read_schema(pa.py_buffer(schema)))
+        rows = self._last.where(self._last["edge"] == framed_by(step.id)).sortWithinPartitions(*ORDER)
+        return rows.select("left", "data").mapInArrow(columns_of(schema, step.label[:200]), spoken)
+
+
+@contextlib.contextmanager
+def _in_step(step: Step) -> Iterator[None]:
+    """What is raised inside, as an error of Tidegate's in that step."""
+    try:
+        try:
+            yield
+        except TidegateError:
+            raise
+        except Exception:
+            with raised_by():
+                raise
+    except TidegateError as error:
+        rethrow(located(error, step.label, step.tail.where))
+
+
+def parallelism(spark: Any) -> int:
+    """How many tasks run at once, as far as can be told."""
+    context = getattr(spark, "_sc", None)
+    return max(2, context.defaultParallelism if context is not None else os.cpu_count() or 1)
+
+
+def _paths(options: SparkOptions, *, local: bool) -> tuple[str, ...]:
+    """Where workers look for what they lack: those of a local master where this process finds Tidegate, others in the
+    archive that was sent to them."""
+    if local:
+        return (str(Path(__file__).resolve().parents[3]),)
+    return packages_in(options.spark_archive)
+
+
+@contextlib.contextmanager
+def settings(spark: Any) -> Iterator[None]:
+    """Spark's settings for a run, and afterwards as they were."""
+    wanted = {
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
+        # Planning anew at each shuffle takes time, and the plan would stay as it is.
+        "spark.sql.adaptive.enabled": "false",
+    }
+    before = {name: spark.conf.get(name, None) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

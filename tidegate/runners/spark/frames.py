@@ -1,0 +1,252 @@
+"""DataFrames as sources and sinks: Arrow batches go straight into the steps, and come out of them.
+
+A source or a sink that is one of Spark's has the methods below; no other runner knows them. Tasks read a DataFrame's
+own partitions. What goes into a DataFrame leaves the last level as rows that hold an Arrow stream each; from these
+Spark makes the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Protocol, runtime_checkable
+
+from tidegate.runners.engine.blame import located, rethrow, user_error
+from tidegate.runners.engine.clock import SystemClock
+from tidegate.runners.engine.ingest import SplitReader
+from tidegate.runners.plan import Plan, Step
+from tidegate.runners.spark.rows import OutgoingRows
+from tidegate.sdk.block import BLOCK_SIZE, Block
+from tidegate.sdk.errors import RunError, TidegateError
+from tidegate.sdk.portable.pipeline import Read, Write
+from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+
+_ROW_ELEMENTS: Final = 16_384
+"""How many elements a row of a DataFrame's future rows holds, at most."""
+
+
+@runtime_checkable
+class DataFrameSource(Protocol):
+    """A source that Spark reads. `session`: the one it belongs to, which then runs the pipeline; None: any."""
+
+    @property
+    def session(self) -> Any: ...
+
+    def open_dataframe(self, session: Any) -> Any:
+        """The DataFrame, on the driver. BuildError if there is none, or its rows can't be elements."""
+
+    def elements_of(self, batch: Any) -> Sequence[Any]:
+        """The elements of an Arrow record batch of it, in a worker."""
+
+
+@runtime_checkable
+class DataFrameSink(Protocol):
+    """A sink that Spark writes. `columns`: what they are, as Spark's DDL; None: as their values are."""
+
+    @property
+    def columns(self) -> str | None: ...
+
+    def record_batch(self, values: Sequence[Any], schema: Any) -> Any:
+        """Elements as an Arrow record batch, in a worker; `schema` is that of `columns`, if there are some."""
+
+    def save_dataframe(self, frame: Any) -> bool:
+        """On the driver: write it, in one action. False if it is the author's to use, and is to be kept."""
+
+
+def frames_read(plan: Plan) -> dict[int, DataFrameSource]:
+    """The sources that Spark reads, by step."""
+    found: dict[int, DataFrameSource] = {}
+    for step in plan.steps:
+        if isinstance(step.head, Read):
+            source = step.head.source.load()
+            if isinstance(source, DataFrameSource):
+                found[step.id] = source
+    return found
+
+
+def session_of(plan: Plan) -> Any:
+    """The session that the plan's DataFrames belong to; None if there are none."""
+    return next((found for source in frames_read(plan).values() if (found := source.session) is not None), None)
+
+
+def frames_made(plan: Plan) -> dict[int, DataFrameSink]:
+    """The sinks that Spark writes, by step."""
+    found: dict[int, DataFrameSink] = {}
+    for step in plan.steps:
+        if isinstance(step.tail, Write):
+            sink = step.tail.sink.load()
+            if isinstance(sink, DataFrameSink):
+                found[step.id] = sink
+    return found
+
+
+def framed_by(step: int) -> int:
+    """The edge, in rows, of what goes into the DataFrame of a step."""
+    return -1_000_000 - step
+
+
+# -- in a worker
+
+
+def read_batches(step: Step, batches: Iterable[Any]) -> Iterator[Block]:
+    """The elements of a DataFrame's Arrow batches, stamped as the author asked."""
+    node = step.head
+    assert isinstance(node, Read)
+    reader = SplitReader(node, _Fed(node.source.load(), iter(batches)), Split("dataframe"), SystemClock())
+    try:
+        while not reader.ended:
+            block = reader.poll(BLOCK_SIZE)
+            if len(block):
+                yield block
+    finally:
+        reader.close()
+
+
+class _Fed(Source[Any]):
+    """A source of what Spark hands to this task."""
+
+    def __init__(self, source: DataFrameSource, batches: Iterator[Any]) -> None:
+        self._source = source
+        self._batches = batches
+
+    def splits(self, desired: int) -> list[Split]:
+        return [Split("dataframe")]
+
+    def reader(self, split: Split, position: Position = None) -> Reader[Any]:
+        return _BatchReader(self._source, self._batches)
+
+
+class _BatchReader(Reader[Any]):
+    def __init__(self, source: DataFrameSource, batches: Iterator[Any]) -> None:
+        self._source = source
+        self._batches = batches
+
+    def read(self, limit: int) -> Batch:
+        batch = next(self._batches, None)
+        if batch is None:
+            return Batch(Block.of(()), end=True)
+        return Batch(Block(self._source.elements_of(batch)))
+
+    def position(self) -> Position:
+        return None
+
+
+class FrameWriting:
+    """One DataFrame's share of one task: elements become rows with an Arrow stream each."""
+
+    def __init__(self, step: Step, schema: bytes | None, out: OutgoingRows, src: int, target: int) -> None:
+        import pyarrow as pa  # type: ignore[import-untyped]
+
+        node = step.tail
+        assert isinstance(node, Write)
+        self.step = step
+        self._node = node
+        self._sink: DataFrameSink = node.sink.load()
+        self._schema = None if schema is None else pa.ipc.read_schema(pa.py_buffer(schema))
+        self._out = out
+        self._src = src
+        self._target = target
+        self._values: list[Any] = []
+        self._seq = 0
+        self.schemas: dict[bytes, None] = {}
+        """What the columns turned out to be, where that was not said."""
+
+    def write(self, block: Block) -> None:
+        """Some elements."""
+        self._values += block.values
+        while len(self._values) >= _ROW_ELEMENTS:
+            values, self._values = self._values[:_ROW_ELEMENTS], self._values[_ROW_ELEMENTS:]
+            self._send(values)
+
+    def prepare(self) -> list[Any]:
+        """The rest; nothing that a commit would ask for."""
+        if self._values:
+            values, self._values = self._values, []
+            self._send(values)
+        return []
+
+    def abandon(self) -> None:
+        """The task has failed."""
+        self._values = []
+
+    def _send(self, values: list[Any]) -> None:
+        import pyarrow as pa
+
+        try:
+            batch = self._sink.record_batch(values, self._schema)
+        except TidegateError as error:
+            rethrow(located(error, self._node.label, self._node.where))
+        except Exception as error:
+            rethrow(user_error(error, step=self._node.label, where=self._node.where, method="to Arrow"))
+        if self._schema is None:
+            self.schemas[batch.schema.serialize().to_pybytes()] = None
+        stream = pa.BufferOutputStream()
+        with pa.ipc.new_stream(stream, batch.schema) as writer:
+            writer.write_batch(batch)
+        data = stream.getvalue().to_pybytes()
+        self._seq = self._out.send(self._target, framed_by(self.step.id), self._src, self._seq, data)
+
+
+def columns_of(schema: bytes, name: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """The function that makes Arrow batches of one schema from rows that hold streams. It travels by value."""
+
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        wanted = pa.ipc.read_schema(pa.py_buffer(schema))
+        pieces: list[bytes] = []
+        for batch in batches:
+            lefts = batch.column("left").to_pylist()
+            for left, data in zip(lefts, batch.column("data"), strict=True):
+                if left or pieces:
+                    pieces.append(data.as_py())
+                    if left:
+                        continue
+                    stream, pieces = pa.py_buffer(b"".join(pieces)), []
+                else:
+                    stream = data.as_buffer()
+                table = pa.ipc.open_stream(stream).read_all()
+                there = set(table.column_names)
+                columns = [
+                    table.column(field.name).cast(field.type)
+                    if field.name in there
+                    else pa.nulls(len(table), field.type)
+                    for field in wanted
+                ]
+                yield from pa.Table.from_arrays(columns, schema=wanted).to_batches()
+
+    run.__name__ = name
+    return run
+
+
+# -- on the driver
+
+
+def arrow_schema(columns: str) -> bytes:
+    """The Arrow schema of Spark's DDL; RunError if that can't be read."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    try:
+        parsed: Any = StructType.fromDDL(columns)
+        return bytes(to_arrow_schema(parsed, timezone="UTC").serialize())
+    except Exception as error:
+        said = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise RunError(f"{columns!r} is no schema that Spark knows: {said}") from None
+
+
+def united(schemas: Iterable[bytes]) -> bytes | None:
+    """One schema for columns that turned out to be these; None if there were no elements.
+
+    RunError if no schema holds them all.
+    """
+    import pyarrow as pa
+
+    found = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in dict.fromkeys(schemas)]
+    if not found:
+        return None
+    try:
+        schema = pa.unify_schemas(found, promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise RunError(f"its elements don't fit one table: {error}. Say what the columns are, with schema=…") from None
+    fields = [field if field.type != pa.null() else field.with_type(pa.string()) for field in schema]
+    return bytes(pa.schema(fields).serialize())
