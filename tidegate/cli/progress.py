@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults
-from tidegate.sdk.runner import PipelineResult, PipelineState, Runner
+from tidegate.sdk.runner import PipelineResult, PipelineState, Runner, StageProgress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,6 +29,7 @@ def run_with_progress(runner: Runner, pipeline: Pipeline, options: PipelineOptio
         return _finish(runner.run(pipeline, options))
     display = Display(pipeline, patience=0.0 if options.progress == "on" else PATIENCE)
     runner.watch = display.watch
+    runner.tell = display.tell
     with display:
         result = runner.run(pipeline, options)
         if not result.state.ended:
@@ -56,20 +57,29 @@ class Display:
         self._thread = threading.Thread(target=self._show, name="tidegate-progress", daemon=True)
         self._started = time.monotonic()
         self._rates = Rates()
+        self._told = ""
+        self._stages: Callable[[], list[StageProgress]] = list
+        self._shares = Shares()
 
     def watch(self, cells: MetricCells) -> None:
         """Look at these metrics, which grow as the run goes on."""
         self._results = lambda: MetricResults(cells)
 
+    def tell(self, words: str) -> None:
+        """How far the run is, by a runner that can't count elements as it goes on."""
+        self._told = f", {words}"
+
     def follow(self, result: PipelineResult) -> None:
         """Look at a run that goes on in the background."""
         self._results = result.metrics
+        self._stages = result.stages
 
     def __enter__(self) -> Display:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._told = ""
         self._stopped.set()
         self._thread.join()
 
@@ -102,20 +112,28 @@ class Display:
             except RuntimeError:  # a step was counted for the first time while we looked; the next look will do
                 return
             self._rates.sample({result.key.step: result.value for result in found}, time.monotonic())
+        self._shares.sample(self._stages())
 
     def _line(self) -> str:
         busiest = max(self._rates.counts.values(), default=0)
         counted = f", {busiest:,} elements in the busiest step" if busiest else ""
-        return f"{self._name}: {_clock(time.monotonic() - self._started)}{counted}"
+        return f"{self._name}: {_clock(time.monotonic() - self._started)}{counted}{self._told}"
 
     def _table(self, height: int) -> RenderableType:
         from rich.table import Table
+        from rich.text import Text
 
+        if not self._rates.counts:
+            return Text(self._line(), style="bold")
         table = Table(box=None, padding=(0, 2, 0, 0), title_justify="left", title_style="bold")
         table.title = f"{self._name}  {_clock(time.monotonic() - self._started)}"
         table.add_column("step", style="cyan", no_wrap=True, overflow="ellipsis")
         table.add_column("elements", justify="right")
         table.add_column("per second", justify="right")
+        shares = self._shares.by_step
+        if shares:
+            for name in ("busy", "held back", "behind"):
+                table.add_column(name, justify="right")
         order = {label: number for number, label in enumerate(self._labels)}
         steps = sorted(self._rates.counts, key=lambda step: order.get(step, len(order)))
         room = max(3, height - 5)
@@ -123,7 +141,8 @@ class Display:
             busiest = set(sorted(steps, key=lambda step: -self._rates.per_second(step))[:room])
             steps = [step for step in steps if step in busiest]
         for step in steps:
-            table.add_row(step, f"{self._rates.counts[step]:,}", f"{self._rates.per_second(step):,.0f}")
+            told = shares.get(step, ("", "", "")) if shares else ()
+            table.add_row(step, f"{self._rates.counts[step]:,}", f"{self._rates.per_second(step):,.0f}", *told)
         return table
 
 
@@ -147,6 +166,37 @@ class Rates:
             return 0.0
         (then, before), (now, after) = self._samples[0], self._samples[-1]
         return (after.get(step, 0) - before.get(step, 0)) / (now - then) if now > then else 0.0
+
+
+class Shares:
+    """How each step's stage has spent its time since the sample before, in words: busy, held back by who takes what it
+    gives, and how far its watermark is behind the clock."""
+
+    def __init__(self) -> None:
+        self.by_step: dict[str, tuple[str, str, str]] = {}
+        self._before: dict[tuple[str, ...], StageProgress] = {}
+
+    def sample(self, stages: list[StageProgress]) -> None:
+        """How they are doing now."""
+        for now in stages:
+            before = self._before.get(now.steps, StageProgress(now.steps, 0.0, 0.0, 0.0))
+            spent = [now.busy - before.busy, now.idle - before.idle, now.held_back - before.held_back]
+            if not any(spent):  # nothing new has been told
+                continue
+            self._before[now.steps] = now
+            if min(spent) < 0:  # it was started anew
+                continue
+            whole = sum(spent)
+            behind = "" if now.behind is None else _length(now.behind)
+            told = f"{spent[0] / whole:.0%}", f"{spent[2] / whole:.0%}", behind
+            self.by_step.update(dict.fromkeys(now.steps, told))
+
+
+def _length(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if abs(seconds) >= 2 * size:
+            return f"{seconds / size:,.0f} {unit}"
+    return f"{seconds:.1f} s"
 
 
 def _clock(seconds: float) -> str:

@@ -1,0 +1,199 @@
+"""`make bench-grep`: throughput against latency of a streaming grep, over buffer timeouts. Prints a table.
+
+    python benchmarks/grep.py [--seconds 8] [--rate 20000] [--workers 2] [--timeouts 0,5,10,50,100] [--svg FILE]
+
+After figure 4 of "Apache Flink: Stream and Batch Processing in a Single Engine": a source, a rebalance, a filter by
+substring, a count. Each timeout (ms) has two runs, with a checkpoint every second: one in which the source gives all
+that is taken, for the throughput, and one at a fixed rate, for the latency. Records carry the time at which they were
+made; latency ends behind the filter. Under full load it is the queues' and not the timeout's, and is told apart. The
+source gives fifty lines at a time, so that there is something to gain by waiting for more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tidegate as tg
+from tidegate.sdk.block import Block
+from tidegate.sdk.sinks import Attempt, Sink
+from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+
+WORD = "tide"
+ONE_IN = 10
+"""So many lines have the word in one of them."""
+LINES = [f"line {n} of the log" + f" has {WORD} in it" * (n % ONE_IN == 0) for n in range(1000)]
+WARM = 2.0
+"""Seconds at the beginning that are not looked at."""
+BATCH = 50
+"""The source has so many lines at a time, as one that listens to a broker does."""
+
+
+@dataclass(frozen=True)
+class Log(Source[Any]):
+    """`(made, line)` without end: `rate` a second of all parts together, or as many as are taken if it is 0."""
+
+    parts: int
+    rate: float
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+    def splits(self, desired: int) -> list[Split]:
+        return [Split(f"part-{n}") for n in range(self.parts)]
+
+    def reader(self, split: Split, position: Position = None) -> Reader[Any]:
+        return _LogReader(self.rate / self.parts, position or 0)
+
+
+class _LogReader(Reader[Any]):
+    def __init__(self, rate: float, at: int) -> None:
+        self._rate = rate
+        self._at = self._first = at
+        self._began = time.time()
+
+    def read(self, limit: int) -> Batch:
+        now = time.time()
+        count = min(limit, BATCH)
+        if self._rate:
+            count = min(count, self._first + int((now - self._began) * self._rate) - self._at)
+            if not count:
+                return Batch(Block([], []), wait=0.001)
+        made = int(now * 1_000_000)
+        start, self._at = self._at % len(LINES), self._at + count
+        lines = (LINES * (count // len(LINES) + 2))[start : start + count]
+        return Batch(Block([(made, line) for line in lines], made), watermark=made)
+
+    def position(self) -> Position:
+        return self._at
+
+
+@dataclass(frozen=True)
+class Arrivals(Sink[Any]):
+    """Notes when each record arrives, and how long after it was made (µs): two numbers each in files of a folder."""
+
+    folder: str
+
+    def attempt(self, run: str, task: int) -> Attempt[Any]:
+        return _ArrivalsAttempt(Path(self.folder, f"{task}"))
+
+
+class _ArrivalsAttempt(Attempt[Any]):
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._noted = array("q")
+
+    def write(self, values: Sequence[Any]) -> None:
+        now = time.time_ns() // 1000
+        for made, _ in values:
+            self._noted.append(now)
+            self._noted.append(now - made)
+
+    def prepare(self) -> list[Any]:
+        with self._path.open("ab") as file:
+            self._noted.tofile(file)
+        del self._noted[:]
+        return []
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a run came to: records a second, and latencies in milliseconds."""
+
+    throughput: float
+    p50: float
+    p99: float
+
+
+def measure(timeout: float, rate: float, workers: int, seconds: float) -> Measured:
+    """One run; `timeout` in ms."""
+    with tempfile.TemporaryDirectory() as folder:
+        flags = ["--workers", str(workers), "--buffer_timeout", str(timeout / 1000), "--checkpoint_interval", "1"]
+        p = tg.Pipeline(options=["--runner", "streaming", *flags, "--run_for", str(seconds + WARM)])
+        _ = (
+            p
+            | "log" >> tg.Read(Log(workers, rate))
+            | "spread" >> tg.Reshuffle()
+            | "grep" >> tg.Filter(lambda record: WORD in record[1])
+            | "arrivals" >> tg.Write(Arrivals(folder))
+        )
+        p.run().wait_until_finish()
+        noted = array("q")
+        for path in Path(folder).iterdir():
+            noted.frombytes(path.read_bytes())
+    first = min(noted[::2]) + int(WARM * 1_000_000)
+    last = first + int((seconds - 0.5) * 1_000_000)
+    latencies = sorted(late for at, late in zip(noted[::2], noted[1::2]) if first <= at < last)
+    if not latencies:
+        raise SystemExit("nothing arrived: give it more --seconds")
+    return Measured(
+        len(latencies) * ONE_IN / (last - first) * 1_000_000,
+        latencies[len(latencies) // 2] / 1000,
+        latencies[len(latencies) * 99 // 100] / 1000,
+    )
+
+
+def svg(rows: Sequence[tuple[float, Measured, Measured]], rate: float) -> str:
+    """The table as a plot: throughput as bars, p50 and p99 as lines, over the timeouts."""
+    width, height, left, low = 640, 360, 70, 300
+    step = (width - 2 * left) / len(rows)
+    most = max(full.throughput for _, full, _ in rows)
+    slowest = max(calm.p99 for _, _, calm in rows)
+
+    def line(colour: str, values: Sequence[float]) -> Iterator[str]:
+        points = [(left + step * (n + 0.5), low - 240 * value / slowest) for n, value in enumerate(values)]
+        yield f'<polyline fill="none" stroke="{colour}" points="{" ".join(f"{x:.0f},{y:.0f}" for x, y in points)}"/>'
+        for (x, y), value in zip(points, values):
+            yield f'<text x="{x:.0f}" y="{y - 6:.0f}" fill="{colour}" text-anchor="middle">{value:.1f} ms</text>'
+
+    head = f'viewBox="0 0 {width} {height}" font-size="11" font-family="sans-serif"'
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" {head}>']
+    for n, (timeout, full, _) in enumerate(rows):
+        x, tall = left + step * (n + 0.2), 240 * full.throughput / most
+        bar = f'x="{x:.0f}" y="{low - tall:.0f}" width="{step * 0.6:.0f}" height="{tall:.0f}"'
+        middle = f'x="{x + step * 0.3:.0f}" text-anchor="middle"'
+        parts += [
+            f'<rect {bar} fill="#dde6f0"/>',
+            f'<text {middle} y="{low - 6}" fill="#567">{full.throughput / 1e6:.2f} M/s</text>',
+            f'<text {middle} y="{low + 18}">{timeout:g} ms</text>',
+        ]
+    parts += line("#1a7f37", [calm.p50 for _, _, calm in rows])
+    parts += line("#b3261e", [calm.p99 for _, _, calm in rows])
+    legend = f"buffer timeout; bars: records a second at full load; lines: p50 and p99 latency at {rate:,.0f} a second"
+    parts += [f'<text x="{width / 2}" y="{height - 12}" text-anchor="middle">{legend}</text>', "</svg>"]
+    return "\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--rate", type=float, default=20_000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--timeouts", default="0,5,10,50,100")
+    parser.add_argument("--svg", type=Path)
+    args = parser.parse_args()
+    print(f"{args.workers} workers, Python {sys.version.split()[0]}, {os.cpu_count()} cores, {args.seconds:g} s a run")
+    print(f"{'':>10}{'full load':>29}{f'{args.rate:,.0f} a second':>29}")
+    print(f"{'timeout':>10}{'records/s':>13}{'p50 ms':>8}{'p99 ms':>8}{'records/s':>13}{'p50 ms':>8}{'p99 ms':>8}")
+    rows = []
+    for timeout in (float(part) for part in args.timeouts.split(",")):
+        full = measure(timeout, 0, args.workers, args.seconds)
+        calm = measure(timeout, args.rate, args.workers, args.seconds)
+        rows.append((timeout, full, calm))
+        cells = "".join(f"{m.throughput:13,.0f}{m.p50:8.1f}{m.p99:8.1f}" for m in (full, calm))
+        print(f"{timeout:>7g} ms{cells}", flush=True)
+    if args.svg is not None:
+        args.svg.write_text(svg(rows, args.rate), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

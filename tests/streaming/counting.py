@@ -1,0 +1,106 @@
+"""A source without end for tests that stop, kill and go on: numbered records in two splits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tidegate as tg
+from tidegate.runners.streaming import actions
+from tidegate.runners.streaming.client import Job as Running
+from tidegate.runners.streaming.runner import StreamingRunner
+from tidegate.sdk.block import Block
+from tidegate.sdk.options import PipelineOptions
+from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+
+SECOND = 1_000_000
+
+
+@dataclass(frozen=True)
+class Counting(Source[int]):
+    """Each split counts from 0, `step` numbers at a time; number n has the event time n seconds."""
+
+    step: int = 10
+    parts: int = 2
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+    def splits(self, desired: int) -> list[Split]:
+        return [Split(f"part-{n}") for n in range(self.parts)]
+
+    def reader(self, split: Split, position: Position = None) -> Reader[int]:
+        return Counter(self.step, position or 0)
+
+
+class Counter(Reader[int]):
+    def __init__(self, step: int, next: int) -> None:
+        self.step = step
+        self.next = next
+        self.turn = False
+
+    def read(self, limit: int) -> Batch:
+        self.turn = not self.turn
+        if not self.turn:
+            return Batch(Block([]), wait=0.005)
+        numbers = list(range(self.next, self.next + self.step))
+        self.next += self.step
+        return Batch(Block(numbers, [n * SECOND for n in numbers]), watermark=self.next * SECOND)
+
+    def position(self) -> Position:
+        return self.next
+
+
+def counted(pipeline: tg.Pipeline) -> Any:
+    """How many numbers came in each window of a hundred, from both parts."""
+    return (
+        pipeline
+        | "numbers" >> tg.Read(Counting())
+        | "windows" >> tg.WindowInto(tg.FixedWindows(100))
+        | "keyed" >> tg.Map(lambda n: (n % 5, 1))
+        | "count" >> tg.CombinePerKey(sum)
+        | "out" >> tg.Map(str)
+    )
+
+
+def options(*flags: str) -> PipelineOptions:
+    return PipelineOptions.from_args(["--runner=streaming", "--workers=2", *flags])
+
+
+def running(pipeline: tg.Pipeline, *flags: str, on_report: Callable[[Any], None] | None = None) -> Running:
+    """A job of its own process, for a test to follow by hand."""
+    submitted = StreamingRunner().submission(pipeline.sealed(), options(*flags))
+    return Running(submitted, on_report=on_report)
+
+
+def follow(job: Running, reached: Callable[[], bool]) -> None:
+    """Hear a job until something holds; AssertionError if it ends before."""
+    while not reached():
+        assert not job.ended, f"the job has {job.state}: {job.error}"
+        job.link.wait(60)
+        job.hear()
+
+
+def elements(job: Running, step: str) -> int:
+    return sum(n for key, n in job.metrics.counters.items() if key.step == step and key.name == "elements_out")
+
+
+class Reports:
+    """What a job has told."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+
+    def __call__(self, message: Any) -> None:
+        self.all.append(message)
+
+    @property
+    def texts(self) -> list[str]:
+        return [report.text for report in self.all if isinstance(report, actions.Report) and report.text]
+
+    @property
+    def checkpoints(self) -> list[int]:
+        reports = [r for r in self.all if isinstance(r, actions.CheckpointReport) and not r.error]
+        return [report.checkpoint for report in reports]

@@ -1,0 +1,197 @@
+"""What lies outside of the engine, simulated: a disk that tears writes, a source of numbers, a sink that is checked.
+
+All of it is found by the name of a simulation, because user code reaches tasks pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any
+
+from tidegate.sdk.block import Block
+from tidegate.sdk.sinks import Attempt, Committable, Sink, in_order
+from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.time import SECOND
+
+Record = tuple[Any, ...]
+
+
+class Killed(BaseException):
+    """The process that runs this is killed here and now."""
+
+
+@dataclass
+class Outside:
+    """The outside of one simulation. `strike` is called at every place where a process may be killed."""
+
+    numbers: int
+    partitions: int
+    strike: Callable[[str], None] = lambda place: None
+    pending: dict[str, list[Record]] = field(default_factory=dict)
+    committed: list[Record] = field(default_factory=list)
+    done: set[str] = field(default_factory=set)
+    attempts: int = 0
+    on_commit: Callable[[list[Record]], None] = lambda records: None
+
+
+OUTSIDES: dict[str, Outside] = {}
+
+
+def outside_of(name: str) -> Outside:
+    """The outside of that name: the real one, also for code that has travelled by value."""
+    found: Outside = import_module("streaming.simulation.outside").OUTSIDES[name]
+    return found
+
+
+@dataclass(frozen=True)
+class Numbers(Source[Any]):
+    """`(key, number)` for every number of a partition, each at a time of its own, slightly out of order."""
+
+    name_: str
+    numbers: int
+    partitions: int
+    keys: int
+    endless: bool
+
+    @property
+    def bounded(self) -> bool:
+        return not self.endless
+
+    def splits(self, desired: int) -> list[Split]:
+        return [Split(f"part-{n}", None, n) for n in range(self.partitions)]
+
+    def reader(self, split: Split, position: Position = None) -> Reader[Any]:
+        return _NumbersReader(self, split.payload, position or 0)
+
+
+class _NumbersReader(Reader[Any]):
+    def __init__(self, source: Numbers, partition: int, at: int) -> None:
+        self._source = source
+        self._partition = partition
+        self._at = at
+
+    def read(self, limit: int) -> Batch:
+        source = self._source
+        outside_of(source.name_).strike("read")
+        share = source.numbers // source.partitions
+        count = min(limit, share - self._at, 1 + (self._at * 7) % 5)
+        numbers = [self._partition * share + self._at + n for n in range(count)]
+        self._at += count
+        times = [event_time(n % share) for n in numbers]
+        block = Block([(n % source.keys, n) for n in numbers], times)
+        return Batch(block, watermark=self._at * SECOND // 10 - 2 * SECOND, end=self._at >= share)
+
+    def position(self) -> Position:
+        return self._at
+
+
+def event_time(n: int) -> int:
+    """The event time (µs) of the n-th number of a partition: ten a second, off by up to a second."""
+    return n * SECOND // 10 - (n * 7919 % 10) * SECOND // 10
+
+
+@dataclass(frozen=True)
+class Checked(Sink[Any]):
+    """Keeps what is committed, and shows every commit to whoever checks."""
+
+    name_: str
+
+    @property
+    def delivery(self) -> Any:
+        return "exactly_once"
+
+    def attempt(self, run: str, task: int) -> Attempt[Any]:
+        return _CheckedAttempt(self.name_, task)
+
+    def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
+        outside = outside_of(self.name_)
+        for committable in in_order(committables):
+            outside.strike("commit")
+            name = committable.payload
+            if name in outside.done:
+                continue
+            records = outside.pending.pop(name)
+            outside.done.add(name)
+            outside.committed += records
+            outside.on_commit(records)
+            outside.strike("committed")
+
+    def abort(self, run: str) -> None:
+        outside = outside_of(self.name_)
+        for name in list(outside.pending):
+            outside.strike("abort")
+            del outside.pending[name]
+
+
+class _CheckedAttempt(Attempt[Any]):
+    def __init__(self, name: str, task: int) -> None:
+        self._outside = outside_of(name)
+        self._outside.attempts += 1
+        self._attempt = self._outside.attempts
+        self._task = task
+        self._records: list[Record] = []
+        self._pieces = 0
+
+    def write(self, values: Sequence[Any]) -> None:
+        self._outside.strike("write")
+        self._records += values
+
+    def prepare(self) -> list[Committable]:
+        self._outside.strike("prepare")
+        if not self._records:
+            return []
+        self._pieces += 1
+        name = f"{self._task}.{self._attempt}.{self._pieces}"
+        self._outside.pending[name] = self._records
+        self._records = []
+        self._outside.strike("prepared")
+        return [Committable((self._task, self._attempt * 1_000_000 + self._pieces), name)]
+
+    def close(self) -> None:
+        self._records = []
+
+
+@dataclass
+class Disk:
+    """A checkpoint directory. What a killed process was writing is not there, or torn under a temporary name."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    strike: Callable[[str], None] = lambda place: None
+
+    def read(self, name: str) -> bytes:
+        self.strike("disk read")
+        try:
+            return self.files[name]
+        except KeyError:
+            raise FileNotFoundError(name) from None
+
+    def write(self, name: str, data: bytes) -> None:
+        self.files[f"{name}.tmp"] = data[: len(data) // 2]
+        self.strike("disk write")
+        del self.files[f"{name}.tmp"]
+        self.files[name] = data
+        self.strike("disk written")
+
+    def create(self, name: str, data: bytes) -> bool:
+        self.strike("disk create")
+        if name in self.files:
+            return False
+        self.files[name] = data
+        self.strike("disk created")
+        return True
+
+    def list(self, folder: str) -> list[str]:
+        prefix = f"{folder.rstrip('/')}/" if folder else ""
+        return sorted(name for name in self.files if name.startswith(prefix))
+
+    def delete(self, name: str) -> None:
+        self.strike("disk delete")
+        self.files.pop(name, None)
+
+
+def records_of(blocks: Sequence[Block]) -> Iterator[Record]:
+    """The values of blocks."""
+    for block in blocks:
+        yield from block.values

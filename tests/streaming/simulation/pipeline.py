@@ -1,0 +1,168 @@
+"""The pipeline of a simulation, and what must come of it: numbers through a rebalance, keyed state with timers, a second
+shuffle into windows, and two checked sinks."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tidegate as tg
+from streaming.simulation.outside import Checked, Numbers, Outside, Record, event_time
+from tidegate.sdk.time import SECOND
+
+SEEN = tg.ValueStateSpec("seen")
+GATHERED = tg.BagStateSpec("gathered")
+FLUSH = tg.EventTimer("flush")
+WINDOW = 3
+EVERY = 2
+
+
+class Counting(tg.DoFn):
+    """Numbers the elements of each key as they come, and gives what has gathered when a timer says so."""
+
+    def process(
+        self,
+        element: tuple[int, int],
+        at: tg.Timestamp = tg.DoFn.TimestampParam,
+        seen: tg.ValueState[int] = tg.DoFn.StateParam(SEEN),
+        gathered: tg.BagState[int] = tg.DoFn.StateParam(GATHERED),
+        flush: tg.Timer = tg.DoFn.TimerParam(FLUSH),
+    ) -> Iterator[Record]:
+        key, number = element
+        count = (seen.read() or 0) + 1
+        seen.write(count)
+        gathered.add(number)
+        if count % 3 == 1:
+            flush.set(at + EVERY)
+        yield ("seen", key, count, number)
+
+    @tg.on_timer(FLUSH)
+    def flush(
+        self,
+        key: int = tg.DoFn.KeyParam,
+        gathered: tg.BagState[int] = tg.DoFn.StateParam(GATHERED),
+    ) -> Iterator[Record]:
+        numbers = tuple(gathered.read())
+        gathered.clear()
+        if numbers:
+            yield ("flushed", key, numbers)
+
+
+LAST = tg.MapStateSpec("last")
+
+
+class InOrder(tg.DoFn):
+    """Tells for each element which one of its partition and key came before it."""
+
+    def __init__(self, share: int) -> None:
+        self.share = share
+
+    def process(
+        self, element: tuple[int, int], last: tg.MapState[int, int] = tg.DoFn.StateParam(LAST)
+    ) -> Iterator[Record]:
+        key, number = element
+        partition = number // self.share
+        yield ("order", key, partition, last.get(partition, -1), number)
+        last.put(partition, number)
+
+
+def build(name: str, numbers: int, partitions: int, keys: int) -> tg.Pipeline:
+    """The pipeline of the simulation of that name."""
+    pipeline = tg.Pipeline()
+    source = pipeline | "numbers" >> tg.Read(Numbers(name, numbers, partitions, keys, endless=False))
+    counted = source | "spread" >> tg.Reshuffle() | "count" >> tg.ParDo(Counting())
+    ordered = source | "order" >> tg.ParDo(InOrder(numbers // partitions))
+    _ = ordered | "ordered" >> tg.Write(Checked(name))
+    _ = counted | "told" >> tg.Write(Checked(name))
+    windowed = (
+        counted
+        | "only seen" >> tg.Filter(is_seen)
+        | "rekey" >> tg.Map(by_digit)
+        | "windows" >> tg.WindowInto(tg.FixedWindows(WINDOW))
+        | "sums" >> tg.CombinePerKey(sum)
+        | "end" >> tg.ParDo(WithWindow())
+    )
+    _ = windowed | "summed" >> tg.Write(Checked(name))
+    return pipeline
+
+
+def is_seen(record: Record) -> bool:
+    return record[0] == "seen"
+
+
+def by_digit(record: Record) -> tuple[int, int]:
+    return record[3] % 10, 1
+
+
+class WithWindow(tg.DoFn):
+    def process(self, element: tuple[int, int], window: Any = tg.DoFn.WindowParam) -> Iterator[Record]:
+        yield ("sum", element[0], window.end.micros, element[1])
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+class Checker:
+    """Holds every commit against what must be."""
+
+    def __init__(self, outside: Outside, keys: int) -> None:
+        self._outside = outside
+        self._keys = keys
+        self._counts: dict[int, int] = defaultdict(int)
+        self._numbers: set[int] = set()
+        self._flushed: set[int] = set()
+        self._order: dict[tuple[int, int], int] = {}
+        self._ordered = 0
+        self._sums: dict[tuple[int, int], int] = {}
+        self._share = outside.numbers // outside.partitions
+        outside.on_commit = self.check
+
+    def check(self, records: Iterable[Record]) -> None:
+        """What has been committed just now."""
+        for record in records:
+            match record:
+                case ("seen", key, count, number):
+                    if number in self._numbers:
+                        raise Broken(f"{number} came twice")
+                    self._numbers.add(number)
+                    self._counts[key] += 1
+                    if count != self._counts[key]:
+                        raise Broken(f"key {key}: count {count} follows {self._counts[key] - 1}")
+                case ("order", key, partition, before, number):
+                    if self._order.get((key, partition), -1) != before or number <= before:
+                        raise Broken(f"key {key}, partition {partition}: {number} follows {before}")
+                    self._order[key, partition] = number
+                    self._ordered += 1
+                case ("flushed", key, numbers):
+                    for number in numbers:
+                        if number in self._flushed:
+                            raise Broken(f"{number} was flushed twice")
+                        if number % self._keys != key:
+                            raise Broken(f"{number} was flushed for key {key}")
+                        self._flushed.add(number)
+                case ("sum", digit, end, n):
+                    if (digit, end) in self._sums:
+                        raise Broken(f"the window of {digit} that ends at {end} came twice")
+                    self._sums[digit, end] = n
+                case other:
+                    raise Broken(f"what is {other}?")
+
+    def finish(self) -> None:
+        """Everything has been committed."""
+        missing = set(range(self._share * self._outside.partitions)) - self._numbers
+        if missing:
+            raise Broken(f"{len(missing)} numbers are lost, such as {min(missing)}")
+        if self._ordered != len(self._numbers):
+            raise Broken(f"{len(self._numbers) - self._ordered} numbers are missing in order")
+        if self._numbers != self._flushed:
+            lost = self._numbers - self._flushed
+            raise Broken(f"{len(lost)} numbers were never flushed, such as {min(lost)}: a timer was forgotten")
+        expected: dict[tuple[int, int], int] = defaultdict(int)
+        for number in self._numbers:
+            end = (event_time(number % self._share) // (WINDOW * SECOND) + 1) * WINDOW * SECOND
+            expected[number % 10, end] += 1
+        if expected != self._sums:
+            wrong = {at for at in expected.keys() | self._sums.keys() if expected.get(at) != self._sums.get(at)}
+            raise Broken(f"{len(wrong)} window sums are wrong, such as {min(wrong)}")

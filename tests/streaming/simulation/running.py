@@ -1,0 +1,80 @@
+"""One simulation from one seed: the seed also decides how large, how parallel and how hard it is."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+from streaming.simulation.outside import Outside
+from streaming.simulation.pipeline import build
+from streaming.simulation.world import NAME, Faults, Simulation
+from tidegate.runners.plan import Plan
+from tidegate.runners.planner import Traits, plan
+from tidegate.runners.streaming import opening
+from tidegate.runners.streaming.job import Job
+from tidegate.runners.streaming.settings import CheckpointSettings, RestartSettings, Settings
+from tidegate.runners.streaming.world import Storage
+
+DIRECTORY = "simulated"
+KEYS = 7
+
+
+def simulate(
+    seed: int,
+    happened: list[str] | None = None,
+    *,
+    faults: Faults | None = None,
+    mutate: Callable[[Simulation], None] = lambda simulation: None,
+) -> Simulation:
+    """Run it; Broken where an invariant does not hold. `happened` is filled with what happened; `mutate` breaks the
+    engine on purpose."""
+    chance = random.Random(seed ^ 0x5EED)
+    partitions = chance.choice([1, 2, 3])
+    numbers = partitions * chance.choice([20, 60, 120])
+    unaligned = chance.random() < 0.4
+    settings = Settings(
+        workers=chance.choice([1, 2, 2, 3]),
+        streaming=True,
+        batch=False,
+        block_size=chance.choice([1, 3, 8]),
+        buffer_timeout=chance.choice([0.0, 0.005, 0.1]),
+        credit=chance.choice([1, 2, 8]),
+        max_parallelism=16,
+        heartbeat=0.5,
+        checkpoints=CheckpointSettings(
+            directory=DIRECTORY,
+            interval=chance.choice([0.05, 0.2, 1.0]),
+            timeout=chance.choice([0.5, 60.0]),
+            tolerated_failures=chance.choice([0, 3]),
+            retained=chance.choice([1, 3]),
+            mode="unaligned" if unaligned else "aligned",
+            alignment_timeout=chance.choice([None, 0.02]),
+        ),
+        restart=RestartSettings(attempts=20, delay=0.05, most_delay=0.2),
+    )
+    job = Job("simulated", "run", planned(numbers, partitions), settings)
+    simulation = Simulation(seed, job, Outside(numbers, partitions), KEYS, faults or Faults())
+    before = opening.open_storage
+
+    def the_disk(url: str) -> Storage:
+        assert url == DIRECTORY
+        return simulation.disk
+
+    opening.open_storage = the_disk  # type: ignore[assignment]
+    mutate(simulation)
+    try:
+        simulation.run()
+    finally:
+        opening.open_storage = before
+        if happened is not None:
+            happened += simulation.happened
+    return simulation
+
+
+@functools.cache
+def planned(numbers: int, partitions: int) -> Plan:
+    """The plan of the simulated pipeline: the same for all seeds of a size."""
+    pipeline = build(NAME, numbers, partitions, KEYS).sealed(values=True)
+    return plan(replace(pipeline), Traits(parallel=True, streaming=True))

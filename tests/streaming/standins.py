@@ -1,0 +1,277 @@
+"""What runs in a job's process in tests of it: coordinators and workers of a few lines, instead of the real ones.
+
+A script of its own: `python standins.py DESCRIPTOR NAME`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from socket import socket
+from typing import Any
+
+from tidegate.runners.engine.marks import Mark
+from tidegate.runners.plan import Plan
+from tidegate.runners.streaming import actions, messages
+from tidegate.runners.streaming.actions import Action, CoordinatorEvent
+from tidegate.runners.streaming.events import Item
+from tidegate.runners.streaming.job import Job
+from tidegate.runners.streaming.layout import ChannelId, TaskId
+from tidegate.runners.streaming.opening import Opened
+from tidegate.runners.streaming.process import JobProcess, first_message, run_directory
+from tidegate.runners.streaming.settings import Settings
+from tidegate.runners.streaming.shell import ProcessWorld
+from tidegate.runners.streaming.submission import Submit
+from tidegate.runners.streaming.wire import Link
+from tidegate.runners.streaming.world import World
+from tidegate.sdk.block import Block
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.portable.pipeline import Environment, Pipeline
+
+
+def submitted(directory: str, workers: int = 2) -> Submit:
+    """A job without steps."""
+    plan = Plan(Pipeline((), (), Environment("3.11", "0")), (), (), ())
+    return Submit(Job("job", "run", plan, Settings(workers, False, True)), directory)
+
+
+class Recording:
+    """A coordinator that starts workers once and reports what happens; it ends the job when told to by `ends`."""
+
+    def __init__(self, job: Job) -> None:
+        self.workers = job.settings.workers
+        self.attempt = 1
+        self.ended: set[int] = set()
+        self.gone = 0
+
+    def next_wake(self) -> int | None:
+        return None
+
+    def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
+        match event:
+            case actions.Begin():
+                return [actions.StartWorkers(self.attempt)]
+            case actions.FromWorker(worker=worker, message=messages.TaskEnded()):
+                self.ended.add(worker)
+                return self.finish() if len(self.ended) == self.workers else []
+            case actions.FromWorker(worker=worker, attempt=attempt, message=messages.Ready()):
+                return [actions.Report("running", f"worker {worker} of attempt {attempt} is ready")]
+            case actions.FromWorker(worker=worker, message=messages.Decline(reason=reason)):
+                return [actions.Report("running", f"worker {worker}: {reason}")]
+            case actions.FromWorker(message=messages.TaskFailed(error=error)):
+                return [actions.Finish("failed", error)]
+            case actions.WorkerGone():
+                return self.lost(event)
+            case actions.CancelJob():
+                return [actions.Finish("cancelled")]
+        return []
+
+    def lost(self, event: actions.WorkerGone) -> list[Action]:
+        return [actions.Report("running", f"worker {event.worker}: {event.reason}"), actions.Finish("stopped")]
+
+    def finish(self) -> list[Action]:
+        cancels = [actions.Send(worker, messages.Cancel()) for worker in range(self.workers)]
+        return [*cancels, actions.StopWorkers(0.2), actions.Finish("finished")]
+
+
+class Restarting(Recording):
+    """Starts all anew when a worker has gone, twice."""
+
+    def lost(self, event: actions.WorkerGone) -> list[Action]:
+        self.attempt += 1
+        if self.attempt > 3:
+            return [actions.Finish("stopped")]
+        return [
+            actions.Report("restarting", f"worker {event.worker}: {event.reason}"),
+            actions.StartWorkers(self.attempt),
+        ]
+
+
+class Telling(Recording):
+    """Tells how the job is doing more than a client hears that does not listen."""
+
+    def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
+        told = super().handle(event, now)
+        match event:
+            case actions.FromWorker(message=messages.Decline(reason=number)):
+                status = messages.TaskStatus(TaskId(0, 0), int(number), 0, 0.0, 0.0, 0.0, 0, "running")
+                return [actions.Progress((status,) * 2000, MetricCells())]
+        return told
+
+
+class Faulty(Recording):
+    def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
+        raise ZeroDivisionError("of the coordinator's own")
+
+
+class Standing:
+    """A worker with nothing to do."""
+
+    def __init__(self, job: Job, index: int, attempt: int, world: World) -> None:
+        self.job = job
+        self.index = index
+        self.attempt = attempt
+        self.world = world
+        self.closed = False
+        self.begun = False
+
+    def on_message(self, message: messages.ToWorker) -> None:
+        self.closed = isinstance(message, messages.Cancel)
+
+    def on_items(self, channel: ChannelId, items: Sequence[Item]) -> None:
+        raise AssertionError("nobody sends")
+
+    def on_credit(self, channel: ChannelId, credit: int) -> None:
+        raise AssertionError("nobody sends")
+
+    def next_wake(self) -> int | None:
+        return None
+
+    def work(self) -> bool:
+        if not self.begun:
+            self.begun = True
+            self.begin()
+        elif not self.unsent():
+            self.go_on()
+        return self.unsent()
+
+    def unsent(self) -> bool:
+        assert isinstance(self.world, ProcessWorld)
+        return self.world.control.waiting
+
+    def begin(self) -> None:
+        return
+
+    def go_on(self) -> None:
+        """Once all that it has said is on its way."""
+
+    def close(self) -> None:
+        return
+
+    def say(self, text: str) -> None:
+        self.world.tell(messages.Decline(0, TaskId(0, self.index), text))
+
+    def end(self) -> None:
+        self.world.tell(messages.TaskEnded(TaskId(0, self.index)))
+
+
+class Ring(Standing):
+    """Each sends more than a socket takes to the next, which gives credit back and says what has come."""
+
+    blocks = 100
+
+    def begin(self) -> None:
+        self.came: list[int] = []
+        self.credit = 0
+        to = (self.index + 1) % self.job.settings.workers
+        for n in range(self.blocks):
+            self.world.send(to, ChannelId(7, self.index, to), [Block([n] * 5000), Mark(n)], flush=n % 2 == 0)
+
+    def on_items(self, channel: ChannelId, items: Sequence[Item]) -> None:
+        block, mark = items
+        assert isinstance(block, Block)
+        assert mark == Mark(block.values[0])
+        self.came.append(block.values[0])
+        self.world.grant(channel.source, channel, 1)
+        self.look()
+
+    def on_credit(self, channel: ChannelId, credit: int) -> None:
+        assert channel.edge == 7
+        self.credit += credit
+        self.look()
+
+    def look(self) -> None:
+        if len(self.came) == self.credit == self.blocks:
+            self.say(f"in order: {self.came == list(range(self.blocks))}")
+            self.end()
+
+
+class Chatting(Standing):
+    def begin(self) -> None:
+        if self.index == 0:
+            for n in range(300):
+                self.say(str(n))
+        self.end()
+
+
+class Printing(Standing):
+    def begin(self) -> None:
+        print(f"worker {self.index} prints", end="\n" if self.index else "")  # also without an end of line
+        self.end()
+
+
+class KillingItself(Standing):
+    def begin(self) -> None:
+        self.say("last words")
+
+    def go_on(self) -> None:
+        if self.index == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Leaving(Standing):
+    def begin(self) -> None:
+        if self.index == 1:
+            self.say("last words" + "!" * (4 << 20))
+
+    def go_on(self) -> None:
+        if self.index == 1:
+            os._exit(3)
+
+
+class Raising(Standing):
+    def begin(self) -> None:
+        if self.index == 1:
+            raise KeyError("of the worker's own")
+
+
+class Deaf(Standing):
+    """Ends, and does not close when it is told to."""
+
+    def begin(self) -> None:
+        self.end()
+
+    def on_message(self, message: messages.ToWorker) -> None:
+        return
+
+
+class Stuck(Standing):
+    """One is in a call that never ends; the other's process ends."""
+
+    def begin(self) -> None:
+        if self.index == 1:
+            os._exit(3)
+        signal.pause()
+
+
+class Interrupted(Standing):
+    """Sends itself and the job's process what Ctrl-C sends to all processes of a terminal."""
+
+    def begin(self) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getppid(), signal.SIGINT)
+        self.end()
+
+
+class Keeping(Standing):
+    """Uses the run's directory, where all see the same."""
+
+    def begin(self) -> None:
+        directory = self.world.directory()
+        (directory / f"from-{self.index}").write_text("kept")
+        self.say(f"{oct(directory.stat().st_mode & 0o777)} {directory}")
+        self.end()
+
+
+def main() -> None:
+    coordinator, worker = globals()[sys.argv[2]], globals()[sys.argv[3]]
+    client = Link(socket(fileno=int(sys.argv[1])))
+    submitted: Any = first_message(client)
+    with run_directory(submitted.directory) as directory:
+        JobProcess(Opened(submitted.job), directory, coordinator(submitted.job), client, worker).run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""State in checkpoints: what a backend captures, whenever, is what an operator goes on from, in any other backend."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tests.engine.driving import Elements, Watermark, context, maker, operator
+from tests.engine.test_rescale import SIDE, answer, at_second, by_key, keeps, stateful_with_side
+from tidegate.runners.engine.operator import Operator
+from tidegate.runners.streaming import backends
+from tidegate.runners.streaming.backends import Capture, Forked, MemoryBackend, StateBackend, StorageFiles
+from tidegate.runners.streaming.rocks import RocksBackend
+from tidegate.runners.streaming.statefiles import StateFile, read_states
+from tidegate.sdk.errors import RunError
+from tidegate.sdk.window_types import GLOBAL_WINDOW
+
+Kind = Literal["forked", "sliced", "rocksdb"]
+KINDS: tuple[Kind, ...] = ("forked", "sliced", "rocksdb")
+NOTES = tg.BagStateSpec("notes")
+LATER = tg.EventTimer("later")
+LAST = tg.ValueStateSpec("last")
+
+
+class Noting(tg.DoFn):
+    """Notes values, and gives all of a key's when its timer fires; "forget" clears them."""
+
+    def process(
+        self,
+        element: Any,
+        t: Any = tg.DoFn.TimestampParam,
+        notes: Any = tg.DoFn.StateParam(NOTES),
+        last: Any = tg.DoFn.StateParam(LAST),
+        later: Any = tg.DoFn.TimerParam(LATER),
+    ) -> Iterator[Any]:
+        key, value = element
+        if value == "forget":
+            notes.clear()
+            last.clear()
+        else:
+            notes.add(value)
+            yield key, "after", last.read()
+            last.write(value)
+            later.set(tg.Timestamp(micros=t.micros + 5))
+
+    @tg.on_timer(LATER)
+    def fire(self, key: Any = tg.DoFn.KeyParam, notes: Any = tg.DoFn.StateParam(NOTES)) -> Iterator[Any]:
+        yield key, "noted", notes.read()
+
+
+def noting(p: tg.Pipeline) -> Any:
+    return p | tg.Create([("a", 1)]) | "step" >> tg.ParDo(Noting())
+
+
+class Disk:
+    """A checkpoint directory."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def read(self, name: str) -> bytes:
+        return (self.root / name).read_bytes()
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        raise AssertionError("state files are written by one task alone")
+
+    def list(self, folder: str) -> list[str]:
+        return [str(path.relative_to(self.root)) for path in (self.root / folder).rglob("*") if path.is_file()]
+
+    def delete(self, name: str) -> None:
+        (self.root / name).unlink(missing_ok=True)
+
+
+class Held:
+    """A step whose state a backend keeps."""
+
+    def __init__(
+        self, kind: Kind, root: Path, pipeline: Callable[[tg.Pipeline], Any] = noting, *, full_every: int = 3
+    ) -> None:
+        self.disk = Disk(root / "checkpoints")
+        self.folder = root / f"own-{os.urandom(4).hex()}"
+        self.folder.mkdir(parents=True)
+        files = StorageFiles(self.disk, self.disk.root)
+        steps: dict[str, Operator] = {}
+        world = context()
+        if kind == "rocksdb":
+            rocks = RocksBackend(lambda: steps, files, lambda: self.folder, budget=2_000, full_every=full_every)
+            world.paged = rocks.page
+            self.backend: StateBackend = rocks
+        else:
+            forks = kind == "forked"
+            self.backend = MemoryBackend(lambda: steps, files, lambda: self.folder, forks=forks, full_every=full_every)
+        self.step = steps["step"] = operator(pipeline, "step", world=world)
+        self.steps = steps
+
+    def capture(self, checkpoint: int, *, whole: bool = False) -> tuple[StateFile, ...]:
+        """Take the state and wait until it is kept."""
+        list(self.step.finish_bundle())
+        return awaited(self.backend.capture(checkpoint, f"chk-{checkpoint}/0.0.1.state", whole=whole))
+
+    def restore(self, *parts: Sequence[StateFile], keeps: Any = None) -> None:
+        self.backend.restore(parts, self.disk.read, keeps)
+
+
+def awaited(capture: Capture) -> tuple[StateFile, ...]:
+    deadline = time.monotonic() + 60
+    while (files := capture.poll()) is None:
+        assert time.monotonic() < deadline, "the capture never ends"
+    return files
+
+
+@pytest.fixture(autouse=True)
+def everything_is_worth_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "_FEW", 0)
+
+
+element = st.tuples(st.sampled_from("abcdefgh"), st.one_of(st.integers(0, 9), st.just("forget")), st.integers(0, 25))
+
+
+def as_elements(drawn: list[Any]) -> Elements:
+    return Elements(tuple(((key, value), t, (GLOBAL_WINDOW,)) for key, value, t in drawn))
+
+
+event = st.one_of(
+    st.lists(element, min_size=1, max_size=5).map(as_elements),
+    st.sampled_from([2, 5, 8, 12, 20]).map(Watermark),
+)
+what = st.sampled_from(["nothing", "nothing", "checkpoint", "given up", "savepoint"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("other", KINDS)
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(script=st.lists(st.tuples(event, what), max_size=14), after=st.lists(event, max_size=5))
+def test_an_operator_goes_on_from_what_was_captured(
+    kind: Kind, other: Kind, script: Any, after: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("state")
+    held, plain = Held(kind, root), maker(noting, "step")()
+    checkpoint = 0
+    for happens, then in script:
+        assert by_key(answer(held.step, happens)) == by_key(answer(plain, happens))
+        if then != "nothing":
+            checkpoint += 1
+            files = held.capture(checkpoint, whole=then == "savepoint")
+            if then == "checkpoint":
+                held.backend.completed(checkpoint)
+            same_backend = (kind == "rocksdb") == (other == "rocksdb")
+            if then == "savepoint" or same_backend:
+                again = Held(other, root)
+                again.restore(files)
+                original = maker(noting, "step")()
+                original.restore(plain.snapshot())
+                for later in (*after, None):
+                    assert by_key(answer(again.step, later)) == by_key(answer(original, later))
+                again.backend.close()
+    held.backend.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=5, deadline=None)
+@given(blocks=st.lists(st.lists(element, min_size=1, max_size=6).map(as_elements), min_size=1, max_size=6))
+def test_what_several_tasks_captured_goes_on_in_others(
+    kind: Kind, blocks: list[Elements], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.mktemp("state")
+    plain = maker(noting, "step")()
+    before, after = [Held(kind, root) for _ in range(2)], [Held("rocksdb", root), *(Held(kind, root) for _ in range(2))]
+    for block in blocks:
+        answer(plain, block)
+        for index, held in enumerate(before):
+            mine = tuple(item for item in block.items if keeps(index, 2)(item[0][0]))
+            if mine:
+                answer(held.step, Elements(mine))
+    parts = [held.capture(n, whole=True) for n, held in enumerate(before)]
+    found: dict[Any, list[Any]] = {}
+    for index, held in enumerate(after):
+        held.restore(*parts, keeps=keeps(index, 3))
+        found |= by_key(answer(held.step, None))
+    assert found == by_key(answer(plain, None))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_checkpoint_has_only_what_changed_since_the_last_that_was_completed(kind: Kind, tmp_path: Path) -> None:
+    held = Held(kind, tmp_path, full_every=100)
+    answer(held.step, as_elements([(f"key {n}", 1, 0) for n in range(500)]))
+    sizes = []
+    for checkpoint in range(1, 5):
+        files = held.capture(checkpoint)
+        sizes.append(files[0][1])
+        if checkpoint != 2:
+            held.backend.completed(checkpoint)
+        answer(held.step, as_elements([(f"key {checkpoint}", 2, 0)]))
+    whole, given_up, again, last = sizes
+    if kind != "rocksdb":
+        assert given_up < whole / 10
+    assert given_up < again
+    assert last < again + 200
+    # What was given up is not built on.
+    chain = [name for name, _, _ in files if ".rocksdb/" not in name]
+    assert chain == [f"chk-{n}/0.0.1.state" for n in (4, 3, 1)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_state_is_built_from_more_and_more_files(kind: Kind, tmp_path: Path) -> None:
+    held = Held(kind, tmp_path, full_every=4)
+    most = 0
+    for checkpoint in range(1, 30):
+        answer(held.step, as_elements([(f"key {checkpoint % 7}", checkpoint, 0)]))
+        files = held.capture(checkpoint)
+        held.backend.completed(checkpoint)
+        most = max(most, len([name for name, _, _ in files if ".rocksdb/" not in name]))
+    assert most <= 6
+    again = Held(kind, tmp_path)
+    again.restore(files)
+    assert by_key(answer(again.step, None)) == by_key(answer(held.step, None))
+
+
+def test_only_new_files_of_the_store_are_taken(tmp_path: Path) -> None:
+    held = Held("rocksdb", tmp_path)
+    taken: list[set[str]] = []
+    for checkpoint in range(1, 4):
+        answer(held.step, as_elements([(f"key {checkpoint} {n}", n, 0) for n in range(200)]))
+        files = held.capture(checkpoint)
+        held.backend.completed(checkpoint)
+        taken.append({name for name, _, _ in files if name.endswith(".sst")})
+    assert taken[0] < taken[1] < taken[2]
+
+
+def test_side_inputs_and_what_waits_for_them_are_captured(tmp_path: Path) -> None:
+    for kind in KINDS:
+        held, plain = (Held(kind, tmp_path, stateful_with_side) for _ in range(2))
+        events = [at_second(("a", 1), 3), at_second(7, 3, SIDE), at_second(("b", 1), 12), Watermark(10_000_000, SIDE)]
+        for checkpoint, happens in enumerate(events, 1):
+            answer(held.step, happens)
+            answer(plain.step, happens)
+            files = held.capture(checkpoint)
+            held.backend.completed(checkpoint)
+        again = Held(kind, tmp_path, stateful_with_side)
+        again.restore(files)
+        for later in (at_second(("a", 1), 4), None):
+            assert by_key(answer(again.step, later)) == by_key(answer(plain.step, later))
+
+
+def test_a_file_that_breaks_off_or_is_damaged_is_refused(tmp_path: Path) -> None:
+    held = Held("sliced", tmp_path)
+    answer(held.step, as_elements([("a", 1, 0)]))
+    ((name, size, check),) = held.capture(1)
+    data = held.disk.read(name)
+    for damaged in (data[:-1], data[:40] + b"?" + data[41:], b""):
+        held.disk.write(name, damaged)
+        with pytest.raises(RunError, match="damaged"):
+            read_states([(name, size, check)], held.disk.read)
+    held.disk.delete(name)
+    with pytest.raises(RunError, match="can't be read"):
+        read_states([(name, size, check)], held.disk.read)
+
+
+def test_a_child_that_fails_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    held = Held("forked", tmp_path)
+    answer(held.step, Elements(((("a", lambda: None), 0, (GLOBAL_WINDOW,)),)))  # can't be pickled
+    capture = held.backend.capture(1, "chk-1/0.0.1.state", whole=False)
+    with pytest.raises(OSError, match="ended with 1"):
+        awaited(capture)
+    assert list(held.folder.iterdir()) == []
+
+
+def test_a_capture_that_is_abandoned_leaves_nothing(tmp_path: Path) -> None:
+    held = Held("forked", tmp_path)
+    answer(held.step, as_elements([("a", 1, 0)]))
+    held.backend.capture(1, "chk-1/0.0.1.state", whole=False).abandon()
+    assert list(held.folder.iterdir()) == []
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+
+
+def test_nothing_is_forked_where_other_threads_run(tmp_path: Path) -> None:
+    held = Held("forked", tmp_path)
+    answer(held.step, as_elements([("a", 1, 0)]))
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    try:
+        capture: Any = held.backend.capture(1, "chk-1/0.0.1.state", whole=False)
+        assert not isinstance(capture.own, Forked)
+        awaited(capture)
+    finally:
+        over.set()
+        thread.join()
+    assert isinstance(held.backend.capture(2, "chk-2/0.0.1.state", whole=True), Forked)
+
+
+def test_the_child_has_no_descriptor_but_its_file(tmp_path: Path) -> None:
+    """What it inherits could keep a peer from seeing that this process has gone."""
+    held = Held("forked", tmp_path)
+    here, there = os.pipe()
+    answer(held.step, Elements(((("a", Descriptors(there)), 0, (GLOBAL_WINDOW,)),)))
+    files = held.capture(1)
+    (opened,) = read_states(files, held.disk.read)["step"].tables["cell/last"][GLOBAL_WINDOW].values()
+    assert opened == "closed"
+    os.close(here)
+    os.close(there)
+
+
+class Descriptors:
+    """Pickles as whether a descriptor is open where it is pickled."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+
+    def __reduce__(self) -> Any:
+        try:
+            os.fstat(self.descriptor)
+        except OSError:
+            return str, ("closed",)
+        return str, ("open",)

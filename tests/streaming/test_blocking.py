@@ -1,0 +1,77 @@
+"""Results kept between regions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tidegate.runners.engine.marks import Mark
+from tidegate.runners.streaming.blocking import RunReader, RunWriter, run_name
+from tidegate.runners.streaming.layout import ChannelId
+from tidegate.sdk.block import Block
+from tidegate.sdk.errors import RunError
+
+ID = ChannelId(3, 1, 0)
+
+
+def written(directory: Path, blocks: list[Block], attempt: int = 1) -> RunWriter:
+    writer = RunWriter(directory, ID, attempt)
+    for block in blocks:
+        writer.write(block)
+    return writer
+
+
+def all_of(directory: Path) -> list[object]:
+    reader = RunReader(directory, ID)
+    taken: list[object] = []
+    while reader.ready:
+        item = reader.take()
+        taken += item.values if isinstance(item, Block) else [item]
+    return taken
+
+
+def test_what_was_written_is_read_back_and_then_ends(tmp_path: Path) -> None:
+    written(tmp_path, [Block([1, 2], [10, 20]), Block([("k", 3)])]).finish()
+    assert all_of(tmp_path) == [1, 2, ("k", 3), Mark(ended=True)]
+
+
+def test_nothing_written_is_nothing_read(tmp_path: Path) -> None:
+    written(tmp_path, []).finish()
+    assert list(tmp_path.iterdir()) == []
+    assert all_of(tmp_path) == [Mark(ended=True)]
+
+
+def test_a_run_that_is_not_finished_is_not_found(tmp_path: Path) -> None:
+    writer = written(tmp_path, [Block([1])])
+    assert all_of(tmp_path) == [Mark(ended=True)]
+    writer.abandon()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_attempt_that_finishes_is_the_one_that_counts(tmp_path: Path) -> None:
+    given_up = written(tmp_path, [Block([1])], attempt=1)
+    written(tmp_path, [Block([2])], attempt=2).finish()
+    assert all_of(tmp_path) == [2, Mark(ended=True)]
+    given_up.abandon()
+
+
+@pytest.mark.parametrize("damage", ["torn", "flipped"])
+def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
+    written(tmp_path, [Block(list(range(100)))]).finish()
+    path = tmp_path / run_name(ID)
+    data = bytearray(path.read_bytes())
+    if damage == "torn":
+        del data[-5:]
+    else:
+        data[-5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(RunError, match="is damaged"):
+        all_of(tmp_path)
+
+
+def test_a_state_that_has_read_it_already_skips_it(tmp_path: Path) -> None:
+    written(tmp_path, [Block([1])]).finish()
+    reader = RunReader(tmp_path, ID)
+    reader.skip()
+    assert reader.take() == Mark(ended=True)

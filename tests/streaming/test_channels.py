@@ -1,0 +1,186 @@
+"""Channels: order, credit, the buffer timeout's bookkeeping, and barriers that overtake."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.runners.engine.marks import Mark
+from tidegate.runners.streaming.channels import InputChannel, OutputChannel
+from tidegate.runners.streaming.events import Barrier, Item
+from tidegate.runners.streaming.layout import ChannelId
+from tidegate.sdk.block import Block
+
+ID = ChannelId(0, 0, 0)
+
+
+class Wire:
+    """Both ends; what the sender sends arrives when it is delivered."""
+
+    def __init__(self, credit: int = 2, block_size: int = 4) -> None:
+        self.under_way: list[Item] = []
+        self.most = 0
+        self.output = OutputChannel(ID, credit, block_size, self._send)
+        self.input = InputChannel(ID, credit, lambda n: self.output.grant(n))
+
+    def _send(self, items: list[Item]) -> None:
+        self.under_way += items
+        waiting = sum(isinstance(item, Block) for item in [*self.under_way, *self.input._items])
+        self.most = max(self.most, waiting)
+
+    def deliver(self) -> None:
+        items, self.under_way = self.under_way, []
+        self.input.put(items)
+
+    def drain(self) -> list[Item]:
+        taken: list[Item] = []
+        self.deliver()
+        while self.input.ready:
+            taken.append(self.input.take())
+            self.deliver()
+        return taken
+
+
+def values(items: list[Item]) -> list[int]:
+    return [value for item in items if isinstance(item, Block) for value in item.values]
+
+
+def test_small_blocks_wait_until_together_they_are_a_full_one() -> None:
+    wire = Wire(block_size=4)
+    wire.output.add(Block([1, 2]), 100)
+    assert wire.under_way == []
+    assert wire.output.since == 100
+    wire.output.add(Block([3, 4]), 150)
+    assert values(wire.under_way) == [1, 2, 3, 4]
+    assert len(wire.under_way) == 1
+    assert wire.output.since is None
+
+
+def test_a_mark_waits_with_the_elements_before_it_and_gives_way_to_a_later_one() -> None:
+    wire = Wire()
+    wire.output.add(Block([1]), 0)
+    wire.output.mark(Mark(5), 0)
+    wire.output.mark(Mark(9), 0)
+    wire.output.flush()
+    assert [type(item) for item in wire.under_way] == [Block, Mark]
+    assert wire.under_way[1] == Mark(9)
+
+
+def test_the_end_of_a_collection_leaves_at_once() -> None:
+    wire = Wire()
+    wire.output.add(Block([1]), 0)
+    wire.output.mark(Mark(ended=True), 0)
+    assert [type(item) for item in wire.under_way] == [Block, Mark]
+
+
+def test_without_credit_blocks_stay_and_events_behind_them_too() -> None:
+    wire = Wire(credit=1, block_size=1)
+    wire.output.add(Block([1]), 0)
+    wire.output.add(Block([2]), 0)
+    wire.output.barrier(Barrier(1))
+    assert values(wire.under_way) == [1]
+    assert wire.output.full
+    wire.output.grant(1)
+    assert wire.under_way[-1] == Barrier(1)
+    assert not wire.output.full
+
+
+def test_an_event_needs_no_credit() -> None:
+    wire = Wire(credit=1, block_size=1)
+    wire.output.add(Block([1]), 0)
+    wire.output.barrier(Barrier(1))
+    assert wire.under_way[-1] == Barrier(1)
+
+
+def test_an_unaligned_barrier_overtakes_what_waits_for_credit_and_says_what_that_was() -> None:
+    wire = Wire(credit=1, block_size=1)
+    for n in range(4):
+        wire.output.add(Block([n]), 0)
+    overtaken = wire.output.overtake(Barrier(1, unaligned=True))
+    assert values(list(overtaken)) == [1, 2, 3]
+    assert wire.under_way[-1] == Barrier(1, unaligned=True)
+    assert values(wire.drain()) == [0, 1, 2, 3]
+
+
+def test_what_a_barrier_overtakes_at_the_receiver_is_recorded_until_it_comes() -> None:
+    wire = Wire(credit=8, block_size=1)
+    wire.output.add(Block([1]), 0)
+    wire.deliver()
+    done: list[bool] = []
+    recorded: list[Block] = []
+    wire.input.record(7, recorded, lambda: done.append(True))
+    wire.output.add(Block([2]), 0)
+    wire.output.barrier(Barrier(7, unaligned=True))
+    wire.output.add(Block([3]), 0)
+    wire.deliver()
+    assert values(list(recorded)) == [1, 2]
+    assert done == [True]
+    assert [type(item) for item in wire.drain()] == [Block, Block, Block], "the barrier itself is not taken any more"
+
+
+def test_blocks_put_back_come_first_and_give_no_credit() -> None:
+    granted: list[int] = []
+    channel = InputChannel(ID, 2, granted.append)
+    channel.put([Block([3])])
+    channel.put_back([Block([1]), Block([2])])
+    taken: list[Item] = []
+    while channel.ready:
+        taken.append(channel.take())
+    assert values(taken) == [1, 2, 3]
+    assert granted == [1]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.integers(1, 9).map(lambda n: ("add", n)),
+        st.just(("mark", 0)),
+        st.just(("flush", 0)),
+        st.just(("barrier", 0)),
+        st.just(("take", 0)),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS, st.integers(1, 4), st.integers(1, 6))
+def test_everything_arrives_in_order_within_credit(steps: list[tuple[str, int]], credit: int, size: int) -> None:
+    wire = Wire(credit, size)
+    given_so_far = watermark = barriers = 0
+    before_barrier: dict[int, int] = {}
+    promised: list[tuple[int, int]] = []
+    taken: list[Item] = []
+    for kind, n in steps:
+        match kind:
+            case "add":
+                wire.output.add(Block(list(range(given_so_far, given_so_far + n))), 0)
+                given_so_far += n
+            case "mark":
+                watermark += 1
+                promised.append((watermark, given_so_far))
+                wire.output.mark(Mark(watermark), 0)
+            case "flush":
+                wire.output.flush()
+            case "barrier":
+                barriers += 1
+                before_barrier[barriers] = given_so_far
+                wire.output.barrier(Barrier(barriers))
+            case "take":
+                wire.deliver()
+                if wire.input.ready:
+                    taken.append(wire.input.take())
+    wire.output.flush()
+    taken += wire.drain()
+    assert values(taken) == list(range(given_so_far))
+    assert wire.most <= credit
+    seen = 0
+    for item in taken:
+        match item:
+            case Block():
+                seen += len(item)
+            case Barrier(checkpoint=number):
+                assert seen == before_barrier[number]
+            case Mark(watermark=at):
+                assert seen >= next(count for mark, count in promised if mark == at), "a mark came too early"
+    marks = [item.watermark for item in taken if isinstance(item, Mark)]
+    assert marks == sorted(marks)
+    assert not marks or marks[-1] == watermark

@@ -1,0 +1,158 @@
+"""When a checkpoint begins, is complete, is given up, and which files may go."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.runners.streaming.checkpoints import Checkpoints, Kept, Wanted
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.messages import Acknowledge, Decline, Prepared, StateHandle
+from tidegate.runners.streaming.settings import CheckpointSettings
+from tidegate.sdk.sinks import Committable
+from tidegate.sdk.time import SECOND
+
+TASKS = [TaskId(stage, index) for stage in range(2) for index in range(2)]
+REGULAR = Wanted("regular")
+
+
+def ack(checkpoint: int, task: TaskId, *base: str, ended: bool = False) -> Acknowledge:
+    names = (f"chk-{checkpoint:06}/{task}.state", *base)
+    handle = StateHandle(tuple((name, 5, 1) for name in names))
+    piece = Prepared("sink", (Committable((task.index, checkpoint), f"{checkpoint} {task}"),))
+    return Acknowledge(checkpoint, task, handle, prepared=(piece,), ended=ended)
+
+
+def take(checkpoints: Checkpoints, now: int = 0, *base: str) -> tuple[str, ...]:
+    """One checkpoint, to its end; which files may go."""
+    pending = checkpoints.begin(REGULAR, TASKS, now)
+    for task in TASKS:
+        checkpoints.acknowledge(ack(pending.number, task, *base))
+    files = {name for done in pending.acks.values() for name, _, _ in done.handle.files} if pending.complete else set()  # type: ignore[union-attr]
+    return checkpoints.complete({*files, f"chk-{pending.number:06}/manifest.json"}, now)
+
+
+@given(st.permutations(TASKS), st.integers(0, 3))
+def test_a_checkpoint_is_complete_with_the_last_acknowledgement_in_any_order(order: list[TaskId], twice: int) -> None:
+    checkpoints = Checkpoints(CheckpointSettings())
+    pending = checkpoints.begin(REGULAR, TASKS, 0)
+    for task in order[:-1]:
+        assert not checkpoints.acknowledge(ack(1, task))
+    assert twice == 3 or not checkpoints.acknowledge(ack(1, order[twice]))
+    assert checkpoints.acknowledge(ack(1, order[-1]))
+    assert pending.size == 5 * len(TASKS)
+    assert [piece.order[1] for part in checkpoints.prepared() for piece in part.committables] == [1] * len(TASKS)
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=4, max_size=4), max_size=6), st.data())
+def test_what_sinks_prepared_is_in_exactly_one_complete_checkpoint(
+    rounds: list[list[bool]], data: st.DataObject
+) -> None:
+    """Checkpoints are given up with some tasks' parts missing, that come later or are declined; the last completes."""
+    checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=100))
+    final: list[str] = []
+    owed: list[Acknowledge] = []
+    for acknowledged in [*rounds, [True] * 4]:
+        pending = checkpoints.begin(REGULAR, TASKS, 0)
+        for late in owed:
+            if data.draw(st.booleans()):
+                checkpoints.acknowledge(late)
+            else:
+                assert not checkpoints.decline(Decline(late.checkpoint, late.task, "no", late.prepared))
+        owed = []
+        for task, in_time in zip(TASKS, acknowledged, strict=True):
+            part = ack(pending.number, task)
+            if in_time:
+                checkpoints.acknowledge(part)
+            else:
+                owed.append(part)
+        if pending.complete:
+            final += [piece.payload for part in checkpoints.prepared() for piece in part.committables]
+            checkpoints.complete((), 0)
+        else:
+            checkpoints.abandon(0)
+    numbers = range(1, len(rounds) + 2)
+    assert sorted(final) == sorted(f"{number} {task}" for number in numbers for task in TASKS)
+
+
+def test_it_is_final_only_if_all_tasks_had_ended() -> None:
+    for ended in ([True] * 4, [True, True, False, True]):
+        checkpoints = Checkpoints(CheckpointSettings())
+        pending = checkpoints.begin(REGULAR, TASKS, 0)
+        for task, over in zip(TASKS, ended, strict=True):
+            checkpoints.acknowledge(ack(1, task, ended=over))
+        assert pending.final is all(ended)
+
+
+def test_the_next_one_keeps_the_interval_and_the_least_pause() -> None:
+    checkpoints = Checkpoints(CheckpointSettings(interval=10.0, min_pause=8.0))
+    checkpoints.enable(0)
+    assert checkpoints.next_wake() == 10 * SECOND
+    take(checkpoints, 10 * SECOND)
+    assert checkpoints.next_wake() == 20 * SECOND
+    checkpoints.begin(REGULAR, TASKS, 20 * SECOND)
+    checkpoints.abandon(25 * SECOND)
+    assert checkpoints.next_wake() == 33 * SECOND
+
+
+def test_it_times_out_while_tasks_are_missing_but_not_while_it_is_stored() -> None:
+    checkpoints = Checkpoints(CheckpointSettings(timeout=5.0))
+    pending = checkpoints.begin(REGULAR, TASKS, 0)
+    assert checkpoints.next_wake() == 5 * SECOND
+    assert not checkpoints.timed_out(5 * SECOND - 1)
+    assert checkpoints.timed_out(5 * SECOND)
+    pending.storing = True
+    assert checkpoints.next_wake() is None
+    assert not checkpoints.timed_out(5 * SECOND)
+
+
+def test_failures_in_a_row_are_tolerated_up_to_a_number_and_savepoints_do_not_count() -> None:
+    checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=1))
+    tolerated = []
+    for wanted in (REGULAR, Wanted("savepoint", "/saved"), None, REGULAR, REGULAR):
+        if wanted is None:
+            take(checkpoints)
+            continue
+        checkpoints.begin(wanted, TASKS, 0)
+        tolerated.append(checkpoints.abandon(0))
+    assert tolerated == [True, True, True, False]
+
+
+def test_so_many_are_kept_as_are_asked_for_and_manifests_go_first() -> None:
+    checkpoints = Checkpoints(
+        CheckpointSettings(retained=2), first=4, kept=[Kept(3, frozenset({"chk-000003/manifest.json"}))]
+    )
+    assert take(checkpoints) == ()
+    assert take(checkpoints) == ("chk-000003/manifest.json",)
+    gone = take(checkpoints)
+    assert gone[0] == "chk-000004/manifest.json"
+    assert len(gone) == 1 + len(TASKS)
+
+
+def test_a_file_stays_as_long_as_a_later_checkpoint_builds_on_it() -> None:
+    checkpoints = Checkpoints(CheckpointSettings())
+    take(checkpoints)
+    base = "chk-000001/0.0.state"
+    assert base not in take(checkpoints, 0, base)
+    assert base not in take(checkpoints, 0, base)
+    assert base in take(checkpoints)
+
+
+def test_files_of_one_that_was_given_up_go_when_the_next_is_complete_unless_it_builds_on_them() -> None:
+    checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=9))
+    checkpoints.begin(REGULAR, TASKS, 0)
+    for task in TASKS[:2]:
+        checkpoints.acknowledge(ack(1, task))
+    checkpoints.abandon(0)
+    checkpoints.acknowledge(ack(1, TASKS[2]))
+    assert take(checkpoints, 0, "chk-000001/0.1.state") == ("chk-000001/0.0.state", "chk-000001/1.0.state")
+
+
+def test_what_an_attempt_had_prepared_is_gone_with_it() -> None:
+    checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=9))
+    checkpoints.begin(REGULAR, TASKS, 0)
+    checkpoints.acknowledge(ack(1, TASKS[0]))
+    checkpoints.abandon(0)
+    checkpoints.disable()
+    checkpoints.begin(REGULAR, TASKS, 0)
+    assert checkpoints.prepared() == []

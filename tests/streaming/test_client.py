@@ -1,0 +1,286 @@
+"""Runs as their authors see them: real processes, from the script to what it prints."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from streaming.counting import Reports, counted, elements, follow, options, running
+from tidegate.sdk.errors import BuildError, PicklingError, RunError, UserCodeError
+from tidegate.sdk.runner import PipelineState
+
+
+def script(tmp_path: Path, text: str, *args: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
+    """Run a script as its author would."""
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(text))
+    return subprocess.run(
+        [sys.executable, str(path), *args],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        check=False,
+        **kwargs,
+    )
+
+
+HEAD = "import sys\nimport tidegate as tg\n"
+
+
+def test_a_bounded_run_is_over_when_run_returns_and_has_counted() -> None:
+    p = tg.Pipeline(runner="streaming")
+    _ = (
+        p
+        | tg.Create(["a b", "b"])
+        | "split" >> tg.FlatMap(str.split)
+        | tg.Map(lambda w: (w, 1))
+        | tg.CombinePerKey(sum)
+    )
+    result = p.run()
+    assert result.state is PipelineState.DONE
+    assert result.wait_until_finish(0) is PipelineState.DONE
+    assert result.cancel() is PipelineState.DONE
+    assert result.metrics().counter("elements_out", step="split") == 3
+
+
+def test_what_functions_print_comes_where_the_script_prints(tmp_path: Path) -> None:
+    done = script(
+        tmp_path,
+        HEAD + "print('before')\n"
+        "with tg.Pipeline(runner='streaming') as p:\n"
+        "    p | tg.Create(range(3)) | tg.Map(lambda n: print('number', n) or print('noted', n, file=sys.stderr))\n"
+        "print('after')\n",
+    )
+    first, *middle, last = done.stdout.splitlines()
+    assert (first, sorted(middle), last) == ("before", ["number 0", "number 1", "number 2"], "after")
+    assert sorted(done.stderr.splitlines()) == ["noted 0", "noted 1", "noted 2"]
+
+
+def test_classes_of_the_script_and_of_modules_beside_it_cross_exchanges(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("class Word:\n    def __init__(self, text):\n        self.text = text\n")
+    done = script(
+        tmp_path,
+        HEAD
+        + """
+from dataclasses import dataclass
+import beside
+
+@dataclass(frozen=True)
+class Key:
+    letter: str
+
+def main(argument):
+    return argument
+
+with tg.Pipeline(runner="streaming", options=["--runner=streaming", "--workers=3"]) as p:
+    words = p | tg.Create([beside.Word(w) for w in ("apple", "avocado", "beet")]) | tg.Reshuffle()
+    keyed = words | tg.Map(lambda w: (Key(w.text[0]), main(w))) | tg.GroupByKey()
+    keyed | tg.Map(lambda kv: print(type(kv[0]).__name__, kv[0].letter, sorted(w.text for w in kv[1])))
+""",
+    )
+    assert done.stderr == ""
+    assert sorted(done.stdout.splitlines()) == ["Key a ['apple', 'avocado']", "Key b ['beet']"]
+
+
+def test_a_run_without_options_imports_no_model_of_them(tmp_path: Path) -> None:
+    done = script(
+        tmp_path,
+        HEAD + "with tg.Pipeline(runner='streaming') as p:\n"
+        "    p | tg.Create([1]) | tg.Map(lambda n: print(n, 'pydantic' in sys.modules, 'numpy' in sys.modules))\n"
+        "print('pydantic' in sys.modules)\n",
+    )
+    assert done.stdout.splitlines() == ["1 False False", "False"]
+
+
+def test_the_authors_error_is_raised_with_step_and_element_and_no_frames_of_the_engine() -> None:
+    p = tg.Pipeline(runner="streaming")
+    _ = p | tg.Create([1, 2, 0]) | tg.Reshuffle() | "divide" >> tg.Map(lambda n: 1 // n)
+    with pytest.raises(UserCodeError, match="ZeroDivisionError") as caught:
+        p.run()
+    assert (caught.value.step, caught.value.element) == ("divide", "0")
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert all("/runners/" not in str(frame.path) for frame in caught.traceback)
+
+
+def test_elements_that_cannot_travel_name_the_step() -> None:
+    import threading
+
+    p = tg.Pipeline(runner="streaming")
+    _ = p | tg.Create(range(9)) | "made" >> tg.Map(lambda n: (n, threading.Lock())) | tg.Reshuffle() | tg.Map(print)
+    with pytest.raises((PicklingError, RunError), match=r"lock[\s\S]*made"):
+        p.run()
+
+
+def test_values_that_cannot_travel_name_the_step_before_anything_runs() -> None:
+    import threading
+
+    p = tg.Pipeline(runner="streaming")
+    _ = p | "locks" >> tg.Create([threading.Lock()]) | tg.Map(print)
+    with pytest.raises(PicklingError, match="locks"):
+        p.run()
+
+
+def test_steps_that_keep_state_have_names_where_checkpoints_are_kept(tmp_path: Path) -> None:
+    p = tg.Pipeline(runner="streaming", options=options(f"--checkpoint_dir={tmp_path}"))
+    for _ in range(2):
+        _ = counted_without_names(p)
+    with pytest.raises(BuildError, match="name it"):
+        p.run()
+
+
+def counted_without_names(p: tg.Pipeline) -> Any:
+    from streaming.counting import Counting
+
+    numbers = p | tg.Read(Counting()) | tg.WindowInto(tg.FixedWindows(100)) | tg.Map(lambda n: (n, 1))
+    return numbers | tg.GroupByKey()
+
+
+def test_a_run_that_goes_on_counts_meanwhile_and_can_be_cancelled() -> None:
+    p = tg.Pipeline(runner="streaming", options=options())
+    counted(p)
+    result: Any = p.run()
+    assert result.state is PipelineState.RUNNING
+    while not result.metrics().counter("elements_out", step="count"):
+        assert result.wait_until_finish(0.05) is PipelineState.RUNNING
+    assert result.cancel() is PipelineState.CANCELLED
+    assert result.wait_until_finish() is PipelineState.CANCELLED
+    assert result._job._process.poll() == 0
+
+
+def test_a_run_for_some_time_ends_by_itself() -> None:
+    p = tg.Pipeline(runner="streaming", options=options("--run_for=200ms"))
+    counted(p)
+    result = p.run()
+    assert result.wait_until_finish() is PipelineState.DONE
+    assert result.metrics().counter("elements_out", step="numbers") > 0
+
+
+INTERRUPTED = """
+import sys
+import tidegate as tg
+from streaming.counting import counted
+
+p = tg.Pipeline(runner="streaming", options=["--runner=streaming", "--workers=2", *sys.argv[1:]])
+counted(p) | tg.Map(lambda kv: print("fired", flush=True))
+print(p.run().wait_until_finish())
+"""
+
+
+def test_ctrl_c_is_a_clean_stop_from_which_the_next_run_goes_on_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(INTERRUPTED)
+    places = os.pathsep.join([*(p for p in sys.path if p), str(Path(__file__).parents[1])])
+    said = []
+    for _ in range(2):
+        with subprocess.Popen(
+            [sys.executable, str(tmp_path / "script.py"), f"--checkpoint_dir={tmp_path / 'kept'}"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": places},
+            start_new_session=True,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "fired\n"
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal does: all of its processes hear it
+            output, errors = process.communicate()
+        assert output.splitlines()[-1] == "PipelineState.CANCELLED"
+        assert "Traceback" not in errors
+        said.append(errors)
+    assert "going on" not in said[0]
+    assert "going on from checkpoint" in said[1]
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def kill_job(job: Any) -> None:
+    job._process.kill()
+
+
+def kill_worker(job: Any) -> None:
+    os.kill(children(job._process.pid)[0], signal.SIGKILL)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+@pytest.mark.parametrize("kill", [kill_job, kill_worker])
+def test_a_killed_process_is_replaced_and_the_job_goes_on_from_its_last_checkpoint(
+    tmp_path: Path, kill: Callable[[Any], None]
+) -> None:
+    p = tg.Pipeline()
+    counted(p)
+    told = Reports()
+    flags = ["--checkpoint_interval=50ms", "--restart_delay=10ms", f"--checkpoint_dir={tmp_path / 'kept'}"]
+    job = running(p, *flags, on_report=told)
+    try:
+        follow(job, lambda: bool(told.checkpoints) and elements(job, "count") > 0)
+        kill(job)
+        follow(job, lambda: any("going on from checkpoint" in text for text in told.texts))
+        before = max(told.checkpoints)
+        follow(job, lambda: max(told.checkpoints) > before)
+    finally:
+        job.close()
+
+
+def test_a_job_whose_process_is_killed_and_that_keeps_nothing_has_failed() -> None:
+    p = tg.Pipeline()
+    counted(p)
+    job = running(p)
+    try:
+        follow(job, lambda: elements(job, "count") > 0)
+        kill_job(job)
+        job.wait()
+        assert job.state == "failed"
+        assert "killed by SIGKILL" in str(job.error)
+    finally:
+        job.close()
+    assert not Path(job.submitted.directory).exists()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_a_job_goes_on_without_checkpoint_directory_when_a_worker_is_killed() -> None:
+    p = tg.Pipeline()
+    counted(p)
+    told = Reports()
+    job = running(p, "--checkpoint_interval=50ms", "--restart_delay=10ms", on_report=told)
+    try:
+        follow(job, lambda: bool(told.checkpoints))
+        kill_worker(job)
+        follow(job, lambda: any("killed by SIGKILL" in text and "going on" in text for text in told.texts))
+        last = max(told.checkpoints)
+        follow(job, lambda: max(told.checkpoints) > last)
+    finally:
+        job.close()
+    assert not Path(job.submitted.directory).exists()
+
+
+def test_metrics_go_to_a_file_as_json_lines(tmp_path: Path) -> None:
+    import json
+
+    p = tg.Pipeline()
+    counted(p)
+    path = tmp_path / "metrics.jsonl"
+    told = Reports()
+    flags = [f"--metrics_file={path}", "--metrics_interval=10ms", "--checkpoint_interval=50ms"]
+    job = running(p, *flags, on_report=told)
+    try:
+        follow(job, lambda: len(told.checkpoints) > 1 and elements(job, "count") > 0 and len(job.tasks) == 4)
+    finally:
+        job.close()
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {line["job"] for line in lines} == {job.submitted.job.id}
+    tasks = [line for line in lines if line["kind"] == "task"]
+    assert {line["task"] for line in tasks} == {"0.0", "0.1", "1.0", "1.1"}
+    assert sum(line["records_out"] for line in tasks if "count" in line["steps"]) > 0
+    assert all(0.99 < line["busy"] + line["idle"] + line["backpressured"] < 1.01 for line in tasks[4:])
+    assert all(line["duration"] >= 0 and line["bytes"] > 0 for line in lines if line["kind"] == "checkpoint")
+    assert any(line["watermark"] and line["watermark"].startswith("1970-01-01T00:") for line in tasks)

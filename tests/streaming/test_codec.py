@@ -1,0 +1,108 @@
+"""Items of a channel come out as they went in, and what can't travel is named."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.runners.engine.marks import Mark
+from tidegate.runners.streaming.codec import decode_items, encode_items
+from tidegate.runners.streaming.events import Barrier, Item
+from tidegate.sdk.block import Block, DerivedFrom, Each, Same
+from tidegate.sdk.errors import PicklingError, RunError
+from tidegate.sdk.panes import NO_PANE, PaneInfo, Timing
+from tidegate.sdk.windows import FixedWindows, GlobalWindow, IntervalWindow
+
+
+def sent(items: list[Item], *, own: bool = True) -> list[Item]:
+    data = bytearray(b"".join(encode_items(items)))
+    return decode_items(memoryview(data), own=own)
+
+
+def columns(item: Item) -> Any:
+    if isinstance(item, Block):
+        return list(item.values), item.timestamps, item.windows, item.panes
+    return item
+
+
+values = st.lists(st.integers() | st.text() | st.tuples(st.integers(), st.text()) | st.none(), max_size=8)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Block:
+    contents = draw(values)
+    timestamps = draw(st.just(7) | st.just(list(range(len(contents)))))
+    window = IntervalWindow(0, 10)
+    windows = draw(
+        st.sampled_from([Same((GlobalWindow(),)), Each([(window,)] * len(contents)), DerivedFrom(FixedWindows(5))])
+    )
+    panes = draw(
+        st.sampled_from([NO_PANE, [PaneInfo(True, False, Timing.EARLY, n, 0) for n, _ in enumerate(contents)]])
+    )
+    return Block(contents, timestamps, windows, panes)
+
+
+events = st.builds(Mark, st.integers(0, 9), st.booleans(), st.booleans()) | st.builds(Barrier, st.integers(1, 9))
+
+
+@given(st.lists(blocks() | events, max_size=6), st.booleans())
+def test_items_come_out_in_order_with_all_their_columns(items: list[Item], own: bool) -> None:
+    assert list(map(columns, sent(items, own=own))) == list(map(columns, items))
+
+
+def test_pairs_of_other_types_and_lengths_stay_what_they_are() -> None:
+    mixed: list[Any] = [(1, 2), [3, 4]]
+    of_three = [(1, 2), (3, 4, 5)]
+    out = sent([Block(mixed), Block(of_three), Block([])])
+    assert [block.values for block in out if isinstance(block, Block)] == [mixed, of_three, []]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_large_arrays_come_beside_the_pickle_and_may_be_changed_where_they_arrive(own: bool) -> None:
+    arrays = [np.arange(5000) + n for n in range(3)]
+    parts = encode_items([Block([(n, array) for n, array in enumerate(arrays)])])
+    assert [part.obj is not None for part in parts if isinstance(part, memoryview)] == [True] * 3
+    (block,) = sent([Block([(n, array) for n, array in enumerate(arrays)])], own=own)
+    assert isinstance(block, Block)
+    for (n, array), before in zip(block.values, arrays):
+        assert array.flags.aligned
+        array += 1
+        assert (array == before + 1).all(), n
+
+
+def test_what_is_not_ours_to_keep_is_copied() -> None:
+    data = bytearray(b"".join(encode_items([Block([np.arange(5000)])])))
+    (block,) = decode_items(memoryview(data), own=False)
+    data[:] = bytes(len(data))
+    assert isinstance(block, Block)
+    assert (block.values[0] == np.arange(5000)).all()
+
+
+def test_an_element_that_cannot_be_pickled_is_named() -> None:
+    with pytest.raises(PicklingError, match="lock"):
+        encode_items([Mark(), Block([1, {"at fault": threading.Lock()}])])
+
+
+class Broken:
+    def __init__(self, part: int) -> None:
+        self.part = part
+
+    def __reduce__(self) -> Any:
+        return Broken, ()
+
+
+def test_an_element_that_cannot_be_rebuilt_is_an_error_that_says_so() -> None:
+    with pytest.raises(RunError, match="can't be rebuilt"):
+        sent([Block([Broken(1)])])
+
+
+@pytest.mark.parametrize("cut", [0, 5, 16, 40, -1])
+def test_a_damaged_frame_is_an_error(cut: int) -> None:
+    data = b"".join(encode_items([Block([np.arange(5000)])]))
+    with pytest.raises(RunError):
+        decode_items(memoryview(bytearray(data[:cut])), own=True)

@@ -1,0 +1,756 @@
+"""What the coordinator wants done when this or that happens: sequences of events and the actions they lead to."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate as tg
+from streaming.coordinating import Play, deployed, job_of, of, sent, to_text
+from tidegate.runners.streaming.actions import (
+    CancelJob,
+    CheckpointReport,
+    Delete,
+    Fenced,
+    Finish,
+    Passing,
+    Report,
+    StartWorkers,
+    StopJob,
+    StopWorkers,
+    Store,
+    Stored,
+    TakeSavepoint,
+    WorkerGone,
+)
+from tidegate.runners.streaming.failures import packed, unpacked
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.manifest import loads
+from tidegate.runners.streaming.messages import (
+    Aborted,
+    AbortOutput,
+    Acknowledge,
+    AssignedSplit,
+    AssignSplits,
+    Cancel,
+    Commit,
+    Committed,
+    Completed,
+    Decline,
+    Deploy,
+    Heartbeat,
+    ListSplits,
+    OutputAborted,
+    Passed,
+    Prepared,
+    Ready,
+    RequestSettling,
+    RequestSplit,
+    Settled,
+    SplitProgress,
+    SplitsListed,
+    StopSources,
+    TaskEnded,
+    TaskFailed,
+    Trigger,
+)
+from tidegate.runners.streaming.resume import resumed
+from tidegate.runners.streaming.settings import CheckpointSettings, RestartSettings
+from tidegate.sdk.errors import RunError, UserCodeError
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
+from tidegate.sdk.sinks import Committable
+from tidegate.sdk.time import SECOND
+from tidegate.testing import TestStream
+
+KEPT = CheckpointSettings(directory="/somewhere", interval=10.0)
+USER_ERROR = packed(UserCodeError("it broke", step="Map", where="x.py:1", element="7"))
+
+
+def running(**settings: Any) -> Play:
+    """A stream at work."""
+    play = Play(job_of(to_text(), **settings))
+    play.ready()
+    play.taken()
+    return play
+
+
+def completed(play: Play, checkpoint: int, prepared: str = "") -> list[Any]:
+    """A checkpoint is due, and all goes well with it, up to its commits."""
+    play.wait(10)
+    play.acknowledge(checkpoint, prepared=prepared)
+    return play.tell(Stored(checkpoint))
+
+
+def commit_all(play: Play, actions: Iterable[Any]) -> list[Any]:
+    told = []
+    for commit in sent(actions, Commit):
+        told += play.say(0, Committed(commit.step, commit.checkpoint))
+    return told
+
+
+def gone(play: Play) -> list[Any]:
+    told = []
+    for worker in range(play.job.settings.workers):
+        told += play.tell(WorkerGone(worker, play.attempt, "its process ended with exit code 0"))
+    return told
+
+
+# -- the beginning
+
+
+def test_nothing_is_deployed_before_all_workers_are_ready() -> None:
+    play = Play(job_of(to_text()))
+    assert of(play.taken(), StartWorkers) == [StartWorkers(1)]
+    assert play.say(0, Ready()) == []
+    assert sent(play.say(1, Ready()), ListSplits)
+
+
+def test_tasks_are_deployed_when_the_splits_are_known_and_each_worker_gets_its_own() -> None:
+    play = Play(job_of(to_text()))
+    play.say(0, Ready())
+    asked = play.say(1, Ready())
+    assert deployed(asked) == []
+    actions = play.list_splits(asked)
+    assert deployed(actions) == sorted(play.tasks())
+    for worker in range(2):
+        mine = [message for message in sent(actions, Deploy) if worker in {task.index for task in message.tasks}]
+        assert [{task.index for task in deploy.tasks} for deploy in mine] == [{worker}]
+    deals = sent(actions, AssignSplits)
+    assert [(deal.task.index, [split.id for split in deal.splits], deal.more) for deal in deals] == [
+        (0, ["split 0"], True),
+        (1, ["split 1"], True),
+    ]
+
+
+def test_whoever_asks_for_splits_gets_more_until_there_are_none() -> None:
+    play = running()
+    source = TaskId(0, 1)
+    dealt = [sent(play.say(1, RequestSplit(source, 0)), AssignSplits)[0] for _ in range(3)]
+    assert [([split.id for split in deal.splits], deal.more) for deal in dealt] == [
+        (["split 2"], True),
+        (["split 3"], False),
+        ([], False),
+    ]
+
+
+# -- batch
+
+
+def batch(**settings: Any) -> Play:
+    play = Play(job_of(to_text(), batch=True, **settings))
+    play.ready()
+    return play
+
+
+def regions(play: Play) -> list[list[TaskId]]:
+    return [list(play.job.layout.tasks(region)) for region in range(len(play.job.plan.regions))]
+
+
+def test_a_bounded_job_deploys_a_region_when_the_one_before_it_is_done() -> None:
+    play = batch()
+    first, second = regions(play)
+    assert deployed(play.taken()) == first
+    assert deployed(play.end_all(first[:-1])) == []
+    assert deployed(play.end_all(first[-1:])) == second
+
+
+def test_a_bounded_job_commits_once_for_each_sink_when_all_is_done_and_then_ends() -> None:
+    play = batch()
+    first, second = regions(play)
+    play.end_all(first)
+    for task in second:
+        play.say(task.index, TaskEnded(task, (Prepared("write/Write", (Committable((task.index, 0), "x"),)),)))
+    (commit,) = sent(play.taken(), Commit)
+    assert commit.checkpoint is None
+    assert [piece.order for piece in commit.committables] == [(0, 0), (1, 0)]
+    told = play.say(0, Committed(commit.step, None))
+    assert len(sent(told, Cancel)) == 2
+    assert of(gone(play), Finish) == [Finish("finished")]
+
+
+def test_a_lost_worker_makes_a_bounded_job_repeat_only_the_region_that_is_not_done() -> None:
+    play = batch()
+    first, second = regions(play)
+    play.end_all(first)
+    play.end_all(second[:1])
+    told = play.tell(WorkerGone(1, 1, "killed by SIGKILL"))
+    assert of(told, StopWorkers) == [StopWorkers(0.0)]
+    assert of(play.wait(1), StartWorkers) == [StartWorkers(2)]
+    play.attempt = 2
+    play.taken()
+    play.ready()
+    (abort,) = sent(play.taken(), AbortOutput)
+    assert deployed(play.say(0, OutputAborted(abort.step))) == second
+
+
+def test_what_is_done_counts_once_when_workers_are_lost() -> None:
+    play = batch()
+    first = regions(play)[0]
+    key = MetricKey("words", ENGINE, "elements_out")
+    for task in first:
+        play.say(task.index, TaskEnded(task, metrics=MetricCells(counters={key: 10})))
+    play.tell(WorkerGone(1, 1, "killed"))
+    play.wait(1)
+    play.attempt = 2
+    play.ready()
+    for step in {abort.step for abort in sent(play.taken(), AbortOutput)}:
+        play.say(0, OutputAborted(step))
+    play.now += 1_000_000
+    play.say(0, Heartbeat((), MetricCells(counters={key: 5})))
+    progress = play.taken()[-1]
+    assert progress.metrics.counters == {key: 25}  # type: ignore[union-attr]
+
+
+def test_a_bounded_job_does_not_retry_an_error_of_the_authors() -> None:
+    play = batch()
+    told = play.say(0, TaskFailed(TaskId(0, 0), USER_ERROR, user=True, element="7"))
+    assert of(told, StartWorkers) == []
+    assert sent(told, Cancel)
+    gone(play)
+    play.attempt += 1
+    play.ready()
+    for abort in sent(play.taken(), AbortOutput):
+        play.say(0, OutputAborted(abort.step))
+    (finish,) = of(play.taken(), Finish)
+    assert finish.state == "failed"
+    assert finish.error is not None
+    assert str(unpacked(finish.error)) == "it broke"
+
+
+def test_lost_workers_are_replaced_only_so_often_without_progress() -> None:
+    play = batch(restart=RestartSettings(attempts=2, delay=0.0))
+    for _ in range(2):
+        play.tell(WorkerGone(0, play.attempt, "killed"))
+        play.wait(0)
+        play.attempt += 1
+    assert of(play.taken(), StartWorkers)[-1] == StartWorkers(3)
+    play.tell(WorkerGone(0, play.attempt, "killed by SIGKILL"))
+    play.tell(WorkerGone(1, play.attempt, "killed"))
+    play.wait(60)
+    (finish,) = of(play.taken(), Finish)
+    assert finish.error is not None
+    assert "killed by SIGKILL" in str(unpacked(finish.error))
+
+
+# -- checkpoints
+
+
+def test_a_checkpoint_is_triggered_at_all_workers_when_its_time_has_come() -> None:
+    play = running()
+    assert sent(play.wait(9.9), Trigger) == []
+    assert sent(play.wait(0.1), Trigger) == [Trigger(1, "checkpoint")] * 2
+    assert sent(play.wait(60), Trigger) == []  # one at a time
+
+
+def test_commits_begin_only_when_the_manifest_is_stored() -> None:
+    play = running()
+    play.wait(10)
+    acknowledged = play.acknowledge(1, prepared="x")
+    (store,) = of(acknowledged, Store)
+    assert store.name == "chk-000001/manifest.json"
+    assert [c.step for c in loads(store.data).commits] == ["write/Write"]
+    assert sent(acknowledged, Commit) == []
+    told = play.tell(Stored(1))
+    assert sent(told, Completed) == [Completed(1)] * 2
+    (commit,) = sent(told, Commit)
+    assert (commit.checkpoint, len(commit.committables)) == (1, 2)
+
+
+def test_the_next_commits_wait_for_those_before_and_stand_in_the_manifest_until_then() -> None:
+    play = running()
+    first = sent(completed(play, 1, "x"), Commit)[0]
+    play.wait(10)
+    (store,) = of(play.acknowledge(2, prepared="y"), Store)
+    assert [c.checkpoint for c in loads(store.data).commits] == [1, 2]
+    assert sent(play.tell(Stored(2)), Commit) == []
+    assert [c.checkpoint for c in sent(play.say(0, Committed(first.step, 1)), Commit)] == [2]
+
+
+def test_a_checkpoint_of_which_a_task_says_nothing_is_given_up_in_time() -> None:
+    play = running(checkpoints=CheckpointSettings(timeout=5.0, tolerated_failures=1))
+    play.wait(10)
+    told = play.wait(5)
+    assert sent(told, Aborted) == [Aborted(1)] * 2
+    assert "5 s" in of(told, CheckpointReport)[0].error
+    assert of(told, StopWorkers) == []
+    again = play.wait(10)
+    assert sent(again, Trigger)[0] == Trigger(2, "checkpoint")
+    play.wait(5)
+    assert of(play.taken(), StopWorkers) == [StopWorkers(0.0)]
+
+
+def test_what_was_prepared_for_a_checkpoint_that_is_given_up_goes_with_the_next() -> None:
+    play = running(checkpoints=CheckpointSettings(timeout=5.0, tolerated_failures=1))
+    play.wait(10)
+    writer = next(step for step in play.job.plan.steps if step.is_sink)
+    early, late = (Prepared("write/Write", (Committable((n, 1), "x"),)) for n in (0, 1))
+    play.say(0, Acknowledge(1, TaskId(writer.stage, 0), prepared=(early,)))
+    play.wait(5)
+    play.say(1, Acknowledge(1, TaskId(writer.stage, 1), prepared=(late,)))
+    play.wait(5)
+    play.taken()
+    play.acknowledge(2, prepared="y")
+    (commit,) = sent(play.tell(Stored(2)), Commit)
+    assert [piece.order for piece in commit.committables] == [(0, 1), (1, 1), (0, 2), (1, 2)]
+
+
+def test_a_task_that_declines_ends_the_checkpoint_and_what_it_prepared_is_kept() -> None:
+    play = running(checkpoints=CheckpointSettings(tolerated_failures=1))
+    play.wait(10)
+    prepared = (Prepared("write/Write", (Committable((1, 1), "x"),)),)
+    told = play.say(1, Decline(1, TaskId(1, 1), "the disk is full", prepared))
+    assert "the disk is full" in of(told, CheckpointReport)[0].error
+    play.wait(10)
+    play.acknowledge(2)
+    (commit,) = sent(play.tell(Stored(2)), Commit)
+    assert [piece.order for piece in commit.committables] == [(1, 1)]
+
+
+def test_older_checkpoints_are_deleted_when_a_newer_one_is_complete_manifest_first() -> None:
+    play = running()
+    completed(play, 1)
+    (delete,) = of(completed(play, 2), Delete)
+    assert delete.names[0] == "chk-000001/manifest.json"
+    assert set(delete.names[1:]) == {f"chk-000001/{task}.state" for task in play.tasks()}
+
+
+def test_a_manifest_that_can_not_be_stored_is_a_failed_checkpoint() -> None:
+    play = running(checkpoints=CheckpointSettings(tolerated_failures=1))
+    play.wait(10)
+    play.acknowledge(1, prepared="x")
+    told = play.tell(Stored(1, "OSError: disk full"))
+    assert sent(told, Commit) == []
+    assert sent(told, Aborted) == [Aborted(1)] * 2
+
+
+def test_the_end_of_input_takes_a_last_checkpoint_and_ends_after_its_commits() -> None:
+    play = running()
+    assert sent(play.end_all(), Trigger) == [Trigger(1, "checkpoint")] * 2
+    play.acknowledge(1, ended=True, prepared="x")
+    told = play.tell(Stored(1))
+    assert sent(told, Cancel) == []
+    told = commit_all(play, told)
+    assert sent(told, Cancel) == []  # what its sinks leave is removed first
+    assert len(sent(play.clear_away(told), Cancel)) == 2
+    assert of(gone(play), Finish) == [Finish("finished")]
+
+
+def test_a_checkpoint_under_way_when_input_ends_is_not_the_last_one() -> None:
+    play = running()
+    play.wait(10)
+    assert sent(play.end_all(), Trigger) == []
+    play.acknowledge(1)
+    assert sent(play.tell(Stored(1)), Trigger) == [Trigger(2, "checkpoint")] * 2
+
+
+def test_a_finished_job_says_so_in_its_directory() -> None:
+    play = running(checkpoints=KEPT)
+    play.end_all()
+    play.acknowledge(1, ended=True)
+    (store,) = of(play.clear_away(play.tell(Stored(1))), Store)
+    assert store.name == "job.json"
+    assert b'"finished"' in store.data
+    play.tell(Stored(0))
+    assert of(gone(play), Finish) == [Finish("finished")]
+
+
+# -- failures
+
+
+def restarted(play: Play) -> list[Any]:
+    """The wait is over, and a fresh set of workers is up."""
+    wake = play.coordinator.next_wake()
+    assert wake is not None
+    play.wait((wake - play.now) / SECOND)
+    play.attempt += 1
+    play.taken()
+    return play.ready()
+
+
+def test_a_stream_goes_on_from_its_last_checkpoint_with_positions_and_state() -> None:
+    play = running()
+    play.wait(10)
+    progress = SplitProgress("words", ("split 0",), (("split 1", 17),))
+    play.acknowledge(1, splits=[progress])
+    play.tell(Stored(1))
+    play.tell(WorkerGone(0, 1, "killed by SIGKILL"))
+    restarted(play)
+    (abort,) = sent(play.taken(), AbortOutput)
+    told = play.say(0, OutputAborted(abort.step))
+    assert sent(told, ListSplits) == []
+    for deploy in sent(told, Deploy):
+        assert [part.task for part in deploy.restore] == list(deploy.tasks)
+        assert all(part.handle.files[0][0].startswith("chk-000001/") for part in deploy.restore)
+    deals = sent(told, AssignSplits)
+    assert [(s.id, s.position) for deal in deals for s in deal.splits] == [("split 1", 17), ("split 2", None)]
+    assert sent(play.say(0, RequestSplit(TaskId(0, 0), 0)), AssignSplits)[0].splits[0].id == "split 3"
+
+
+def test_a_commit_that_was_under_way_is_made_again_before_output_is_removed_and_tasks_are_deployed() -> None:
+    play = running()
+    (commit,) = sent(completed(play, 1, "x"), Commit)
+    play.tell(WorkerGone(0, 1, "killed"))
+    told = restarted(play)
+    assert sent(told, Commit) == [commit]
+    assert sent(told, AbortOutput) == []
+    told = play.say(0, Committed(commit.step, 1))
+    assert sent(told, AbortOutput) == [AbortOutput(commit.step, "run")]
+    assert deployed(told) == []
+    assert deployed(play.say(0, OutputAborted(commit.step))) == play.tasks()
+
+
+def test_a_manifest_that_is_in_place_counts_though_its_attempt_was_lost_before_that_was_heard() -> None:
+    play = running(restart=RestartSettings(delay=0.0))
+    play.wait(10)
+    play.acknowledge(1, prepared="x")
+    assert of(play.tell(WorkerGone(0, 1, "killed")), StopWorkers)
+    assert of(play.wait(60), StartWorkers) == []  # where to go on from is not known yet
+    assert of(play.tell(Stored(1)), StartWorkers) == [StartWorkers(2)]
+    play.attempt = 2
+    assert [commit.checkpoint for commit in sent(play.ready(), Commit)] == [1]
+
+
+def test_output_of_a_manifest_that_is_on_its_way_is_not_removed_by_a_job_that_fails() -> None:
+    play = running(checkpoints=KEPT, restart=RestartSettings("none"))
+    play.wait(10)
+    play.acknowledge(1, prepared="x")
+    play.tell(WorkerGone(0, 1, "killed"))
+    play.tell(WorkerGone(1, 1, "killed"))
+    assert of(play.taken(), StartWorkers) == []
+    assert play.coordinator.next_wake() is None
+
+
+def test_what_an_earlier_attempt_says_is_not_heard() -> None:
+    play = running()
+    play.wait(10)
+    play.tell(WorkerGone(0, 1, "killed"))
+    restarted(play)
+    for abort in sent(play.taken(), AbortOutput):
+        play.say(0, OutputAborted(abort.step))
+    assert play.say(1, TaskFailed(TaskId(0, 1), USER_ERROR, user=True), attempt=1) == []
+    assert play.tell(WorkerGone(1, 1, "killed")) == []
+    assert play.say(1, Acknowledge(1, TaskId(0, 1)), attempt=1) == []
+    assert play.tell(Stored(1)) == []
+
+
+def test_the_same_error_on_the_same_element_fails_at_once_and_another_does_not() -> None:
+    play = running()
+    seven = TaskFailed(TaskId(0, 0), USER_ERROR, user=True, element="7")
+    eight = TaskFailed(TaskId(0, 0), packed(RunError("other")), user=True, element="8")
+    for message in (seven, eight, seven):
+        assert of(play.say(0, message), Report)[-1].state == "restarting"
+        restarted(play)
+        for abort in sent(play.taken(), AbortOutput):
+            play.say(0, OutputAborted(abort.step))
+    told = play.say(0, seven)
+    assert of(told, Report)[0].text.endswith("the same error came up again on the same element")
+
+
+def test_a_worker_that_dies_while_it_commits_lists_or_aborts_does_not_stop_the_job() -> None:
+    play = Play(job_of(to_text()))
+    play.say(0, Ready())
+    play.say(1, Ready())  # listing
+    play.tell(WorkerGone(0, 1, "killed"))
+    told = restarted(play)
+    for abort in sent(told, AbortOutput):
+        play.tell(WorkerGone(0, 2, "killed"))  # aborting
+        assert abort
+    told = restarted(play)
+    for abort in sent(told, AbortOutput):
+        told += play.list_splits(play.say(0, OutputAborted(abort.step)))
+    assert deployed(told) == play.tasks()
+
+
+def test_a_worker_that_is_silent_or_in_one_call_for_too_long_is_replaced() -> None:
+    play = running(task_timeout=5.0)
+    assert of(play.wait(4), StopWorkers) == []
+    for worker in range(2):
+        play.say(worker, Heartbeat((), MetricCells()))
+    assert of(play.wait(4), StopWorkers) == []
+    told = play.say(0, Heartbeat((), MetricCells(), in_call=6.0))
+    assert of(told, StopWorkers) == [StopWorkers(0.0)]
+    assert "worker 0" in of(told, Report)[0].text
+    restarted(play)
+    assert of(play.wait(5), StopWorkers) == [StopWorkers(0.0)]
+
+
+def test_no_worker_is_called_stuck_unless_a_timeout_is_asked_for() -> None:
+    play = running(checkpoints=CheckpointSettings(interval=1e6))
+    assert play.wait(100_000) == []
+
+
+def test_who_is_fenced_off_kills_its_workers_and_does_nothing_more() -> None:
+    play = running()
+    told = play.tell(Fenced("another run has taken over"))
+    assert of(told, StopWorkers) == [StopWorkers(0.0)]
+    (finish,) = of(told, Finish)
+    assert finish.state == "failed"
+    assert sent(told, AbortOutput) == []
+    assert play.say(0, TaskFailed(None, USER_ERROR, user=True)) == []
+    assert play.coordinator.next_wake() is None
+
+
+# -- stopping
+
+
+def test_a_cancelled_job_commits_nothing_and_leaves_no_output() -> None:
+    play = running()
+    told = play.tell(CancelJob())
+    assert len(sent(told, Cancel)) == 2
+    assert sent(told, Commit) == []
+    assert of(gone(play), StartWorkers) == [StartWorkers(2)]
+    play.attempt = 2
+    play.taken()
+    play.ready()
+    for abort in sent(play.taken(), AbortOutput):
+        assert play.say(0, OutputAborted(abort.step))[-1] == Finish("cancelled")
+
+
+def test_workers_that_do_not_end_when_they_are_told_do_not_hold_up_the_job() -> None:
+    play = running()
+    play.tell(CancelJob())
+    play.wait(100)
+    assert of(play.taken(), Finish) == [Finish("cancelled")]
+
+
+@pytest.mark.parametrize("before", ["new", "starting", "waiting"])
+def test_a_job_can_be_cancelled_at_any_time(before: str) -> None:
+    play = Play(job_of(to_text()))
+    if before == "waiting":
+        play.ready()
+        play.tell(WorkerGone(0, 1, "killed"))
+    play.tell(CancelJob())
+    play.wait(100)
+    assert of(play.taken(), Finish) == [Finish("cancelled")]
+
+
+def test_stop_takes_a_checkpoint_after_which_sources_give_nothing_and_commits_it() -> None:
+    play = running(checkpoints=KEPT)
+    told = play.tell(StopJob())
+    assert sent(told, Trigger) == [Trigger(1, "checkpoint")] * 2
+    assert sent(told, StopSources) == [StopSources(drain=False)] * 2
+    play.acknowledge(1, prepared="x")
+    told = play.tell(Stored(1))
+    assert sent(told, Cancel) == []
+    (store,) = of(commit_all(play, told), Store)
+    assert loads(store.data).commits == ()  # whoever goes on from here owes nothing
+    assert sent(play.tell(Stored(0)), Cancel)
+    assert of(gone(play), Finish) == [Finish("stopped")]
+
+
+def test_stop_into_a_savepoint_writes_it_there_and_ends_when_that_is_done() -> None:
+    play = running()
+    assert sent(play.tell(StopJob(savepoint="/saved")), Trigger) == [Trigger(1, "savepoint")] * 2
+    (own,) = of(play.acknowledge(1, prepared="x"), Store)
+    assert own.directory is None
+    told = play.tell(Stored(1))
+    assert of(told, Store) == []  # its output is committed first
+    (copy,) = of(commit_all(play, told), Store)
+    assert (copy.directory, copy.name, loads(copy.data).commits) == ("/saved", own.name, ())
+    told = play.tell(Stored(1))
+    assert of(told, CheckpointReport)[0].savepoint == "/saved"
+    assert sent(told, Cancel)
+
+
+def test_stop_without_a_place_to_keep_what_follows_drains() -> None:
+    play = running()
+    assert sent(play.tell(StopJob()), StopSources) == [StopSources(drain=True)] * 2
+    play.end_all()
+    play.acknowledge(1, ended=True)
+    play.clear_away(play.tell(Stored(1)))
+    assert of(gone(play), Finish) == [Finish("finished")]
+
+
+def test_a_drain_takes_no_checkpoint_before_its_last() -> None:
+    play = running(checkpoints=KEPT)
+    play.tell(StopJob(drain=True))
+    assert sent(play.wait(100), Trigger) == []
+    assert sent(play.end_all(), Trigger) == [Trigger(1, "checkpoint")] * 2
+
+
+def test_a_drain_goes_on_after_a_failure() -> None:
+    play = running(checkpoints=KEPT)
+    play.tell(StopJob(drain=True))
+    play.tell(WorkerGone(0, 1, "killed"))
+    told = restarted(play)
+    for abort in sent(told, AbortOutput):
+        told += play.say(0, OutputAborted(abort.step))
+    assert sent(told, StopSources) == [StopSources(drain=True)] * 2
+
+
+def test_a_job_that_runs_for_some_time_stops_by_itself() -> None:
+    play = running(checkpoints=CheckpointSettings(directory="/somewhere", interval=1e6), run_for=30.0)
+    assert play.wait(29) == []
+    assert sent(play.wait(1), Trigger) == [Trigger(1, "checkpoint")] * 2
+
+
+def test_a_savepoint_is_a_checkpoint_that_is_copied_away_and_the_job_goes_on() -> None:
+    play = running()
+    assert sent(play.tell(TakeSavepoint("/saved")), Trigger) == [Trigger(1, "savepoint")] * 2
+    play.acknowledge(1, prepared="x")
+    told = commit_all(play, play.tell(Stored(1)))
+    assert [store.directory for store in of(told, Store)] == ["/saved"]
+    assert sent(play.wait(100), Trigger) == []  # none begins while it is copied
+    told = play.tell(Stored(1, "OSError: no space"))
+    assert of(told, CheckpointReport)[-1].error == "OSError: no space"
+    assert sent(told, Trigger) == [Trigger(2, "checkpoint")] * 2
+
+
+def test_a_bounded_job_says_that_it_has_no_savepoints() -> None:
+    play = batch()
+    (report,) = of(play.tell(TakeSavepoint("/saved")), CheckpointReport)
+    assert "no savepoints" in report.error
+
+
+# -- going on in another process
+
+
+def test_another_process_commits_what_a_manifest_holds_before_it_deploys() -> None:
+    play = running()
+    play.wait(10)
+    (store,) = of(play.acknowledge(1, prepared="x"), Store)
+    resume = resumed(play.job, loads(store.data), "checkpoint 1")
+    later = Play(play.job, resume, epoch=2)
+    assert of(later.taken(), StartWorkers) == [StartWorkers(1_000_001)]
+    told = later.ready()
+    (commit,) = sent(told, Commit)
+    assert commit.checkpoint == 1
+    told = later.say(0, Committed(commit.step, 1))
+    told += later.say(0, OutputAborted(commit.step))
+    assert deployed(told) == later.tasks()
+    assert sent(later.wait(10), Trigger)[0].checkpoint == 2
+
+
+def test_another_process_has_only_to_commit_when_all_input_had_ended() -> None:
+    play = running()
+    play.end_all()
+    (store,) = of(play.acknowledge(1, prepared="x", ended=True), Store)
+    later = Play(play.job, resumed(play.job, loads(store.data), "checkpoint 1"), epoch=2)
+    told = later.ready()
+    (commit,) = sent(told, Commit)
+    told = later.clear_away(later.say(0, Committed(commit.step, 1)))
+    later.clear_away(told)
+    assert deployed(told) == []
+    assert of(gone(later), Finish) == [Finish("finished")]
+
+
+# -- a test stream
+
+
+def scripted(p: tg.Pipeline) -> None:
+    p | TestStream().add_elements([1, 2]).advance_watermark_to_infinity() | "double" >> tg.Map(lambda x: x)
+
+
+def test_a_test_stream_goes_on_when_every_task_has_handled_its_event() -> None:
+    play = Play(job_of(scripted))
+    play.ready()
+    told = play.say(0, RequestSettling(1, 5))
+    assert sent(told, Trigger) == [Trigger(1, "settle", clock=5)] * 2
+    tasks = play.tasks()
+    for task in tasks[:-1]:
+        assert sent(play.say(task.index, Passed(1, task)), Settled) == []
+    assert sent(play.say(0, Passed(1, tasks[-1])), Settled) == [Settled(1)]
+
+
+def test_a_task_may_have_handled_an_event_before_the_test_stream_asks() -> None:
+    play = Play(job_of(scripted))
+    play.ready()
+    for task in play.tasks():
+        play.say(task.index, Passed(1, task))
+    assert sent(play.say(0, RequestSettling(1)), Settled) == [Settled(1)]
+
+
+def test_a_test_stream_has_no_checkpoints_between_its_events() -> None:
+    play = Play(job_of(scripted))
+    play.ready()
+    assert sent(play.wait(100), Trigger) == []
+
+
+# -- what always holds
+
+
+@pytest.mark.parametrize("write", [to_text(), scripted], ids=["text", "scripted"])
+def test_actions_can_travel(write: Callable[[tg.Pipeline], Any]) -> None:
+    play = Play(job_of(write))
+    play.ready()
+    for action in play.taken():
+        assert pickle.loads(pickle.dumps(action, 5)) == action
+
+
+TASKS = [TaskId(stage, index) for stage in range(2) for index in range(2)]
+NUMBERS = st.integers(0, 3)
+MESSAGES = st.one_of(
+    st.just(Ready()),
+    st.just(Heartbeat((), MetricCells())),
+    st.builds(TaskEnded, st.sampled_from(TASKS)),
+    st.builds(TaskFailed, st.sampled_from([None, *TASKS]), st.just(USER_ERROR), st.booleans(), st.sampled_from("ab")),
+    st.builds(lambda: SplitsListed(0, (AssignedSplit("all", b""),))),
+    st.builds(Acknowledge, NUMBERS, st.sampled_from(TASKS), ended=st.booleans()),
+    st.builds(Decline, NUMBERS, st.sampled_from(TASKS), st.just("no")),
+    st.builds(Committed, st.just(2), NUMBERS),
+    st.just(OutputAborted(2)),
+    st.builds(Passed, NUMBERS, st.sampled_from(TASKS)),
+    st.builds(RequestSettling, NUMBERS),
+)
+HAPPENINGS = st.one_of(
+    st.tuples(st.just("says"), st.integers(0, 1), MESSAGES),
+    st.tuples(st.just("passes"), st.sampled_from([0.1, 1.0, 10.0, 100.0])),
+    st.tuples(st.just("good"), st.sampled_from(["ready", "acknowledge", "end"])),
+    st.tuples(
+        st.just("tell"),
+        st.one_of(
+            st.builds(Stored, NUMBERS, st.sampled_from(["", "disk full"])),
+            st.builds(StopJob, st.booleans(), st.sampled_from([None, "/saved"])),
+            st.builds(TakeSavepoint, st.just("/saved")),
+        ),
+    ),
+    st.tuples(st.just("gone"), st.integers(0, 1)),
+)
+
+
+@given(st.booleans(), st.lists(HAPPENINGS, max_size=40))
+def test_whatever_happens_it_is_never_at_a_loss_and_a_cancelled_job_ends(
+    batch: bool, happenings: list[tuple[Any, ...]]
+) -> None:
+    """Anything in any order, of workers that say what they should not: the coordinator raises nothing, does not ask
+    to be woken for nothing, starts attempts in order, and ends when it is told to."""
+    play = Play(_JOBS[batch])
+    for happening in happenings:
+        play.attempt = max(start.attempt for start in of(play.said, StartWorkers))
+        match happening:
+            case ("says", worker, message):
+                play.say(worker, message)
+            case ("passes", seconds):
+                play.wait(seconds)
+            case ("tell", event):
+                play.tell(event)
+            case ("gone", worker):
+                play.tell(WorkerGone(worker, play.attempt, "killed"))
+            case ("good", "ready"):
+                play.ready()
+            case ("good", "acknowledge"):
+                for trigger in sent(play.said, Trigger)[-1:]:
+                    play.acknowledge(trigger.checkpoint)
+            case ("good", "end"):
+                play.end_all()
+        wake = play.coordinator.next_wake()
+        assert wake is None or wake > play.now or play.tell(Passing())
+    play.tell(CancelJob())
+    play.tell(Stored(0))
+    for _ in range(4):
+        play.wait(100)
+        for number in range(20):
+            play.tell(Stored(number))
+    attempts = [start.attempt for start in of(play.said, StartWorkers)]
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert len(of(play.said, Finish)) == 1
+    assert play.said[-1] == of(play.said, Finish)[0]
+    assert play.coordinator.next_wake() is None
+
+
+_JOBS = {batch: job_of(to_text(), batch=batch) for batch in (False, True)}

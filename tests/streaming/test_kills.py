@@ -1,0 +1,264 @@
+"""Exactly once, whatever is killed: real processes, real SIGKILL, and errors where they hurt most.
+
+`--streaming-kills` says how many kills each run takes; `--streaming-seed` which ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streaming.killing import Run, check, command, records_of
+from streaming.processes import PATIENCE, Told, children, wait_until_gone
+
+FLAGS = [
+    *("--workers", "2", "--buffer_timeout", "0", "--checkpoint_interval", "0.15", "--checkpoint_min_pause", "0.05"),
+    *("--restart_strategy", "fixed", "--restart_delay", "0.02", "--restart_attempts", "1000"),
+]
+
+
+class Victim:
+    """A run that may be killed: its client, the client's job process, and that one's workers."""
+
+    def __init__(self, run: Run, flags: list[str]) -> None:
+        self.run = run
+        self.folder = Path(run.folder)
+        self._flags = flags
+        self._clients: list[subprocess.Popen[str]] = []
+        self._told = Told(run.told)
+        self.client = self.start()
+
+    def start(self) -> subprocess.Popen[str]:
+        """A client: the first one, or one that goes on from the checkpoints of another."""
+        paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        with open(self.folder / "said", "a") as said:
+            self.client = subprocess.Popen(
+                command(self.run, ["--checkpoint_dir", f"{self.folder}/checkpoints", *FLAGS, *self._flags]),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=said,
+                text=True,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
+            )
+        self._clients.append(self.client)
+        return self.client
+
+    @property
+    def said(self) -> str:
+        """What all clients have said on stderr."""
+        return (self.folder / "said").read_text()
+
+    def watch(self, what: str, times: int = 1) -> None:
+        """Wait until so many things of these kinds have happened from now on."""
+        ended = "the client has ended"
+        self._told.watch(
+            what, times, fault=lambda: "" if self.client.poll() is None else f"{ended}: {self.said[-3000:]}"
+        )
+
+    def workers(self) -> list[int]:
+        """The worker processes there are."""
+        return [pid for job in children(self.client.pid) for pid in children(job)]
+
+    def kill(self, what: str, chance: random.Random) -> None:
+        """SIGKILL for one of the run's processes, or all workers at once."""
+        jobs, workers = children(self.client.pid), self.workers()
+        match what:
+            case "client":
+                killed = [self.client.pid]
+            case "job":
+                killed = jobs
+            case "worker":
+                killed = chance.sample(workers, min(1, len(workers)))
+            case "workers":
+                killed = workers
+            case _:
+                raise ValueError(what)
+        for pid in killed:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        if what == "client":
+            self.client.communicate()
+            self.start()
+
+    def ask_to_drain(self) -> None:
+        """Have it end."""
+        assert self.client.stdin is not None
+        self.client.stdin.write("drain\n")
+        self.client.stdin.flush()
+
+    def drain(self) -> int:
+        """Have it end, and say how many records it has read."""
+        out, _ = self.client.communicate("drain\n", timeout=PATIENCE)
+        assert self.client.returncode == 0, self.said[-3000:]
+        return int(json.loads(out))
+
+    def check(self, numbers: int) -> None:
+        """Both sinks have what they should, and nothing is left over."""
+        check(records_of(sorted((self.folder / "committed").iterdir())), numbers)
+        check(records_of(sorted((self.folder / "text").glob("part-*"), key=in_checkpoints)), numbers)
+        assert not list((self.folder / "pending").iterdir())
+        assert not list((self.folder / "text").glob(".tidegate-*"))
+
+    def close(self) -> None:
+        """Whatever is left of it goes."""
+        for client in self._clients:
+            if client.poll() is None:
+                for pid in (client.pid, *(pid for job in children(client.pid) for pid in (job, *children(job)))):
+                    os.kill(pid, signal.SIGKILL)
+                client.communicate()
+        self._told.close()
+
+
+def in_checkpoints(path: Path) -> tuple[int, str]:
+    """The order in which text files became visible: by checkpoint, then by task."""
+    return int(path.name.split("-")[2]), path.name
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[type[Victim]]:
+    victims: list[Victim] = []
+
+    def start(*flags: str, in_the_way: int | None = None, **how: object) -> Victim:
+        if in_the_way is not None:  # a file where a checkpoint's folder would be
+            (tmp_path / "checkpoints").mkdir()
+            (tmp_path / "checkpoints" / f"chk-{in_the_way:06}").touch()
+        victims.append(Victim(Run(str(tmp_path), **how), list(flags)))  # type: ignore[arg-type]
+        return victims[-1]
+
+    yield start  # type: ignore[misc]
+    for victim in victims:
+        victim.close()
+
+
+MODES = {
+    "aligned": ["--checkpoint_mode", "aligned"],
+    "unaligned": ["--checkpoint_mode", "unaligned"],
+    "turning-unaligned": ["--alignment_timeout", "0.02"],
+}
+LOADS = {"throttled": {"rate": 1000}, "held-back": {"rate": 0, "slow": 0.001}}
+RUNS = [
+    ("aligned", "throttled", "memory"),
+    ("aligned", "held-back", "memory"),
+    ("unaligned", "throttled", "memory"),
+    ("unaligned", "held-back", "memory"),
+    ("turning-unaligned", "held-back", "memory"),
+    ("aligned", "throttled", "rocksdb"),
+    ("unaligned", "held-back", "rocksdb"),
+]
+
+
+@pytest.mark.parametrize(("mode", "load", "backend"), RUNS)
+def test_nothing_is_lost_or_comes_twice_whatever_is_killed(
+    begin: type[Victim], mode: str, load: str, backend: str, request: pytest.FixtureRequest
+) -> None:
+    if backend == "rocksdb":
+        pytest.importorskip("rocksdict")
+    kills: int = request.config.getoption("--streaming-kills")
+    seed: int = request.config.getoption("--streaming-seed")
+    chance = random.Random(f"{seed} {mode} {load} {backend}")
+    victim = begin(*MODES[mode], "--state_backend", backend, **LOADS[load])
+    first = ["worker", "job", "client", "workers"]
+    chance.shuffle(first)
+    for n in range(kills):
+        what = first[n] if n < len(first) else chance.choice(["worker", "worker", "workers", "job", "client"])
+        # Sometimes anywhere, also in the middle of a restore; else at a moment that is worth it.
+        if chance.random() < 0.3:
+            victim.watch("rwpcmda", chance.randrange(1, 40))
+        else:
+            victim.watch(chance.choice("rpcmd"), chance.randrange(1, 8))
+        victim.kill(what, chance)
+    victim.watch("d", 2)
+    victim.check(victim.drain())
+
+
+@pytest.mark.parametrize("place", ["process", "snapshot", "restore", "commit"])
+def test_an_error_is_survived_in(begin: type[Victim], place: str) -> None:
+    victim = begin(rate=1500, faulty=place)
+    if place == "restore":
+        victim.watch("d", 2)
+        victim.kill("worker", random.Random(0))
+    deadline = time.monotonic() + PATIENCE
+    while not (victim.folder / f"failed-{place}").exists():
+        assert time.monotonic() < deadline
+        victim.watch("rpcmd", 1)
+    victim.watch("d", 2)
+    victim.check(victim.drain())
+    assert "state=restarting" in victim.said
+    assert "injected into" in victim.said
+
+
+def test_a_checkpoint_that_cannot_be_written_may_be_tolerated(begin: type[Victim]) -> None:
+    victim = begin("--tolerated_failed_checkpoints", "1", in_the_way=3)
+    victim.watch("d", 4)
+    victim.check(victim.drain())
+    assert "checkpoint 3 failed" in victim.said
+    assert "state=restarting" not in victim.said
+
+
+def test_a_checkpoint_that_cannot_be_written_is_a_failure_otherwise(begin: type[Victim]) -> None:
+    victim = begin(in_the_way=3)
+    victim.watch("d", 4)
+    victim.check(victim.drain())
+    assert "checkpoint 3 failed" in victim.said
+    assert "state=restarting" in victim.said
+
+
+def test_a_worker_that_is_stuck_is_killed(begin: type[Victim]) -> None:
+    victim = begin("--task_timeout", "2")
+    victim.watch("d", 2)
+    os.kill(victim.workers()[0], signal.SIGSTOP)
+    victim.watch("a")
+    victim.watch("d", 2)
+    victim.check(victim.drain())
+    assert "--task_timeout" in victim.said
+
+
+def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_taken(begin: type[Victim]) -> None:
+    victim = begin("--retained_checkpoints", "3")
+    victim.watch("d", 4)
+    orphans = [*children(victim.client.pid), *victim.workers()]
+    victim.client.kill()
+    victim.client.communicate()
+    wait_until_gone(orphans)
+    newest = max((victim.folder / "checkpoints").glob("chk-*/manifest.json")).parent
+    damaged = max(newest.glob("*.state"), key=lambda path: path.stat().st_size)
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    victim.start()
+    victim.watch("d", 2)
+    victim.drain()
+    number = int(newest.name.removeprefix("chk-"))
+    assert f"{damaged.name} is damaged" in victim.said
+    assert f"going on from checkpoint {number - 1} in" in victim.said
+
+
+def test_of_two_runs_on_one_directory_the_later_one_takes_over(begin: type[Victim]) -> None:
+    victim = begin()
+    victim.watch("d", 2)
+    first = victim.client
+    victim.start()
+    assert first.wait(PATIENCE) != 0
+    first.communicate()
+    victim.watch("d", 2)
+    victim.check(victim.drain())
+    assert "another run has taken over the checkpoints" in victim.said
+
+
+def test_a_drain_is_not_forgotten_when_the_job_dies_over_it(begin: type[Victim]) -> None:
+    victim = begin(rate=0, slow=0.001)
+    victim.watch("d", 2)
+    victim.ask_to_drain()
+    victim.watch("w")
+    victim.kill("job", random.Random(0))
+    victim.check(victim.drain())

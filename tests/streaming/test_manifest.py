@@ -1,0 +1,215 @@
+"""Manifests as text: what is written is what is read, and what is torn, damaged or of another version says so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.manifest import (
+    Manifest,
+    ManifestError,
+    PendingCommit,
+    StepFacts,
+    TaskPart,
+    dumps,
+    latest,
+    loads,
+)
+from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress, StateHandle
+from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.sdk.sinks import Committable
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+def manifest(number: int = 7, *, epoch: int = 1, files: tuple[tuple[str, int, int], ...] = ()) -> Manifest:
+    return Manifest(
+        job="job",
+        run="run",
+        epoch=epoch,
+        checkpoint=number,
+        kind="checkpoint",
+        taken=1_700_000_000_000_000,
+        max_parallelism=128,
+        backend="memory",
+        final=False,
+        steps=(StepFacts("count", "count", "par_do", "stateful", "cells (n: value)", 1),),
+        tasks=(
+            TaskPart(TaskId(0, 0), 1, True, None, (SplitProgress("read", ("a",), (("b", {"offset": 3}),)),)),
+            TaskPart(TaskId(1, 0), 1, False, StateHandle(files)),
+        ),
+        lists={"read": (AssignedSplit("a", b"\x80payload"), AssignedSplit("b", b"", 12))},
+        commits=(PendingCommit("write", "run", number, (Committable((0, 1), ["part", 1]),)),),
+    )
+
+
+def put(storage: LocalStorage, number: int, content: bytes = b"state", epoch: int = 1) -> Manifest:
+    """A whole checkpoint in a directory."""
+    name = f"chk-{number:06}/1.0.1.state"
+    made = manifest(number, epoch=epoch, files=((name, len(content), crc32(content)),))
+    storage.write(name, content)
+    storage.write(made.name, dumps(made))
+    return made
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path)
+
+
+def test_a_manifest_is_read_as_it_was_written() -> None:
+    assert loads(dumps(manifest(files=(("a.state", 5, 1),)))) == manifest(files=(("a.state", 5, 1),))
+
+
+@given(JSON, JSON)
+def test_positions_and_payloads_that_json_can_hold_are_read_as_they_were_written(position: Any, payload: Any) -> None:
+    made = replace(
+        manifest(),
+        tasks=(TaskPart(TaskId(0, 0), 1, False, None, (SplitProgress("read", (), (("b", position),)),)),),
+        commits=(PendingCommit("write", "run", 1, (Committable((0, 0), payload),)),),
+    )
+    assert loads(dumps(made)) == made
+
+
+def test_a_position_that_json_can_not_hold_is_refused() -> None:
+    made = replace(
+        manifest(), tasks=(TaskPart(TaskId(0, 0), 1, False, None, (SplitProgress("read", (), (("b", {1, 2}),)),)),)
+    )
+    with pytest.raises(ManifestError, match="positions of readers and payloads of committables are numbers"):
+        dumps(made)
+
+
+def test_a_manifest_can_be_read_by_people() -> None:
+    body = json.loads(dumps(manifest()))["body"]
+    assert body["steps"][0]["label"] == "count"
+    assert body["tasks"][0]["progress"][0]["current"] == [["b", {"offset": 3}]]
+
+
+def test_a_torn_manifest_says_so_wherever_it_is_torn() -> None:
+    whole = dumps(manifest())
+    for length in range(0, len(whole) - 1, 7):
+        with pytest.raises(ManifestError, match="torn or damaged"):
+            loads(whole[:length])
+
+
+@given(st.data())
+def test_a_damaged_manifest_is_never_taken_for_a_whole_one(data: st.DataObject) -> None:
+    whole = bytearray(dumps(manifest()))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    whole[at] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        assert loads(bytes(whole)) == manifest()  # of the blanks between, any will do
+    except ManifestError:
+        return
+
+
+def test_another_version_is_told_by_its_number() -> None:
+    document = json.loads(dumps(manifest()))
+    document["tidegate"] = 2
+    with pytest.raises(ManifestError, match="has format 2, and this version of Tidegate reads 1"):
+        loads(json.dumps(document).encode())
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", "null", '{"tidegate": 1}', '"text"'])
+def test_what_is_no_manifest_is_an_error(text: str) -> None:
+    with pytest.raises(ManifestError):
+        loads(text.encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["checkpoint"], "7"),
+        (["kind"], "other"),
+        (["steps", 0, "role"], "cook"),
+        (["tasks", 1, "files"], [["name", "5", 1]]),
+        (["tasks", 0, "progress", 0, "current"], [["b"]]),
+        (["commits", 0, "committables", 0, "order"], [1]),
+        (["splits"], []),
+        (["tasks", 0], 3),
+    ],
+    ids=lambda value: "-".join(map(str, value)) if isinstance(value, list) and value else "value",
+)
+def test_a_field_of_another_kind_is_named_though_the_checksum_is_right(path: list[Any], value: Any) -> None:
+    document = json.loads(dumps(manifest(files=(("a", 1, 1),))))
+    part = document["body"]
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    document["crc32"] = crc32(json.dumps(document["body"], sort_keys=True, separators=(",", ":")).encode())
+    with pytest.raises(ManifestError, match="inconsistent"):
+        loads(json.dumps(document).encode())
+
+
+# -- in a directory
+
+
+def test_the_newest_checkpoint_is_taken(storage: LocalStorage) -> None:
+    made = [put(storage, number) for number in (9, 10, 100)]
+    assert latest(storage, thorough=True) == (made[-1], [])
+
+
+def test_an_empty_directory_has_none(storage: LocalStorage) -> None:
+    assert latest(storage) == (None, [])
+
+
+def test_a_checkpoint_without_a_manifest_does_not_count(storage: LocalStorage) -> None:
+    made = put(storage, 8)
+    storage.write("chk-000009/1.0.1.state", b"half of it")
+    assert latest(storage, thorough=True) == (made, [])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("chk-000009/manifest.json", b'{"tidegate": 1, "crc', "torn"),
+        ("chk-000009/manifest.json", b"", "torn"),
+        ("chk-000009/1.0.1.state", None, "missing"),
+        ("chk-000009/1.0.1.state", b"stat", "has 4 bytes, not 5"),
+        ("chk-000009/1.0.1.state", b"stato", "checksum"),
+    ],
+    ids=["torn", "empty", "missing", "short", "changed"],
+)
+def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_is_taken(
+    storage: LocalStorage, name: str, content: bytes | None, why: str
+) -> None:
+    before = put(storage, 8)
+    put(storage, 9)
+    if content is None:
+        storage.delete(name)
+    else:
+        storage.write(name, content)
+    found, told = latest(storage, thorough=True)
+    assert found == before
+    (text,) = told
+    assert text.startswith("checkpoint 9 is damaged (")
+    assert why in text
+    assert text.endswith("going on from 8")
+
+
+def test_where_all_are_damaged_nothing_is_begun_anew_without_a_word(storage: LocalStorage) -> None:
+    put(storage, 1)
+    storage.write("chk-000001/manifest.json", b"{")
+    with pytest.raises(ManifestError, match=r"no checkpoint can be used: checkpoint 1 is damaged"):
+        latest(storage)
+
+
+def test_what_a_process_that_was_passed_by_still_wrote_does_not_count(storage: LocalStorage) -> None:
+    base = put(storage, 7, epoch=1)
+    storage.write("epochs/000002.base", b"7")
+    put(storage, 8, epoch=1)
+    assert latest(storage) == (base, [])
+    own = put(storage, 9, epoch=2)
+    assert latest(storage) == (own, [])

@@ -1,0 +1,179 @@
+"""The job's process and its workers: real processes, real sockets, real signals."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streaming.standins import submitted
+from tidegate.runners.streaming import actions
+from tidegate.runners.streaming.failures import unpacked
+from tidegate.runners.streaming.wire import CONTROL, Link, pair
+
+LONG = 60.0
+
+
+class Started:
+    """A job's process with stand-ins. `alive` is a pipe that all its processes hold: it ends when they all have."""
+
+    def __init__(self, tmp_path: Path, worker: str, coordinator: str = "Recording", workers: int = 2) -> None:
+        ours, theirs = pair()
+        self.alive, held = os.pipe()
+        self.directory = tmp_path / "run"
+        command = [sys.executable, str(Path(__file__).with_name("standins.py"))]
+        self.process = subprocess.Popen(
+            [*command, str(theirs.fileno()), coordinator, worker],
+            pass_fds=[theirs.fileno(), held],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        )
+        os.close(held)
+        theirs.close()
+        self.link = Link(ours)
+        self.link.post(CONTROL, [pickle.dumps(submitted(str(self.directory), workers))])
+        self.link.wait_until_sent()
+
+    def messages(self) -> Iterator[Any]:
+        """What the job tells, until it closes its end."""
+        while not self.link.closed:
+            assert self.link.wait(LONG), "the job says nothing"
+            for _, body, _ in self.link.receive():
+                yield pickle.loads(body)
+
+    def ended(self) -> tuple[list[str], actions.Finish]:
+        """All reports, and how the job ended."""
+        *reports, finish = self.messages()
+        return [report.text for report in reports], finish
+
+    def wait_until_all_are_gone(self) -> None:
+        assert os.read(self.alive, 1) == b""
+
+    def close(self) -> None:
+        self.link.close()
+        self.wait_until_all_are_gone()
+        os.close(self.alive)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        if self.process.wait() >= 0:  # killed, it leaves it to its client
+            assert not self.directory.exists()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    jobs: list[Started] = []
+
+    def make(*args: Any, **kwargs: Any) -> Started:
+        jobs.append(Started(tmp_path, *args, **kwargs))
+        return jobs[-1]
+
+    yield make
+    for job in jobs:
+        job.close()
+
+
+@pytest.mark.parametrize("workers", [2, 3, 5])
+def test_workers_send_each_other_more_than_sockets_hold_and_all_comes_in_order(start: Any, workers: int) -> None:
+    said, finish = start("Ring", workers=workers).ended()
+    assert finish == actions.Finish("finished")
+    expected = [f"worker {n} of attempt 1 is ready" for n in range(workers)]
+    expected += [f"worker {n}: in order: True" for n in range(workers)]
+    assert sorted(said) == sorted(expected)
+
+
+def test_what_workers_print_has_been_written_when_the_client_hears_of_the_end(start: Any) -> None:
+    job = start("Printing")
+    job.ended()
+    os.set_blocking(job.process.stdout.fileno(), False)
+    printed = os.read(job.process.stdout.fileno(), 1000).decode()
+    assert printed.replace("\n", "") in ("worker 0 printsworker 1 prints", "worker 1 printsworker 0 prints")
+
+
+def test_a_killed_worker_is_noticed_and_its_last_words_are_heard(start: Any) -> None:
+    said, finish = start("KillingItself").ended()
+    assert finish == actions.Finish("stopped")
+    assert "worker 1: last words" in said
+    assert said[-1].startswith("worker 1: killed by SIGKILL")
+
+
+def test_a_worker_that_exits_is_noticed_after_all_it_said(start: Any) -> None:
+    said, _ = start("Leaving").ended()
+    assert [text.rstrip("!") for text in said if text.startswith("worker 1:")] == [
+        "worker 1: last words",
+        "worker 1: its process ended with exit code 3",
+    ]
+
+
+def test_what_a_worker_raises_outside_its_tasks_fails_the_job(start: Any) -> None:
+    _, finish = start("Raising").ended()
+    assert finish.state == "failed"
+    assert "KeyError: 'of the worker's own'" in str(unpacked(finish.error)).replace('"', "'")
+
+
+def test_a_new_attempt_begins_when_no_worker_of_the_one_before_lives(start: Any) -> None:
+    said, finish = start("Stuck", "Restarting").ended()
+    assert finish == actions.Finish("stopped")
+    assert [text for text in said if "exit code" in text] == ["worker 1: its process ended with exit code 3"] * 2
+
+
+def test_a_worker_that_does_not_close_is_killed(start: Any) -> None:
+    _, finish = start("Deaf").ended()
+    assert finish == actions.Finish("finished")
+
+
+def test_the_job_ends_with_its_client(start: Any) -> None:
+    job = start("Standing")
+    both = list(itertools.islice(job.messages(), 2))
+    assert [report.state for report in both] == ["running"] * 2
+    job.link.close()
+    job.wait_until_all_are_gone()
+    assert job.process.wait() == 0
+
+
+def test_workers_end_when_the_job_process_is_killed(start: Any, tmp_path: Path) -> None:
+    job = start("Standing")
+    next(job.messages())
+    job.process.send_signal(signal.SIGKILL)
+    job.wait_until_all_are_gone()
+
+
+def test_ctrl_c_is_the_clients_to_hear(start: Any) -> None:
+    _, finish = start("Interrupted").ended()
+    assert finish == actions.Finish("finished")
+
+
+def test_workers_share_a_private_directory_that_goes_with_the_run(start: Any) -> None:
+    job = start("Keeping")
+    said, _ = job.ended()
+    told = {text.partition(": ")[2] for text in said if "0o" in text}
+    assert told == {f"0o700 {job.directory}"}
+    assert not job.directory.exists()
+
+
+def test_a_client_that_does_not_listen_misses_what_is_out_of_date_and_hears_the_end(start: Any) -> None:
+    job = start("Chatting", "Telling")
+    found = []
+    finish = None
+    for message in job.messages():
+        match message:
+            case actions.Progress(tasks=tasks):
+                found.append(tasks[0].records_in)
+            case actions.Finish():
+                finish = message
+    assert finish == actions.Finish("finished")
+    assert found == sorted(found)
+    assert found[-1] == 299
+
+
+def test_a_fault_of_the_coordinator_ends_the_job_with_an_error(start: Any) -> None:
+    job = start("Standing", "Faulty")
+    job.wait_until_all_are_gone()
+    assert job.process.wait() != 0

@@ -1,0 +1,68 @@
+"""A job that goes on with more workers, or fewer, or another backend, while windows are open and timers pending."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from streaming.killing import Record, Run, build, check, records_of
+from streaming.processes import Told
+
+FLAGS = ["--buffer_timeout", "0", "--checkpoint_interval", "0.1"]
+
+
+@dataclass
+class Phase:
+    """A part of the job's life: its folder has what it wrote."""
+
+    run: Run
+
+    def live(self, flags: list[str], savepoint: str | None) -> Any:
+        """Run until something has been committed, then stop with a savepoint, or drain; the run."""
+        Path(self.run.folder).mkdir()
+        told = Told(self.run.told)
+        try:
+            result: Any = build(self.run, [*FLAGS, *flags]).run()
+            told.watch("d", 3, fault=lambda: "" if result.state is tg.PipelineState.RUNNING else str(result.state))
+            result.stop(drain=savepoint is None, savepoint=savepoint)
+            assert result.wait_until_finish() is tg.PipelineState.DONE
+            return result
+        finally:
+            told.close()
+
+    def committed(self) -> Iterator[Record]:
+        """What the verifying sink shows, in order."""
+        return records_of(sorted(Path(self.run.folder, "committed").iterdir()))
+
+    def lines(self) -> Iterator[Record]:
+        """What the text files show, in order."""
+        files = Path(self.run.folder, "text").glob("part-*")
+        return records_of(sorted(files, key=lambda path: (int(path.name.split("-")[2]), path.name)))
+
+
+LOADS = {"throttled": {"rate": 1000}, "held-back": {"rate": 0, "slow": 0.001}}
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("other", ["memory", "rocksdb"])
+def test_a_job_goes_on_with_other_numbers_of_workers(tmp_path: Path, load: str, other: str) -> None:
+    if other == "rocksdb":
+        pytest.importorskip("rocksdict")
+    phases, savepoint, result = [], None, None
+    for number, (workers, backend) in enumerate([(1, "memory"), (3, other), (2, "memory")]):
+        phases.append(Phase(Run(str(tmp_path / f"phase-{number}"), **LOADS[load])))  # type: ignore[arg-type]
+        flags = ["--workers", str(workers), "--state_backend", backend]
+        if savepoint is not None:
+            flags += ["--from_savepoint", savepoint]
+        savepoint = str(tmp_path / f"savepoint-{number}") if number < 2 else None
+        result = phases[-1].live(flags, savepoint)
+    assert result is not None
+    numbers = result.metrics().counter("elements_out", step="numbers")
+    check(chain.from_iterable(phase.committed() for phase in phases), numbers)
+    check(chain.from_iterable(phase.lines() for phase in phases), numbers)

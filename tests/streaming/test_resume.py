@@ -1,0 +1,302 @@
+"""Matching saved state to a pipeline: what is taken over, by whom, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tidegate as tg
+from streaming.coordinating import Play, job_of, of, to_text
+from tidegate.runners.streaming.actions import Store, Stored
+from tidegate.runners.streaming.job import Job
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.manifest import Manifest, ManifestError, loads
+from tidegate.runners.streaming.opening import claim_epoch, open_job, superseded
+from tidegate.runners.streaming.record import record
+from tidegate.runners.streaming.resume import ResumeError, check_names, reads, resumed
+from tidegate.runners.streaming.settings import CheckpointSettings
+from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.sdk.keys import key_group
+
+
+class Count(tg.DoFn):
+    """Stateful, by a cell of the kind that it is made with."""
+
+    SEEN = tg.ValueStateSpec("seen")
+
+    def process(self, element: tuple[str, int], seen: Any = tg.DoFn.StateParam(SEEN)) -> list[Any]:
+        return [element]
+
+
+class CountOther(tg.DoFn):
+    SEEN = tg.BagStateSpec("seen")
+
+    def process(self, element: tuple[str, int], seen: Any = tg.DoFn.StateParam(SEEN)) -> list[Any]:
+        return [element]
+
+
+def stateful(fn: tg.DoFn, label: str = "count", more: bool = False) -> Callable[[tg.Pipeline], Any]:
+    def write(p: tg.Pipeline) -> None:
+        words = p | "words" >> tg.Create([("a", 1)])
+        if more:
+            words = words | "changed" >> tg.Map(lambda pair: pair) | "shuffled" >> tg.Reshuffle()
+        words | label >> tg.ParDo(fn)
+
+    return write
+
+
+def manifest_of(job: Job, *, ended: bool = False, prepared: str = "") -> Manifest:
+    """What a job's first checkpoint would be."""
+    play = Play(job)
+    play.ready()
+    play.wait(job.settings.checkpoints.interval)
+    (store,) = of(play.acknowledge(1, ended=ended, prepared=prepared), Store)
+    return loads(store.data)
+
+
+def test_each_task_reads_what_the_task_of_its_number_stored() -> None:
+    job = job_of(stateful(Count()))
+    resume = resumed(job, manifest_of(job), "checkpoint 1")
+    for task, parts in resume.restore.items():
+        assert [(part.task, part.parallelism) for part in parts] == [(task, 2)]
+    assert len(resume.restore) == 4
+
+
+def test_state_is_found_by_label_where_stages_have_changed() -> None:
+    saved = manifest_of(job_of(stateful(Count())))
+    job = job_of(stateful(Count(), more=True))
+    resume = resumed(job, saved, "checkpoint 1")
+    counting = next(step for step in job.plan.steps if step.label == "count")
+    before = next(step for step in saved.steps if step.label == "count")
+    assert counting.stage != before.stage
+    (part,) = resume.restore[TaskId(counting.stage, 1)]
+    assert part.task == TaskId(counting.stage, 1)
+    assert part.handle.files[0][0] == f"chk-000001/{before.stage}.1.state"
+
+
+@given(st.integers(1, 9), st.integers(1, 9), st.sampled_from([9, 16, 128]), st.text(max_size=5))
+def test_whoever_owns_a_key_now_reads_the_state_of_whoever_owned_it(
+    olds: int, news: int, groups: int, key: str
+) -> None:
+    group = key_group(key, groups)
+    assert reads(group * news // groups, news, group * olds // groups, olds, groups)
+
+
+@given(st.integers(1, 9), st.integers(1, 9))
+def test_every_task_s_state_is_read_and_every_task_reads_some(olds: int, news: int) -> None:
+    pairs = {(new, old) for new in range(news) for old in range(olds) if reads(new, news, old, olds, 128)}
+    assert {new for new, _ in pairs} == set(range(news))
+    assert {old for _, old in pairs} == set(range(olds))
+    assert olds != news or pairs == {(n, n) for n in range(news)}
+
+
+def test_another_number_of_workers_is_no_hindrance() -> None:
+    saved = manifest_of(job_of(stateful(Count()), workers=2))
+    job = job_of(stateful(Count()), workers=3)
+    counting = next(step for step in job.plan.steps if step.label == "count")
+    restore = resumed(job, saved, "checkpoint 1").restore
+    assert [part.task.index for part in restore[TaskId(counting.stage, 1)]] == [0, 1]
+
+
+def test_changed_types_of_state_are_refused_with_both_named() -> None:
+    saved = manifest_of(job_of(stateful(Count())))
+    with pytest.raises(ResumeError, match=r"'count'.*seen: value.*now.*seen: bag"):
+        resumed(job_of(stateful(CountOther())), saved, "checkpoint 1")
+
+
+def test_state_that_no_step_claims_is_refused_unless_it_may_be_dropped() -> None:
+    saved = manifest_of(job_of(stateful(Count())))
+    with pytest.raises(ResumeError, match=r"'count'.*--allow_dropped_state"):
+        resumed(job_of(stateful(Count(), label="tally")), saved, "checkpoint 1")
+    allowed = job_of(stateful(Count(), label="tally"), allow_dropped_state=True)
+    tally = next(step for step in allowed.plan.steps if step.label == "tally")
+    assert TaskId(tally.stage, 0) not in resumed(allowed, saved, "checkpoint 1").restore
+
+
+def test_the_number_of_key_groups_is_fixed_by_the_first_checkpoint() -> None:
+    saved = manifest_of(job_of(stateful(Count())))
+    with pytest.raises(ResumeError, match="--max_parallelism 128"):
+        resumed(job_of(stateful(Count()), max_parallelism=64), saved, "checkpoint 1")
+
+
+def test_output_that_may_not_be_committed_is_not_forgotten() -> None:
+    saved = manifest_of(job_of(to_text()), prepared="x")
+
+    def without(p: tg.Pipeline) -> None:
+        words = p | "words" >> tg.Create(["a"])
+        words | "pairs" >> tg.Map(lambda word: (word, 1)) | "sum" >> tg.CombinePerKey(sum)
+
+    with pytest.raises(ResumeError, match="output of 'write/Write' that may not be committed"):
+        resumed(job_of(without, allow_dropped_state=True), saved, "checkpoint 1")
+
+
+def test_progress_that_does_not_fit_its_splits_is_an_error() -> None:
+    job = job_of(stateful(Count()))
+    saved = manifest_of(job)
+    damaged = replace(saved, tasks=tuple(replace(t, splits=tuple(t.splits)) for t in saved.tasks), lists={"words": ()})
+    from tidegate.runners.streaming.messages import SplitProgress
+
+    part = replace(damaged.tasks[0], splits=(SplitProgress("words", ("nowhere",)),))
+    with pytest.raises(ManifestError, match="'nowhere'"):
+        resumed(job, replace(damaged, tasks=(part, *damaged.tasks[1:])), "checkpoint 1")
+
+
+def test_a_stateful_step_with_a_numbered_label_is_to_be_named() -> None:
+    def write(p: tg.Pipeline) -> None:
+        pairs = p | "words" >> tg.Create([("a", 1)])
+        pairs | tg.ParDo(Count())
+        pairs | tg.ParDo(Count())
+
+    with pytest.raises(ResumeError, match=r"'.*' at .*test_resume.*name it"):
+        check_names(job_of(write).plan)
+    check_names(job_of(stateful(Count())).plan)
+
+
+# -- opening a directory
+
+
+def kept(job: Job, folder: Path) -> Job:
+    return replace(job, settings=replace(job.settings, checkpoints=CheckpointSettings(directory=str(folder))))
+
+
+def checkpointed(job: Job, folder: Path) -> LocalStorage:
+    """A directory with one checkpoint of a job."""
+    opened = open_job(kept(job, folder), folder / "unused", "test")
+    storage = LocalStorage(folder)
+    play = Play(opened.job, opened.resume, opened.epoch)
+    play.ready()
+    play.wait(10)
+    (store,) = of(play.acknowledge(1, prepared="x"), Store)
+    made = loads(store.data)
+    data = b"0123456789"
+    from zlib import crc32
+
+    from tidegate.runners.streaming.manifest import dumps
+
+    def right(part: Any) -> Any:
+        files = tuple((name, len(data), crc32(data)) for name, _, _ in part.handle.files)
+        return replace(part, handle=replace(part.handle, files=files))
+
+    made = replace(made, tasks=tuple(map(right, made.tasks)))
+    for name, _, _ in made.files():
+        storage.write(name, data)
+    storage.write(made.name, dumps(made))
+    play.tell(Stored(1))
+    return storage
+
+
+def test_a_run_on_a_directory_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
+    job = job_of(stateful(Count()))
+    checkpointed(replace(job, run="first"), tmp_path)
+    opened = open_job(kept(replace(job, run="second"), tmp_path), tmp_path / "unused", "test")
+    assert opened.resume is not None
+    assert opened.resume.origin == f"checkpoint 1 in {tmp_path}"
+    assert opened.resume.next == 3  # the process before may still write its second
+    assert (opened.job.run, opened.epoch, opened.fenced()) == ("first", 2, "")
+
+
+def test_whoever_was_there_before_is_fenced_off(tmp_path: Path) -> None:
+    job = kept(job_of(stateful(Count())), tmp_path)
+    first = open_job(job, tmp_path / "unused", "test")
+    assert first.fenced() == ""
+    second = open_job(job, tmp_path / "unused", "test")
+    assert "another run has taken over" in first.fenced()
+    assert second.fenced() == ""
+
+
+def test_epochs_are_claimed_one_after_another(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    assert [claim_epoch(storage, "me") for _ in range(3)] == [1, 2, 3]
+    assert superseded(storage, 3, "x") == ""
+    assert "its epoch is 3, this one's 2" in superseded(storage, 2, "x")
+
+
+def test_a_finished_job_begins_anew_and_says_so(tmp_path: Path) -> None:
+    job = job_of(stateful(Count()))
+    storage = checkpointed(job, tmp_path)
+    storage.write("job.json", record(job, "finished"))
+    opened = open_job(kept(replace(job, run="second"), tmp_path), tmp_path / "unused", "test")
+    assert opened.resume is None
+    assert opened.job.run == "second"
+    assert opened.notes == (f"the job in {tmp_path} has finished: beginning anew",)
+    assert [name for name in storage.list("") if name.startswith("chk-")] == []
+
+
+def test_another_pipeline_s_directory_is_refused_and_its_owner_goes_on(tmp_path: Path) -> None:
+    owner = open_job(kept(job_of(stateful(Count())), tmp_path), tmp_path / "unused", "test")
+
+    def other(p: tg.Pipeline) -> None:
+        numbers = p | "numbers" >> tg.Create([("a", 1)])
+        numbers | "another" >> tg.ParDo(Count())
+
+    with pytest.raises(ResumeError, match="another pipeline"):
+        open_job(kept(job_of(other), tmp_path), tmp_path / "unused", "test")
+    assert owner.fenced() == ""
+
+
+def test_what_does_not_fit_is_refused_before_the_owner_is_fenced_off(tmp_path: Path) -> None:
+    job = job_of(stateful(Count()))
+    checkpointed(job, tmp_path)
+    owner = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+    with pytest.raises(ResumeError, match="seen: bag"):
+        open_job(kept(job_of(stateful(CountOther())), tmp_path), tmp_path / "unused", "test")
+    assert owner.fenced() == ""
+
+
+def test_files_of_checkpoints_that_were_never_completed_are_removed(tmp_path: Path) -> None:
+    job = job_of(stateful(Count()))
+    storage = checkpointed(job, tmp_path)
+    storage.write("chk-000002/0.0.1.state", b"left")
+    open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+    assert storage.list("chk-000002") == []
+    assert storage.list("chk-000001")
+
+
+def test_a_job_without_a_directory_keeps_its_checkpoints_in_its_own(tmp_path: Path) -> None:
+    opened = open_job(job_of(stateful(Count())), tmp_path, "test")
+    assert opened.storage is not None
+    opened.storage.write("chk-000001/a", b"")
+    assert (tmp_path / "checkpoints" / "chk-000001" / "a").exists()
+
+
+def test_a_bounded_job_keeps_none_and_says_what_is_of_no_use(tmp_path: Path) -> None:
+    opened = open_job(kept(job_of(stateful(Count()), batch=True), tmp_path), tmp_path / "unused", "test")
+    assert opened.storage is None
+    assert "--checkpoint_dir is not used" in opened.notes[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["without a directory", "into a new directory"])
+def test_a_job_begins_from_a_savepoint_which_is_then_its_own(tmp_path: Path, own: bool) -> None:
+    saved = tmp_path / "saved"
+    job = job_of(stateful(Count()))
+    checkpointed(replace(job, run="first"), saved)
+    later = replace(job, run="second", settings=replace(job.settings, from_savepoint=str(saved)))
+    if own:
+        settings = replace(later.settings, checkpoints=CheckpointSettings(directory=str(tmp_path / "own")))
+        later = replace(later, settings=settings)
+    opened = open_job(later, tmp_path / "run", "test")
+    assert opened.resume is not None
+    assert opened.resume.origin == f"savepoint {saved}"
+    assert opened.job.run == "second"
+    assert opened.storage is not None
+    for parts in opened.resume.restore.values():
+        for part in parts:
+            assert opened.storage.read(part.handle.files[0][0]) == b"0123456789"
+    if own:  # after a crash it goes on from there, and says what is of no use any more
+        again = open_job(later, tmp_path / "run", "test")
+        assert again.resume is not None
+        assert again.resume.origin.startswith("checkpoint 1 in")
+        assert "--from_savepoint is not used" in again.notes[0]
+
+
+def test_where_there_is_no_savepoint_that_is_said(tmp_path: Path) -> None:
+    job = job_of(stateful(Count()), from_savepoint=str(tmp_path / "nothing"))
+    with pytest.raises(ResumeError, match="there is no savepoint in"):
+        open_job(job, tmp_path / "run", "test")

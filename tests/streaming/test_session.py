@@ -1,0 +1,215 @@
+"""A session: jobs that go on without the client that submitted them, and the commands that look after them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import tidegate as tg
+from streaming.counting import counted, options
+from tidegate.cli import app
+from tidegate.runners.streaming import actions
+from tidegate.runners.streaming.endpoint import EndpointError
+from tidegate.runners.streaming.runner import StreamingRunner
+from tidegate.runners.streaming.session import JobInfo, Place, Session, opened, started
+from tidegate.sdk.errors import RunError
+from tidegate.sdk.runner import PipelineState
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+@pytest.fixture(scope="module")
+def place() -> Iterator[Place]:
+    """A session for all tests here, with a port."""
+    with tempfile.TemporaryDirectory(prefix="tg") as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", directory)
+        patch.setenv("TMPDIR", directory)
+        found = Place("tests")
+        started(found, port=0)
+        yield found
+        with opened("tests") as session:
+            session.end()
+        assert sorted(path.name for path in Path(directory, "tidegate").iterdir()) == []
+
+
+@pytest.fixture
+def session(place: Place) -> Iterator[Session]:
+    with opened(place.name) as connection:
+        yield connection
+
+
+def detached(*flags: str) -> Any:
+    """A job without end, submitted as a script would."""
+    p = tg.Pipeline(options=options("--detach", "--session=tests", "--checkpoint_interval=50ms", *flags))
+    counted(p)
+    return p.run()
+
+
+def follow_until(id: str, reached: Any, event: Any = None) -> JobInfo:
+    """Hear a job until something holds for what it tells."""
+    with opened("tests") as session:
+        for message in session.tell_and_follow(id, event or actions.TakeSavepoint("/nowhere/at/all")):
+            if reached(message):
+                break
+        else:
+            raise AssertionError("the job ended before")
+    with opened("tests") as session:
+        return session.info(id)
+
+
+def test_a_detached_job_goes_on_in_the_session_and_can_be_cancelled(place: Place) -> None:
+    result = detached()
+    assert result.wait_until_finish() is PipelineState.RUNNING
+    follow_until(result.id, lambda told: isinstance(told, actions.Progress) and told.metrics.counters)
+    assert result.metrics().counter("elements_out", step="numbers") > 0
+    assert result.cancel() is PipelineState.CANCELLED
+    assert result.state is PipelineState.CANCELLED
+
+
+def test_jobs_are_listed_with_how_they_are_doing(session: Session, tmp_path: Path) -> None:
+    result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
+    info = follow_until(result.id, lambda told: isinstance(told, actions.CheckpointReport) and not told.error)
+    assert info.state == "running"
+    assert info.checkpoint is not None
+    assert info.checkpoint_dir == str(tmp_path / "kept")
+    assert result.id in [job.id for job in session.jobs()]
+    assert session.info(result.id[:8]).id == result.id
+    result.cancel()
+    assert session.info(result.id).ended is not None
+
+
+def test_a_stopped_job_goes_on_from_where_it_stopped(session: Session, tmp_path: Path) -> None:
+    first = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
+    follow_until(first.id, lambda told: isinstance(told, actions.CheckpointReport) and not told.error)
+    *_, last = session.tell_and_follow(first.id, actions.StopJob())
+    assert last == actions.Finish("stopped")
+    second = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
+    info = follow_until(second.id, lambda told: isinstance(told, actions.Progress))
+    assert any("going on from checkpoint" in text for text in info.reports)
+    second.cancel()
+
+
+def test_a_savepoint_is_written_where_it_was_asked_for_and_the_job_goes_on(session: Session, tmp_path: Path) -> None:
+    result = detached()
+    report = session.savepoint(result.id, str(tmp_path / "savepoint"))
+    assert report.savepoint == str(tmp_path / "savepoint")
+    assert list((tmp_path / "savepoint").rglob("manifest.json"))
+    assert result.state is PipelineState.RUNNING
+    with pytest.raises(RunError, match="failed"), opened("tests") as other:
+        other.savepoint(result.id, "/proc/no/savepoint/here")
+    result.cancel()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+def test_a_job_whose_process_is_killed_goes_on_in_a_new_one(place: Place, session: Session, tmp_path: Path) -> None:
+    result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
+    follow_until(result.id, lambda told: isinstance(told, actions.CheckpointReport) and not told.error)
+    pid = place.described()["pid"]
+    (job,) = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    told = session.tell_and_follow(result.id, actions.TakeSavepoint("/nowhere/at/all"))
+    next(told)
+    os.kill(job, signal.SIGKILL)
+    for message in told:
+        if isinstance(message, actions.Report) and "going on from checkpoint" in message.text:
+            break
+    info = follow_until(result.id, lambda told: isinstance(told, actions.CheckpointReport) and not told.error)
+    assert info.restarts == 1
+    result.cancel()
+
+
+def test_what_a_job_prints_is_in_its_log(session: Session, tmp_path: Path) -> None:
+    p = tg.Pipeline()
+    _ = p | tg.Create(["printed"]) | tg.Map(print)
+    submitted = StreamingRunner().submission(p.sealed(), options())
+    info = session.submit(submitted, tuple(sys.path), str(tmp_path))
+    with opened("tests") as other, suppress(RunError):  # it may be over by now
+        list(other.tell_and_follow(info.id, actions.TakeSavepoint("/nowhere/at/all")))
+    assert Path(session.info(info.id).log).read_text() == "printed\n"
+    assert session.info(info.id).state == "finished"
+
+
+def test_a_job_that_is_not_there_is_refused_by_name(session: Session) -> None:
+    with pytest.raises(RunError, match="no job begins with nothing"):
+        session.info("nothing")
+
+
+def test_a_job_that_is_over_takes_no_orders(session: Session) -> None:
+    result = detached()
+    result.cancel()
+    with pytest.raises(RunError, match="is over: cancelled"):
+        list(session.tell_and_follow(result.id, actions.StopJob()))
+
+
+def test_the_port_is_open_to_who_has_the_token_alone(place: Place) -> None:
+    port = place.described()["port"]
+    assert stat.S_IMODE(place.token.stat().st_mode) == 0o600
+    with Session(port, place.token.read_bytes()) as session:
+        assert isinstance(session.jobs(), tuple)
+    with pytest.raises(EndpointError, match="does not accept"):
+        Session(port, b"guessed")
+
+
+def test_who_says_nothing_keeps_nobody_out(place: Place) -> None:
+    with socket.create_connection(("127.0.0.1", place.described()["port"])), opened("tests") as session:
+        assert isinstance(session.jobs(), tuple)
+
+
+def test_a_second_session_of_the_same_name_is_refused_and_leaves_the_first_alone(place: Place) -> None:
+    with pytest.raises(EndpointError, match="another session"):
+        started(place)
+    with opened("tests") as session:
+        assert isinstance(session.jobs(), tuple)
+
+
+def test_where_no_session_runs_it_is_said_how_to_start_one(place: Place) -> None:
+    with pytest.raises(EndpointError, match="tidegate cluster start --name elsewhere"):
+        opened("elsewhere")
+
+
+def test_a_name_that_is_a_path_is_refused() -> None:
+    with pytest.raises(EndpointError, match="letters, digits"):
+        Place("../elsewhere")
+
+
+def command(*args: str) -> str:
+    done = CliRunner().invoke(app, args)
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_session_is_started_looked_at_and_stopped_by_commands(place: Place) -> None:
+    assert "runs as process" in command("cluster", "start", "--name", "other")
+    assert "0 running jobs, 0 ended" in command("cluster", "status", "--name", "other")
+    assert "has ended" in command("cluster", "stop", "--name", "other")
+    failed = CliRunner().invoke(app, ["cluster", "status", "--name", "other"])
+    assert failed.exit_code == 1
+    assert "cluster start --name other" in failed.output
+
+
+def test_jobs_are_listed_shown_saved_and_stopped_by_commands(place: Place, tmp_path: Path) -> None:
+    at = "--session=tests"
+    result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
+    follow_until(result.id, lambda told: isinstance(told, actions.CheckpointReport) and not told.error)
+    follow_until(result.id, lambda told: isinstance(told, actions.Progress) and len(told.tasks) == 4)
+    assert result.id in command("jobs", "list", at)
+    shown = command("jobs", "show", result.id, at)
+    assert "task 0.0" in shown
+    assert f"checkpoints in {tmp_path / 'kept'}: checkpoint" in shown
+    facts = json.loads(command("jobs", "show", result.id, at, "--json"))
+    assert facts["state"] == "running"
+    assert any(counter["step"] == "numbers" for counter in facts["counters"])
+    assert str(tmp_path / "saved") in command("jobs", "savepoint", result.id, str(tmp_path / "saved"), at)
+    assert command("jobs", "stop", result.id, at) == f"job {result.id}: stopped\n"
+    assert "stopped" in command("jobs", "list", at)

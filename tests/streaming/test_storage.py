@@ -1,0 +1,157 @@
+"""Where checkpoints are kept: whole or not at all, and created by exactly one."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.runners.streaming.storage import FsspecStorage, LocalStorage, copy_savepoint, open_storage
+from tidegate.runners.streaming.world import Storage
+from tidegate.sdk.errors import OptionsError, RunError
+
+
+@pytest.fixture(params=["folder", "file url", "memory"])
+def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
+    match request.param:
+        case "folder":
+            return open_storage(str(tmp_path / "new" / "folder"))
+        case "file url":
+            return open_storage((tmp_path / "new" / "folder").as_uri())
+        case _:
+            pytest.importorskip("fsspec")
+            return open_storage(f"memory://{uuid.uuid4().hex}/inner")
+
+
+def test_what_is_written_is_read_and_replaced(storage: Storage) -> None:
+    storage.write("chk-1/a", b"one")
+    storage.write("chk-1/a", b"two")
+    assert storage.read("chk-1/a") == b"two"
+
+
+def test_a_name_is_created_once(storage: Storage) -> None:
+    assert storage.create("epochs/1", b"mine")
+    assert not storage.create("epochs/1", b"theirs")
+    assert storage.read("epochs/1") == b"mine"
+    assert storage.list("epochs") == ["epochs/1"]
+
+
+def test_all_files_under_a_folder_are_listed_with_their_whole_names(storage: Storage) -> None:
+    for name in ("job.json", "chk-1/a", "chk-1/deep/b", "chk-2/c"):
+        storage.write(name, b"")
+    assert storage.list("chk-1") == ["chk-1/a", "chk-1/deep/b"]
+    assert storage.list("") == ["chk-1/a", "chk-1/deep/b", "chk-2/c", "job.json"]
+    assert storage.list("chk-3") == []
+
+
+def test_an_empty_store_lists_nothing(storage: Storage) -> None:
+    assert storage.list("") == []
+
+
+def test_what_is_deleted_is_gone_and_may_be_deleted_again(storage: Storage) -> None:
+    storage.write("chk-1/a", b"")
+    storage.delete("chk-1/a")
+    storage.delete("chk-1/a")
+    assert storage.list("") == []
+    with pytest.raises(FileNotFoundError):
+        storage.read("chk-1/a")
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../outside", "a/../../b", ""])
+def test_a_name_outside_is_refused(storage: Storage, name: str) -> None:
+    with pytest.raises(ValueError, match="not a name within"):
+        storage.write(name, b"")
+
+
+def test_a_folder_goes_with_its_last_file_and_comes_with_its_first(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.write("chk-1/a", b"")
+    storage.delete("chk-1/a")
+    assert not (tmp_path / "chk-1").exists()
+    storage.write("chk-1/b", b"again")
+    assert storage.read("chk-1/b") == b"again"
+
+
+def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.write("a", b"whole")
+
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="no space"):
+        storage.write("a", b"another")
+    with pytest.raises(OSError, match="no space"):
+        storage.create("b", b"another")
+    monkeypatch.undo()
+    assert storage.read("a") == b"whole"
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_a_file_system_without_links_creates_once_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: Any) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    storage = LocalStorage(tmp_path)
+    assert storage.create("epochs/1", b"mine")
+    assert not storage.create("epochs/1", b"theirs")
+    assert storage.read("epochs/1") == b"mine"
+    assert storage.list("") == ["epochs/1"]
+
+
+def _claim(folder: str, barrier: Any, won: Any, mine: bytes) -> None:
+    storage = LocalStorage(Path(folder))
+    barrier.wait()
+    for number in range(50):
+        if storage.create(f"epochs/{number}", mine):
+            won.put((number, mine))
+
+
+def test_of_many_processes_that_create_a_name_exactly_one_succeeds(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    barrier, won = context.Barrier(3), context.Queue()
+    processes = [
+        context.Process(target=_claim, args=(str(tmp_path), barrier, won, f"process {n}".encode())) for n in range(3)
+    ]
+    for process in processes:
+        process.start()
+    winners = dict(won.get(timeout=60) for _ in range(50))
+    for process in processes:
+        process.join()
+    assert won.empty()
+    storage = LocalStorage(tmp_path)
+    assert {number: storage.read(f"epochs/{number}") for number in range(50)} == winners
+
+
+@pytest.mark.parametrize("url", ["ftp://host/path", "http://host/path", "zip://x.zip"])
+def test_a_store_with_neither_rename_nor_conditional_put_is_refused_by_name(url: str) -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(OptionsError, match=r"can't be kept at|not installed"):
+        open_storage(url)
+
+
+def test_a_store_that_nobody_knows_is_refused() -> None:
+    pytest.importorskip("fsspec")
+    with pytest.raises(OptionsError, match="can't be kept at unheard-of://x"):
+        FsspecStorage("unheard-of://x")
+
+
+def test_a_savepoint_is_copied_with_its_files_and_the_manifest_last(tmp_path: Path) -> None:
+    from streaming.test_manifest import put
+    from tidegate.runners.streaming.manifest import dumps, latest
+
+    own, other = LocalStorage(tmp_path / "own"), LocalStorage(tmp_path / "other")
+    made = put(own, 4)
+    copy_savepoint(own, other, made.name, dumps(made))
+    assert latest(other, thorough=True) == (made, [])
+    own.write("chk-000004/1.0.1.state", b"shor")
+    with pytest.raises(RunError, match="damaged"):
+        copy_savepoint(own, LocalStorage(tmp_path / "third"), made.name, dumps(made))
+    assert LocalStorage(tmp_path / "third").list("") == []

@@ -1,0 +1,107 @@
+"""What a job tells people and machines."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from streaming.counting import counted, options
+from tidegate.runners.streaming.actions import CheckpointReport, Finish, Progress, Report
+from tidegate.runners.streaming.job import Job
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.messages import TaskStatus
+from tidegate.runners.streaming.runner import StreamingRunner
+from tidegate.runners.streaming.telling import LOGGER, Lines, MetricsFile
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.time import MIN_MICROS
+
+
+def job(**settings: Any) -> Job:
+    p = tg.Pipeline()
+    counted(p)
+    submitted = StreamingRunner().submission(p.sealed(), options())
+    return replace(submitted.job, id="job", settings=replace(submitted.job.settings, **settings))
+
+
+def status(busy: float, idle: float, records: int, watermark: int = MIN_MICROS) -> TaskStatus:
+    return TaskStatus(TaskId(1, 0), records, 2 * records, busy, idle, 0.0, watermark, "running")
+
+
+def written(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_line_is_of_the_interval_since_the_one_before(tmp_path: Path) -> None:
+    file = MetricsFile(job(metrics_interval=0.0), str(tmp_path / "m"))
+    for told in [status(1.0, 1.0, 10), status(4.0, 2.0, 30, 5_000_000)]:
+        file.take(Progress((told,), MetricCells()))
+    first, second = written(tmp_path / "m")
+    assert (first["records_in"], first["records_out"], first["busy"]) == (10, 20, 0.5)
+    assert (second["records_in"], second["records_out"], second["busy"], second["idle"]) == (20, 40, 0.75, 0.25)
+    assert (first["watermark"], first["lag"]) == (None, None)
+    assert second["watermark"] == "1970-01-01T00:00:05.000Z"
+    assert second["lag"] > 1e9
+    assert second["steps"] == ["count", "out"]
+
+
+def test_a_task_that_is_deployed_anew_counts_from_nothing(tmp_path: Path) -> None:
+    file = MetricsFile(job(metrics_interval=0.0), str(tmp_path / "m"))
+    for told in [status(1.0, 1.0, 10), status(0.1, 0.3, 4)]:
+        file.take(Progress((told,), MetricCells()))
+    assert (written(tmp_path / "m")[1]["records_in"], written(tmp_path / "m")[1]["busy"]) == (4, 0.25)
+
+
+def test_no_more_lines_are_written_than_were_asked_for(tmp_path: Path) -> None:
+    file = MetricsFile(job(metrics_interval=3600.0), str(tmp_path / "m"))
+    for records in range(5):
+        file.take(Progress((status(1.0, 1.0, records),), MetricCells()))
+    assert len(written(tmp_path / "m")) == 1
+
+
+def test_checkpoints_and_changes_of_state_have_lines_of_their_own(tmp_path: Path) -> None:
+    file = MetricsFile(job(), str(tmp_path / "m"))
+    file.take(Report("running", "going on from checkpoint 7"))
+    file.take(CheckpointReport(8, 0.5, 1000, 0.1, 0.01))
+    file.take(CheckpointReport(9, 0.5, 0, 0.0, 0.0, error="no space"))
+    file.take(Finish("stopped"))
+    lines = written(tmp_path / "m")
+    assert [line["kind"] for line in lines] == ["job", "checkpoint", "checkpoint", "job"]
+    assert lines[0]["text"] == "going on from checkpoint 7"
+    assert (lines[1]["bytes"], lines[1]["error"], lines[2]["error"]) == (1000, None, "no space")
+    assert lines[3]["state"] == "stopped"
+
+
+def test_lines_go_to_the_authors_log_where_there_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, LOGGER):
+        lines = Lines(job())
+        lines(Report("running", "going on from checkpoint 7 in /kept"))
+        lines(Report("running"))
+        lines(CheckpointReport(8, 0.1, 10, 0.0, 0.0))
+        lines(CheckpointReport(9, 0.1, 0, 0.0, 0.0, error="no space"))
+        lines(CheckpointReport(10, 0.1, 10, 0.0, 0.0, savepoint="/saved"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "going on from checkpoint 7 in /kept",
+        "checkpoint 9 failed: no space",
+        "savepoint 10 is in /saved",
+    ]
+    assert caplog.records[0].__dict__["tidegate_job"] == "job"
+
+
+def test_without_a_log_they_go_to_stderr(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging.Logger, "hasHandlers", lambda self: False)
+    Lines(job())(Report("restarting", "worker 1 has gone"))
+    told = capsys.readouterr().err
+    assert told.endswith("tidegate job=job state=restarting: worker 1 has gone\n")
+
+
+def test_that_bounded_work_failed_is_told_by_the_error_alone(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, LOGGER):
+        Lines(job(batch=True))(Report("finishing", "task 0.0 failed"))
+        Lines(job(batch=False))(Report("finishing", "task 0.0 failed"))
+    assert [record.getMessage() for record in caplog.records] == ["task 0.0 failed"]

@@ -1,0 +1,156 @@
+"""`tidegate jobs`: what the jobs of a session do, and telling them to do something else."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tidegate.sdk.metrics import MetricCells
+
+if TYPE_CHECKING:
+    from tidegate.runners.streaming.session import JobInfo
+
+_session = click.option("--session", default="default", show_default=True, help="Which session.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
+_id = click.argument("id")
+
+
+@click.group()
+def jobs() -> None:
+    """List, show, cancel and stop the jobs of a session (see `tidegate cluster`). An ID may be shortened."""
+
+
+@jobs.command("list")
+@_session
+@_as_json
+def list_jobs(session: str, as_json: bool) -> None:
+    """List all jobs, the latest last."""
+    from tidegate.runners.streaming.session import opened
+
+    with opened(session) as connection:
+        found = connection.jobs()
+    if as_json:
+        click.echo(json.dumps([_plain(job) for job in found], indent=1))
+        return
+    for job in found:
+        click.echo(f"{job.id}  {job.state:<10}  {_since(job):>8}  {_checkpoint(job):<14}  {job.name}")
+    if not found:
+        click.echo("no jobs", err=True)
+
+
+@jobs.command()
+@_id
+@_session
+@_as_json
+def show(id: str, session: str, as_json: bool) -> None:
+    """Show how a job is doing: its tasks, checkpoints, and what it last said."""
+    from tidegate.runners.streaming.session import opened
+
+    with opened(session) as connection:
+        job = connection.info(id)
+    if as_json:
+        click.echo(json.dumps(_plain(job), indent=1))
+        return
+    click.echo(f"job {job.id}  {job.name}\n  {job.state}, {job.workers} workers, for {_since(job)}")
+    if job.restarts:
+        click.echo(f"  its process was restarted {job.restarts} times")
+    if job.checkpoint_dir:
+        click.echo(f"  checkpoints in {job.checkpoint_dir}: {_checkpoint(job) or 'none yet'}")
+    click.echo(f"  what it prints is in {job.log}")
+    for line in _tasks(job):
+        click.echo(f"  {line}")
+    for text in job.reports:
+        click.echo(f"  {text}")
+    if job.error:
+        click.echo(f"  {job.error}")
+
+
+@jobs.command()
+@_id
+@_session
+def cancel(id: str, session: str) -> None:
+    """End a job now. What has not been committed is dropped."""
+    from tidegate.runners.streaming.actions import CancelJob
+
+    _end(id, session, CancelJob())
+
+
+@jobs.command()
+@_id
+@_session
+@click.option("--drain", is_flag=True, help="Read no further, but let all windows fire, as at the end of all input.")
+@click.option("--savepoint", metavar="DIR", help="Write the savepoint there, not into the checkpoint directory.")
+def stop(id: str, session: str, drain: bool, savepoint: str | None) -> None:
+    """End a job cleanly, with a savepoint from which another run can go on."""
+    from tidegate.runners.streaming.actions import StopJob
+
+    if drain and savepoint:
+        raise click.UsageError("a job that is drained has nothing to go on with: --drain or --savepoint")
+    _end(id, session, StopJob(drain, savepoint))
+
+
+@jobs.command()
+@_id
+@click.argument("directory")
+@_session
+def savepoint(id: str, directory: str, session: str) -> None:
+    """Have a job write a savepoint to DIRECTORY, and go on."""
+    from tidegate.runners.streaming.session import opened
+
+    with opened(session) as connection:
+        report = connection.savepoint(id, directory)
+    click.echo(f"savepoint of job {id} in {directory}: {report.size:,} bytes, {report.duration:.2f} s")
+
+
+def _end(id: str, session: str, event: Any) -> None:
+    """Tell a job to end, and wait until it has."""
+    from tidegate.runners.streaming.actions import Finish
+    from tidegate.runners.streaming.failures import unpacked
+    from tidegate.runners.streaming.session import opened
+
+    with opened(session) as connection:
+        for message in connection.tell_and_follow(id, event):
+            match message:
+                case Finish(state="failed", error=bytes(error)):
+                    raise unpacked(error)
+                case Finish(state=state):
+                    click.echo(f"job {id}: {state}")
+
+
+def _plain(job: JobInfo) -> dict[str, Any]:
+    counters = [
+        {"step": key.step, "namespace": key.namespace, "name": key.name, "value": value}
+        for key, value in sorted(job.metrics.counters.items())
+    ]
+    facts = asdict(replace(job, metrics=MetricCells()))
+    del facts["metrics"]
+    return facts | {"counters": counters}
+
+
+def _since(job: JobInfo) -> str:
+    seconds = int((job.ended or time.time()) - job.started)
+    hours, minutes = seconds // 3600, seconds // 60 % 60
+    return f"{hours}h{minutes:02}m" if hours else f"{minutes}m{seconds % 60:02}s"
+
+
+def _checkpoint(job: JobInfo) -> str:
+    return f"checkpoint {job.checkpoint.checkpoint}" if job.checkpoint else ""
+
+
+def _tasks(job: JobInfo) -> list[str]:
+    labels: dict[int, list[str]] = {}
+    for stage, label in job.steps:
+        labels.setdefault(stage, []).append(label)
+    lines = []
+    for task in sorted(job.tasks, key=lambda task: task.task):
+        whole = max(task.busy + task.idle + task.backpressured, 1e-9)
+        lines.append(
+            f"task {task.task}  {task.state:<8} in {task.records_in:>12,}  out {task.records_out:>12,}  "
+            f"busy {task.busy / whole:4.0%}  held back {task.backpressured / whole:4.0%}  "
+            f"{', '.join(labels.get(task.task.stage, []))}"
+        )
+    return lines

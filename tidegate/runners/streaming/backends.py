@@ -1,0 +1,355 @@
+"""Where operators keep their state, and how it gets into checkpoints: the interface, and state in memory.
+
+In memory, a checkpoint has what changed since the last one that was completed, and every so often everything. A forked
+child writes it, as state is at that instant, while the parent goes on: it closes all but the file it writes, takes
+no lock, and leaves without a word. Where that is not safe, or not worth it, the same is done here, a little at a time.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeAlias
+from zlib import crc32
+
+from tidegate.runners.engine.operator import Operator
+from tidegate.runners.engine.rescale import Keeps, rescaled
+from tidegate.runners.engine.snapshots import Touched, distinct
+from tidegate.runners.streaming.statefiles import (
+    END_SIZE,
+    Read,
+    StateFile,
+    Written,
+    frames,
+    read_end,
+    read_states,
+    snapshots_of,
+    write_to,
+)
+from tidegate.runners.streaming.world import Storage
+
+Operators: TypeAlias = Callable[[], Mapping[str, Operator]]
+"""The operators of a task that have not ended, by the name their state is kept under."""
+
+
+class Files(Protocol):
+    """Where state files go, by their names in the checkpoint directory. Raises OSError."""
+
+    def put(self, name: str, data: bytes) -> StateFile:
+        """Write a file; durable when it returns."""
+
+    def move(self, name: str, path: Path, size: int, check: int) -> StateFile:
+        """Take in a local file, which is gone afterwards; durable when it returns."""
+
+    def link(self, name: str, path: Path) -> StateFile:
+        """Take in a local file that never changes, and stays where it is."""
+
+
+class StorageFiles:
+    """State files in a checkpoint storage. `root`: the folder of a local one, where files are moved and linked."""
+
+    def __init__(self, storage: Storage, root: Path | None = None) -> None:
+        self._storage = storage
+        self._root = root
+
+    def put(self, name: str, data: bytes) -> StateFile:
+        """Write a file."""
+        self._storage.write(name, data)
+        return name, len(data), crc32(data)
+
+    def move(self, name: str, path: Path, size: int, check: int) -> StateFile:
+        """Take in a local file that is durable already."""
+        target = self._local(name, path)
+        if target is None:
+            self._storage.write(name, path.read_bytes())
+        else:
+            os.replace(path, target)
+            _settle_folder(target.parent)
+        path.unlink(missing_ok=True)
+        return name, size, check
+
+    def link(self, name: str, path: Path) -> StateFile:
+        """Take in a local file that never changes, once: by its name it is known whether it is there."""
+        data = path.read_bytes()
+        target = self._local(name, path)
+        if target is None:
+            self._storage.write(name, data)
+        else:
+            os.link(path, target)
+            _settle_folder(target.parent)
+        return name, len(data), crc32(data)
+
+    def _local(self, name: str, path: Path) -> Path | None:
+        """Where to move or link it to; None if that is elsewhere, or on another device."""
+        if self._root is None:
+            return None
+        target = self._root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return target if target.parent.stat().st_dev == path.stat().st_dev else None
+
+
+def _settle_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Capture(Protocol):
+    """The state of one task at one instant, on its way to where it is kept."""
+
+    def poll(self) -> tuple[StateFile, ...] | None:
+        """Do a little, never waiting: the files that have the state, the latest first; None: not done yet.
+
+        Raises OSError (or RunError) when it can't be kept; then no more is to be asked.
+        """
+
+    def abandon(self) -> None:
+        """It is not wanted any more."""
+
+
+class StateBackend(Protocol):
+    """Keeps the state of one task's operators. Built with the operators opened, before any event."""
+
+    def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: Keeps | None) -> None:
+        """Go on from what tasks stored: each the files that a capture gave. `keeps` None: from the one part, whole."""
+
+    def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
+        """Take the state as it is now, between events and at the end of bundles; into a file of that name.
+
+        `whole`: a savepoint, all in one file that every backend reads, on which nothing later builds.
+        """
+
+    def completed(self, checkpoint: int) -> None:
+        """A checkpoint is complete: later ones may build on it. Any other that has been taken since may be gone."""
+
+    def close(self) -> None:
+        """After the last event."""
+
+
+class MemoryBackend:
+    """State in the operators' own tables. `full_every`: how many files a state is at most built from.
+
+    `forks`: whether a child may write; not in a process of others' threads. `directory` makes a place for its files.
+    """
+
+    def __init__(
+        self, operators: Operators, files: Files, directory: Callable[[], Path], *, forks: bool, full_every: int
+    ) -> None:
+        self._operators = operators
+        self._files = files
+        self._directory = directory
+        self._forks = forks
+        self._changes = Changes(full_every)
+
+    def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: Keeps | None) -> None:
+        states = [read_states(files, read) for files in parts]
+        for name, operator in self._operators().items():
+            found = [state[name] for state in states if name in state]
+            snapshot = rescaled(found, keeps) if keeps is not None else next(iter(found), None)
+            if snapshot is not None:
+                operator.restore(snapshot)
+
+    def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
+        operators = self._operators()
+        keys, base = self._changes.since(checkpoint, operators, whole=whole)
+        if self._forks and threading.active_count() == 1 and worth_a_child(keys):
+            path = self._directory() / f"{os.getpid()}-{name.replace('/', '-')}"
+            written: Capture = Forked(operators, keys, path, name, self._files)
+        else:
+            snapshots = list(snapshots_of(operators, looked_up(keys)))
+            written = InSlices(frames(snapshots, list(operators)), name, self._files)
+        return written if whole else Chained(written, checkpoint, base, self._changes)
+
+    def completed(self, checkpoint: int) -> None:
+        self._changes.completed(checkpoint)
+
+    def close(self) -> None:
+        """Nothing is left behind."""
+
+
+Keys: TypeAlias = Mapping[str, Touched | None]
+"""Of each operator, runs of the keys whose state is to be written; None: all."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """What has been touched since which checkpoint, and on which files the next one builds."""
+
+    full_every: int
+    _chain: tuple[StateFile, ...] = ()
+    _open: dict[int, Keys] = field(default_factory=dict)
+    _chains: dict[int, tuple[StateFile, ...]] = field(default_factory=dict)
+
+    def since(
+        self, checkpoint: int, operators: Mapping[str, Operator], *, whole: bool
+    ) -> tuple[Keys, tuple[StateFile, ...]]:
+        """The keys that a checkpoint has to write, and the files it builds on."""
+        everything: Keys = dict.fromkeys(operators)
+        if whole:
+            return everything, ()
+        self._open[checkpoint] = {name: operator.touched() for name, operator in operators.items()}
+        if not self._chain or len(self._chain) >= self.full_every:
+            return everything, ()
+        return {name: _union(changed.get(name) for changed in self._open.values()) for name in operators}, self._chain
+
+    def of(self, checkpoint: int) -> Keys:
+        """What was touched before a checkpoint, since the one before."""
+        return self._open[checkpoint]
+
+    def stored(self, checkpoint: int, chain: tuple[StateFile, ...]) -> None:
+        """A checkpoint's files are in place."""
+        self._chains[checkpoint] = chain
+
+    def completed(self, checkpoint: int) -> None:
+        """Build on a checkpoint, and forget those before it."""
+        chain = self._chains.pop(checkpoint, None)
+        if chain is None:
+            return
+        self._chain = chain
+        self._open = {number: changed for number, changed in self._open.items() if number > checkpoint}
+        self._chains = {number: files for number, files in self._chains.items() if number > checkpoint}
+
+
+def _union(parts: Iterator[Touched | None]) -> Touched | None:
+    runs: Touched = []
+    for part in parts:
+        if part is None:
+            return None
+        runs += part
+    return runs
+
+
+def worth_a_child(keys: Keys) -> bool:
+    """Whether there is enough to write that a fork costs less."""
+    return any(runs is None or sum(map(len, runs)) > _FEW for runs in keys.values())
+
+
+def looked_up(keys: Keys) -> dict[str, Any]:
+    """The keys, each once."""
+    return {name: None if runs is None else distinct(runs) for name, runs in keys.items()}
+
+
+@dataclass(slots=True)
+class Chained:
+    """A capture that builds on others' files."""
+
+    own: Capture
+    checkpoint: int
+    base: tuple[StateFile, ...]
+    changes: Changes
+
+    def poll(self) -> tuple[StateFile, ...] | None:
+        files = self.own.poll()
+        if files is None:
+            return None
+        chain = (*files, *self.base)
+        self.changes.stored(self.checkpoint, chain)
+        return chain
+
+    def abandon(self) -> None:
+        self.own.abandon()
+
+
+class InSlices:
+    """Frames of what has been copied already, written a little at a time by whoever asks whether it is done."""
+
+    def __init__(self, parts: Iterator[tuple[bytes, int]], name: str, files: Files) -> None:
+        self._frames: Iterator[tuple[bytes, int]] | None = parts
+        self._name = name
+        self._files = files
+        self._data = bytearray()
+        self._entries = 0
+
+    def poll(self) -> tuple[StateFile, ...] | None:
+        started = time.perf_counter()
+        for data, entries in self._frames or ():
+            self._data += data
+            self._entries += entries
+            if time.perf_counter() - started > _SLICE:
+                return None
+        self._data += Written(crc32(self._data), self._entries).packed()
+        return (self._files.put(self._name, bytes(self._data)),)
+
+    def abandon(self) -> None:
+        self._frames = None
+        self._data.clear()
+
+
+class Forked:
+    """A child that writes the state as it was when it began."""
+
+    def __init__(self, operators: Mapping[str, Operator], keys: Keys, path: Path, name: str, files: Files) -> None:
+        self._path = path
+        self._name = name
+        self._files = files
+        self._over = False
+        file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            self._child = os.fork()
+            if self._child == 0:
+                _write_and_leave(file, operators, keys)
+        finally:
+            os.close(file)
+
+    def poll(self) -> tuple[StateFile, ...] | None:
+        child, status = os.waitpid(self._child, os.WNOHANG)
+        if child == 0:
+            return None
+        self._over = True
+        code = os.waitstatus_to_exitcode(status)
+        try:
+            if code != 0:
+                raise OSError(f"the process that writes {self._name} ended with {code}")
+            with self._path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - END_SIZE))
+                end = file.read()
+            return (self._files.move(self._name, self._path, size, crc32(end, read_end(end).check)),)
+        finally:
+            self._path.unlink(missing_ok=True)
+
+    def abandon(self) -> None:
+        if not self._over:
+            import signal
+
+            os.kill(self._child, signal.SIGKILL)
+            os.waitpid(self._child, 0)
+            self._over = True
+        self._path.unlink(missing_ok=True)
+
+
+def _write_and_leave(file: int, operators: Mapping[str, Operator], keys: Keys) -> None:
+    """The child's life: no lock that another thread of the parent may hold, no descriptor but this one, no goodbye."""
+    code = 1
+    try:
+        gc.disable()
+        os.nice(_NICE)
+        os.closerange(0, file)
+        os.closerange(file + 1, os.sysconf("SC_OPEN_MAX"))
+
+        def write(data: bytes) -> None:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(file, view) :]
+
+        write_to(write, frames(snapshots_of(operators, looked_up(keys)), list(operators)))
+        os.fsync(file)
+        code = 0
+    finally:
+        os._exit(code)
+
+
+_FEW: Final = 4_096
+"""How many keys are written here rather than by a child."""
+_NICE: Final = 10
+"""What a child yields: where there is no processor to spare, the stream comes first."""
+_SLICE: Final = 0.005
+"""For how long (s) it is written at a time."""

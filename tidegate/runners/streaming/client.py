@@ -1,0 +1,178 @@
+"""The client's side of a job: it starts the job's process, submits, and follows what that tells.
+
+The process is started anew, not forked: the author's process may have threads. Both ends of the one socket between them
+are theirs alone. If either process dies, the other notices, for the socket closes.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.runners.streaming import actions
+from tidegate.runners.streaming.actions import CancelJob, JobState, StopJob, TakeSavepoint
+from tidegate.runners.streaming.failures import unpacked
+from tidegate.runners.streaming.messages import TaskStatus
+from tidegate.runners.streaming.submission import FromClient, Submit, ToClient
+from tidegate.runners.streaming.wire import CONTROL, Link, pair
+from tidegate.sdk.errors import RunError, TidegateError
+from tidegate.sdk.metrics import MetricCells
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+_ENTRY: Final = (
+    "import sys; sys.path[:] = sys.argv[2:]; "
+    "from tidegate.runners.streaming.process import main; main(int(sys.argv.pop(1)))"
+)
+ENDED: Final = frozenset({"finished", "failed", "cancelled", "stopped"})
+
+
+class Job:
+    """A job in a process of its own, as far as it has been heard of.
+
+    `hear` takes what has come; whoever waits calls it until `ended`. `on_report` is called with each message. `paths`
+    and `cwd` are where its modules and relative file names are found; what is printed goes to the
+    end of the file `output`, or if there is none where this process prints.
+
+    A job that keeps checkpoints and whose process dies goes on in a new one, over another `link`.
+    """
+
+    def __init__(
+        self,
+        submitted: Submit,
+        *,
+        on_report: Callable[[ToClient], None] | None = None,
+        paths: Sequence[str] | None = None,
+        cwd: str | None = None,
+        output: Path | None = None,
+    ) -> None:
+        self.submitted = submitted
+        self.state: JobState = "created"
+        self.error: TidegateError | None = None
+        self.metrics = MetricCells()
+        self.tasks: tuple[TaskStatus, ...] = ()
+        self.restarts = 0
+        self._on_report = on_report
+        self._paths = list(sys.path) if paths is None else list(paths)
+        self._cwd = cwd
+        self._output = output
+        self._deaths = 0
+        self._end: CancelJob | StopJob | None = None
+        self._lock = threading.Lock()
+        self._start()
+
+    def _start(self) -> None:
+        self._process, self.link = _started(self._paths, self._cwd, self._output)
+        for said in (self.submitted, self._end):
+            if said is not None:
+                self.link.post(CONTROL, [pickle.dumps(said, 5)])
+        self.link.push()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self.state in ENDED
+
+    def ask(self, event: FromClient) -> None:
+        """Tell the job; any thread may. That it is to end is told to the process that takes a dead one's place, too."""
+        with self._lock:
+            if not isinstance(event, TakeSavepoint):
+                self._end = event
+            self.link.post(CONTROL, [pickle.dumps(event, 5)])
+            self.link.push()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Hear the job until it has ended, at most `timeout` seconds; whether it has."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self.ended:
+            left = None if deadline is None else deadline - time.monotonic()
+            if left is not None and left <= 0:
+                return False
+            self.link.wait(left)
+            self.hear()
+        return True
+
+    def hear(self) -> None:
+        """Take what has come, without waiting."""
+        with self._lock:
+            self.link.push()
+            told = [pickle.loads(body) for _, body, _ in self.link.receive()]
+        for message in told:
+            self._take(message)
+        if self.link.closed and not self.ended:
+            self._died()
+
+    def close(self) -> None:
+        """Let go of a job: one that goes on ends, since nobody hears it any more."""
+        self.link.close()
+        self._process.wait()
+        shutil.rmtree(self.submitted.directory, ignore_errors=True)
+
+    def _take(self, message: ToClient) -> None:
+        match message:
+            case actions.Report(state=state):
+                self.state = state
+            case actions.CheckpointReport(error=""):
+                self._deaths = 0
+            case actions.Progress(tasks=tasks, metrics=metrics):
+                self.tasks = tasks
+                self._count(metrics)
+            case actions.Finish(state=state, error=error):
+                if error is not None:
+                    self.error = unpacked(error)
+                self._process.wait()
+                self.state = state
+        if self._on_report is not None:
+            self._on_report(message)
+
+    def _count(self, metrics: MetricCells) -> None:
+        """All metrics so far take the place of those before, in the same cells: others look at them."""
+        for name in ("counters", "distributions", "gauges", "string_sets"):
+            cells: dict[Any, Any] = getattr(self.metrics, name)
+            now: dict[Any, Any] = getattr(metrics, name)
+            cells.update(now)
+            for key in cells.keys() - now.keys():  # counted by what has been undone
+                del cells[key]
+
+    def _died(self) -> None:
+        code = self._process.wait()
+        cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        self.link.close()
+        settings = self.submitted.job.settings
+        self._deaths += 1
+        if settings.checkpoints.directory is not None and self._deaths <= settings.restart.attempts:
+            self.restarts += 1
+            with self._lock:
+                shutil.rmtree(self.submitted.directory, ignore_errors=True)
+            self._start()
+            self._take(actions.Report("restarting", f"the job's process has died ({cause}); a new one goes on"))
+            return
+        self.error = RunError(f"the job's process has died ({cause}), and its workers with it")
+        self._take(actions.Finish("failed"))
+
+
+def _started(paths: list[str], cwd: str | None, output: Path | None) -> tuple[Popen[bytes], Link]:
+    """A new job process, and this end of the socket to it."""
+    import subprocess
+
+    ours, theirs = pair()
+    flags = ["-O"] * sys.flags.optimize + [f"-W{option}" for option in sys.warnoptions]
+    with theirs, nullcontext() if output is None else open(output, "ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, *flags, "-c", _ENTRY, str(theirs.fileno()), *paths],
+            pass_fds=[theirs.fileno()],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            cwd=cwd,
+        )
+    return process, Link(ours)

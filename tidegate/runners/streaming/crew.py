@@ -1,0 +1,92 @@
+"""The workers of an attempt, as far as they are heard of: who is ready, who is silent, what they have counted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidegate.runners.streaming.actions import Progress
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.messages import Heartbeat, TaskEnded
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.time import SECOND
+
+
+class Crew:
+    """All workers of one attempt, started at `now` (µs). `timeout` (s): one that is silent longer is stuck."""
+
+    def __init__(self, count: int, now: int, timeout: float | None) -> None:
+        self.count = count
+        self.ready: set[int] = set()
+        self.gone: set[int] = set()
+        self._timeout = None if timeout is None else round(timeout * SECOND)
+        self._heard = dict.fromkeys(range(count), now)
+        self._beats: dict[int, Heartbeat] = {}
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether every worker is up."""
+        return len(self.ready) == self.count
+
+    @property
+    def all_gone(self) -> bool:
+        """Whether every worker has ended."""
+        return len(self.gone) == self.count
+
+    def hear(self, worker: int, now: int) -> None:
+        """A worker has said something."""
+        self._heard[worker] = now
+
+    def beat(self, worker: int, heartbeat: Heartbeat) -> None:
+        """A worker has told how it is doing."""
+        self._beats[worker] = heartbeat
+
+    def stuck(self, now: int) -> int | None:
+        """A worker that has been silent, or in one call of the author's, for too long."""
+        if self._timeout is None:
+            return None
+        for worker, heard in self._heard.items():
+            beat = self._beats.get(worker)
+            if now - heard >= self._timeout or (beat is not None and beat.in_call * SECOND >= self._timeout):
+                return worker
+        return None
+
+    def next_wake(self) -> int | None:
+        """When the next worker is to be called stuck, unless it is heard of (µs)."""
+        return None if self._timeout is None else min(self._heard.values()) + self._timeout
+
+    def progress(self, before: Iterable[MetricCells]) -> Progress:
+        """How all tasks are doing, and all metrics: these workers', and those of what was done before them."""
+        metrics = MetricCells()
+        for cells in before:
+            metrics.merge(cells)
+        for worker in sorted(self._beats):
+            metrics.merge(self._beats[worker].metrics)
+        tasks = [status for beat in self._beats.values() for status in beat.tasks]
+        return Progress(tuple(sorted(tasks, key=lambda status: status.task)), metrics)
+
+
+class Finished:
+    """What tasks of bounded regions left when they ended: output to commit, metrics. It outlives their workers."""
+
+    def __init__(self) -> None:
+        self._now: dict[TaskId, TaskEnded] = {}
+        self._before: dict[TaskId, TaskEnded] = {}
+
+    def add(self, ended: TaskEnded) -> None:
+        """A task has ended."""
+        self._now[ended.task] = ended
+
+    def lose(self, kept: Iterable[TaskId]) -> None:
+        """All workers are gone; what these tasks did is not lost."""
+        self._before = {task: self.all[task] for task in kept if task in self.all}
+        self._now = {}
+
+    @property
+    def all(self) -> dict[TaskId, TaskEnded]:
+        """By task."""
+        return {**self._before, **self._now}
+
+    @property
+    def metrics(self) -> list[MetricCells]:
+        """Of those whose workers no longer tell."""
+        return [ended.metrics for ended in self._before.values() if ended.metrics is not None]

@@ -1,0 +1,345 @@
+"""The session's process: it lets clients in, starts a job's process for each job, and tells how they are doing.
+
+One thread, one loop. No code of the author's runs here, and nothing is unpickled of whom has not been let in.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import selectors
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tidegate.runners.streaming import actions
+from tidegate.runners.streaming.actions import CheckpointReport
+from tidegate.runners.streaming.client import Job
+from tidegate.runners.streaming.endpoint import (
+    PATIENCE,
+    Doorkeeper,
+    EndpointError,
+    check_peer,
+    listen,
+    listen_on_port,
+    private,
+)
+from tidegate.runners.streaming.session import (
+    LISTENING,
+    EndSession,
+    JobInfo,
+    ListJobs,
+    Place,
+    Refused,
+    ShowJob,
+    SubmitJob,
+    TellJob,
+)
+from tidegate.runners.streaming.submission import ToClient
+from tidegate.runners.streaming.wire import CONTROL, Link, pair
+
+MOST_ENDED: Final = 100
+"""So many jobs that have ended are remembered."""
+REPORTS: Final = 50
+
+
+@dataclass(eq=False, slots=True)
+class _Client:
+    """Somebody who has been let in."""
+
+    link: Link
+    follows: set[str] = field(default_factory=set)
+
+
+@dataclass(eq=False, slots=True)
+class _Knocking:
+    """Somebody who has yet to say who it is."""
+
+    sock: socket.socket
+    door: Doorkeeper
+    since: float
+
+
+class _Running:
+    """A job of the session."""
+
+    def __init__(self, request: SubmitJob, logs: Path, tell: Callable[[ToClient], None]) -> None:
+        self.started = time.time()
+        self.ended: float | None = None
+        self.checkpoint: CheckpointReport | None = None
+        self.reports: deque[str] = deque(maxlen=REPORTS)
+        self.log = logs / f"{request.submitted.job.id}.log"
+        self._tell = tell
+        self.job = Job(request.submitted, on_report=self._heard, paths=request.paths, cwd=request.cwd, output=self.log)
+        self.watched = self.job.link
+
+    def _heard(self, message: ToClient) -> None:
+        match message:
+            case actions.Report(text=text) if text:
+                self.reports.append(text)
+            case actions.CheckpointReport(error=""):
+                self.checkpoint = message
+            case actions.Finish():
+                self.ended = time.time()
+        self._tell(message)
+
+    def info(self) -> JobInfo:
+        """How it is doing."""
+        job = self.job.submitted.job
+        steps = tuple((step.stage, step.label) for step in job.plan.steps)
+        return JobInfo(
+            id=job.id,
+            name=job.plan.pipeline.name,
+            state=self.job.state,
+            workers=job.settings.workers,
+            started=self.started,
+            ended=self.ended,
+            error=str(self.job.error) if self.job.error is not None else "",
+            restarts=self.job.restarts,
+            checkpoint=self.checkpoint,
+            checkpoint_dir=job.settings.checkpoints.directory,
+            tasks=self.job.tasks,
+            steps=steps,
+            metrics=self.job.metrics,
+            reports=tuple(self.reports),
+            log=str(self.log),
+        )
+
+
+class Dispatcher:
+    """The session of a name; `serve` returns when it is told to end, or gets SIGTERM."""
+
+    def __init__(self, place: Place, port: int | None = None) -> None:
+        self._place = place
+        self._selector = selectors.DefaultSelector()
+        self._jobs: dict[str, _Running] = {}
+        self._clients: set[_Client] = set()
+        self._knocking: set[_Knocking] = set()
+        self._asked: dict[Link, int] = {}
+        self._over = False
+        self._listeners = {listen(place.socket): b""}
+        self._logs = _fresh_logs(place.name)
+        about: dict[str, object] = {"pid": os.getpid(), "logs": str(self._logs)}
+        if port is not None:
+            listener = listen_on_port(port)
+            self._listeners[listener] = place.new_token()
+            about["port"] = listener.getsockname()[1]
+        place.about.write_text(json.dumps(about))
+
+    def serve(self) -> None:
+        """Until it is told to end."""
+        woken, waker = pair()
+        waker.setblocking(False)
+        signal.set_wakeup_fd(waker.fileno())
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._selector.register(woken, selectors.EVENT_READ, self._end)
+        for listener in self._listeners:
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ, lambda listener=listener: self._knock(listener))
+        try:
+            while not self._over:
+                for key, _ in self._selector.select(self._patience()):
+                    key.data()
+                self._settle()
+        finally:
+            for running in self._jobs.values():
+                running.job.link.close()  # all at once: each may take a while to close
+            for running in self._jobs.values():
+                running.job.close()
+            self._place.remove()
+
+    def _end(self) -> None:
+        self._over = True
+
+    # -- letting in
+
+    def _knock(self, listener: socket.socket) -> None:
+        try:
+            sock, _ = listener.accept()
+        except OSError:
+            return
+        try:
+            if sock.family == socket.AF_UNIX:
+                check_peer(sock)
+            sock.setblocking(False)
+            door = Doorkeeper(self._listeners[listener])
+            sock.send(door.greeting())
+        except (OSError, EndpointError):
+            sock.close()
+            return
+        knocking = _Knocking(sock, door, time.monotonic())
+        self._knocking.add(knocking)
+        self._selector.register(sock, selectors.EVENT_READ, lambda: self._introduced(knocking))
+
+    def _introduced(self, knocking: _Knocking) -> None:
+        try:
+            data = knocking.sock.recv(knocking.door.wanted())
+            answer = knocking.door.take(data)
+            if answer:
+                knocking.sock.send(answer)
+        except OSError:
+            data = b""
+        if not data or knocking.door.verdict == "refused":
+            self._turn_away(knocking)
+        elif knocking.door.verdict == "welcome":
+            self._knocking.remove(knocking)
+            self._selector.unregister(knocking.sock)
+            client = _Client(Link(knocking.sock))
+            self._clients.add(client)
+            self._ask(client.link, lambda: self._hear(client))
+
+    def _turn_away(self, knocking: _Knocking) -> None:
+        self._knocking.remove(knocking)
+        self._selector.unregister(knocking.sock)
+        knocking.sock.close()
+
+    # -- clients
+
+    def _hear(self, client: _Client) -> None:
+        for body in [bytes(body) for _, body, _ in client.link.receive()]:
+            try:
+                answer = self._answer(client, pickle.loads(body))
+            except Exception as error:  # one client's fault must not end the others' jobs
+                answer = Refused(f"{type(error).__name__}: {error}")
+            if answer is not None:
+                self._say(client, answer)
+
+    def _answer(self, client: _Client, request: object) -> object:
+        match request:
+            case SubmitJob():
+                return self._submit(request)
+            case ListJobs():
+                return tuple(running.info() for running in self._jobs.values())
+            case EndSession():
+                self._over = True
+                return None
+            case ShowJob(id=id):
+                running = self._found(id)
+                return running if isinstance(running, Refused) else running.info()
+            case TellJob(id=id, event=event):
+                running = self._found(id)
+                if isinstance(running, Refused):
+                    return running
+                if running.job.ended:
+                    return Refused(f"job {id} is over: {running.job.state}")
+                client.follows.add(running.info().id)
+                running.job.ask(event)
+                return running.info()
+        return Refused(f"a session knows no {type(request).__name__}")
+
+    def _submit(self, request: SubmitJob) -> JobInfo | Refused:
+        id = request.submitted.job.id
+        if id in self._jobs:
+            return Refused(f"there is a job {id} already")
+        ended = [other for other, running in self._jobs.items() if running.job.ended]
+        for other in ended[: max(0, len(ended) - MOST_ENDED)]:
+            del self._jobs[other]
+        try:
+            running = self._jobs[id] = _Running(request, self._logs, lambda message: self._told(id, message))
+        except OSError as error:
+            return Refused(f"the job can't be started: {error}")
+        self._ask(running.watched, lambda: self._follow(running))
+        return running.info()
+
+    def _found(self, id: str) -> _Running | Refused:
+        """A job by its id, or a beginning of it that only one has."""
+        running = self._jobs.get(id)
+        fitting = [id] if running is not None else [other for other in self._jobs if other.startswith(id)]
+        if len(fitting) == 1:
+            return self._jobs[fitting[0]]
+        return Refused(f"{'several jobs begin' if fitting else 'no job begins'} with {id}")
+
+    def _say(self, client: _Client, message: object) -> None:
+        client.link.post(CONTROL, [pickle.dumps(message, 5)])
+
+    # -- jobs
+
+    def _follow(self, running: _Running) -> None:
+        job = running.job
+        job.hear()
+        if job.link is not running.watched:  # it goes on in another process
+            self._forget(running.watched)
+            running.watched = job.link
+            self._ask(job.link, lambda: self._follow(running))
+        if job.ended:
+            self._forget(job.link)
+            job.close()
+
+    def _told(self, id: str, message: ToClient) -> None:
+        """Pass on what a job tells. A follower that takes nothing is left without the news, not without the end."""
+        for client in self._clients:
+            if id in client.follows and not (isinstance(message, actions.Progress) and client.link.waiting):
+                self._say(client, message)
+
+    # -- the loop
+
+    def _patience(self) -> float | None:
+        if not self._knocking:
+            return None
+        return max(0.0, min(k.since for k in self._knocking) + PATIENCE - time.monotonic())
+
+    def _settle(self) -> None:
+        """After something has happened: send what is to be sent, and let go of who has left."""
+        late = time.monotonic() - PATIENCE
+        for knocking in [k for k in self._knocking if k.since <= late]:
+            self._turn_away(knocking)
+        for client in list(self._clients):
+            client.link.push()
+            over = any(id in self._jobs and self._jobs[id].job.ended for id in client.follows)
+            if client.link.closed or (over and not client.link.waiting):
+                self._clients.remove(client)
+                self._forget(client.link)
+                client.link.close()
+            else:
+                self._ask(client.link)
+        for running in self._jobs.values():
+            if not running.job.ended:
+                self._ask(running.watched)
+
+    def _ask(self, link: Link, call: Callable[[], None] | None = None) -> None:
+        """Have the selector look at a link: at first for `call`, then for what is still to be sent as well."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.waiting else 0)
+        if call is not None:
+            self._selector.register(link, events, call)
+        elif self._asked.get(link) != events:
+            self._selector.modify(link, events, self._selector.get_key(link).data)
+        self._asked[link] = events
+
+    def _forget(self, link: Link) -> None:
+        if self._asked.pop(link, 0):
+            self._selector.unregister(link)
+
+
+def _fresh_logs(name: str) -> Path:
+    """Where this session's jobs print; what those of the one before of this name have printed goes."""
+    directory = private(private(Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}-logs") / name)
+    for old in directory.iterdir():
+        old.unlink()
+    return directory
+
+
+def main(name: str, descriptor: int, port: int | None) -> None:
+    """A session's process; it says on the pipe `descriptor` that it listens, or why it does not.
+
+    Who started it need not stay: it is not its child, and hears nothing of its terminal.
+    """
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    with open(descriptor, "w") as told:
+        try:
+            dispatcher = Dispatcher(Place(name), port)
+        except (EndpointError, OSError) as error:
+            told.write(str(error))
+            sys.exit(1)
+        told.write(LISTENING)
+    dispatcher.serve()

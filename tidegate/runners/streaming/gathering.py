@@ -1,0 +1,63 @@
+"""What all tasks acknowledged of a checkpoint, put together: its manifest, and the commits that are final with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tidegate.runners.streaming.checkpoints import Pending
+from tidegate.runners.streaming.facts import step_facts
+from tidegate.runners.streaming.job import Job
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.manifest import Manifest, PendingCommit, TaskPart
+from tidegate.runners.streaming.messages import AssignedSplit, Commit, Prepared
+
+
+def commits_of(job: Job, prepared: Sequence[Prepared], checkpoint: int | None) -> list[Commit]:
+    """A commit for each sink that has prepared something; of a bounded run (`checkpoint` None) for every sink."""
+    commits = []
+    for step in job.plan.steps:
+        if step.is_sink:
+            pieces = tuple(piece for part in prepared if part.step == step.label for piece in part.committables)
+            if pieces or checkpoint is None:
+                commits.append(Commit(step.id, job.run, pieces, checkpoint))
+    return commits
+
+
+def gathered(
+    job: Job,
+    epoch: int,
+    pending: Pending,
+    *,
+    done_before: Iterable[TaskId],
+    lists: Mapping[str, tuple[AssignedSplit, ...]],
+    commits: Iterable[Commit],
+    now: int,
+) -> Manifest:
+    """The manifest of a checkpoint that all tasks have acknowledged.
+
+    `done_before`: tasks that had ended before there were checkpoints. `commits`: all that may not have been made.
+    """
+    layout, settings = job.layout, job.settings
+    tasks = [
+        TaskPart(ack.task, layout.parallelism(ack.task.stage), ack.ended, ack.handle, ack.splits)
+        for ack in pending.acks.values()
+    ]
+    tasks += [TaskPart(task, layout.parallelism(task.stage), True, None) for task in done_before]
+    return Manifest(
+        job=job.id,
+        run=job.run,
+        epoch=epoch,
+        checkpoint=pending.number,
+        kind="checkpoint" if pending.directory is None else "savepoint",
+        taken=now,
+        max_parallelism=settings.max_parallelism,
+        backend=settings.state_backend,
+        final=pending.final,
+        steps=step_facts(job.plan),
+        tasks=tuple(sorted(tasks, key=lambda part: part.task)),
+        lists=lists,
+        commits=tuple(
+            PendingCommit(job.plan.steps[commit.step].label, commit.run, commit.checkpoint, commit.committables)
+            for commit in commits
+        ),
+    )

@@ -1,0 +1,102 @@
+"""Looking into a checkpoint or savepoint: what is in it, by its manifest alone, or entry by entry.
+
+The manifest is text. Entries are pickles of the author's values: only `entries` opens them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+from zlib import crc32
+
+from tidegate.runners.engine.rescale import overlaid
+from tidegate.runners.engine.snapshots import KeyedState
+from tidegate.runners.engine.waiting import SidesSnapshot
+from tidegate.runners.streaming import snapshots
+from tidegate.runners.streaming.manifest import Manifest, ManifestError, folder_of, latest, loads, numbers
+from tidegate.runners.streaming.messages import StateHandle
+from tidegate.runners.streaming.world import Storage
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value in a step's state: of a task, a table of the step, a window (None: of no one window) and a key."""
+
+    step: str
+    task: str
+    table: str
+    window: Any
+    key: Any
+    value: Any
+
+
+def opened(storage: Storage, where: str, checkpoint: int | None = None) -> tuple[Manifest, list[str]]:
+    """A checkpoint of a directory, by default the newest that is whole; and what is wrong with newer ones.
+
+    `where` is the directory, for people. ManifestError if there is none, or not that one, or if it is damaged.
+    """
+    if checkpoint is None:
+        manifest, damaged = latest(storage)
+        if manifest is None:
+            raise ManifestError(f"there is no checkpoint in {where}")
+        return manifest, damaged
+    there = numbers(set(storage.list("")))
+    if checkpoint not in there:
+        names = ", ".join(map(str, there)) or "none"
+        raise ManifestError(f"there is no checkpoint {checkpoint} in {where}; there are: {names}")
+    return loads(storage.read(f"{folder_of(checkpoint)}/manifest.json")), []
+
+
+def entries(storage: Storage, manifest: Manifest) -> Iterator[Entry]:
+    """All that a checkpoint holds of state, unpickled: run only what you trust, where the pipeline's code is at hand.
+
+    ManifestError for a file that is missing or damaged.
+    """
+    for part in manifest.tasks:
+        if part.handle is not None:
+            for step, state in _operators(storage, part.handle).items():
+                for table, window, key, value in _rows(state):
+                    yield Entry(step, str(part.task), table, window, key, value)
+
+
+def _operators(storage: Storage, handle: StateHandle) -> dict[str, Any]:
+    """The state of a task's steps: what its files hold, the later over the earlier."""
+    whole: dict[str, Any] = {}
+    for file in reversed(handle.files):
+        later = snapshots.loads(_read(storage, *file)).operators
+        for step, state in later.items():
+            whole[step] = reduce(overlaid, [whole[step], state] if step in whole else [state])
+    return whole
+
+
+def _read(storage: Storage, name: str, size: int, check: int) -> bytes:
+    try:
+        data = storage.read(name)
+    except FileNotFoundError:
+        raise ManifestError(f"the file {name} is missing") from None
+    if len(data) != size or crc32(data) != check:
+        raise ManifestError(f"the file {name} is damaged: it is not what the manifest says")
+    return data
+
+
+def _rows(state: Any) -> Iterator[tuple[str, Any, Any, Any]]:
+    match state:
+        case KeyedState():
+            for name, tables in state.tables.items():
+                for window, table in tables.items():
+                    for key, value in table.items():
+                        yield name, window, key, value
+        case SidesSnapshot():
+            for name, side in state.sides.items():
+                yield f"side input {name}", None, None, side
+            for window, _, columns in state.waiting or ():
+                for values, _, _ in columns:
+                    for value in values:
+                        yield "waiting for side inputs", window, None, value
+            yield from _rows(state.inner)
+        case None:
+            return
+        case _:
+            yield "state", None, None, state

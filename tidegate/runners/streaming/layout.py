@@ -1,0 +1,95 @@
+"""Where the work is done: the tasks of a plan, one for each worker and stage, and the channels between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tidegate.runners.plan import Edge, Plan
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TaskId:
+    """Task number `index` of a stage; it runs in the worker of that number."""
+
+    stage: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}.{self.index}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ChannelId:
+    """The way from task `source` to task `target` (their indexes) along an edge (its number in the plan)."""
+
+    edge: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A plan laid out over workers. What is gathered runs in the first worker alone."""
+
+    plan: Plan
+    workers: int
+
+    def parallelism(self, stage: int) -> int:
+        """How many tasks a stage has."""
+        return 1 if stage in self._gathered() else self.workers
+
+    def tasks(self, region: int) -> Iterator[TaskId]:
+        """The tasks of a region."""
+        for stage in self.plan.regions[region]:
+            for index in range(self.parallelism(stage)):
+                yield TaskId(stage, index)
+
+    def edges_into(self, stage: int) -> Iterator[tuple[int, Edge]]:
+        """The exchanges that end in a stage, with their numbers."""
+        for number, edge in enumerate(self.plan.edges):
+            if edge.exchange is not None and self._stage(edge.target) == stage:
+                yield number, edge
+
+    def edges_out_of(self, stage: int) -> Iterator[tuple[int, Edge]]:
+        """The exchanges that begin in a stage, with their numbers."""
+        for number, edge in enumerate(self.plan.edges):
+            if edge.exchange is not None and self._stage(edge.source) == stage:
+                yield number, edge
+
+    def channels_into(self, task: TaskId) -> Iterator[ChannelId]:
+        """The channels that end in a task."""
+        for number, edge in self.edges_into(task.stage):
+            for source in range(self.parallelism(self._stage(edge.source))):
+                if self._joins(edge, source, task.index):
+                    yield ChannelId(number, source, task.index)
+
+    def channels_out_of(self, task: TaskId, number: int) -> list[ChannelId]:
+        """The channels of an edge that begin in a task, by target; a forward exchange has one."""
+        edge = self.plan.edges[number]
+        return [
+            ChannelId(number, task.index, target)
+            for target in range(self.parallelism(self._stage(edge.target)))
+            if self._joins(edge, task.index, target)
+        ]
+
+    def region_of(self, task: TaskId) -> int:
+        """The region a task belongs to."""
+        return self.plan.region_of(task.stage)
+
+    def _joins(self, edge: Edge, source: int, target: int) -> bool:
+        assert edge.exchange is not None
+        if edge.exchange.routing != "forward":
+            return True
+        return target == source % self.parallelism(self._stage(edge.target))
+
+    def _stage(self, step: int) -> int:
+        return self.plan.steps[step].stage
+
+    def _gathered(self) -> frozenset[int]:
+        """Stages that have one task: what a gathering exchange feeds, and what they feed by calls is in them."""
+        return frozenset(
+            self._stage(edge.target)
+            for edge in self.plan.edges
+            if edge.exchange is not None and edge.exchange.routing == "gather"
+        ) | frozenset(step.stage for step in self.plan.steps if step.head.kind == "test_stream")

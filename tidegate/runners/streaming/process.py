@@ -1,0 +1,433 @@
+"""The job's process: it does what the coordinator wants done, and tells it what has happened.
+
+One thread, one loop over sockets, signals and the coordinator's next wake. Workers are forked from here, each with one
+end of a socket to this process and of one to every other worker, so that there is no name or port to find, and nobody
+to authenticate. No code of the author's runs here: what travels by value stays bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import pickle
+import selectors
+import shutil
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+from tidegate.runners.streaming import actions
+from tidegate.runners.streaming.actions import Action, CoordinatorEvent
+from tidegate.runners.streaming.failures import packed
+from tidegate.runners.streaming.messages import Commit
+from tidegate.runners.streaming.opening import Opened, open_job
+from tidegate.runners.streaming.shell import MakeTasks, leave_process, run_worker
+from tidegate.runners.streaming.storage import copy_savepoint, open_storage
+from tidegate.runners.streaming.submission import ToClient
+from tidegate.runners.streaming.telling import MetricsFile
+from tidegate.runners.streaming.wire import CONTROL, Link, pair
+from tidegate.sdk.errors import RunError, TidegateError
+from tidegate.sdk.time import SECOND
+
+
+class Decides(Protocol):
+    """What decides (see `coordinator.Coordinator`)."""
+
+    def handle(self, event: CoordinatorEvent, now: int) -> list[Action]: ...
+    def next_wake(self) -> int | None: ...
+
+
+@dataclass(slots=True)
+class _Child:
+    """A worker's process, and this end of the socket to it."""
+
+    index: int
+    attempt: int
+    pid: int
+    link: Link
+
+
+class JobProcess:
+    """A job at work. `directory` is the run's own."""
+
+    def __init__(
+        self,
+        opened: Opened,
+        directory: Path,
+        coordinator: Decides,
+        client: Link,
+        make: MakeTasks,
+    ) -> None:
+        self._job = opened.job
+        self._opened = opened
+        self._directory = directory
+        self._coordinator = coordinator
+        self._client = client
+        self._make = make
+        self._metrics: MetricsFile | None = None
+        self._progress: actions.Progress | None = None
+        self._children: dict[int, _Child] = {}
+        self._attempt = 0
+        self._events: deque[CoordinatorEvent] = deque()
+        self._finish: actions.Finish | None = None
+        self._kill_at: float | None = None
+        self._selector = selectors.DefaultSelector()
+        self._asked: dict[Link, int] = {}
+        self._woken, waker = pair()
+        self._waker = waker
+
+    def run(self) -> None:
+        """From the job's begin to its end; what was printed by workers has been written when the client hears of it."""
+        self._heed_signals()
+        if (path := self._job.settings.metrics_file) is not None:
+            self._metrics = MetricsFile(self._job, path)
+        self._ask(self._client)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        try:
+            self._events.append(actions.Begin())
+            self._hear_client()  # what it said in one breath with the job itself
+            while True:
+                self._decide()
+                if self._finish is not None and not self._children:
+                    break
+                self._wait()
+        finally:
+            self._kill()
+        if self._progress is not None:
+            self._post(self._progress)
+        self._tell(self._finish)
+        self._client.wait_until_sent()
+
+    # -- what the coordinator wants
+
+    def _decide(self) -> None:
+        while True:
+            if self._events:
+                event = self._events.popleft()
+            elif self._finish is None and (wake := self._coordinator.next_wake()) is not None and wake <= _now():
+                event = actions.Passing()
+            else:
+                return
+            for action in self._coordinator.handle(event, _now()):
+                if self._finish is None or isinstance(action, actions.Progress):  # workers count to their end
+                    self._perform(action)
+
+    def _perform(self, action: Action) -> None:
+        match action:
+            case actions.Send(worker=worker, message=message):
+                child = self._children.get(worker)
+                if child is not None and not (isinstance(message, Commit) and self._is_fenced()):
+                    child.link.post(CONTROL, [pickle.dumps(message, 5)])
+            case actions.StartWorkers(attempt=attempt):
+                self._kill_at = None
+                self._kill()
+                if not self._is_fenced():
+                    self._start(attempt)
+            case actions.StopWorkers(grace=grace):
+                self._kill_at = time.monotonic() + grace
+            case actions.Store():
+                self._events.append(self._store(action))
+            case actions.Delete(names=names):
+                self._delete(names)
+            case actions.Finish():
+                self._finish = action
+                if self._kill_at is None:
+                    self._kill_at = time.monotonic()  # whoever is there now has not been given any time
+            case _:
+                self._tell(action)
+
+    def _store(self, action: actions.Store) -> CoordinatorEvent:
+        """Write a manifest; what comes of it."""
+        storage = self._opened.storage
+        error = "this job keeps no checkpoints"
+        if storage is not None:
+            try:
+                if action.directory is None:
+                    storage.write(action.name, action.data)
+                    if reason := self._opened.fenced():
+                        return actions.Fenced(reason)
+                else:
+                    copy_savepoint(storage, open_storage(action.directory), action.name, action.data)
+                error = ""
+            except Exception as raised:  # of a remote store, whatever its client raises
+                error = f"{type(raised).__name__}: {raised}"
+        return actions.Stored(action.checkpoint, error)
+
+    def _delete(self, names: tuple[str, ...]) -> None:
+        if self._opened.storage is not None:
+            for name in names:
+                with contextlib.suppress(OSError):  # what stays is in nobody's way
+                    self._opened.storage.delete(name)
+
+    def _is_fenced(self) -> bool:
+        """Whether the job is another process's now; the coordinator is told."""
+        try:
+            reason = self._opened.fenced()
+        except OSError as error:
+            reason = f"the checkpoint directory can't be read: {error}"
+        if reason:
+            self._events.append(actions.Fenced(reason))
+        return bool(reason)
+
+    def _tell(self, message: ToClient) -> None:
+        if self._metrics is not None:
+            self._metrics.take(message)
+        if isinstance(message, actions.Progress) and self._client.waiting:
+            self._progress = message  # a client that is slow to hear misses those that are out of date
+        else:
+            self._post(message)
+
+    def _post(self, message: ToClient) -> None:
+        self._client.post(CONTROL, [pickle.dumps(message, 5)])
+
+    # -- workers
+
+    def _start(self, attempt: int) -> None:
+        """Fork all workers of an attempt."""
+        count = self._job.settings.workers
+        self._attempt = attempt
+        _allow_files(count * count + 3 * count + 64)
+        controls = [pair() for _ in range(count)]
+        peers: list[dict[int, socket.socket]] = [{} for _ in range(count)]
+        for one in range(count):
+            for other in range(one):
+                peers[one][other], peers[other][one] = pair()
+        for stream in (sys.stdout, sys.stderr):
+            if stream is not None:
+                stream.flush()
+        for index in range(count):
+            pid = os.fork()
+            if not pid:
+                self._be_worker(index, attempt, controls, peers)
+            self._children[index] = _Child(index, attempt, pid, Link(controls[index][0]))
+        for _, theirs in controls:
+            theirs.close()
+        for ends in peers:
+            for end in ends.values():
+                end.close()
+        for child in self._children.values():
+            self._ask(child.link)
+
+    def _be_worker(
+        self,
+        index: int,
+        attempt: int,
+        controls: list[tuple[socket.socket, socket.socket]],
+        peers: list[dict[int, socket.socket]],
+    ) -> None:
+        """What a forked process does: it keeps its own ends alone, so that each sees when the other end has gone."""
+        code = 1
+        try:
+            self._selector.close()
+            self._client.close()
+            self._woken.close()
+            self._waker.close()
+            for other, (ours, theirs) in enumerate(controls):
+                ours.close()
+                if other != index:
+                    theirs.close()
+                    for end in peers[other].values():
+                        end.close()
+            url = self._job.settings.checkpoints.directory
+            storage = self._opened.storage
+            if storage is not None and url is not None:
+                storage = open_storage(url)  # anew: a connection is of one process
+            code = run_worker(
+                self._make, self._job, index, attempt, controls[index][1], peers[index], self._directory, storage
+            )
+        finally:
+            leave_process(code)
+
+    def _kill(self) -> None:
+        """End and reap every worker there is."""
+        for child in self._children.values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, signal.SIGKILL)
+        for child in self._children.values():
+            _reap(child.pid)
+            self._forget(child)
+        self._children.clear()
+
+    def _gone(self, child: _Child, status: int) -> None:
+        """A worker's process has ended. What it said before is heard first."""
+        while not child.link.closed and child.link.wait(0):
+            self._hear(child)
+        self._forget(child)
+        del self._children[child.index]
+        self._events.append(actions.WorkerGone(child.index, child.attempt, _reason(status)))
+
+    def _forget(self, child: _Child) -> None:
+        if self._asked.pop(child.link, 0):
+            self._selector.unregister(child.link)
+        child.link.close()
+
+    def _hear(self, child: _Child) -> None:
+        for _, body, _ in child.link.receive():
+            self._events.append(actions.FromWorker(child.index, child.attempt, pickle.loads(body)))
+
+    # -- the loop
+
+    def _wait(self) -> None:
+        """Until something happens, or is due."""
+        for child in self._children.values():
+            self._ask(child.link)
+        self._ask(self._client)
+        if self._progress is not None and not self._client.waiting:
+            self._post(self._progress)
+            self._progress = None
+            self._ask(self._client)
+        for key, _ in self._selector.select(self._patience()):
+            if key.fileobj is self._woken:
+                self._woken.recv(4096)
+                self._look_for_dead()
+            elif key.fileobj is self._client:
+                self._hear_client()
+            else:
+                for child in [child for child in self._children.values() if child.link is key.fileobj]:
+                    self._hear(child)
+                    if child.link.closed:  # it is about to end, if it has not
+                        self._gone(child, _reap(child.pid, kill=True))
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self._kill_at = None
+            for child in self._children.values():
+                os.kill(child.pid, signal.SIGKILL)
+
+    def _patience(self) -> float | None:
+        dues = []
+        if self._finish is None and (wake := self._coordinator.next_wake()) is not None:
+            dues.append((wake - _now()) / SECOND)
+        if self._kill_at is not None:
+            dues.append(self._kill_at - time.monotonic())
+        return max(0.0, min(dues)) if dues else None
+
+    def _ask(self, link: Link) -> None:
+        """Send what a link takes, and have the selector look at it for what is still to be done."""
+        link.push()
+        if link.closed:
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.waiting else 0)
+        before = self._asked.get(link)
+        if before is None:
+            self._selector.register(link, events)
+        elif before != events:
+            self._selector.modify(link, events)
+        self._asked[link] = events
+
+    def _hear_client(self) -> None:
+        for _, body, _ in self._client.receive():
+            self._events.append(pickle.loads(body))
+        if self._client.closed:
+            self._selector.unregister(self._client)
+            self._asked.pop(self._client)
+            self._events.append(actions.CancelJob())
+
+    def _heed_signals(self) -> None:
+        """A child's end wakes the loop. Ctrl-C is the client's to hear: it decides what becomes of the job."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def _look_for_dead(self) -> None:
+        for child in list(self._children.values()):
+            pid, status = os.waitpid(child.pid, os.WNOHANG)
+            if pid:
+                self._gone(child, status)
+
+
+def main(descriptor: int) -> None:
+    """The whole life of a job's process; `descriptor` is its end of the socket to its client."""
+    gc.disable()  # nothing of what is made before the workers are forked is garbage
+    sys.modules["__main__"] = ModuleType("__main__")  # where classes of the author's script belong
+    client = Link(socket.socket(fileno=descriptor))
+    from tidegate.runners.streaming.coordinator import Coordinator
+    from tidegate.runners.streaming.worker import Worker
+
+    submitted = first_message(client)
+    if submitted is None:
+        return
+    gc.freeze()
+    gc.enable()
+    try:
+        with run_directory(submitted.directory) as directory:
+            opened = open_job(submitted.job, directory, f"process {os.getpid()} of {socket.gethostname()}")
+            for note in opened.notes:
+                client.post(CONTROL, [pickle.dumps(actions.Report("created", note), 5)])
+            coordinator = Coordinator(opened.job, opened.resume, opened.epoch)
+            JobProcess(opened, directory, coordinator, client, Worker).run()
+    except Exception as error:
+        client.post(CONTROL, [pickle.dumps(actions.Finish("failed", packed(_as_ours(error))), 5)])
+        client.wait_until_sent()
+
+
+@contextlib.contextmanager
+def run_directory(name: str) -> Iterator[Path]:
+    """The run's own directory, for this user alone, as long as it runs. RunError if it can't be made."""
+    directory = Path(name)
+    try:
+        directory.mkdir(mode=0o700)
+    except OSError as error:
+        raise RunError(f"can't make {directory}, for what the run keeps meanwhile: {error.strerror}") from error
+    try:
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def first_message(client: Link) -> Any:
+    """What the client says first; None if it goes away."""
+    while not client.closed:
+        client.wait(None)
+        for _, body, _ in client.receive():
+            return pickle.loads(body)
+    return None
+
+
+def _as_ours(error: Exception) -> TidegateError:
+    if isinstance(error, TidegateError):
+        return error
+    ours = RunError(f"the job's process failed: {type(error).__name__}: {error}")
+    ours.add_note("".join(traceback.format_exception(error)))
+    return ours
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+def _reap(pid: int, *, kill: bool = False) -> int:
+    if kill:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return os.waitpid(pid, 0)[1]
+
+
+def _reason(status: int) -> str:
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"killed by {name}" + (": perhaps the machine is out of memory" if name == "SIGKILL" else "")
+
+
+def _allow_files(count: int) -> None:
+    """Raise the limit of open files as far as it is needed."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < count:
+        allowed = count if hard == resource.RLIM_INFINITY else min(count, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))

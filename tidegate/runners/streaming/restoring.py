@@ -1,0 +1,69 @@
+"""From what tasks stored in a checkpoint to what one goes on from, also where there are more or fewer of them now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from zlib import crc32
+
+from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.rescale import rescaled
+from tidegate.runners.streaming.job import Job
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.messages import Restored, StateHandle
+from tidegate.runners.streaming.routing import owner
+from tidegate.runners.streaming.snapshots import TaskState, loads
+from tidegate.runners.streaming.world import Storage
+from tidegate.sdk.errors import RunError
+from tidegate.sdk.keys import key_group
+from tidegate.sdk.metrics import MetricCells
+
+
+def restored_state(parts: Sequence[Restored], task: TaskId, job: Job, storage: Storage | None) -> TaskState:
+    """The state of a task from the parts that tasks of its steps stored. RunError when one can't be read."""
+    assert storage is not None
+    states = [(part, loads(read(storage, part.handle))) for part in parts]
+    parallelism = job.layout.parallelism(task.stage)
+    own = [state for part, state in states if min(part.task.index, parallelism - 1) == task.index]
+    metrics = MetricCells()
+    for state in own:
+        metrics.merge(state.metrics)
+    if all(part.parallelism == parallelism for part in parts):
+        operators = {name: operator for state in own for name, operator in state.operators.items()}
+        standings = {name: mark for state in own for name, mark in state.standings.items()}
+        outgoing = {id: blocks for state in own for id, blocks in state.outgoing.items()}
+        incoming = {id: blocks for state in own for id, blocks in state.incoming.items()}
+        return TaskState(operators, standings, outgoing, incoming, metrics)
+    most = job.settings.max_parallelism
+
+    def keeps(key: Any) -> bool:
+        return parallelism == 1 or owner(key_group(key, most), parallelism, most) == task.index
+
+    names = dict.fromkeys(name for _, state in states for name in state.operators)
+    operators = {
+        name: rescaled([state.operators[name] for _, state in states if name in state.operators], keeps)
+        for name in names
+    }
+    return TaskState(operators, _together([state.standings for _, state in states]), metrics=metrics)
+
+
+def read(storage: Storage, handle: StateHandle) -> bytes:
+    """A task's file of state, checked."""
+    name, size, check = handle.files[0]
+    try:
+        data = storage.read(name)
+    except OSError as error:
+        raise RunError(f"the state in {name} can't be read: {error}") from error
+    if len(data) != size or crc32(data) != check:
+        raise RunError(f"the state in {name} is damaged: take an earlier checkpoint")
+    return data
+
+
+def _together(standings: Sequence[Mapping[str, Mark]]) -> dict[str, Mark]:
+    """Tasks that become one stand where the last of them stood."""
+    names = dict.fromkeys(name for part in standings for name in part)
+    together = {}
+    for name in names:
+        marks = [part[name] for part in standings if name in part]
+        together[name] = Mark(min(m.watermark for m in marks), ended=all(m.ended for m in marks))
+    return together

@@ -1,0 +1,157 @@
+"""A run on the streaming runner, over or going on."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from tidegate.runners.plan import Plan
+from tidegate.runners.streaming.actions import CancelJob, JobState, StopJob
+from tidegate.runners.streaming.client import Job
+from tidegate.runners.streaming.messages import TaskStatus
+from tidegate.runners.streaming.submission import Submit
+from tidegate.sdk.errors import RunError, TidegateError
+from tidegate.sdk.metrics import MetricResults
+from tidegate.sdk.runner import PipelineResult, PipelineState, StageProgress
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
+
+if TYPE_CHECKING:
+    from tidegate.runners.streaming.session import JobInfo
+
+DEFAULT: Final = "default"
+"""The session that is meant where none is named."""
+
+_STATES: Final[dict[JobState, PipelineState]] = {
+    "finished": PipelineState.DONE,
+    "stopped": PipelineState.DONE,
+    "failed": PipelineState.FAILED,
+    "cancelled": PipelineState.CANCELLED,
+}
+
+
+def submit(submitted: Submit, session: str) -> Detached:
+    """Have a session run a job. EndpointError if there is no such session."""
+    import os
+
+    from tidegate.runners.streaming.session import opened
+
+    with opened(session) as connection:
+        info = connection.submit(submitted, tuple(sys.path), os.getcwd())
+    option = "" if session == DEFAULT else f" --session {session}"
+    print(f"submitted as job {info.id}; `tidegate jobs show {info.id}{option}` says how it is doing", file=sys.stderr)
+    return Detached(info.id, session)
+
+
+class Detached(PipelineResult):
+    """A job of a session. Nothing waits for it: it goes on when this process has ended."""
+
+    def __init__(self, id: str, session: str) -> None:
+        self.id = id
+        self.session = session
+
+    @property
+    def state(self) -> PipelineState:
+        return _STATES.get(self._info().state, PipelineState.RUNNING)
+
+    def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
+        return self.state
+
+    def cancel(self) -> PipelineState:
+        from tidegate.runners.streaming.session import opened
+
+        with opened(self.session) as connection:
+            for _ in connection.tell_and_follow(self.id, CancelJob()):
+                continue
+        return self.state
+
+    def metrics(self) -> MetricResults:
+        return MetricResults(self._info().metrics)
+
+    def _info(self) -> JobInfo:
+        from tidegate.runners.streaming.session import opened
+
+        with opened(self.session) as connection:
+            return connection.info(self.id)
+
+
+class StreamingResult(PipelineResult):
+    """A run that goes on in processes of its own.
+
+    Ctrl-C while waiting for one that goes on is a clean stop: with a last checkpoint if there is a directory for them,
+    else everything that has been read is worked off and committed. A second Ctrl-C cancels it.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._over = threading.Event()
+        self._interrupted = False
+        self._failed: TidegateError | None = None
+        threading.Thread(target=self._follow, name="tidegate-streaming", daemon=True).start()
+
+    def _follow(self) -> None:
+        try:
+            self._job.wait()
+        except Exception as error:  # what it tells can't be understood
+            self._failed = RunError(f"the run was lost: {type(error).__name__}: {error}")
+        finally:
+            self._job.close()
+            self._over.set()
+
+    @property
+    def state(self) -> PipelineState:
+        if not self._over.is_set():
+            return PipelineState.RUNNING
+        state = _STATES.get(self._job.state, PipelineState.FAILED)
+        return PipelineState.CANCELLED if self._interrupted and state is PipelineState.DONE else state
+
+    def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
+        try:
+            self._over.wait(timeout)
+        except KeyboardInterrupt:
+            self._interrupted = True
+            self.stop()
+            try:
+                self._over.wait()
+            except KeyboardInterrupt:
+                return self.cancel()
+        error = self._failed or self._job.error
+        if self._over.is_set() and error is not None:
+            raise error.with_traceback(None) from error.__cause__
+        return self.state
+
+    def stop(self, *, drain: bool = False, savepoint: str | None = None) -> None:
+        """Ask for a clean end. `drain`: the watermark goes to the end of time, so that all windows fire. `savepoint`: a
+        folder or URL; the last state goes there, too."""
+        self._job.ask(StopJob(drain=drain, savepoint=savepoint))
+
+    def cancel(self) -> PipelineState:
+        self._job.ask(CancelJob())
+        self._over.wait()
+        return self.state
+
+    def metrics(self) -> MetricResults:
+        return MetricResults(self._job.metrics)
+
+    def stages(self) -> list[StageProgress]:
+        return stages_of(self._job.submitted.job.plan, self._job.tasks, time.time())
+
+
+def stages_of(plan: Plan, tasks: Sequence[TaskStatus], now: float) -> list[StageProgress]:
+    """How the stages are doing, by what their tasks have told; `now` in seconds since 1970."""
+    found = []
+    for stage in sorted({task.task.stage for task in tasks}):
+        own = [task for task in tasks if task.task.stage == stage]
+        watermark = min(task.watermark for task in own)
+        found.append(
+            StageProgress(
+                tuple(node.label for step in plan.stage_steps(stage) for node in step.nodes),
+                sum(task.busy for task in own),
+                sum(task.idle for task in own),
+                sum(task.backpressured for task in own),
+                now - watermark / SECOND if MIN_MICROS < watermark < MAX_MICROS else None,
+            )
+        )
+    return found

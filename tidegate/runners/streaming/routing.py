@@ -1,0 +1,151 @@
+"""Which task gets which elements of a block, along one edge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from typing import Any, Protocol
+
+from tidegate.runners.engine.blame import located, not_pairs, rethrow
+from tidegate.runners.engine.marks import Mark
+from tidegate.runners.plan import Edge, Plan
+from tidegate.runners.streaming.events import Barrier
+from tidegate.sdk.block import Block, Each
+from tidegate.sdk.errors import KeyEncodingError
+from tidegate.sdk.keys import PartitionCache, check_key
+from tidegate.sdk.panes import PaneInfo
+from tidegate.sdk.portable.pipeline import CombinePerKey, Write
+
+
+class Target(Protocol):
+    """The sending end of a channel."""
+
+    def add(self, block: Block, now: int) -> None: ...
+    def mark(self, mark: Mark, now: int) -> None: ...
+    def barrier(self, barrier: Barrier) -> None: ...
+
+
+class Router:
+    """Deals what one task gives on one edge to its channels."""
+
+    def __init__(self, plan: Plan, edge: Edge, index: int, targets: Sequence[Target], max_parallelism: int) -> None:
+        assert edge.exchange is not None
+        self.edge = edge
+        self.targets = targets
+        self._told = Mark()
+        routing = edge.exchange.routing
+        if routing == "hash":
+            self._keys = _Keys(plan, edge)
+            self._groups = PartitionCache(max_parallelism)
+            self._owners = [owner(group, len(targets), max_parallelism) for group in range(max_parallelism)]
+        self._routing = routing
+        self._among = len(targets)
+        tail = plan.steps[edge.target].tail
+        if routing == "rebalance" and isinstance(tail, Write) and tail.shards:
+            self._among = min(self._among, tail.shards)
+        self._next = index % self._among
+
+    def write(self, block: Block, now: int) -> None:
+        """Some elements."""
+        match self._routing:
+            case "hash":
+                self._by_key(block, now)
+            case "broadcast":
+                for target in self.targets:
+                    target.add(block, now)
+            case "rebalance":
+                self._in_turn(block, now)
+            case _:
+                self.targets[0].add(block, now)
+
+    def mark(self, mark: Mark, now: int) -> None:
+        """How the collection stands now."""
+        if mark != self._told:
+            self._told = mark
+            for target in self.targets:
+                target.mark(mark, now)
+
+    def _by_key(self, block: Block, now: int) -> None:
+        try:
+            groups = self._groups.partitions(self._keys.of(block))
+        except KeyEncodingError as error:
+            rethrow(self._keys.refused(block, error))
+        owners = list(map(self._owners.__getitem__, groups))
+        first = owners[0]
+        if owners.count(first) == len(owners):
+            self.targets[first].add(block, now)
+            return
+        for index in set(owners):
+            self.targets[index].add(picked(block, list(map(index.__eq__, owners))), now)
+
+    def _in_turn(self, block: Block, now: int) -> None:
+        """One element to one task after another, by position: a few costly ones are spread too."""
+        among = self._among
+        for offset in range(min(among, len(block))):
+            self.targets[(self._next + offset) % among].add(strided(block, offset, among), now)
+        self._next = (self._next + len(block)) % among
+
+
+def owner(group: int, parallelism: int, max_parallelism: int) -> int:
+    """The index of the task that owns a key group: each has a run of them."""
+    return group * parallelism // max_parallelism
+
+
+def picked(block: Block, selected: Sequence[bool]) -> Block:
+    """The elements that are selected."""
+    timestamps = block.timestamps
+    if not isinstance(timestamps, int):
+        timestamps = list(compress(timestamps, selected))
+    windows = block.windows
+    if isinstance(windows, Each):
+        windows = Each(list(compress(windows.windows, selected)))
+    panes = block.panes
+    if not isinstance(panes, PaneInfo):
+        panes = list(compress(panes, selected))
+    return Block(list(compress(block.values, selected)), timestamps, windows, panes)
+
+
+def strided(block: Block, start: int, step: int) -> Block:
+    """Each element whose position is `start`, `start + step`, …"""
+    timestamps = block.timestamps
+    windows = Each(block.windows.windows[start::step]) if isinstance(block.windows, Each) else block.windows
+    panes = block.panes
+    return Block(
+        block.values[start::step],
+        timestamps if isinstance(timestamps, int) else timestamps[start::step],
+        windows,
+        panes if isinstance(panes, PaneInfo) else panes[start::step],
+    )
+
+
+class _Keys:
+    """The keys of a block's elements, and who is to blame where there are none."""
+
+    def __init__(self, plan: Plan, edge: Edge) -> None:
+        self._step = plan.steps[edge.target]
+        tail = self._step.tail
+        self._whole = isinstance(tail, CombinePerKey) and tail.key == "element" and self._step.phase != "merge"
+
+    def of(self, block: Block) -> Sequence[Any]:
+        if self._whole:
+            return block.values
+        try:
+            return [key for key, _ in block.values]
+        except (TypeError, ValueError) as error:
+            rethrow(self.refused(block, error))
+
+    def refused(self, block: Block, error: Exception) -> BaseException:
+        """The error for the author: which element is no pair, or which key has no encoding."""
+        where = self._step.head.where
+        for element in block.values:
+            key = element
+            if not self._whole:
+                try:
+                    key, _ = element
+                except (TypeError, ValueError):
+                    return not_pairs(element, self._step.label, where)
+            try:
+                check_key(key)
+            except KeyEncodingError as unfit:
+                return located(unfit, self._step.label, where)
+        return error

@@ -1,0 +1,100 @@
+"""The streaming runner: the pipeline is planned here, and runs in a process of its own and its workers."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tidegate.runners.plan import Plan
+from tidegate.runners.planner import Traits, plan
+from tidegate.runners.streaming.client import Job as Running
+from tidegate.runners.streaming.job import Job
+from tidegate.runners.streaming.result import StreamingResult, submit
+from tidegate.runners.streaming.resume import check_names
+from tidegate.runners.streaming.settings import Settings
+from tidegate.runners.streaming.submission import Submit
+from tidegate.runners.streaming.telling import Lines
+from tidegate.runners.streaming.travelling import with_values
+from tidegate.sdk.defaults import DefaultOptions, default_memory_budget
+from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.runner import Finished, PipelineResult, Runner, RunOptions
+
+if TYPE_CHECKING:
+    from tidegate.runners.streaming.options import StreamingOptions
+
+
+class StreamingRunner(Runner):
+    """Runs pipelines in worker processes of this machine, exactly once."""
+
+    name = "streaming"
+
+    @classmethod
+    def options_model(cls) -> type[StreamingOptions]:
+        from tidegate.runners.streaming.options import StreamingOptions
+
+        return StreamingOptions
+
+    def check(self, pipeline: portable.Pipeline, options: RunOptions) -> list[str]:
+        self.plan(pipeline, options)
+        return []
+
+    def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
+        settings = _settings(pipeline, options)
+        # Parallel with one worker, too, so that its state fits any number of them.
+        traits = Traits(parallel=True, streaming=settings.streaming, blocking=settings.exchange == "blocking")
+        planned = plan(pipeline, traits)
+        if settings.checkpoints.directory is not None and not settings.batch:
+            check_names(planned)
+        return planned
+
+    def submission(self, pipeline: portable.Pipeline, options: RunOptions) -> Submit:
+        """What a client says to a job's process, or to a session, to have a sealed pipeline run."""
+        settings = _settings(pipeline, options)
+        planned = self.plan(with_values(pipeline), options)
+        name = os.urandom(6).hex()
+        directory = Path(settings.temp_dir or tempfile.gettempdir()).absolute() / f"tidegate-{name}"
+        return Submit(Job(name, name, planned, settings), str(directory))
+
+    def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
+        submitted = self.submission(pipeline, options)
+        if not isinstance(options, DefaultOptions) and (own := options.view_as(self.options_model())).detach:
+            return submit(submitted, own.session)
+        job = Running(submitted, on_report=Lines(submitted.job))
+        if self.watch is not None:
+            self.watch(job.metrics)
+        scripted = any(isinstance(node, portable.TestStream) for node in pipeline.nodes)
+        if not (scripted or _bounded(pipeline)):
+            return StreamingResult(job)
+        try:
+            job.wait()
+        finally:
+            job.close()
+        if job.error is not None:
+            raise job.error from job.error.__cause__
+        return Finished(job.metrics)
+
+
+def _bounded(pipeline: portable.Pipeline) -> bool:
+    return all(collection.bounded for collection in pipeline.collections)
+
+
+def _settings(pipeline: portable.Pipeline, options: RunOptions) -> Settings:
+    """What the options say, without importing their model where there are none."""
+    bounded = _bounded(pipeline)
+    if isinstance(options, DefaultOptions):
+        workers = processors()
+        return replace(Settings(workers, False, bounded), memory_budget=default_memory_budget() // workers)
+    from tidegate.runners.streaming.options import StreamingOptions, settings_of
+
+    own = options.view_as(StreamingOptions)
+    workers = own.workers or processors()
+    memory = (own.memory_budget or default_memory_budget()) // workers
+    return settings_of(own, workers=workers, memory=memory, bounded=bounded)
+
+
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,251 @@
+"""A session: a process that outlives its clients, and runs the jobs that they submit. Here is what they say to it.
+
+It listens in the user's private directory (see `endpoint`), and has a process for each job as a client would. A job
+whose process dies goes on in a new one from its last checkpoint. When the session ends, its jobs end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from tidegate.runners.streaming.actions import CheckpointReport, JobState, TakeSavepoint
+from tidegate.runners.streaming.endpoint import EndpointError, connect, private_directory
+from tidegate.runners.streaming.messages import TaskStatus
+from tidegate.runners.streaming.result import DEFAULT
+from tidegate.runners.streaming.submission import FromClient, Submit, ToClient
+from tidegate.runners.streaming.wire import CONTROL, Link
+from tidegate.sdk.errors import RunError
+from tidegate.sdk.metrics import MetricCells
+
+LISTENING: Final = "listening"
+"""What a session's process says to who has started it."""
+
+
+# -- requests
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJob:
+    """Run a job. `paths` and `cwd` are the client's: where its modules and its relative file names are found."""
+
+    submitted: Submit
+    paths: tuple[str, ...]
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListJobs:
+    """All jobs, the latest last: a tuple of `JobInfo`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowJob:
+    """How a job is doing: its `JobInfo`."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellJob:
+    """Something for a job to do; answered by its `JobInfo`, then come the job's messages until it has ended."""
+
+    id: str
+    event: FromClient
+
+
+@dataclass(frozen=True, slots=True)
+class EndSession:
+    """End all jobs and the session; the answer is the end of the connection."""
+
+
+Request: TypeAlias = SubmitJob | ListJobs | ShowJob | TellJob | EndSession
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The answer to what can't be done, in words."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """How a job is doing. Times are in seconds since 1970. `reports` are the latest lines that it said."""
+
+    id: str
+    name: str
+    state: JobState
+    workers: int
+    started: float
+    ended: float | None
+    error: str
+    restarts: int
+    checkpoint: CheckpointReport | None
+    checkpoint_dir: str | None
+    tasks: tuple[TaskStatus, ...]
+    steps: tuple[tuple[int, str], ...]
+    """The steps' stages and labels."""
+    metrics: MetricCells
+    reports: tuple[str, ...]
+    log: str
+
+
+# -- where a session is
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The files of a session of this user."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.name.replace("-", "").replace("_", "").isalnum():
+            raise EndpointError(f"a session's name is letters, digits, - and _, not {self.name!r}")
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return private_directory() / f"{self.name}.sock"
+
+    @property
+    def about(self) -> Path:
+        """A JSON object: `pid`, and `port` if it has one."""
+        return private_directory() / f"{self.name}.json"
+
+    @property
+    def token(self) -> Path:
+        """What a client must know who comes by the port."""
+        return private_directory() / f"{self.name}.token"
+
+    def new_token(self) -> bytes:
+        """A fresh token, readable by this user alone."""
+        token = secrets.token_hex(32)
+        self.token.unlink(missing_ok=True)
+        with open(os.open(self.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(token)
+        return token.encode()
+
+    def remove(self) -> None:
+        """All of them; the session is over."""
+        for path in (self.socket, self.about, self.token):
+            path.unlink(missing_ok=True)
+
+    def described(self) -> dict[str, Any]:
+        """What `about` says; {} if there is nothing."""
+        try:
+            found: dict[str, Any] = json.loads(self.about.read_text())
+        except (OSError, ValueError):
+            return {}
+        return found
+
+
+class Session:
+    """A connection to a session, for one request after another. EndpointError if none answers."""
+
+    def __init__(self, place: Path | int, token: bytes = b"") -> None:
+        self._link = Link(connect(place, token))
+        self._told: deque[Any] = deque()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._link.close()
+
+    def ask(self, request: Request) -> Any:
+        """The answer; RunError with the reason if it is refused, EndpointError if the session goes away."""
+        self._link.post(CONTROL, [pickle.dumps(request, 5)])
+        self._link.wait_until_sent()
+        answer = next(self._messages(), None)
+        if answer is None:
+            raise EndpointError("the session has ended")
+        if isinstance(answer, Refused):
+            raise RunError(answer.reason)
+        return answer
+
+    def end(self) -> None:
+        """End the session, and wait until it has."""
+        self._link.post(CONTROL, [pickle.dumps(EndSession(), 5)])
+        self._link.wait_until_sent()
+        for _ in self._messages():
+            continue
+
+    def submit(self, submitted: Submit, paths: tuple[str, ...], cwd: str) -> JobInfo:
+        """Run a job."""
+        answer: JobInfo = self.ask(SubmitJob(submitted, paths, cwd))
+        return answer
+
+    def jobs(self) -> tuple[JobInfo, ...]:
+        """All jobs, the latest last."""
+        answer: tuple[JobInfo, ...] = self.ask(ListJobs())
+        return answer
+
+    def info(self, id: str) -> JobInfo:
+        """How a job is doing."""
+        answer: JobInfo = self.ask(ShowJob(id))
+        return answer
+
+    def tell_and_follow(self, id: str, event: FromClient) -> Iterator[ToClient]:
+        """Ask something of a job, and hear what it tells from then on, until it has ended."""
+        self.ask(TellJob(id, event))
+        yield from self._messages()
+
+    def savepoint(self, id: str, directory: str) -> CheckpointReport:
+        """Have a job take a savepoint, and wait for it. RunError if it could not."""
+        for message in self.tell_and_follow(id, TakeSavepoint(directory)):
+            match message:
+                case CheckpointReport(savepoint=savepoint) as report if savepoint == directory:
+                    if report.error:
+                        raise RunError(f"the savepoint in {directory} failed: {report.error}")
+                    return report
+        raise RunError(f"job {id} ended before its savepoint was complete")
+
+    def _messages(self) -> Iterator[Any]:
+        while self._told or not self._link.closed:
+            if self._told:
+                yield self._told.popleft()
+                continue
+            self._link.wait(None)
+            self._told += [pickle.loads(body) for _, body, _ in self._link.receive()]
+
+
+def opened(name: str = DEFAULT) -> Session:
+    """The session of that name. EndpointError, saying how to start one, if there is none."""
+    place = Place(name)
+    try:
+        return Session(place.socket)
+    except EndpointError as error:
+        option = "" if name == DEFAULT else f" --name {name}"
+        raise EndpointError(f"{error}\n  `tidegate cluster start{option}` starts a session") from None
+
+
+def started(place: Place, port: int | None = None) -> None:
+    """Start a session in the background, and return when it listens. EndpointError says why it can't."""
+    import subprocess
+    import sys
+
+    heard, told = os.pipe()
+    entry = f"import sys; sys.path[:] = sys.argv[1:]; from {__package__}.dispatcher import main; "
+    with open(heard) as answer:
+        starter = subprocess.Popen(
+            [sys.executable, "-c", f"{entry}main({place.name!r}, {told}, {port})", *sys.path],
+            pass_fds=[told],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+        )
+        os.close(told)
+        starter.wait()
+        said = answer.read()
+    if said != LISTENING:
+        raise EndpointError(said or "the session's process has died before it listened")

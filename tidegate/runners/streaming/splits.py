@@ -1,0 +1,73 @@
+"""The splits of a source and who reads them: pure bookkeeping of dealing out and of positions.
+
+Bounded splits are dealt out a few at a time, so that who is fast gets more; a live source's are dealt out all at once,
+since each has to be read all the time. A split that no task's progress names has not been read by anybody.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """What a task is to read now; `more`: it may ask again when it is through."""
+
+    splits: tuple[AssignedSplit, ...]
+    more: bool
+
+
+class Splits:
+    """The splits of one source step in one attempt, to be read by `parallelism` tasks from where `progress` says."""
+
+    def __init__(
+        self,
+        splits: Sequence[AssignedSplit],
+        parallelism: int,
+        *,
+        bounded: bool,
+        progress: Iterable[SplitProgress] = (),
+    ) -> None:
+        left = unread(splits, progress)
+        self._parallelism = parallelism
+        self._bounded = bounded
+        self._left = deque(left)
+        self._shares: dict[int, list[AssignedSplit]] = {}
+        if not bounded:
+            number = {split.id: at for at, split in enumerate(splits)}
+            for split in left:
+                self._shares.setdefault(number[split.id] % parallelism, []).append(split)
+
+    def deal(self, index: int) -> Deal:
+        """What task `index` gets at the beginning, and each time it asks."""
+        if not self._bounded:
+            return Deal(tuple(self._shares.pop(index, ())), more=False)
+        count = max(1, len(self._left) // (4 * self._parallelism))
+        dealt = tuple(self._left.popleft() for _ in range(min(count, len(self._left))))
+        return Deal(dealt, more=bool(self._left))
+
+
+def unread(splits: Sequence[AssignedSplit], progress: Iterable[SplitProgress]) -> list[AssignedSplit]:
+    """The splits that are not finished, in their order, each with the position at which it goes on.
+
+    ValueError when progress names a split twice, or one that there is not: it belongs to another source.
+    """
+    known = {split.id for split in splits}
+    finished: set[str] = set()
+    positions: dict[str, object] = {}
+    for part in progress:
+        for id in (*part.finished, *(id for id, _ in part.current)):
+            if id not in known:
+                raise ValueError(f"split {id!r} of {part.step!r} is told twice, or is none of its splits")
+            known.discard(id)
+        finished.update(part.finished)
+        positions.update(part.current)
+    return [
+        replace(split, position=positions[split.id]) if split.id in positions else split
+        for split in splits
+        if split.id not in finished
+    ]

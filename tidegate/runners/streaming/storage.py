@@ -1,0 +1,239 @@
+"""Where checkpoints are kept: a folder of this machine, or a store that fsspec knows.
+
+Two things are asked of a store: a file is there whole or not at all, and of many who create one name exactly one
+succeeds. A folder gives both by renaming and linking, an object store by a conditional put. A store with neither is
+refused, for a checkpoint in it could be torn without a sign.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.runners.streaming.manifest import loads
+from tidegate.runners.streaming.world import Storage
+from tidegate.sdk.errors import OptionsError, RunError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_PART: Final = ".part"
+_NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_CONDITIONAL: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"})
+
+
+def open_storage(url: str) -> Storage:
+    """The store at a URL, or the folder of a path. OptionsError if checkpoints can't be kept there."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return LocalStorage(Path(url))
+    if scheme in ("file", "local"):
+        return LocalStorage(Path(rest))
+    return FsspecStorage(url)
+
+
+def copy_savepoint(source: Storage, target: Storage, name: str, data: bytes) -> None:
+    """Copy what a manifest names from one store to another, and then, under `name`, the manifest."""
+    for file, size, _ in loads(data).files():
+        content = source.read(file)
+        if len(content) != size:
+            raise RunError(f"{file} has {len(content)} bytes, not {size}: it is damaged")
+        target.write(file, content)
+    target.write(name, data)
+
+
+class LocalStorage:
+    """A folder. What is written is flushed to the disk, and so is the folder that names it."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory.absolute()
+
+    def read(self, name: str) -> bytes:
+        return self._path(name).read_bytes()
+
+    def write(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        part = self._part(path, data)
+        try:
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+        _flush_folder(path.parent)
+
+    def create(self, name: str, data: bytes) -> bool:
+        path = self._path(name)
+        part = self._part(path, data)
+        try:
+            os.link(part, path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            return self._create_in_place(path, data)
+        finally:
+            part.unlink(missing_ok=True)
+        _flush_folder(path.parent)
+        return True
+
+    def list(self, folder: str) -> list[str]:
+        start = self._path(folder) if folder else self._directory
+        found = []
+        for parent, _, files in os.walk(start):
+            within = Path(parent).relative_to(self._directory)
+            found += [(within / file).as_posix() for file in files if not file.endswith(_PART)]
+        return sorted(found)
+
+    def delete(self, name: str) -> None:
+        path = self._path(name)
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty, as a rule
+            if path.parent != self._directory:
+                path.parent.rmdir()
+
+    def _path(self, name: str) -> Path:
+        return self._directory / _checked(name)
+
+    def _part(self, path: Path, data: bytes) -> Path:
+        """The data on the disk under a name that nobody looks at."""
+        part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}{_PART}")
+        try:
+            _make_folder(path.parent)
+            _write_new(part, data)
+        except FileNotFoundError:  # whoever deleted the folder's last file took the folder, too
+            _make_folder(path.parent)
+            _write_new(part, data)
+        return part
+
+    def _create_in_place(self, path: Path, data: bytes) -> bool:
+        """On a file system without hard links: the name is taken first, so a crash may leave it with less data."""
+        try:
+            _write_new(path, data)
+        except FileExistsError:
+            return False
+        _flush_folder(path.parent)
+        return True
+
+
+class FsspecStorage:
+    """An object store, with one put for each file. OptionsError if the store has no conditional put."""
+
+    def __init__(self, url: str) -> None:
+        self._fs, self._root = _file_system(url)
+
+    def read(self, name: str) -> bytes:
+        return bytes(self._fs.cat_file(self._path(name)))
+
+    def write(self, name: str, data: bytes) -> None:
+        self._fs.pipe_file(self._path(name), data)
+
+    def create(self, name: str, data: bytes) -> bool:
+        try:
+            self._fs.pipe_file(self._path(name), data, mode="create")
+        except FileExistsError:
+            return False
+        except Exception as error:
+            if _is_there(error):
+                return False
+            raise
+        return True
+
+    def list(self, folder: str) -> list[str]:
+        self._fs.invalidate_cache()
+        start = self._path(folder) if folder else self._root
+        prefix = self._root.strip("/") + "/"
+        try:
+            found = self._fs.find(start)
+        except FileNotFoundError:
+            return []
+        return sorted(name.strip("/").removeprefix(prefix) for name in found)
+
+    def delete(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{_checked(name)}"
+
+
+def _file_system(url: str) -> tuple[AbstractFileSystem, str]:
+    scheme = url.partition("://")[0]
+    try:
+        from fsspec import get_filesystem_class
+        from fsspec.core import url_to_fs
+
+        kind: Any = get_filesystem_class(scheme)
+    except ImportError as error:
+        raise OptionsError(f"checkpoints at {url} need a package that is not installed: {error}") from None
+    except ValueError as error:
+        raise OptionsError(f"checkpoints can't be kept at {url}: {error}") from None
+    if scheme not in _CONDITIONAL or not _takes_mode(kind):
+        raise OptionsError(
+            f"checkpoints can't be kept at {url}: {kind.__name__} offers neither an atomic rename nor a conditional "
+            "put, so a crash could leave one torn. Use a local folder, or a current version of s3fs, gcsfs or adlfs "
+            "with s3://, gs:// or abfs://"
+        )
+    fs, root = url_to_fs(url, use_listings_cache=False)
+    return fs, str(root)
+
+
+def _takes_mode(kind: Any) -> bool:
+    """Whether `pipe_file` can be told to create only. Asynchronous stores have it under another name."""
+    from inspect import signature
+
+    for put in (getattr(kind, "_pipe_file", None), kind.pipe_file):
+        if put is not None and "mode" in signature(put).parameters:
+            return True
+    return False
+
+
+def _is_there(error: Exception) -> bool:
+    """Whether a store refused a conditional put because the name exists: HTTP 409 or 412, as clients tell it."""
+    code = getattr(error, "status_code", None) or getattr(error, "code", None)
+    response = getattr(error, "response", None)
+    if code is None and isinstance(response, dict):
+        code = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return code in (409, 412) or "PreconditionFailed" in str(error)
+
+
+def _checked(name: str) -> str:
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError(f"{name!r} is not a name within a checkpoint directory")
+    return str(path)
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """A new file, on the disk when this returns, or none. FileExistsError if it is there already."""
+    with open(path, "xb") as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it; the names of new ones are flushed to the disk."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _flush_folder(folder.parent)
+
+
+def _flush_folder(folder: Path) -> None:
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # its last file was deleted meanwhile, by who had a right to
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,612 @@
+"""One task: the steps of a stage at work on one share of the data, between its channels.
+
+A task does one bounded thing at a time: it takes an item from a channel, polls a source, lets time pass, or takes its
+part of a checkpoint. What it does hands back control after each block that leaves; while a channel is full, it stays
+suspended there, and takes nothing more in: that is all of backpressure. A snapshot is taken only between these things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Literal, TypeAlias
+
+from tidegate.runners.engine.blame import located, rethrow
+from tidegate.runners.engine.graph import Graph, Outlet, quietly
+from tidegate.runners.engine.marks import Least, Mark
+from tidegate.runners.engine.operator import Context
+from tidegate.runners.engine.writing import Writing
+from tidegate.runners.plan import Edge, Step
+from tidegate.runners.streaming.alignment import Alignment
+from tidegate.runners.streaming.blocking import RunReader, RunWriter
+from tidegate.runners.streaming.channels import InputChannel, OutputChannel
+from tidegate.runners.streaming.events import Barrier
+from tidegate.runners.streaming.job import Job
+from tidegate.runners.streaming.layout import ChannelId, TaskId
+from tidegate.runners.streaming.messages import (
+    Acknowledge,
+    AckStats,
+    AssignSplits,
+    Decline,
+    Passed,
+    Prepared,
+    RequestSettling,
+    RequestSplit,
+    StateHandle,
+    TaskEnded,
+    TaskStatus,
+)
+from tidegate.runners.streaming.reading import Reading
+from tidegate.runners.streaming.routing import Router, Target
+from tidegate.runners.streaming.scripted import Script
+from tidegate.runners.streaming.snapshots import TaskState
+from tidegate.runners.streaming.world import World
+from tidegate.sdk.block import Block
+from tidegate.sdk.errors import PicklingError
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting
+from tidegate.sdk.portable.pipeline import TestStream, Write
+
+Input: TypeAlias = InputChannel | RunReader
+Store: TypeAlias = Callable[[Barrier, TaskState, Callable[[StateHandle], None]], None]
+"""Stores a task's state for a checkpoint, and calls back when it is durable."""
+Doing: TypeAlias = Literal["busy", "idle", "backpressured"]
+
+
+@dataclass(slots=True)
+class Spent:
+    """Seconds of a task's time."""
+
+    busy: float = 0.0
+    idle: float = 0.0
+    backpressured: float = 0.0
+    records_in: int = 0
+    records_out: int = 0
+    last: float = 0.0
+    doing: Doing = "idle"
+
+    def turn(self, doing: Doing, now: float) -> None:
+        """From now on it does this."""
+        passed = now - self.last
+        self.last = now
+        match self.doing:
+            case "busy":
+                self.busy += passed
+            case "idle":
+                self.idle += passed
+            case "backpressured":
+                self.backpressured += passed
+        self.doing = doing
+
+
+@dataclass(slots=True)
+class _Overtaken:
+    """An unaligned checkpoint that is taken, whose barrier has yet to come on some channels."""
+
+    checkpoint: int
+    store: Callable[[], None]
+    missing: set[ChannelId]
+    prepared: tuple[Prepared, ...]
+
+
+class Task:
+    """Built from its place in the job; `open` before the first `step`."""
+
+    def __init__(
+        self, job: Job, id: TaskId, attempt: int, world: World, context: Context, store: Store, *, scripted: bool
+    ) -> None:
+        self.job = job
+        self.id = id
+        self.world = world
+        self.context = context
+        self._store = store
+        self.ended = False
+        self.spent = Spent(last=world.seconds())
+        self._attempt = attempt
+        self._timely = not job.settings.batch
+        self._scripted = scripted
+        steps = list(job.plan.stage_steps(id.stage))
+        self._sources = {step.id: step for step in steps if step.is_source}
+        self._sinks = {step.id: self._writing(step) for step in steps if step.is_sink}
+        self._inner = [step for step in steps if not (step.is_source or step.is_sink)]
+        self.inputs: dict[ChannelId, Input] = {}
+        self.outputs: dict[ChannelId, OutputChannel] = {}
+        self._runs: list[RunWriter] = []
+        self._routers: dict[str, list[Router]] = {}
+        self._readings: dict[int, Reading] = {}
+        self._script: Script | None = None
+        self._marks: dict[str, dict[ChannelId, Mark]] = {}
+        self._least: dict[str, Least] = {}
+        self._sides: list[ChannelId] = []
+        self._current: Iterator[None] | None = None
+        self._alignment = Alignment(())
+        self._overtaken: _Overtaken | None = None
+        self._aligning: float | None = None
+        self._paused = False
+        self._turn = 0
+
+    # -- set-up
+
+    def connect(
+        self, inputs: Callable[[ChannelId], InputChannel], outputs: Callable[[ChannelId], OutputChannel]
+    ) -> None:
+        """Take hold of its channels; blocking ones it makes by itself."""
+        layout, plan, directory = self.job.layout, self.job.plan, self.world.directory
+        for number, edge in layout.edges_out_of(self.id.stage):
+            targets: list[Target] = []
+            for channel in layout.channels_out_of(self.id, number):
+                if _pipelined(edge):
+                    targets.append(outputs(channel))
+                    self.outputs[channel] = outputs(channel)
+                else:
+                    self._runs.append(RunWriter(directory(), channel, self._attempt))
+                    targets.append(_Kept(self._runs[-1]))
+            router = Router(plan, edge, self.id.index, targets, self.job.settings.max_parallelism)
+            self._routers.setdefault(edge.collection, []).append(router)
+        for channel in layout.channels_into(self.id):
+            edge = plan.edges[channel.edge]
+            self.inputs[channel] = inputs(channel) if _pipelined(edge) else RunReader(directory(), channel)
+            self._marks.setdefault(edge.collection, {})[channel] = Mark()
+            if edge.side is not None and not _pipelined(edge):
+                self._sides.append(channel)
+        for _, edge in layout.edges_into(self.id.stage):
+            self._marks.setdefault(edge.collection, {})  # of a forward exchange from fewer tasks there may be no channel
+        self._least = {collection: Least() for collection in self._marks}
+        self._alignment = Alignment(self.inputs)
+
+    def open(self, state: TaskState | None = None) -> None:
+        """Build the operators and open them: the author's set-up runs here. `state`: go on from there."""
+        settings, plan = self.job.settings, self.job.plan
+        for step in self._sources.values():
+            if isinstance(step.head, TestStream):
+                self._script = Script(step.head)
+            else:
+                self._readings[step.id] = Reading(
+                    step, self.world.clock, settings.block_size, timely=self._timely, drift=settings.drift
+                )
+        outlets: dict[str, list[Outlet]] = {}
+        inside: list[Edge] = []
+        here = {step.id for step in self._inner}
+        for edge in plan.edges:
+            if edge.exchange is not None or plan.steps[edge.source].stage != self.id.stage:
+                continue
+            if edge.target in self._sinks:
+                outlets.setdefault(edge.collection, []).append(self._sinks[edge.target].write)
+            elif edge.target in here:
+                inside.append(edge)
+        for collection, routers in self._routers.items():
+            outlets.setdefault(collection, []).extend(self._outlet(router) for router in routers)
+        with collecting(self.context.metrics):
+            self._graph = Graph(plan, self._inner, inside, self.context, outlets)
+            self._graph.open()
+            if state is not None:
+                self._restore(state)
+            for collection, marks in self._marks.items():
+                if not marks:
+                    self._graph.mark(collection, Mark(ended=True))
+        self._tell_marks()
+
+    def close(self) -> None:
+        """After the end."""
+        with collecting(self.context.metrics):
+            self._graph.close()
+        for reading in self._readings.values():
+            reading.close()
+
+    def abandon(self) -> None:
+        """After a failure, or when nothing more is to come of it."""
+        if self._current is not None:
+            quietly(self._current.close)  # type: ignore[attr-defined]
+        for reading in self._readings.values():
+            quietly(reading.close)
+        for writing in self._sinks.values():
+            writing.abandon()
+        for run in self._runs:
+            quietly(run.abandon)
+        if hasattr(self, "_graph"):
+            with collecting(self.context.metrics):
+                self._graph.abandon()
+
+    # -- from the coordinator
+
+    def assign(self, message: AssignSplits) -> None:
+        """Splits to read."""
+        self._readings[message.step].assign(message.splits, more=message.more)
+
+    def trigger(self, barrier: Barrier) -> None:
+        """A checkpoint or a settling begins; a task with live input waits for its barriers."""
+        if self._alignment.trigger(barrier):
+            self._begin_alignment()
+
+    def abort_checkpoint(self, checkpoint: int) -> None:
+        """A checkpoint is given up."""
+        if self._alignment.abort(checkpoint):
+            self._unblock()
+        if self._overtaken is not None and self._overtaken.checkpoint == checkpoint:
+            self._give_up(self._overtaken)
+
+    def settled(self, settling: int) -> None:
+        """Everything has handled the script's last event."""
+        if self._script is not None:
+            self._script.settled(settling)
+            self._finish_if_ended()
+
+    def stop_sources(self, *, drain: bool) -> None:
+        """Sources give nothing more. `drain`: because they end here, as far as all that follows can tell."""
+        self._paused = not drain
+        if drain:
+            for reading in self._readings.values():
+                reading.stop()
+            if self._script is not None:
+                self._script.stop()
+
+    # -- work
+
+    def step(self) -> bool:
+        """Do one bounded thing; False if there is nothing to do now."""
+        urgent = self._overtakes()
+        if self._full() and not urgent:
+            self.spent.turn("backpressured", self.world.seconds())
+            return False
+        with collecting(self.context.metrics):
+            if self._current is None:
+                self._current = self._next()
+            if self._current is None:
+                self.spent.turn("idle", self.world.seconds())
+                return False
+            self.spent.turn("busy", self.world.seconds())
+            for _ in self._current:
+                if self._full() and not urgent:
+                    self.spent.turn("backpressured", self.world.seconds())
+                    return True
+            self._current = None
+            self._tell_marks()
+            self._finish_if_ended()
+        # What other tasks of this worker do now is no time of this one's.
+        self.spent.turn("backpressured" if self._full() else "idle", self.world.seconds())
+        return True
+
+    def _full(self) -> bool:
+        return any(channel.full for channel in self.outputs.values())
+
+    def flush(self, now: int) -> None:
+        """Let go of what has waited for the buffer timeout."""
+        timeout = self.job.settings.buffer_timeout
+        if timeout < 0:
+            return
+        for channel in self.outputs.values():
+            if channel.since is not None and now - channel.since >= timeout * 1_000_000:
+                channel.flush()
+
+    def next_wake(self) -> int | None:
+        """The processing time (µs) at which there is something to do without any input."""
+        if self.ended:
+            return None
+        timeout = self.job.settings.buffer_timeout
+        instants = [] if self._paused else [reading.due for reading in self._readings.values()]
+        if timeout >= 0:
+            instants += [
+                None if channel.since is None else channel.since + int(timeout * 1_000_000)
+                for channel in self.outputs.values()
+            ]
+        if self._timely and not self._scripted:
+            instants.append(self._graph.next_clock())
+        return min((at for at in instants if at is not None), default=None)
+
+    def status(self) -> TaskStatus:
+        """How it is doing."""
+        spent = self.spent
+        spent.turn(spent.doing, self.world.seconds())
+        marks = [least.watermark for least in self._least.values()]
+        marks += [reading.mark.watermark for reading in self._readings.values()]
+        return TaskStatus(
+            self.id,
+            spent.records_in,
+            spent.records_out,
+            spent.busy,
+            spent.idle,
+            spent.backpressured,
+            min(marks, default=Mark().watermark),
+            "ended" if self.ended else "running",
+        )
+
+    def metrics(self) -> MetricCells:
+        """What has been counted; the parts of a combine give what their merge gives."""
+        parts = [step.label for step in self._inner if step.phase == "parts"]
+        if not parts:
+            return self.context.metrics
+        metrics = MetricCells()
+        metrics.merge(self.context.metrics)
+        for label in parts:
+            metrics.counters.pop(MetricKey(label, ENGINE, "elements_out"), None)
+        return metrics
+
+    def _next(self) -> Iterator[None] | None:
+        """What to do next."""
+        if self._alignment.aligned or self._overtakes():
+            return self._take_part()
+        if self.ended:
+            return None
+        if (channel := self._next_input()) is not None:
+            return self._handle(channel)
+        for reading in () if self._paused else self._readings.values():
+            due = reading.due
+            if due is not None and due <= self.world.clock.now():
+                return self._poll(reading)
+        if self._script is not None and self._script.ready:
+            return self._play(self._script)
+        if self._timely and not self._scripted:
+            due = self._graph.next_clock()
+            if due is not None and due <= self.world.clock.now():
+                return self._graph.ticking(self.world.clock.now())
+        return None
+
+    def _next_input(self) -> Input | None:
+        """The channel whose turn it is; kept side inputs come before everything."""
+        for id in self._sides:
+            if self.inputs[id].ready:
+                return self.inputs[id]
+        channels = list(self.inputs.values())
+        for offset in range(len(channels)):
+            at = (self._turn + offset) % len(channels)
+            if channels[at].ready:
+                self._turn = at + 1
+                return channels[at]
+        return None
+
+    def _handle(self, channel: Input) -> Iterator[None]:
+        item = channel.take()
+        match item:
+            case Block():
+                yield from self._tick()
+                yield from self._enter(channel.id, item)
+            case Mark():
+                yield from self._marked(channel.id, item)
+            case Barrier():
+                self._arrived(channel, item)
+
+    def _enter(self, channel: ChannelId, block: Block) -> Iterator[None]:
+        edge = self.job.plan.edges[channel.edge]
+        self.spent.records_in += len(block)
+        if edge.target in self._sinks:
+            self._sinks[edge.target].write(block)
+        else:
+            yield from self._graph.delivering(edge, block)
+
+    def _marked(self, channel: ChannelId, mark: Mark) -> Iterator[None]:
+        collection = self.job.plan.edges[channel.edge].collection
+        marks = self._marks[collection]
+        marks[channel] = Mark(max(mark.watermark, marks[channel].watermark), mark.idle, mark.ended)
+        if mark.ended:
+            self._alignment.end(channel)
+        yield from self._graph.marking(collection, self._least[collection].of(marks))
+
+    def _tick(self) -> Iterator[None]:
+        if self._timely and not self._scripted:
+            yield from self._graph.ticking(self.world.clock.now())
+
+    def _poll(self, reading: Reading) -> Iterator[None]:
+        block = reading.poll()
+        if reading.wants:
+            reading.wants = False
+            self.world.tell(RequestSplit(self.id, reading.step.id))
+        if block is not None:
+            yield from self._tick()
+            self.context.count(reading.step.label, "elements_out", len(block))
+            yield from self._graph.pushing(reading.collection, block)
+        if self._timely or reading.mark.ended:
+            yield from self._source_mark(reading.collection, reading.mark)
+
+    def _source_mark(self, collection: str, mark: Mark) -> Iterator[None]:
+        yield from self._graph.marking(collection, mark)
+
+    def _play(self, script: Script) -> Iterator[None]:
+        """One event of a test stream; the next one waits until everything has handled this one."""
+        event = script.next()
+        if event.block is not None:
+            self.context.count(next(iter(self._sources.values())).label, "elements_out", len(event.block))
+            yield from self._graph.pushing(event.collection, event.block)
+        if event.mark is not None:
+            yield from self._source_mark(event.collection, event.mark)
+        self._alignment.trigger(event.settling)
+        self.world.tell(RequestSettling(event.settling.checkpoint, event.settling.clock))
+
+    def _tell_marks(self) -> None:
+        """Pass on how what leaves here stands now."""
+        now = self.world.clock.now()
+        for collection, routers in self._routers.items():
+            mark = self._graph.standing(collection)
+            if mark.ended or self._timely:
+                for router in routers:
+                    router.mark(mark, now)
+
+    def _finish_if_ended(self) -> None:
+        if self.ended or (self._alignment.barrier is not None and self._alignment.aligned):
+            return
+        over = (
+            all(mark.ended for marks in self._marks.values() for mark in marks.values())
+            and all(reading.mark.ended for reading in self._readings.values())
+            and (self._script is None or self._script.ended)
+        )
+        if not over:
+            return
+        self.ended = True
+        for run in self._runs:
+            run.finish()
+        prepared: tuple[Prepared, ...] = ()
+        if self.job.settings.batch:
+            prepared = self._prepare(last=True)
+        self.world.tell(TaskEnded(self.id, prepared, self.metrics()))
+
+    # -- checkpoints
+
+    def _arrived(self, channel: Input, barrier: Barrier) -> None:
+        assert isinstance(channel, InputChannel)
+        if self._alignment.arrive(channel.id, barrier):
+            channel.blocked = True
+            self._begin_alignment()
+
+    def _begin_alignment(self) -> None:
+        if self._aligning is None:
+            self._aligning = self.world.seconds()
+
+    def _unblock(self) -> None:
+        self._aligning = None
+        for channel in self.inputs.values():
+            if isinstance(channel, InputChannel):
+                channel.blocked = False
+
+    def _overtakes(self) -> bool:
+        """Whether a barrier is here that need not wait for those that are missing."""
+        barrier = self._alignment.barrier
+        if barrier is None or barrier.kind != "checkpoint" or not self._alignment.started:
+            return False
+        patience = self.job.settings.checkpoints.alignment_timeout
+        late = patience is not None and self._aligning is not None and self.world.seconds() - self._aligning > patience
+        return (barrier.unaligned or late) and all(self._overtakable(id) for id in self._alignment.missing)
+
+    def _overtakable(self, channel: ChannelId) -> bool:
+        exchange = self.job.plan.edges[channel.edge].exchange
+        return exchange is not None and exchange.mode == "pipelined" and exchange.routing in ("hash", "rebalance")
+
+    def _take_part(self) -> Iterator[None]:
+        """The barrier has come wherever it comes from, or overtakes what it has not: snapshot, forward, acknowledge."""
+        barrier = self._alignment.barrier
+        assert barrier is not None
+        started = self.world.seconds()
+        yield from self._graph.ending_bundles()
+        if barrier.clock is not None:
+            yield from self._graph.ticking(barrier.clock)
+        self._tell_marks()
+        if self._alignment.barrier is not barrier:
+            return  # given up while blocks of the bundle waited for room
+        if barrier.kind == "settle":
+            for output in self.outputs.values():
+                if not output.ended:
+                    output.barrier(barrier)
+            self._alignment.done()
+            self._unblock()
+            self.world.tell(Passed(barrier.checkpoint, self.id))
+            return
+        if not self._alignment.aligned:
+            barrier = replace(barrier, unaligned=True)
+        self._snapshot(barrier, started - (self._aligning if self._aligning is not None else started))
+
+    def _snapshot(self, barrier: Barrier, waited: float) -> None:
+        started = self.world.seconds()
+        if self._overtaken is not None:  # the word that it is given up has not come yet
+            self._give_up(self._overtaken)
+        prepared = self._prepare(last=self.ended)
+        splits = tuple(reading.progress() for reading in self._readings.values())
+        missing = set(self._alignment.missing)
+        self._alignment.done()
+        self._unblock()
+        outgoing: dict[ChannelId, list[Block]] = {}
+        incoming: dict[ChannelId, list[Block]] = {}
+        state = TaskState(
+            self._graph.snapshot(), self._graph.standings(), outgoing, incoming, metrics=self.context.metrics
+        )
+        ended = self.ended
+
+        def acknowledge(handle: StateHandle) -> None:
+            stats = AckStats(waited, paused, self.world.seconds() - started, state.in_flight)
+            self.world.tell(Acknowledge(barrier.checkpoint, self.id, handle, splits, prepared, ended, stats))
+
+        def store() -> None:
+            self._overtaken = None
+            try:
+                self._store(barrier, state, acknowledge)
+            except OSError as error:
+                self.world.tell(Decline(barrier.checkpoint, self.id, str(error), prepared))
+
+        for output in self.outputs.values():
+            if output.ended:
+                continue
+            if barrier.unaligned and self._overtakable(output.id):
+                outgoing[output.id] = output.overtake(barrier)
+            else:
+                output.barrier(barrier)
+        paused = self.world.seconds() - started
+        if not missing:
+            store()
+            return
+        self._overtaken = overtaken = _Overtaken(barrier.checkpoint, store, set(missing), prepared)
+        for id in missing:
+            channel = self.inputs[id]
+            assert isinstance(channel, InputChannel)
+            incoming[id] = []
+            channel.record(barrier.checkpoint, incoming[id], partial(self._recorded, overtaken, id))
+
+    def _give_up(self, overtaken: _Overtaken) -> None:
+        """An unaligned checkpoint is over before its barrier has come everywhere; what sinks prepared is handed on."""
+        for id in overtaken.missing:
+            channel = self.inputs[id]
+            assert isinstance(channel, InputChannel)
+            channel.stop_recording()
+        self.world.tell(Decline(overtaken.checkpoint, self.id, "given up", overtaken.prepared))
+        self._overtaken = None
+
+    def _recorded(self, overtaken: _Overtaken, channel: ChannelId) -> None:
+        """An unaligned barrier has come on one more channel: all that it has overtaken there is known."""
+        overtaken.missing.discard(channel)
+        if not overtaken.missing and self._overtaken is overtaken:
+            overtaken.store()
+
+    def _prepare(self, *, last: bool) -> tuple[Prepared, ...]:
+        return tuple(Prepared(writing.step.label, writing.prepare(last=last)) for writing in self._sinks.values())
+
+    def _restore(self, state: TaskState) -> None:
+        self._graph.restore(state.operators)
+        self._graph.resume(state.standings)
+        self.context.metrics.merge(state.metrics)
+        for id, blocks in state.incoming.items():
+            channel = self.inputs[id]
+            assert isinstance(channel, InputChannel)
+            channel.put_back(blocks)
+        for id, blocks in state.outgoing.items():
+            for block in blocks:
+                self.outputs[id].add(block, self.world.clock.now())
+        for reader in self.inputs.values():
+            if isinstance(reader, RunReader):
+                reader.skip()
+
+    # -- parts
+
+    def _outlet(self, router: Router) -> Outlet:
+        step = self.job.plan.steps[router.edge.source]
+
+        def outlet(block: Block) -> None:
+            self.spent.records_out += len(block)
+            try:
+                router.write(block, self.world.clock.now())
+            except PicklingError as error:  # of a blocking exchange: other channels name the step by themselves
+                rethrow(located(error, step.label, step.tail.where))
+
+        return outlet
+
+    def _writing(self, step: Step) -> Writing:
+        node = step.tail
+        assert isinstance(node, Write)
+        parallelism = self.job.layout.parallelism(self.id.stage)
+        shards = list(range(self.id.index, node.shards, parallelism)) if node.shards else [self.id.index]
+        return Writing(step, self.job.run, shards, always=bool(node.shards) or self.id.index == 0)
+
+
+def _pipelined(edge: Edge) -> bool:
+    return edge.exchange is not None and edge.exchange.mode == "pipelined"
+
+
+class _Kept:
+    """A run as a target: it takes no watermarks and no barriers, only elements and their end."""
+
+    def __init__(self, run: RunWriter) -> None:
+        self.run = run
+
+    def add(self, block: Block, now: int) -> None:
+        self.run.write(block)
+
+    def mark(self, mark: Mark, now: int) -> None:
+        return
+
+    def barrier(self, barrier: Barrier) -> None:
+        return

@@ -1,0 +1,126 @@
+"""What a job tells people: lines in the author's log or on stderr, and a file of JSON lines for machines."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tidegate.runners.streaming.actions import CheckpointReport, Finish, Progress, Report
+from tidegate.runners.streaming.job import Job
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.messages import TaskStatus
+from tidegate.runners.streaming.submission import ToClient
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
+
+LOGGER: Final = "tidegate.streaming"
+"""The logger that an author may configure. Without a handler, lines go to stderr."""
+
+
+class Lines:
+    """Says what is not everyday: what was restored from where, restarts, checkpoints that failed."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job.id
+        self._batch = job.settings.batch
+
+    def __call__(self, message: ToClient) -> None:
+        match message:
+            case Report(state="finishing") if self._batch:
+                pass  # that bounded work failed, and why, is told by what is raised
+            case Report(state=state, text=text) if text:
+                self._say(text, {"job": self._job, "state": state})
+            case CheckpointReport(checkpoint=number, error=error) if error:
+                self._say(f"checkpoint {number} failed: {error}", {"job": self._job, "checkpoint": number})
+            case CheckpointReport(checkpoint=number, savepoint=place) if place:
+                self._say(f"savepoint {number} is in {place}", {"job": self._job, "checkpoint": number})
+
+    def _say(self, text: str, facts: Mapping[str, Any]) -> None:
+        logging = sys.modules.get("logging")
+        if logging is not None and (logger := logging.getLogger(LOGGER)).hasHandlers():
+            logger.info("%s", text, extra={f"tidegate_{name}": value for name, value in facts.items()})
+            return
+        told = " ".join(f"{name}={value}" for name, value in facts.items())
+        print(f"{_stamp(time.time())} tidegate {told}: {text}", file=sys.stderr, flush=True)
+
+
+class MetricsFile:
+    """JSON lines about every task, each `metrics_interval`, and about every checkpoint and change of state.
+
+    Counts are of the interval; `busy`, `idle` and `backpressured` are shares of it; times are in seconds, `watermark`
+    an instant in UTC, and `lag` how far it is behind the clock (null where there is none).
+    """
+
+    def __init__(self, job: Job, path: str) -> None:
+        self._job = job
+        self._path = path
+        self._interval = job.settings.metrics_interval
+        self._due = 0.0
+        self._before: dict[TaskId, TaskStatus] = {}
+        self._steps: dict[int, list[str]] = {}
+        for step in self._job.plan.steps:
+            self._steps.setdefault(step.stage, []).append(step.label)
+
+    def take(self, message: ToClient) -> None:
+        """Something that the client is told, too."""
+        match message:
+            case Progress(tasks=tasks):
+                now = time.time()
+                if now >= self._due:
+                    self._due = now + self._interval
+                    self._write("task", [self._of_task(task, now) for task in tasks])
+                    self._before = {task.task: task for task in tasks}
+            case CheckpointReport() as report:
+                facts = {
+                    "checkpoint": report.checkpoint,
+                    "duration": report.duration,
+                    "bytes": report.size,
+                    "alignment": report.alignment,
+                    "pause": report.pause,
+                    "error": report.error or None,
+                    "savepoint": report.savepoint or None,
+                }
+                self._write("checkpoint", [facts])
+            case Report(state=state, text=text):
+                self._write("job", [{"state": state, "text": text or None}])
+            case Finish(state=state):
+                self._write("job", [{"state": state, "text": None}])
+
+    def _of_task(self, task: TaskStatus, now: float) -> dict[str, Any]:
+        before = self._before.get(task.task)
+        if before is None or before.records_in > task.records_in:  # it was deployed anew
+            before = TaskStatus(task.task, 0, 0, 0.0, 0.0, 0.0, MIN_MICROS, "running")
+        spent = [
+            task.busy - before.busy,
+            task.idle - before.idle,
+            task.backpressured - before.backpressured,
+        ]
+        whole = max(sum(spent), 1e-9)
+        known = MIN_MICROS < task.watermark < MAX_MICROS
+        return {
+            "task": str(task.task),
+            "steps": self._steps.get(task.task.stage, []),
+            "state": task.state,
+            "records_in": task.records_in - before.records_in,
+            "records_out": task.records_out - before.records_out,
+            **{name: round(part / whole, 3) for name, part in zip(("busy", "idle", "backpressured"), spent)},
+            "watermark": _stamp(task.watermark / SECOND) if known else None,
+            "lag": round(now - task.watermark / SECOND, 3) if known else None,
+        }
+
+    def _write(self, kind: str, told: list[dict[str, Any]]) -> None:
+        now = _stamp(time.time())
+        lines = [json.dumps({"time": now, "job": self._job.id, "kind": kind, **facts}) + "\n" for facts in told]
+        with open(self._path, "a") as file:  # anew each time: whoever reads it may have moved it away
+            file.write("".join(lines))
+
+
+def _stamp(seconds: float) -> str:
+    """An instant in UTC, as RFC 3339 has it; far ones in seconds."""
+    try:
+        whole = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds // 1))
+    except (OverflowError, OSError, ValueError):
+        return f"{seconds:.3f}"
+    return f"{whole}.{int(seconds % 1 * 1000):03}Z"

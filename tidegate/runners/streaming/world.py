@@ -1,0 +1,58 @@
+"""The world as coordinator and workers see it, passed in: a real one of processes and sockets, or a simulated one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tidegate.runners.engine.clock import Clock
+from tidegate.runners.streaming.events import Item
+from tidegate.runners.streaming.layout import ChannelId
+from tidegate.runners.streaming.messages import StateHandle, ToCoordinator
+
+
+class Storage(Protocol):
+    """Where checkpoints are; names are relative paths with `/`. Raises OSError: FileNotFoundError for what is gone."""
+
+    def read(self, name: str) -> bytes:
+        """The whole of a file."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Durable when it returns, whole or not at all; replaces what was there."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        """As `write`, but False, and nothing changed, where the name exists already. Exactly one of many succeeds."""
+
+    def list(self, folder: str) -> list[str]:
+        """The names of all files under a folder, [] if it isn't there."""
+
+    def delete(self, name: str) -> None:
+        """A file that need not be there."""
+
+
+class World(Protocol):
+    """What a worker is given."""
+
+    clock: Clock
+    storage: Storage | None
+    """None when the run keeps no checkpoints."""
+
+    def tell(self, message: ToCoordinator) -> None:
+        """Send to the coordinator; in order, never blocks."""
+
+    def send(self, worker: int, channel: ChannelId, items: Sequence[Item], *, flush: bool) -> None:
+        """Send to a channel's receiving end in another worker; in order within the channel, never blocks: credit has
+        been granted for every block."""
+
+    def grant(self, worker: int, channel: ChannelId, credit: int) -> None:
+        """Tell a channel's sending end in another worker that it may send `credit` more blocks."""
+
+    def store(self, name: str, state: bytes) -> StateHandle:
+        """Store a task's state; durable when it returns."""
+
+    def seconds(self) -> float:
+        """A clock that only tells how long things take."""
+
+    def directory(self) -> Path:
+        """Where results that are kept between regions, and what is spilled, go: shared by all workers of the run."""
