@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from tidegate.runners.direct.feeds import Event, Feed, feed
 from tidegate.runners.direct.writing import Writing, commit_all
 from tidegate.runners.engine.clock import Clock
-from tidegate.runners.engine.graph import Graph, Mark, Outlet, quietly
+from tidegate.runners.engine.graph import Graph, Outlet, quietly
+from tidegate.runners.engine.marks import Mark
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.block import Block

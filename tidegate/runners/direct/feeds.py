@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 from tidegate.runners.engine.blame import guarded
 from tidegate.runners.engine.clock import Clock, ManualClock
-from tidegate.runners.engine.graph import Mark
+from tidegate.runners.engine.created import created
 from tidegate.runners.engine.ingest import SplitReader
+from tidegate.runners.engine.marks import Mark
 from tidegate.runners.plan import Step
 from tidegate.sdk.block import Block
 from tidegate.sdk.portable.pipeline import (
@@ -22,8 +23,6 @@ from tidegate.sdk.portable.pipeline import (
     TestStream,
 )
 from tidegate.sdk.sources import Source
-from tidegate.sdk.time import MIN_MICROS
-from tidegate.sdk.values import TimestampedValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,17 +78,6 @@ class _Created:
 
     def close(self) -> None:
         return
-
-
-def created(elements: Any) -> Block:
-    """Elements of a `Create` as a block; `TimestampedValue`s give their timestamps."""
-    kinds = set() if isinstance(elements, range) else set(map(type, elements))
-    if TimestampedValue not in kinds:
-        return Block(elements)
-    if len(kinds) == 1:
-        return Block([e.value for e in elements], [e.micros for e in elements])
-    values = [e.value if type(e) is TimestampedValue else e for e in elements]
-    return Block(values, [e.micros if type(e) is TimestampedValue else MIN_MICROS for e in elements])
 
 
 class _Reading:

@@ -1,4 +1,4 @@
-"""A run on the direct runner, over or going on."""
+"""A run on the direct runner that goes on."""
 
 from __future__ import annotations
 
@@ -7,26 +7,6 @@ from collections.abc import Callable
 
 from tidegate.sdk.metrics import MetricCells, MetricResults
 from tidegate.sdk.runner import PipelineResult, PipelineState
-
-
-class Finished(PipelineResult):
-    """A run that is over: a bounded pipeline has ended when `run` returns, and has raised if it failed."""
-
-    def __init__(self, metrics: MetricCells) -> None:
-        self._metrics = metrics
-
-    @property
-    def state(self) -> PipelineState:
-        return PipelineState.DONE
-
-    def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
-        return self.state
-
-    def cancel(self) -> PipelineState:
-        return self.state
-
-    def metrics(self) -> MetricResults:
-        return MetricResults(self._metrics)
 
 
 class Running(PipelineResult):

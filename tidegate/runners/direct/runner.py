@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidegate.runners.direct.execute import Execution
-from tidegate.runners.direct.result import Finished, Running
+from tidegate.runners.direct.result import Running
 from tidegate.runners.engine.checks import Checks
 from tidegate.runners.engine.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.engine.operator import Context, Operator
@@ -19,7 +19,7 @@ from tidegate.sdk.defaults import default_memory_budget
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import collecting
 from tidegate.sdk.portable import pipeline as portable
-from tidegate.sdk.runner import PipelineResult, Runner, RunOptions
+from tidegate.sdk.runner import Finished, PipelineResult, Runner, RunOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,6 +55,7 @@ class DirectRunner(Runner):
             block_size=self.block_size,
             checks=None if options.checks == "off" else Checks(options.checks),
             runtime_types=options.type_check == "runtime",
+            now=clock.now,
         )
         if self.observe is not None:
             context.around = self.observe(context, clock)
