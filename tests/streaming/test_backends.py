@@ -282,10 +282,12 @@ def test_a_child_that_fails_is_an_error_and_leaves_nothing(tmp_path: Path) -> No
 def test_a_capture_that_is_abandoned_leaves_nothing(tmp_path: Path) -> None:
     held = Held("forked", tmp_path)
     answer(held.step, as_elements([("a", 1, 0)]))
-    held.backend.capture(1, "chk-1/0.0.1.state", whole=False).abandon()
+    capture: Any = held.backend.capture(1, "chk-1/0.0.1.state", whole=False)
+    child = capture.own._child
+    capture.abandon()
     assert list(held.folder.iterdir()) == []
     with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+        os.waitpid(child, os.WNOHANG)
 
 
 def test_nothing_is_forked_where_other_threads_run(tmp_path: Path) -> None:

@@ -153,7 +153,7 @@ def test_a_run_that_goes_on_counts_meanwhile_and_can_be_cancelled() -> None:
         assert result.wait_until_finish(0.05) is PipelineState.RUNNING
     assert result.cancel() is PipelineState.CANCELLED
     assert result.wait_until_finish() is PipelineState.CANCELLED
-    assert result._job._process.poll() == 0
+    assert result._job._process.wait() == 0
 
 
 def test_a_run_for_some_time_ends_by_itself() -> None:

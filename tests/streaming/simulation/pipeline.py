@@ -32,9 +32,9 @@ class Counting(tg.DoFn):
         key, number = element
         count = (seen.read() or 0) + 1
         seen.write(count)
-        gathered.add(number)
-        if count % 3 == 1:
+        if not any(True for _ in gathered.read()):
             flush.set(at + EVERY)
+        gathered.add(number)
         yield ("seen", key, count, number)
 
     @tg.on_timer(FLUSH)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from tidegate.runners.engine.keyed import Keyed, only_window
 from tidegate.runners.plan import Edge, Plan
 from tidegate.sdk.block import Block, Each, WindowsColumn
+from tidegate.sdk.combine import CallableFn, ListFn, TupleFn
 from tidegate.sdk.panes import NO_PANE, PaneInfo
 from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey, ParDo
 from tidegate.sdk.time import MIN_MICROS
@@ -30,8 +31,10 @@ def held_by_key(plan: Plan, edge: Edge) -> HeldByKey | None:
             return HeldByKey(timed=True)
         case GroupByKey() if step.in_time_order or step.path == "table":
             return HeldByKey(timed=step.in_time_order)
-        case CombinePerKey(key="first") if step.phase == "whole" and (step.in_time_order or step.path == "table"):
-            return HeldByKey(timed=step.in_time_order)
+        case CombinePerKey(key="first") if step.phase == "whole" and step.in_time_order:
+            return HeldByKey(timed=True)
+        case CombinePerKey(key="first") as node if step.phase == "whole" and step.path == "table":
+            return HeldByKey(timed=False) if type(node.fn.load()) in (ListFn, TupleFn, CallableFn) else None
         case _:
             return None
 

@@ -32,6 +32,8 @@ _ROW_BYTES: Final = 4 << 20
 _LEAST_ROW_BYTES: Final = 256 << 10
 _LEAST_HELD: Final = 16 << 20
 _LEAST_PER_KEY: Final = 2
+_JUDGED: Final = 1 << 18
+"""After how many elements it is judged whether bringing them together by key saves anything."""
 _SHORT: Final = 256
 """A block of fewer elements does not get constants of its own: rows of many tiny blocks would cost more."""
 
@@ -103,11 +105,12 @@ class Router:
             held.take(block)
         except (TypeError, ValueError) as error:
             rethrow(self._keys.refused(block, error))
-        if held.count * self._element_bytes >= self._held_bytes:
-            several = held.count >= _LEAST_PER_KEY * len(held.keys)
-            self._send_held()
-            if not several:
-                self._held = None  # to bring keys together that hardly come twice saves nothing
+        full = held.count * self._element_bytes >= self._held_bytes
+        if full or held.count - len(block) < _JUDGED <= held.count:
+            if held.count < _LEAST_PER_KEY * len(held.keys):
+                self._let_go()  # keys that hardly come twice
+            elif full:
+                self._send_held()
 
     def _let_go(self) -> None:
         """Hold nothing by key from here on: what comes now must not overtake what is held."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import select
 import signal
 import socket
 import struct
@@ -40,6 +41,12 @@ class Born:
             # Without a word the nursery has been killed, and all that it forked with it or before.
             self.returncode = _STATUS.unpack(data)[0] if data else -signal.SIGKILL
         return self.returncode
+
+    def poll(self) -> int | None:
+        """As `wait`, but None at once if it has not ended."""
+        if self.returncode is None and not select.select([self._status], [], [], 0)[0]:
+            return None
+        return self.wait()
 
     def kill(self) -> None:
         """End it at once."""
