@@ -10,18 +10,20 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
+SEEDS ?= 10000
 DEMO_INPUT ?= examples/data/*.txt
 DEMO_OUTPUT := build/demo/counts
 
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo demo-on-spark test bench bench-grep lint format constraints clean
+.PHONY: help demo demo-on-spark test simulate bench bench-grep lint format constraints clean
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
 	@echo "                  the direct runner and, where there is Java, on Spark"
 	@echo "make test         every check: lint, types, floors, tests"
+	@echo "make simulate     simulated streams under kills, hangs and damage, SEEDS=10000 of them"
 	@echo "make bench        the workloads beside hand-written loops, as a table"
 	@echo "make bench-grep   throughput against latency of a streaming grep, over buffer timeouts"
 	@echo "make lint         ruff, mypy --strict and the import floors"
@@ -70,6 +72,11 @@ demo-on-spark:
 test: lint
 	@echo "==> pytest"
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+
+# One process for each job; a seed that fails is named with what shows it again.
+simulate: $(VENV)/.with-dev
+	@echo "==> $(SEEDS) seeds of tests/streaming/simulation"
+	@cd tests && PYTHONPATH=.:.. ../$(BIN)/python -m streaming.simulation --seeds 0:$(SEEDS) --jobs $(JOBS)
 
 bench: $(VENV)/.with-bench
 	@echo "==> benchmarks/run.py"

@@ -157,3 +157,12 @@ def test_bounded_and_unbounded_steps_keep_to_their_own_rules_in_one_pipeline(str
         stream = pipeline | TestStream().add_elements([tg.TimestampedValue(("k", n), at) for n, at in SHUFFLED])
         in_arrival_order = stream | "stream" >> tg.WindowInto(tg.CountWindows(12)) | "group" >> tg.GroupByKey()
         assert_that(in_arrival_order, equal_to([("k", [n for n, _ in SHUFFLED])]))
+
+
+def test_processing_time_is_the_machines_clock(runner: str) -> None:
+    class Now(tg.DoFn):
+        def process(self, element: int, now: tg.Timestamp = tg.DoFn.ProcessingTimeParam) -> Iterator[bool]:
+            yield now.micros > 1_600_000_000_000_000
+
+    with TestPipeline(runner) as pipeline:
+        assert_that(pipeline | tg.Create([1]) | tg.ParDo(Now()), equal_to([True]))

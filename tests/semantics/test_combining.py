@@ -204,3 +204,25 @@ def test_what_a_trial_raises_names_the_method() -> None:
         _ = pipeline | tg.Create(timed([1, 2])) | tg.WindowInto(windows) | tg.CombinePerKey(Unmerged()) | tg.Map(str)
         with pytest.raises(tg.UserCodeError, match=r"(?s)never merged.*Unmerged\.merge_accumulators"):
             pipeline.run()
+
+
+class Weighted(tg.CombineFn[int, int, int]):
+    """A combiner with an argument, and without a `compact` of its own."""
+
+    def create_accumulator(self, weight: int) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, element: int, weight: int) -> int:
+        return accumulator + element * weight
+
+    def merge_accumulators(self, accumulators: Iterable[int], weight: int) -> int:
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: int, weight: int) -> int:
+        return accumulator
+
+
+def test_a_combiner_with_an_argument_needs_no_compact_of_its_own(runner: str) -> None:
+    with TestPipeline(runner) as pipeline:
+        pairs = pipeline | tg.Create([("a", 1), ("a", 2), ("b", 3)])
+        assert_that(pairs | tg.CombinePerKey(Weighted(), 3), equal_to([("a", 9), ("b", 9)]))

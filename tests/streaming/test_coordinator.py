@@ -532,7 +532,7 @@ def test_a_job_can_be_cancelled_at_any_time(before: str) -> None:
 def test_stop_takes_a_checkpoint_after_which_sources_give_nothing_and_commits_it() -> None:
     play = running(checkpoints=KEPT)
     told = play.tell(StopJob())
-    assert sent(told, Trigger) == [Trigger(1, "checkpoint")] * 2
+    assert sent(told, Trigger) == [Trigger(1, "savepoint")] * 2
     assert sent(told, StopSources) == [StopSources(drain=False)] * 2
     play.acknowledge(1, prepared="x")
     told = play.tell(Stored(1))
@@ -586,7 +586,7 @@ def test_a_drain_goes_on_after_a_failure() -> None:
 def test_a_job_that_runs_for_some_time_stops_by_itself() -> None:
     play = running(checkpoints=CheckpointSettings(directory="/somewhere", interval=1e6), run_for=30.0)
     assert play.wait(29) == []
-    assert sent(play.wait(1), Trigger) == [Trigger(1, "checkpoint")] * 2
+    assert sent(play.wait(1), Trigger) == [Trigger(1, "savepoint")] * 2
 
 
 def test_a_savepoint_is_a_checkpoint_that_is_copied_away_and_the_job_goes_on() -> None:

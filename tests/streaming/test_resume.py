@@ -221,11 +221,19 @@ def test_a_finished_job_begins_anew_and_says_so(tmp_path: Path) -> None:
     job = job_of(stateful(Count()))
     storage = checkpointed(job, tmp_path)
     storage.write("job.json", record(job, "finished"))
-    opened = open_job(kept(replace(job, run="second"), tmp_path), tmp_path / "unused", "test")
+    opened = open_job(kept(replace(job, id="second", run="second"), tmp_path), tmp_path / "unused", "test")
     assert opened.resume is None
     assert opened.job.run == "second"
     assert opened.notes == (f"the job in {tmp_path} has finished: beginning anew",)
     assert [name for name in storage.list("") if name.startswith("chk-")] == []
+
+
+def test_a_job_whose_process_died_after_it_had_recorded_the_end_ends_again(tmp_path: Path) -> None:
+    job = job_of(stateful(Count()))
+    checkpointed(job, tmp_path).write("job.json", record(job, "finished"))
+    opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+    assert opened.resume is not None
+    assert opened.notes == ()
 
 
 def test_another_pipeline_s_directory_is_refused_and_its_owner_goes_on(tmp_path: Path) -> None:

@@ -47,6 +47,22 @@ def test_a_live_split_stays_with_the_task_of_its_number_when_others_are_finished
     assert [(split.id, split.position) for split in dealt.deal(1).splits] == [("s1", None), ("s3", 9)]
 
 
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_split_that_was_being_read_goes_back_to_its_reader(bounded: bool) -> None:
+    progress = [SplitProgress("read", (), (("s0", 3),)), SplitProgress("read", (), (("s1", 4),))]
+    dealt = Splits(splits(2), 2, bounded=bounded, progress=progress, readers={"s0": 1, "s1": 0})
+    assert [ids(dealt.deal(index).splits) for index in (0, 1)] == [["s1"], ["s0"]]
+
+
+def test_splits_that_were_being_read_are_all_dealt_at_once_to_fewer_tasks() -> None:
+    progress = [SplitProgress("read", (), (("s0", 3),)), SplitProgress("read", (), (("s2", 4),))]
+    dealt = Splits(splits(4), 1, bounded=True, progress=progress)
+    first = dealt.deal(0)
+    assert [(split.id, split.position) for split in first.splits] == [("s0", 3), ("s2", 4)]
+    assert first.more
+    assert ids(dealt.deal(0).splits) == ["s1"]
+
+
 def test_a_split_that_no_progress_names_begins_at_its_start() -> None:
     left = unread(splits(3), [SplitProgress("read", ("s1",), (("s2", {"offset": 5}),))])
     assert [(split.id, split.position) for split in left] == [("s0", None), ("s2", {"offset": 5})]

@@ -89,9 +89,7 @@ class TextSource(Source[Any]):
 
     def local_files(self) -> Sequence[str]:
         return [
-            file.path
-            for pattern, file in self._files(ReadError)
-            if isinstance(files.store_of(pattern)[0], files.Local)
+            file.path for pattern, file in self._files(ReadError) if isinstance(files.store_of(pattern)[0], files.Local)
         ]
 
     def splits(self, desired: int) -> list[Split]:

@@ -448,7 +448,7 @@ class WithArguments(CombineFn[Any, Any, Any]):
         return self.inner.merge_accumulators(accumulators, *self.args, **self.kwargs)
 
     def compact(self, accumulator: Any) -> Any:
-        if isinstance(self.inner, (CallableFn, AssociativeFn)):
+        if isinstance(self.inner, (CallableFn, AssociativeFn)) or type(self.inner).compact is CombineFn.compact:
             return accumulator
         return self.inner.compact(accumulator, *self.args, **self.kwargs)
 

@@ -5,7 +5,7 @@ All of it is found by the name of a simulation, because user code reaches tasks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -30,10 +30,11 @@ class Outside:
     partitions: int
     strike: Callable[[str], None] = lambda place: None
     pending: dict[str, list[Record]] = field(default_factory=dict)
-    committed: list[Record] = field(default_factory=list)
+    committed: list[tuple[int, list[Record]]] = field(default_factory=list)
+    """With the checkpoint that each belongs to."""
     done: set[str] = field(default_factory=set)
     attempts: int = 0
-    on_commit: Callable[[list[Record]], None] = lambda records: None
+    on_commit: Callable[[], None] = lambda: None
 
 
 OUTSIDES: dict[str, Outside] = {}
@@ -114,8 +115,8 @@ class Checked(Sink[Any]):
                 continue
             records = outside.pending.pop(name)
             outside.done.add(name)
-            outside.committed += records
-            outside.on_commit(records)
+            outside.committed.append((checkpoint or 0, records))
+            outside.on_commit()
             outside.strike("committed")
 
     def abort(self, run: str) -> None:
@@ -189,9 +190,3 @@ class Disk:
     def delete(self, name: str) -> None:
         self.strike("disk delete")
         self.files.pop(name, None)
-
-
-def records_of(blocks: Sequence[Block]) -> Iterator[Record]:
-    """The values of blocks."""
-    for block in blocks:
-        yield from block.values

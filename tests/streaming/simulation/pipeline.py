@@ -1,5 +1,7 @@
-"""The pipeline of a simulation, and what must come of it: numbers through a rebalance, keyed state with timers, a second
-shuffle into windows, and two checked sinks."""
+"""The pipeline of a simulation, and what must come of it.
+
+Numbers go through a rebalance, keyed state with timers, a second shuffle into windows, and into three checked sinks.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,7 @@ def build(name: str, numbers: int, partitions: int, keys: int) -> tg.Pipeline:
 
 
 def is_seen(record: Record) -> bool:
-    return record[0] == "seen"
+    return bool(record[0] == "seen")
 
 
 def by_digit(record: Record) -> tuple[int, int]:
@@ -110,17 +112,38 @@ class Checker:
     def __init__(self, outside: Outside, keys: int) -> None:
         self._outside = outside
         self._keys = keys
+        self._share = outside.numbers // outside.partitions
+        self._kept = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._checked = 0
         self._counts: dict[int, int] = defaultdict(int)
         self._numbers: set[int] = set()
         self._flushed: set[int] = set()
         self._order: dict[tuple[int, int], int] = {}
         self._ordered = 0
         self._sums: dict[tuple[int, int], int] = {}
-        self._share = outside.numbers // outside.partitions
-        outside.on_commit = self.check
 
-    def check(self, records: Iterable[Record]) -> None:
-        """What has been committed just now."""
+    def check(self) -> None:
+        """Look at what has been committed since the last time."""
+        committed = self._outside.committed
+        while self._checked < len(committed):
+            self._checked += 1
+            self._check(committed[self._checked - 1][1])
+
+    def keep(self) -> None:
+        """Numbers of checkpoints begin anew: nothing that has been committed by now is undone."""
+        self._kept = len(self._outside.committed)
+
+    def rewind(self, checkpoint: int) -> None:
+        """The job goes on from this checkpoint, as later ones are damaged: what was committed by them comes again."""
+        committed = self._outside.committed
+        committed[self._kept :] = [(at, records) for at, records in committed[self._kept :] if at <= checkpoint]
+        self._begin()
+        self.check()
+
+    def _check(self, records: Iterable[Record]) -> None:
         for record in records:
             match record:
                 case ("seen", key, count, number):
@@ -149,9 +172,11 @@ class Checker:
                 case other:
                     raise Broken(f"what is {other}?")
 
-    def finish(self) -> None:
-        """Everything has been committed."""
+    def finish(self, *, drained: bool) -> None:
+        """Everything has been committed. `drained`: sources ended before their time, wherever they were."""
         missing = set(range(self._share * self._outside.partitions)) - self._numbers
+        if drained:
+            missing = {number for number in missing if number + 1 in self._numbers and (number + 1) % self._share}
         if missing:
             raise Broken(f"{len(missing)} numbers are lost, such as {min(missing)}")
         if self._ordered != len(self._numbers):

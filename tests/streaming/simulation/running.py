@@ -15,7 +15,6 @@ from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming import opening
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.settings import CheckpointSettings, RestartSettings, Settings
-from tidegate.runners.streaming.world import Storage
 
 DIRECTORY = "simulated"
 KEYS = 7
@@ -56,18 +55,13 @@ def simulate(
     )
     job = Job("simulated", "run", planned(numbers, partitions), settings)
     simulation = Simulation(seed, job, Outside(numbers, partitions), KEYS, faults or Faults())
-    before = opening.open_storage
-
-    def the_disk(url: str) -> Storage:
-        assert url == DIRECTORY
-        return simulation.disk
-
-    opening.open_storage = the_disk  # type: ignore[assignment]
+    before = vars(opening)["open_storage"]
+    setattr(opening, "open_storage", simulation.disk_of)  # noqa: B010
     mutate(simulation)
     try:
         simulation.run()
     finally:
-        opening.open_storage = before
+        setattr(opening, "open_storage", before)  # noqa: B010
         if happened is not None:
             happened += simulation.happened
     return simulation

@@ -10,22 +10,29 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 from streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
 from streaming.simulation.pipeline import Broken, Checker
+from tidegate.runners.engine.marks import Mark
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.coordinator import Coordinator
 from tidegate.runners.streaming.events import Item
+from tidegate.runners.streaming.failures import packed, unpacked
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId
-from tidegate.runners.streaming.messages import StateHandle, ToCoordinator
+from tidegate.runners.streaming.manifest import ManifestError, latest, numbers
+from tidegate.runners.streaming.messages import Commit, Ready, StateHandle, ToCoordinator
 from tidegate.runners.streaming.opening import Opened, open_job
+from tidegate.runners.streaming.record import RECORD, RECORDED
+from tidegate.runners.streaming.storage import copy_savepoint
 from tidegate.runners.streaming.worker import Worker
 from tidegate.sdk.block import Block
+from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.time import SECOND
 
 NAME = "simulation"
@@ -34,13 +41,21 @@ MILLISECOND = SECOND // 1000
 
 @dataclass(frozen=True)
 class Faults:
-    """How hard a simulation is. `kills`: of workers, at most; `crashes`: of the coordinator; `strikes`: one in so many
-    dangerous places is where it happens."""
+    """How hard a simulation is: how many of each there are at most.
+
+    `kills`: of workers, half of them with all that they had sent and that is still under way; `crashes`: of the
+    coordinator; `strikes`: one in so many dangerous places is where it happens. `hangs`: the coordinator does nothing
+    for a while; `usurpers`: meanwhile it is taken for dead, and another takes its place. `damages`: something in the
+    newest checkpoint is not what was written, when the next coordinator reads it. `stops`: the job is asked to end.
+    """
 
     kills: int = 3
-    crashes: int = 1
+    crashes: int = 2
     strikes: int = 150
-    torn: bool = True
+    hangs: int = 1
+    usurpers: int = 1
+    damages: int = 1
+    stops: int = 1
 
 
 class SimulatedClock:
@@ -73,14 +88,21 @@ class WorkerProcess(Process):
         self.crew = crew
         self.index = index
         self.clock: Any = SimulatedClock(simulation)
-        self.storage: Any = simulation.disk
+        self.storage = simulation.disk
         self.worker = simulation.make_worker(simulation.job, index, crew.attempt, self)
         self.in_flight: dict[ChannelId, int] = {}
+        self.marks: dict[ChannelId, Mark] = {}
+        self.cut = False
+        """Whether all that it had sent is lost."""
 
     def tell(self, message: ToCoordinator) -> None:
-        simulation, crew = self.simulation, self.crew
+        crew = self.crew
         event = actions.FromWorker(self.index, crew.attempt, message)
-        simulation.post(("up", crew.attempt, self.index), lambda: simulation.to_coordinator(crew, event))
+        self.post(("up", crew.attempt, self.index), lambda: crew.coordinator.hear(event))
+
+    def post(self, link: Any, arrive: Callable[[], None]) -> None:
+        """Send, unless the link is cut before it arrives."""
+        self.simulation.post(link, lambda: None if self.cut else arrive())
 
     def send(self, worker: int, channel: ChannelId, items: Sequence[Item], *, flush: bool) -> None:
         target = self.crew.workers[worker]
@@ -88,11 +110,29 @@ class WorkerProcess(Process):
         self.in_flight[channel] = self.in_flight.get(channel, 0) + blocks
         credit = self.simulation.job.settings.credit
         if self.in_flight[channel] > credit:
-            raise Broken(f"{self.in_flight[channel]} blocks are under way in {channel}, and credit is {credit}")
+            self.simulation.breaks(f"{self.in_flight[channel]} blocks are under way in {channel}, credit is {credit}")
+        for item in items:
+            self.check_mark(channel, item)
         copied = list(items)
-        self.simulation.post(
-            ("data", self.crew.attempt, channel), lambda: target.do(lambda: target.worker.on_items(channel, copied))
-        )
+        self.post(("data", self.crew.attempt, channel), lambda: target.do(lambda: target.take_in(channel, copied)))
+
+    def take_in(self, channel: ChannelId, items: Sequence[Item]) -> None:
+        """Items arrive: what waits here is no more than credit was given for, and what a snapshot gave back."""
+        self.worker.on_items(channel, items)
+        end = self.worker._input(channel)
+        waiting = sum(isinstance(item, Block) for item in end._items) - end._free
+        if waiting > self.simulation.job.settings.credit:
+            self.simulation.breaks(f"{waiting} blocks wait in {channel}, which is more than its credit")
+
+    def check_mark(self, channel: ChannelId, item: Item) -> None:
+        """A watermark never goes back, and after the end of a channel there is nothing."""
+        before = self.marks.get(channel, Mark())
+        if before.ended:
+            self.simulation.breaks(f"{item} comes in {channel} after its end")
+        if isinstance(item, Mark):
+            if not item.ended and item.watermark < before.watermark:
+                self.simulation.breaks(f"the watermark of {channel} goes from {before} back to {item}")
+            self.marks[channel] = item
 
     def grant(self, worker: int, channel: ChannelId, credit: int) -> None:
         sender = self.crew.workers[worker]
@@ -101,10 +141,10 @@ class WorkerProcess(Process):
             sender.in_flight[channel] = sender.in_flight.get(channel, 0) - credit
             sender.do(lambda: sender.worker.on_credit(channel, credit))
 
-        self.simulation.post(("credit", self.crew.attempt, channel), arrives)
+        self.post(("credit", self.crew.attempt, channel), arrives)
 
     def store(self, name: str, state: bytes) -> StateHandle:
-        self.simulation.disk.write(name, state)
+        self.storage.write(name, state)
         return StateHandle(((name, len(state), crc32(state)),))
 
     def seconds(self) -> float:
@@ -119,23 +159,25 @@ class WorkerProcess(Process):
             return None
         self.simulation.running = self
         try:
-            return call()
+            done = call()
         except Killed:
-            self.die()
+            self.cut = self.simulation.random.random() < 0.5
+            self.die(", and what it had sent is lost" if self.cut else "")
             return None
         finally:
             self.simulation.running = None
+        if self.worker.closed:
+            self.die(", having closed its tasks")
+        return done
 
-    def die(self) -> None:
+    def die(self, how: str = "") -> None:
         """The process ends here; the coordinator hears of it when all that it said has arrived."""
         if self.alive:
             self.alive = False
-            self.simulation.log(f"{self.name} is killed")
-            gone = actions.WorkerGone(self.index, self.crew.attempt, "killed")
+            self.simulation.log(f"{self.name} ends{how}")
             crew = self.crew
-            self.simulation.post(
-                ("up", crew.attempt, self.index), lambda: self.simulation.to_coordinator(crew, gone)
-            )
+            gone = actions.WorkerGone(self.index, crew.attempt, "killed")
+            self.simulation.post(("up", crew.attempt, self.index), lambda: crew.coordinator.hear(gone))
 
 
 @dataclass
@@ -157,20 +199,34 @@ class CoordinatorProcess(Process):
         self.opened: Opened | None = None
         self.machine: Coordinator | None = None
         self.woken_at: int | None = None
+        self.hangs = False
+        self._backlog: list[Callable[[], Any]] = []
 
     def begin(self) -> None:
-        """Claim the directory, and go on from what is there."""
+        """Claim the directory, and go on from what is there; then hear what the client had said before."""
 
         def start() -> None:
             simulation = self.simulation
-            self.opened = open_job(simulation.job, Path(), self.name)
+            try:
+                self.opened = open_job(simulation.job, Path(), self.name)
+            except TidegateError as error:
+                simulation.finish(self, actions.Finish("failed", packed(error)))
+                return
+            for note in self.opened.notes:
+                simulation.log(f"{self.name}: {note}")
+            simulation.opened(self.opened)
             self.machine = simulation.make_coordinator(self.opened.job, self.opened.resume, self.opened.epoch)
             self.take(actions.Begin())
+            if simulation.asked is not None:
+                self.take(simulation.asked)
 
         self.do(start)
 
     def do(self, call: Callable[[], Any]) -> None:
         if not self.alive:
+            return
+        if self.hangs:
+            self._backlog.append(call)
             return
         self.simulation.running = self
         try:
@@ -180,14 +236,36 @@ class CoordinatorProcess(Process):
         finally:
             self.simulation.running = None
 
+    def hang(self, delay: int) -> None:
+        """Do nothing for a while (µs), then go on as if nothing had been."""
+        self.hangs = True
+        self.simulation.log(f"{self.name} hangs for {delay / SECOND:.3f} s")
+        self.simulation.after(delay, self.go_on)
+
+    def go_on(self) -> None:
+        """After a hang: everything that has arrived meanwhile, in its order."""
+        self.hangs = False
+        backlog, self._backlog = self._backlog, []
+        for call in backlog:
+            self.do(call)
+
     def die(self) -> None:
         """The process ends; its workers see that some time later, and a new one is started."""
         self.alive = False
         simulation = self.simulation
         simulation.log(f"{self.name} is killed")
+        if simulation.coordinator is not self:
+            self.kill_all()
+            return
+        if simulation.damages():
+            self.kill_all()  # what they would yet commit would be of the checkpoint that is damaged
         for worker in self.crew.workers if self.crew else ():
-            simulation.after(simulation.random.randrange(400) * MILLISECOND, lambda worker=worker: worker.die())
+            simulation.after(simulation.random.randrange(400) * MILLISECOND, worker.die)
         simulation.after(simulation.random.randrange(1, 400) * MILLISECOND, simulation.start_coordinator)
+
+    def hear(self, event: actions.CoordinatorEvent) -> None:
+        """Something arrives."""
+        self.do(lambda: self.take(event))
 
     def take(self, event: actions.CoordinatorEvent) -> None:
         """Something has happened; perform what the machine wants done."""
@@ -210,14 +288,16 @@ class CoordinatorProcess(Process):
             case actions.StartWorkers(attempt=attempt):
                 self.kill_all()
                 assert self.opened is not None
-                if reason := self.opened.fenced():
-                    self.take(actions.Fenced(reason))
+                if self.is_fenced():
                     return
                 self.crew = simulation.start_crew(attempt, self)
-            case actions.StopWorkers():
-                self.kill_all()
+            case actions.StopWorkers(grace=grace):
+                for process in self.crew.workers if self.crew else ():
+                    simulation.after(int(grace * SECOND), process.die)
             case actions.Send(worker=worker, message=message):
                 assert self.crew is not None
+                if isinstance(message, Commit) and self.is_fenced():
+                    return
                 target = self.crew.workers[worker]
                 simulation.post(
                     ("down", self.crew.attempt, worker),
@@ -226,8 +306,10 @@ class CoordinatorProcess(Process):
             case actions.Store():
                 self.store(action)
             case actions.Delete(names=names):
+                assert self.opened is not None
+                assert self.opened.storage is not None
                 for name in names:
-                    simulation.disk.delete(name)
+                    self.opened.storage.delete(name)
             case actions.Report(state=state, text=text):
                 simulation.log(f"{self.name}: {state} {text}")
             case actions.CheckpointReport(checkpoint=checkpoint, error=error_text):
@@ -235,23 +317,34 @@ class CoordinatorProcess(Process):
                 if not error_text:
                     simulation.checkpoints += 1
             case actions.Finish():
-                simulation.finish(action)
+                simulation.finish(self, action)
             case _:
                 pass
 
     def store(self, action: actions.Store) -> None:
         """Write a manifest; then see whether the job is still this process's."""
         assert self.opened is not None
-        if action.name.endswith("manifest.json"):
-            if not self.simulation.disk.create(action.name, action.data):
-                self.take(actions.Stored(action.checkpoint, "is there already"))
-                return
+        assert self.opened.storage is not None
+        if action.directory is not None:
+            copy_savepoint(self.opened.storage, self.simulation.disk_of(action.directory), action.name, action.data)
+            self.take(actions.Stored(action.checkpoint))
         else:
-            self.simulation.disk.write(action.name, action.data)
-        if reason := self.opened.fenced():
+            error = ""
+            if action.checkpoint == RECORDED:
+                self.opened.storage.write(action.name, action.data)
+            elif not self.opened.storage.create(action.name, action.data):
+                error = "is there already"
+            if self.is_fenced():
+                return
+            self.take(actions.Stored(action.checkpoint, error))
+
+    def is_fenced(self) -> bool:
+        """Whether the job is another process's now; the machine is told."""
+        assert self.opened is not None
+        reason = self.opened.fenced()
+        if reason:
             self.take(actions.Fenced(reason))
-            return
-        self.take(actions.Stored(action.checkpoint))
+        return bool(reason)
 
     def kill_all(self) -> None:
         for worker in self.crew.workers if self.crew else ():
@@ -259,61 +352,86 @@ class CoordinatorProcess(Process):
 
 
 class Simulation:
-    """One run from one seed. `run` returns when the job has finished and everything is as it must be; else it raises."""
+    """One run from one seed. `run` returns when the job has finished and all is as it must be; else it raises."""
 
     def __init__(self, seed: int, job: Job, outside: Outside, keys: int, faults: Faults) -> None:
         self.random = random.Random(seed)
         self.seed = seed
         self.job = job
         self.now = 1_000 * SECOND
-        self.disk = Disk()
+        self.disks: dict[str, Disk] = {}
         self.checkpoints = 0
         self.happened: list[str] = []
         self.finished: actions.Finish | None = None
         self.running: WorkerProcess | CoordinatorProcess | None = None
         self.coordinator: CoordinatorProcess | None = None
+        self.asked: actions.StopJob | None = None
         self.make_worker: Callable[..., Worker] = Worker
         self.make_coordinator: Callable[..., Coordinator] = Coordinator
         self._faults = faults
         self._kills = self.random.randrange(faults.kills + 1)
         self._crashes = self.random.randrange(faults.crashes + 1)
+        self._hangs = self.random.randrange(faults.hangs + 1)
+        self._usurpers = self.random.randrange(faults.usurpers + 1)
+        self._damages = self.random.randrange(faults.damages + 1)
+        self._stops = self.random.randrange(faults.stops + 1)
+        self._damaged: int | None = None
+        """The coordinator that will find something damaged."""
+        self._broken: list[Broken] = []
         self._queue: list[tuple[int, int, int, Callable[[], None]]] = []
         self._serial = 0
         self._links: dict[Any, int] = {}
         self._coordinators = 0
         OUTSIDES[NAME] = outside
-        outside.strike = self.disk.strike = self.strike
+        outside.strike = self.strike
+        outside.on_commit = self.committed
         self.outside = outside
         self.checker = Checker(outside, keys)
 
     def run(self, most: int = 400_000) -> None:
         """To the end of the job. Broken, or whatever the engine raises, with what had happened."""
         self.start_coordinator()
+        if self._hangs:
+            self.after(self.random.randrange(2000) * MILLISECOND, self.hang)
+        if self._stops:
+            self.after(self.random.randrange(3000) * MILLISECOND, self.stop)
         for _ in range(most):
-            if self.finished is not None or not self._queue:
+            if self.finished is not None or self._broken or not self._queue:
                 break
             self.now, _, _, happen = heapq.heappop(self._queue)
             happen()
+        self.log(f"over after {self._serial} events, the dice at {self.random.random()}")
+        if self._broken:
+            raise self._broken[0]
         if self.finished is None:
             raise Broken("it never finishes")
         if self.finished.state != "finished":
-            from tidegate.runners.streaming.failures import unpacked
-
             error = unpacked(self.finished.error) if self.finished.error else None
             raise Broken(f"it ended as {self.finished.state}") from error
-        self.checker.finish()
+        self.checker.finish(drained=self.asked is not None and self.asked.drain)
+
+    def breaks(self, what: str) -> None:
+        """An invariant does not hold. Where it is found, the engine would take an error for the author's."""
+        self._broken.append(Broken(what))
+
+    def committed(self) -> None:
+        """A commit has been made."""
+        try:
+            self.checker.check()
+        except Broken as broken:
+            self._broken.append(broken)
 
     # -- time
 
     def after(self, delay: int, happen: Callable[[], None]) -> None:
         """Let something happen `delay` µs from now."""
         self._serial += 1
-        heapq.heappush(self._queue, (self.now + delay, self.random.randrange(1 << 30), self._serial, happen))
+        heapq.heappush(self._queue, (self.now + delay, self.random.getrandbits(30), self._serial, happen))
 
     def post(self, link: Any, arrive: Callable[[], None]) -> None:
         """Let something arrive by a link: after all that was sent there before."""
         slow = self.random.random() < 0.05
-        delay = self.random.randrange(200 if slow else 5) * MILLISECOND + self.random.randrange(1000)
+        delay = int(self.random.random() * (200 if slow else 5) * MILLISECOND)
         at = max(self.now + delay, self._links.get(link, 0) + 1)
         self._links[link] = at
         self.after(at - self.now, arrive)
@@ -321,6 +439,61 @@ class Simulation:
     def log(self, text: str) -> None:
         """For whoever looks at a failing seed."""
         self.happened.append(f"{self.now / SECOND:.3f} {text}")
+
+    # -- disks
+
+    def disk_of(self, directory: str) -> Disk:
+        """The directory of that name."""
+        if directory not in self.disks:
+            self.disks[directory] = Disk(strike=self.strike)
+        return self.disks[directory]
+
+    @property
+    def disk(self) -> Disk:
+        """Where the job's checkpoints are."""
+        directory = self.job.settings.checkpoints.directory
+        assert directory is not None
+        return self.disk_of(directory)
+
+    def damages(self) -> bool:
+        """Perhaps damage a file of the newest checkpoint, if there is one before it to go back to."""
+        if not self._damages or self.job.settings.checkpoints.retained == 1:
+            return False
+        names = numbers(set(self.disk.files))
+        if len(names) < 2:
+            return False
+        files = sorted(name for name in self.disk.files if name.startswith(f"chk-{names[-1]:06}/"))
+        name = self.random.choice(files)
+        data = bytearray(self.disk.files[name])
+        whole = bytes(data)
+        at = self.random.randrange(len(data))
+        if self.random.random() < 0.3:
+            del data[at:]
+        else:
+            data[at] ^= 1 << self.random.randrange(8)
+        self.disk.files[name] = bytes(data)
+        try:
+            manifest, said = latest(Disk(self.disk.files), thorough=True)
+        except ManifestError:
+            manifest, said = None, []
+        if manifest is None or not said:
+            self.disk.files[name] = whole
+            return False
+        self._damages -= 1
+        self._damaged = self._coordinators + 1
+        self.log(f"{name} is damaged at {at}")
+        return True
+
+    def opened(self, opened: Opened) -> None:
+        """A coordinator knows what it goes on from; what a damaged checkpoint had committed comes again."""
+        finder, self._damaged = self._damaged, None
+        if finder is None:
+            return
+        said = any("is damaged" in note for note in opened.notes)
+        if opened.resume is None or (finder == self._coordinators and not said):
+            self.breaks("nobody has said that a checkpoint is damaged")
+            return
+        self.checker.rewind(opened.resume.kept[-1].number)
 
     # -- processes
 
@@ -333,14 +506,13 @@ class Simulation:
 
     def start_crew(self, attempt: int, coordinator: CoordinatorProcess) -> Crew:
         """All workers of an attempt."""
-        from tidegate.runners.streaming.messages import Ready
-
+        assert coordinator.opened is not None
         crew = Crew(attempt, coordinator)
-        for index in range(self.job.settings.workers):
+        for index in range(coordinator.opened.job.settings.workers):
             crew.workers.append(WorkerProcess(self, crew, index))
         for worker in crew.workers:
             worker.tell(Ready())
-            self.after(self.random.randrange(10) * MILLISECOND, lambda worker=worker: self.let_work(worker))
+            self.after(self.random.randrange(10) * MILLISECOND, partial(self.let_work, worker))
         return crew
 
     def let_work(self, process: WorkerProcess) -> None:
@@ -349,22 +521,13 @@ class Simulation:
             return
         did = process.do(process.worker.work)
         hangs = self.random.random() < 0.002
-        pause = self.random.randrange(1, 2000 if hangs else 4 if did else 12)
+        pause = 1 + int(self.random.random() * (2000 if hangs else 4 if did else 20))
         self.after(pause * MILLISECOND, lambda: self.let_work(process))
 
-    def to_coordinator(self, crew: Crew, event: actions.CoordinatorEvent) -> None:
-        """Something arrives at the process that started this crew, if that is still there."""
-        process = crew.coordinator
-        process.do(lambda: process.take(event))
-
-    def finish(self, outcome: actions.Finish) -> None:
-        """The job is over."""
-        self.finished = outcome
-
     def strike(self, place: str) -> None:
-        """A dangerous place: it may be here that the process is killed."""
+        """A dangerous place: it may be here that the process is killed; more often while the job is being stopped."""
         process = self.running
-        if process is None or self.random.randrange(self._faults.strikes):
+        if process is None or self.random.random() * self._faults.strikes > (1 if self.asked is None else 5):
             return
         match process:
             case WorkerProcess() if self._kills > 0:
@@ -375,3 +538,56 @@ class Simulation:
                 return
         self.log(f"{process.name} is struck at: {place}")
         raise Killed(place)
+
+    def hang(self) -> None:
+        """The coordinator hangs; perhaps another takes its place, and it finds that out only when it goes on."""
+        process = self.coordinator
+        if self.finished is not None or process is None or not process.alive:
+            return
+        over = b'"finished"' in self.disk.files.get(RECORD, b"")
+        process.hang(self.random.randrange(1, 1500) * MILLISECOND)
+        if self._usurpers and not over:
+            self.after(self.random.randrange(1, 300) * MILLISECOND, lambda: self.usurp(process))
+
+    def usurp(self, process: CoordinatorProcess) -> None:
+        """Another coordinator takes the place of one that is taken for dead."""
+        over = b'"finished"' in self.disk.files.get(RECORD, b"")
+        if process is self.coordinator and process.alive and not over:
+            self._damages = 0  # of what two write at a time, only the engine knows what is committed
+            self.log(f"{process.name} is taken for dead")
+            self.start_coordinator()
+
+    # -- the job's end
+
+    def stop(self) -> None:
+        """Somebody asks the job to end: for good, or to go on from there with another number of workers."""
+        if self.finished is not None or self.coordinator is None:
+            return
+        how = self.random.choice(["drain", "savepoint", "stop"])
+        self.log(f"the job is asked to end: {how}")
+        self._kills += self.random.randrange(2)
+        self.asked = actions.StopJob(how == "drain", "saved" if how == "savepoint" else None)
+        coordinator = self.coordinator
+        if coordinator.machine is not None:
+            coordinator.hear(self.asked)
+
+    def finish(self, process: CoordinatorProcess, outcome: actions.Finish) -> None:
+        """A coordinator is through: that of a job that has been stopped is followed by another job."""
+        self.log(f"{process.name} ends: {outcome.state}")
+        process.kill_all()
+        process.alive = False
+        if process is not self.coordinator:
+            return
+        if outcome.state != "stopped" or self.asked is None:
+            self.finished = outcome
+            return
+        saved, settings = self.asked.savepoint, self.job.settings
+        self.asked = None
+        workers = self.random.choice([n for n in (1, 2, 3) if n != settings.workers])
+        settings = replace(settings, workers=workers, from_savepoint=saved)
+        if saved is not None:
+            settings = replace(settings, checkpoints=replace(settings.checkpoints, directory="another"))
+            self.checker.keep()
+        self.job = replace(self.job, id="another", settings=settings)
+        self.log(f"and goes on with {workers} workers")
+        self.after(SECOND, self.start_coordinator)

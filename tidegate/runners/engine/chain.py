@@ -251,7 +251,7 @@ class Chain(Operator):
             "gave": self._gave,
             "typed": self._typed,
             "watermark": lambda: Timestamp.of_micros(self._watermark),
-            "clock": lambda: Timestamp.of_micros(self._clock),
+            "clock": lambda: Timestamp.of_micros(self._clock if self._clock > MIN_MICROS else self.context.now()),
         }
         for k, link in enumerate(self.links):
             env[f"f{k}"] = link.fn

@@ -43,7 +43,7 @@ def run_task(payload: bytes | Artifact, level: int, feed: int | None, batches: I
     before = gc.get_threshold()
     # Millions of tuples make no cycles: to look through them again and again takes a third of the time. They are
     # looked through once, while they are in the processor's cache; what stays, hardly ever again.
-    gc.set_threshold(2_000, 100, 1_000)
+    gc.set_threshold(20_000, 100, 1_000)
     try:
         work: Work = pickle.loads(content_of(payload))
         yield from LevelTask(work, level, context.partitionId(), feed).run(batches)

@@ -44,8 +44,9 @@ class Checkpointing:
         self._epoch = epoch
         self._deployment = deployment
         self._out = out
+        # Each process of the job before this one may have left one manifest, or may yet: its number is left free.
         self._checkpoints = Checkpoints(
-            job.settings.checkpoints, resume.next if resume else 1, resume.kept if resume else ()
+            job.settings.checkpoints, resume.next if resume else epoch, resume.kept if resume else ()
         )
         self._manifest: Manifest | None = None
         self._new_commits: tuple[Commit, ...] = ()
@@ -104,8 +105,9 @@ class Checkpointing:
     def begin(self, wanted: Wanted, now: int) -> None:
         """A checkpoint begins at every task."""
         pending = self._checkpoints.begin(wanted, self._deployment.regions.deployed(), now)
-        unaligned = self._job.settings.checkpoints.mode == "unaligned" and wanted.directory is None
-        kind: BarrierKind = "checkpoint" if wanted.directory is None else "savepoint"
+        # From a stop another number of workers may go on, and elements under way are nobody's to divide among them.
+        kind: BarrierKind = "savepoint" if wanted.purpose == "stop" or wanted.directory is not None else "checkpoint"
+        unaligned = self._job.settings.checkpoints.mode == "unaligned" and kind == "checkpoint"
         self._out.send_all(Trigger(pending.number, kind, unaligned=unaligned))
 
     def acknowledge(self, ack: Acknowledge, now: int) -> str:

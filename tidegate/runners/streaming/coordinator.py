@@ -56,7 +56,7 @@ from tidegate.runners.streaming.messages import (
     Trigger,
 )
 from tidegate.runners.streaming.outbox import Outbox
-from tidegate.runners.streaming.record import RECORD, record
+from tidegate.runners.streaming.record import RECORD, RECORDED, record
 from tidegate.runners.streaming.restarts import Again, Failure, GivenUp, Restarts
 from tidegate.runners.streaming.resume import Resume
 from tidegate.runners.streaming.settling import Settling
@@ -72,9 +72,6 @@ Phase: TypeAlias = Literal[
 
 ATTEMPTS_PER_EPOCH: Final = 1_000_000
 """Attempts are numbered on from one process of a job to the next, since files are named after them."""
-
-RECORDED: Final = 0
-"""What `Stored` says of the record that all is done, which is no checkpoint."""
 
 _AT_WORK: Final = ("starting", "restoring", "running")
 _GRACE: Final = 30.0

@@ -63,8 +63,11 @@ class Deployment:
         for id, step in self._sources.items():
             if step.stage in job.plan.regions[region]:
                 progress = [part for part in resume.progress if part.step == step.label] if resume else []
+                readers = resume.readers.get(id) if resume else None
                 count = job.layout.parallelism(step.stage)
-                self._splits[id] = Splits(self._lists[id], count, bounded=self._bounded(id), progress=progress)
+                self._splits[id] = Splits(
+                    self._lists[id], count, bounded=self._bounded(id), progress=progress, readers=readers
+                )
                 finished = {split for part in progress for split in part.finished}
                 self._lists[id] = tuple(split for split in self._lists[id] if split.id not in finished)
                 for index in range(count):

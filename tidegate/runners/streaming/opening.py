@@ -84,7 +84,8 @@ def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
             f"{url} holds checkpoints of another pipeline, {known.pipeline!r}, no step of which is in this one: give "
             "another --checkpoint_dir"
         )
-    anew = known is None or known.state == "finished"
+    # A process that has recorded the end and died before its client heard of it is followed by one that ends again.
+    anew = known is None or (known.state == "finished" and known.job != job.id)
     if not anew:  # what does not fit is said before anything is claimed
         _match(job, storage, url, thorough=False)
     epoch = claim_epoch(storage, who)

@@ -30,6 +30,7 @@ from tidegate.runners.streaming.actions import Action, CoordinatorEvent
 from tidegate.runners.streaming.failures import packed
 from tidegate.runners.streaming.messages import Commit
 from tidegate.runners.streaming.opening import Opened, open_job
+from tidegate.runners.streaming.record import RECORDED
 from tidegate.runners.streaming.shell import MakeTasks, leave_process, run_worker
 from tidegate.runners.streaming.storage import copy_savepoint, open_storage
 from tidegate.runners.streaming.submission import ToClient
@@ -151,13 +152,16 @@ class JobProcess:
         error = "this job keeps no checkpoints"
         if storage is not None:
             try:
+                error = ""
                 if action.directory is None:
-                    storage.write(action.name, action.data)
+                    if action.checkpoint == RECORDED:
+                        storage.write(action.name, action.data)
+                    elif not storage.create(action.name, action.data):  # another may have gone on from what is there
+                        error = f"another process of the job has written {action.name}"
                     if reason := self._opened.fenced():
                         return actions.Fenced(reason)
                 else:
                     copy_savepoint(storage, open_storage(action.directory), action.name, action.data)
-                error = ""
             except Exception as raised:  # of a remote store, whatever its client raises
                 error = f"{type(raised).__name__}: {raised}"
         return actions.Stored(action.checkpoint, error)

@@ -13,6 +13,8 @@ from tidegate.runners.streaming.manifest import ManifestError
 from tidegate.sdk.errors import shorten
 
 RECORD: Final = "job.json"
+RECORDED: Final = 0
+"""What `Stored` says of the record that all is done, which is no checkpoint."""
 FORMAT: Final = 1
 
 

@@ -34,6 +34,12 @@ def restored_state(parts: Sequence[Restored], task: TaskId, job: Job, storage: S
         outgoing = {id: blocks for state in own for id, blocks in state.outgoing.items()}
         incoming = {id: blocks for state in own for id, blocks in state.incoming.items()}
         return TaskState(operators, standings, outgoing, incoming, metrics)
+    if any(state.in_flight for _, state in states):
+        raise RunError(
+            "the checkpoint is an unaligned one: it holds elements that were under way between tasks, which can't be "
+            f"divided among another number of workers. Go on with --workers {max(part.parallelism for part in parts)}, "
+            "and stop the job there or take a savepoint: these are always aligned"
+        )
     most = job.settings.max_parallelism
 
     def keeps(key: Any) -> bool:

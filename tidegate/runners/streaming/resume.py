@@ -30,15 +30,17 @@ class Resume:
     """What a job goes on from. `origin` is for people.
 
     `restore`: which stored states each task reads; it takes of them what its steps and key groups claim. `lists` are
-    the splits of each source step, `progress` how far they are read, `commits` output that became final and may not
-    be committed. `done`: regions that had ended before, and have nothing to restore. `final`: all input had ended.
-    `next`: the number of the next checkpoint; `kept`: those that are there.
+    the splits of each source step, `progress` how far they are read, `readers` the task that has each, by step, where
+    there are as many tasks as there were; `commits`: output that became final and may not be committed. `done`: regions
+    that had ended before, and have nothing to restore. `final`: all input had ended. `next`: the number of the next
+    checkpoint; `kept`: those that are there.
     """
 
     origin: str
     restore: Mapping[TaskId, tuple[Restored, ...]] = field(default_factory=dict)
     lists: Mapping[int, tuple[AssignedSplit, ...]] = field(default_factory=dict)
     progress: tuple[SplitProgress, ...] = ()
+    readers: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
     commits: tuple[Commit, ...] = ()
     done: frozenset[int] = frozenset()
     final: bool = False
@@ -69,6 +71,7 @@ def resumed(job: Job, manifest: Manifest, origin: str, *, kept: Iterable[Kept] =
         restore_lists(job.layout, manifest),
         {labels[label]: splits for label, splits in manifest.lists.items() if label in labels},
         tuple(part for task in manifest.tasks for part in task.splits if part.step in labels),
+        readers_of(job.layout, manifest, labels),
         commits_of(plan, manifest.commits, origin),
         done_regions(plan, manifest),
         manifest.final,
@@ -108,6 +111,18 @@ def check_steps(plan: Plan, manifest: Manifest, origin: str, *, allow_dropped: b
             f"{origin} holds state that no step claims: {', '.join(left)}. Steps are found by their labels; "
             "--allow_dropped_state begins without it"
         )
+
+
+def readers_of(layout: Layout, manifest: Manifest, labels: Mapping[str, int]) -> dict[int, dict[str, int]]:
+    """By source step and split the index of the task that was reading it; none of a step that has more tasks, or fewer,
+    than it had."""
+    readers: dict[int, dict[str, int]] = {}
+    for task in manifest.tasks:
+        for part in task.splits:
+            step = labels.get(part.step)
+            if step is not None and layout.parallelism(layout.plan.steps[step].stage) == task.parallelism:
+                readers.setdefault(step, {}).update((id, task.task.index) for id, _ in part.current)
+    return readers
 
 
 def restore_lists(layout: Layout, manifest: Manifest) -> dict[TaskId, tuple[Restored, ...]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from tidegate.runners.engine.blame import located, not_pairs, rethrow
 from tidegate.runners.engine.marks import Mark
@@ -15,6 +15,9 @@ from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.keys import PartitionCache, check_key
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable.pipeline import CombinePerKey, Write
+
+_MOST_KEYS: Final = 1 << 18
+"""How many keys' groups are remembered: to work one out again takes ten times as long."""
 
 
 class Target(Protocol):
@@ -36,7 +39,7 @@ class Router:
         routing = edge.exchange.routing
         if routing == "hash":
             self._keys = _Keys(plan, edge)
-            self._groups = PartitionCache(max_parallelism)
+            self._groups = PartitionCache(max_parallelism, limit=_MOST_KEYS)
             self._owners = [owner(group, len(targets), max_parallelism) for group in range(max_parallelism)]
         self._routing = routing
         self._among = len(targets)

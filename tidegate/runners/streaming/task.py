@@ -150,9 +150,7 @@ class Task:
             if edge.side is not None and not _pipelined(edge):
                 self._sides.append(channel)
         for _, edge in layout.edges_into(self.id.stage):
-            self._marks.setdefault(
-                edge.collection, {}
-            )  # a forward exchange from fewer tasks gives it none
+            self._marks.setdefault(edge.collection, {})  # a forward exchange from fewer tasks gives it none
         self._least = {collection: Least() for collection in self._marks}
         self._alignment = Alignment(self.inputs)
 

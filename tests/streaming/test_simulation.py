@@ -1,0 +1,188 @@
+"""The engine in a simulated world: whatever is killed, cut off, hung or damaged, everything comes once and in order.
+
+A seed that fails is named with the command that shows it again. The tests of the tests break the engine on purpose,
+each in one way that has cost some stream processor its guarantees, and see that the simulation tells.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+from streaming.simulation.pipeline import Broken
+from streaming.simulation.running import simulate
+from streaming.simulation.world import Simulation
+from tidegate.runners.engine.snapshots import KeyedState
+from tidegate.runners.streaming import opening, worker
+from tidegate.runners.streaming.alignment import Alignment
+from tidegate.runners.streaming.channels import InputChannel
+from tidegate.runners.streaming.events import Barrier
+from tidegate.runners.streaming.messages import Prepared, SplitProgress, StateHandle
+from tidegate.runners.streaming.reading import Reading
+from tidegate.runners.streaming.snapshots import TaskState, dumps
+from tidegate.runners.streaming.task import Task
+from tidegate.runners.streaming.worker import Worker
+from tidegate.sdk.portable.pipeline import Write
+
+CHUNKS = 20
+ENOUGH = 200
+"""Seeds within which each mutation is found out."""
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_whatever_happens_everything_comes_once_and_in_order(chunk: int, pytestconfig: pytest.Config) -> None:
+    seeds = pytestconfig.getoption("--simulation-seeds")
+    failed = []
+    for seed in range(chunk, seeds, CHUNKS):
+        try:
+            simulate(seed)
+        except Exception as error:
+            failed.append(f"python -m streaming.simulation --seed {seed} -v  # {type(error).__name__}: {error}")
+    assert not failed, "in tests/, with PYTHONPATH=.:..\n" + "\n".join(failed)
+
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+def skip_alignment(patch: pytest.MonkeyPatch) -> None:
+    """The barrier on one channel is enough."""
+    patch.setattr(Alignment, "aligned", property(lambda self: self.started))
+    patch.setattr(Alignment, "missing", property(lambda self: frozenset()))
+
+
+def acknowledge_before_writing(patch: pytest.MonkeyPatch) -> None:
+    """State is on its way to the disk when the coordinator hears that it is there."""
+
+    def store(self: Worker, id: object, barrier: Barrier, state: TaskState, ack: Callable[[StateHandle], None]) -> None:
+        name, data, world = f"chk-{barrier.checkpoint:06}/{id}.{self.attempt}.state", dumps(state), self.world
+        ack(StateHandle(((name, len(data), crc32(data)),)))
+        simulation: Simulation = world.simulation  # type: ignore[attr-defined]
+        write = lambda: world.store(name, data)  # noqa: E731
+        simulation.after(300_000, lambda: world.do(write))  # type: ignore[attr-defined]
+
+    patch.setattr(Worker, "_store", store)
+
+
+def commit_early(patch: pytest.MonkeyPatch) -> None:
+    """Output is visible as soon as it is prepared."""
+    prepare = Task._prepare
+
+    def commit(self: Task, *, last: bool) -> tuple[Prepared, ...]:
+        prepared = prepare(self, last=last)
+        for step, part in zip(self._sinks.values(), prepared, strict=True):
+            node = step.step.tail
+            assert isinstance(node, Write)
+            node.sink.load().commit(self.job.run, part.committables, None)
+        return prepared
+
+    patch.setattr(Task, "_prepare", commit)
+
+
+def restoring(change: Callable[[TaskState], TaskState]) -> Mutation:
+    """What is restored is not all that was saved."""
+
+    def mutation(patch: pytest.MonkeyPatch) -> None:
+        restored = vars(worker)["restored_state"]
+        patch.setattr(worker, "restored_state", lambda *given: change(restored(*given)))
+
+    return mutation
+
+
+def without_timers(state: TaskState) -> TaskState:
+    return replace(state, operators={name: _without_timers(kept) for name, kept in state.operators.items()})
+
+
+def _without_timers(kept: Any) -> Any:
+    if not isinstance(kept, KeyedState):
+        return kept
+    tables: Mapping[str, Any] = {name: table for name, table in kept.tables.items() if "timers" not in name}
+    return replace(kept, tables=dict(tables))
+
+
+def without_elements_under_way(state: TaskState) -> TaskState:
+    return replace(state, outgoing={}, incoming={})
+
+
+def forget_finished_splits(patch: pytest.MonkeyPatch) -> None:
+    """Only splits that are being read are told of."""
+    progress = Reading.progress
+
+    def forgetful(self: Reading) -> SplitProgress:
+        return replace(progress(self), finished=())
+
+    patch.setattr(Reading, "progress", forgetful)
+
+
+def fence_nobody(patch: pytest.MonkeyPatch) -> None:
+    """A coordinator that was taken for dead goes on."""
+    patch.setattr(opening, "superseded", lambda *given: "")
+
+
+def grant_too_much(patch: pytest.MonkeyPatch) -> None:
+    """A receiver asks for more than it has room for."""
+    take = InputChannel.take
+
+    def generous(self: InputChannel) -> Any:
+        if self._owed == 0:
+            self._owed = 1
+        return take(self)
+
+    patch.setattr(InputChannel, "take", generous)
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(skip_alignment, id="skip-alignment"),
+        pytest.param(acknowledge_before_writing, id="acknowledge-before-writing"),
+        pytest.param(commit_early, id="commit-early"),
+        pytest.param(restoring(without_timers), id="forget-timers"),
+        pytest.param(restoring(without_elements_under_way), id="forget-elements-under-way"),
+        pytest.param(forget_finished_splits, id="forget-finished-splits"),
+        pytest.param(fence_nobody, id="fence-nobody"),
+        pytest.param(grant_too_much, id="grant-too-much"),
+    ],
+)
+def test_an_engine_that_is_broken_on_purpose_is_found_out(mutation: Mutation, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutation(monkeypatch)
+    assert found_out(range(ENOUGH)) is not None
+
+
+def found_out(seeds: range) -> int | None:
+    """The first seed for which the simulation says that something is wrong."""
+    for seed in seeds:
+        try:
+            simulate(seed)
+        except Broken:
+            return seed
+    return None
+
+
+def test_a_seed_says_what_happens_whatever_the_hashes_of_strings() -> None:
+    seed = random.Random(TESTS.name).randrange(1000)
+    told = {log_of(seed, hashes) for hashes in ("1", "2")}
+    assert len(told) == 1
+    assert "over after" in told.pop()
+
+
+def log_of(seed: int, hashes: str) -> str:
+    """What happened, in a process with these hashes."""
+    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
+    ran = subprocess.run(
+        [sys.executable, "-m", "streaming.simulation", "--seed", str(seed), "--log"],
+        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": hashes},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return ran.stdout
