@@ -15,7 +15,7 @@ import pytest
 
 import tidegate as tg
 from streaming.counting import Reports, counted, elements, follow, options, running
-from tidegate.sdk.errors import BuildError, PicklingError, RunError, UserCodeError
+from tidegate.sdk.errors import BuildError, PicklingError, RunError, UnsupportedError, UserCodeError
 from tidegate.sdk.runner import PipelineState
 
 
@@ -284,3 +284,10 @@ def test_metrics_go_to_a_file_as_json_lines(tmp_path: Path) -> None:
     assert all(0.99 < line["busy"] + line["idle"] + line["backpressured"] < 1.01 for line in tasks[4:])
     assert all(line["duration"] >= 0 and line["bytes"] > 0 for line in lines if line["kind"] == "checkpoint")
     assert any(line["watermark"] and line["watermark"].startswith("1970-01-01T00:") for line in tasks)
+
+
+def test_a_backend_that_is_not_there_yet_is_refused_by_name() -> None:
+    p = tg.Pipeline(runner="streaming", options=options("--state_backend=rocksdb"))
+    p | tg.Create([1]) | tg.Map(print)
+    with pytest.raises(UnsupportedError, match="does not run --state_backend rocksdb yet"):
+        p.run()

@@ -147,26 +147,22 @@ MODES = {
 }
 LOADS = {"throttled": {"rate": 1000}, "held-back": {"rate": 0, "slow": 0.001}}
 RUNS = [
-    ("aligned", "throttled", "memory"),
-    ("aligned", "held-back", "memory"),
-    ("unaligned", "throttled", "memory"),
-    ("unaligned", "held-back", "memory"),
-    ("turning-unaligned", "held-back", "memory"),
-    ("aligned", "throttled", "rocksdb"),
-    ("unaligned", "held-back", "rocksdb"),
+    ("aligned", "throttled"),
+    ("aligned", "held-back"),
+    ("unaligned", "throttled"),
+    ("unaligned", "held-back"),
+    ("turning-unaligned", "held-back"),
 ]
 
 
-@pytest.mark.parametrize(("mode", "load", "backend"), RUNS)
+@pytest.mark.parametrize(("mode", "load"), RUNS)
 def test_nothing_is_lost_or_comes_twice_whatever_is_killed(
-    begin: type[Victim], mode: str, load: str, backend: str, request: pytest.FixtureRequest
+    begin: type[Victim], mode: str, load: str, request: pytest.FixtureRequest
 ) -> None:
-    if backend == "rocksdb":
-        pytest.importorskip("rocksdict")
     kills: int = request.config.getoption("--streaming-kills")
     seed: int = request.config.getoption("--streaming-seed")
-    chance = random.Random(f"{seed} {mode} {load} {backend}")
-    victim = begin(*MODES[mode], "--state_backend", backend, **LOADS[load])
+    chance = random.Random(f"{seed} {mode} {load}")
+    victim = begin(*MODES[mode], **LOADS[load])
     first = ["worker", "job", "client", "workers"]
     chance.shuffle(first)
     for n in range(kills):

@@ -1,4 +1,4 @@
-"""A job that goes on with more workers, or fewer, or another backend, while windows are open and timers pending."""
+"""A job that goes on with more workers, or fewer, while windows are open and timers pending."""
 
 from __future__ import annotations
 
@@ -50,14 +50,11 @@ LOADS = {"throttled": {"rate": 1000}, "held-back": {"rate": 0, "slow": 0.001}}
 
 
 @pytest.mark.parametrize("load", LOADS)
-@pytest.mark.parametrize("other", ["memory", "rocksdb"])
-def test_a_job_goes_on_with_other_numbers_of_workers(tmp_path: Path, load: str, other: str) -> None:
-    if other == "rocksdb":
-        pytest.importorskip("rocksdict")
+def test_a_job_goes_on_with_other_numbers_of_workers(tmp_path: Path, load: str) -> None:
     phases, savepoint, result = [], None, None
-    for number, (workers, backend) in enumerate([(1, "memory"), (3, other), (2, "memory")]):
+    for number, workers in enumerate([1, 3, 2]):
         phases.append(Phase(Run(str(tmp_path / f"phase-{number}"), **LOADS[load])))  # type: ignore[arg-type]
-        flags = ["--workers", str(workers), "--state_backend", backend]
+        flags = ["--workers", str(workers)]
         if savepoint is not None:
             flags += ["--from_savepoint", savepoint]
         savepoint = str(tmp_path / f"savepoint-{number}") if number < 2 else None

@@ -26,7 +26,7 @@ from tidegate.runners.streaming.failures import packed, unpacked
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId
 from tidegate.runners.streaming.manifest import ManifestError, latest, numbers
-from tidegate.runners.streaming.messages import Commit, Ready, StateHandle, ToCoordinator
+from tidegate.runners.streaming.messages import AbortOutput, Commit, Ready, StateHandle, ToCoordinator
 from tidegate.runners.streaming.opening import Opened, open_job
 from tidegate.runners.streaming.record import RECORD, RECORDED
 from tidegate.runners.streaming.storage import copy_savepoint
@@ -200,6 +200,8 @@ class CoordinatorProcess(Process):
         self.machine: Coordinator | None = None
         self.woken_at: int | None = None
         self.hangs = False
+        self.sweeping = 0
+        """How many words to remove output are on their way."""
         self._backlog: list[Callable[[], Any]] = []
 
     def begin(self) -> None:
@@ -296,13 +298,17 @@ class CoordinatorProcess(Process):
                     simulation.after(int(grace * SECOND), process.die)
             case actions.Send(worker=worker, message=message):
                 assert self.crew is not None
-                if isinstance(message, Commit) and self.is_fenced():
+                if isinstance(message, Commit | AbortOutput) and self.is_fenced():
                     return
                 target = self.crew.workers[worker]
-                simulation.post(
-                    ("down", self.crew.attempt, worker),
-                    lambda: target.do(lambda: target.worker.on_message(message)),
-                )
+                sweeps = isinstance(message, AbortOutput)
+                self.sweeping += sweeps
+
+                def arrives() -> None:
+                    self.sweeping -= sweeps
+                    target.do(lambda: target.worker.on_message(message))
+
+                simulation.post(("down", self.crew.attempt, worker), arrives)
             case actions.Store():
                 self.store(action)
             case actions.Delete(names=names):
@@ -550,7 +556,14 @@ class Simulation:
             self.after(self.random.randrange(1, 300) * MILLISECOND, lambda: self.usurp(process))
 
     def usurp(self, process: CoordinatorProcess) -> None:
-        """Another coordinator takes the place of one that is taken for dead."""
+        """Another coordinator takes the place of one that is taken for dead.
+
+        Not while a worker of that one is about to remove output: no fence is between the two, and a sink knows them by
+        the same run.
+        """
+        if process.sweeping:
+            self.after(50 * MILLISECOND, lambda: self.usurp(process))
+            return
         over = b'"finished"' in self.disk.files.get(RECORD, b"")
         if process is self.coordinator and process.alive and not over:
             self._damages = 0  # of what two write at a time, only the engine knows what is committed

@@ -45,7 +45,7 @@ class StreamingOptions(RunnerOptions):
     max_parallelism: int = Field(
         128, ge=1, le=32768, description="key groups: state can be dealt out to at most so many workers, ever"
     )
-    state_backend: Literal["memory", "rocksdb"] = Field("memory", description="where state is held")
+    state_backend: Literal["memory", "rocksdb"] = Field("memory", description="where state is held (rocksdb: not yet)")
     checkpoint_dir: str | None = Field(
         None, description="folder or URL for checkpoints; a run on one that has some goes on where they end"
     )

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.actions import Action, CoordinatorEvent
 from tidegate.runners.streaming.failures import packed
-from tidegate.runners.streaming.messages import Commit
+from tidegate.runners.streaming.messages import AbortOutput, Commit
 from tidegate.runners.streaming.opening import Opened, open_job
 from tidegate.runners.streaming.record import RECORDED
 from tidegate.runners.streaming.shell import MakeTasks, leave_process, run_worker
@@ -126,7 +126,7 @@ class JobProcess:
         match action:
             case actions.Send(worker=worker, message=message):
                 child = self._children.get(worker)
-                if child is not None and not (isinstance(message, Commit) and self._is_fenced()):
+                if child is not None and not (isinstance(message, Commit | AbortOutput) and self._is_fenced()):
                     child.link.post(CONTROL, [pickle.dumps(message, 5)])
             case actions.StartWorkers(attempt=attempt):
                 self._kill_at = None

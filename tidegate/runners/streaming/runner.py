@@ -19,6 +19,7 @@ from tidegate.runners.streaming.submission import Submit
 from tidegate.runners.streaming.telling import Lines
 from tidegate.runners.streaming.travelling import with_values
 from tidegate.sdk.defaults import DefaultOptions, default_memory_budget
+from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.runner import Finished, PipelineResult, Runner, RunOptions
 
@@ -43,6 +44,10 @@ class StreamingRunner(Runner):
 
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
         settings = _settings(pipeline, options)
+        if settings.state_backend == "rocksdb":
+            raise UnsupportedError(
+                "the streaming runner does not run --state_backend rocksdb yet: its state is held in memory"
+            )
         # Parallel with one worker, too, so that its state fits any number of them.
         traits = Traits(parallel=True, streaming=settings.streaming, blocking=settings.exchange == "blocking")
         planned = plan(pipeline, traits)
