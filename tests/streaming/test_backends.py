@@ -61,6 +61,13 @@ def noting(p: tg.Pipeline) -> Any:
     return p | tg.Create([("a", 1)]) | "step" >> tg.ParDo(Noting())
 
 
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that other tests of this process have left, such as those of a Spark session, do not count."""
+    before, count = threading.active_count(), threading.active_count
+    monkeypatch.setattr(threading, "active_count", lambda: count() - before + 1)
+
+
 class Disk:
     """A checkpoint directory."""
 
