@@ -1,6 +1,6 @@
 """The client's side of a job: it starts the job's process, submits, and follows what that tells.
 
-The process is started anew, not forked: the author's process may have threads. Both ends of the one socket between them
+The process is forked where that is safe (see `forking`), else started anew. Both ends of the one socket between them
 are theirs alone. If either process dies, the other notices, for the socket closes.
 """
 
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.actions import CancelJob, JobState, StopJob, TakeSavepoint
 from tidegate.runners.streaming.failures import unpacked
+from tidegate.runners.streaming.forking import Forked, can_fork, fork_job
 from tidegate.runners.streaming.messages import TaskStatus
 from tidegate.runners.streaming.submission import FromClient, Submit, ToClient
 from tidegate.runners.streaming.wire import CONTROL, Link, pair
@@ -46,12 +47,15 @@ class Job:
     end of the file `output`, or if there is none where this process prints.
 
     A job that keeps checkpoints and whose process dies goes on in a new one, over another `link`.
+
+    `travelling` makes ready to leave this process what is `submitted` with its values live; None: it is so already.
     """
 
     def __init__(
         self,
         submitted: Submit,
         *,
+        travelling: Callable[[Submit], Submit] | None = None,
         on_report: Callable[[ToClient], None] | None = None,
         paths: Sequence[str] | None = None,
         cwd: str | None = None,
@@ -63,6 +67,7 @@ class Job:
         self.metrics = MetricCells()
         self.tasks: tuple[TaskStatus, ...] = ()
         self.restarts = 0
+        self._travelling = travelling
         self._on_report = on_report
         self._paths = list(sys.path) if paths is None else list(paths)
         self._cwd = cwd
@@ -73,10 +78,18 @@ class Job:
         self._start()
 
     def _start(self) -> None:
-        self._process, self.link = _started(self._paths, self._cwd, self._output)
-        for said in (self.submitted, self._end):
-            if said is not None:
-                self.link.post(CONTROL, [pickle.dumps(said, 5)])
+        self._process: Popen[bytes] | Born | Forked
+        if self._travelling is not None and not _Warm.wanted and can_fork():
+            ours, theirs = pair()
+            with theirs:
+                self._process, self.link = fork_job(self.submitted, theirs), Link(ours)
+        else:
+            if self._travelling is not None:
+                self.submitted, self._travelling = self._travelling(self.submitted), None
+            self._process, self.link = _started(self._paths, self._cwd, self._output)
+            self.link.post(CONTROL, [pickle.dumps(self.submitted, 5)])
+        if self._end is not None:
+            self.link.post(CONTROL, [pickle.dumps(self._end, 5)])
         self.link.push()
 
     @property

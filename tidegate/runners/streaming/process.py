@@ -33,7 +33,7 @@ from tidegate.runners.streaming.opening import Opened, open_job
 from tidegate.runners.streaming.record import RECORDED
 from tidegate.runners.streaming.shell import MakeTasks, leave_process, run_worker
 from tidegate.runners.streaming.storage import copy_savepoint, open_storage
-from tidegate.runners.streaming.submission import ToClient
+from tidegate.runners.streaming.submission import Submit, ToClient
 from tidegate.runners.streaming.telling import MetricsFile
 from tidegate.runners.streaming.wire import CONTROL, Link, pair
 from tidegate.sdk.errors import RunError, TidegateError
@@ -354,12 +354,18 @@ def main(descriptor: int) -> None:
     gc.disable()  # nothing of what is made before the workers are forked is garbage
     sys.modules["__main__"] = ModuleType("__main__")  # where classes of the author's script belong
     client = Link(socket.socket(fileno=descriptor))
+    from tidegate.runners.streaming import coordinator, worker  # noqa: F401  while the client is still at work
+
+    submitted = first_message(client)
+    if submitted is not None:
+        run_job(client, submitted)
+
+
+def run_job(client: Link, submitted: Submit) -> None:
+    """Run a job to its end, and tell its client. What is there by now is nobody's garbage."""
     from tidegate.runners.streaming.coordinator import Coordinator
     from tidegate.runners.streaming.worker import Worker
 
-    submitted = first_message(client)
-    if submitted is None:
-        return
     gc.freeze()
     gc.enable()
     try:

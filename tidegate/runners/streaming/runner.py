@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,17 +58,24 @@ class StreamingRunner(Runner):
 
     def submission(self, pipeline: portable.Pipeline, options: RunOptions) -> Submit:
         """What a client says to a job's process, or to a session, to have a sealed pipeline run."""
+        return self._travelling(pipeline, options, self._submission(pipeline, options))
+
+    def _submission(self, pipeline: portable.Pipeline, options: RunOptions) -> Submit:
+        """The same for a process that is forked from this one: it has the values of `Create`s."""
         settings = _settings(pipeline, options)
-        planned = self.plan(with_values(pipeline), options)
         name = os.urandom(6).hex()
         directory = Path(settings.temp_dir or tempfile.gettempdir()).absolute() / f"tidegate-{name}"
-        return Submit(Job(name, name, planned, settings), str(directory))
+        return Submit(Job(name, name, self.plan(pipeline, options), settings), str(directory))
+
+    def _travelling(self, pipeline: portable.Pipeline, options: RunOptions, submitted: Submit) -> Submit:
+        return replace(submitted, job=replace(submitted.job, plan=self.plan(with_values(pipeline), options)))
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
-        submitted = self.submission(pipeline, options)
         if not isinstance(options, DefaultOptions) and (own := options.view_as(self.options_model())).detach:
-            return submit(submitted, own.session)
-        job = Running(submitted, on_report=Lines(submitted.job))
+            return submit(self.submission(pipeline, options), own.session)
+        submitted = self._submission(pipeline, options)
+        travelling = partial(self._travelling, pipeline, options)
+        job = Running(submitted, travelling=travelling, on_report=Lines(submitted.job))
         if self.watch is not None:
             self.watch(job.metrics)
         scripted = any(isinstance(node, portable.TestStream) for node in pipeline.nodes)

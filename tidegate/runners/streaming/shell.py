@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from socket import socket
-from typing import Final, Protocol
+from typing import Final, NoReturn, Protocol
 from zlib import crc32
 
 from tidegate.runners.engine.blame import located
@@ -237,7 +237,7 @@ def _settle_in() -> None:
             stream.reconfigure(line_buffering=True, write_through=False)  # several processes print: by whole lines
 
 
-def leave_process(code: int) -> None:
+def leave_process(code: int) -> NoReturn:
     """End a forked process: what was printed is written, and nothing of the parent's is unwound."""
     for stream in (sys.stdout, sys.stderr):
         try:
