@@ -528,6 +528,24 @@ def test_a_cache_computes_a_key_once_and_stays_within_its_limit(monkeypatch: pyt
     assert cache[999] == partition_of(999, 7)
 
 
+COLUMNS = st.lists(
+    st.one_of(
+        st.lists(st.integers(-(2**70), 2**70)),
+        st.lists(st.integers(-(2**63), 2**63 - 1), min_size=8),
+        st.lists(st.text(st.characters(), max_size=4)),
+        st.lists(st.one_of(st.integers(), st.booleans(), st.text(max_size=4))),
+    ),
+    max_size=20,
+)
+
+
+@given(columns=COLUMNS, n=st.integers(1, 1000), limit=st.integers(1, 20))
+def test_columns_of_keys_have_the_same_partitions_known_or_new(columns: list[list[Any]], n: int, limit: int) -> None:
+    cache = PartitionCache(n, limit=limit)
+    for column in columns:
+        assert cache.partitions(column) == [partition_of(key, n) for key in column]
+
+
 @pytest.mark.parametrize("bad", [[1], NAN, {"a": 1}, ("a", [1])], ids=repr)
 def test_a_cache_refuses_keys_as_the_encoding_does_and_keeps_none_of_them(bad: Any) -> None:
     cache = PartitionCache(4)

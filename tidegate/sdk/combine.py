@@ -365,7 +365,7 @@ class CoGroupFn(CombineFn[tuple[int, Any], tuple[list[Any], ...], Any]):
         return merged
 
     def extract_output(self, accumulator: tuple[list[Any], ...]) -> Any:
-        return accumulator if self.tags is None else dict(zip(self.tags, accumulator, strict=True))
+        return accumulator if self.tags is None else dict(zip(self.tags, accumulator))
 
 
 _BUILTINS: Final[dict[Any, type[CombineFn[Any, Any, Any]]]] = {

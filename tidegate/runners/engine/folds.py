@@ -37,7 +37,6 @@ _INLINE: Final[dict[Any, tuple[str, ...]]] = {
     ListFn: _APPEND,
     TupleFn: _APPEND,
     CallableFn: _APPEND,
-    CoGroupFn: ("a = get(k)", "if a is None: a = table[k] = create()", "a[x[0]].append(x[1])"),
 }
 
 _GENERIC: Final = ("a = get(k, NOTHING)", "table[k] = add(create() if a is NOTHING else a, x)")
@@ -50,6 +49,8 @@ def fold_lines(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> tuple[str, 
         return _APPEND
     if phase == "merge":
         return _MERGE
+    if type(fn) is CoGroupFn:
+        return "a = get(k)", f"if a is None: a = table[k] = ({'[], ' * fn.size})", "a[x[0]].append(x[1])"
     return _INLINE.get(type(fn), _GENERIC)
 
 
