@@ -102,6 +102,15 @@ def w6() -> Result:
     return count, total & MASK
 
 
+def rises() -> Result:
+    """What W6's elements have in common in whatever order they come: how far each lifts the maximum of its key."""
+    greatest: dict[int, int] = {}
+    for key, value in data.readings():
+        greatest[key] = max(greatest.get(key, -1), value)
+    total = sum(key for key, _ in data.readings()) + sum((most + 1) * (key + 31) for key, most in greatest.items())
+    return len(data.readings()), total & MASK
+
+
 def w7() -> Result:
     lefts: dict[int, list[int]] = {}
     rights: dict[int, list[int]] = {}
