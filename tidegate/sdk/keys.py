@@ -19,7 +19,7 @@ import datetime as _dt
 import enum
 import struct
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from math import isnan
 from operator import attrgetter
@@ -93,23 +93,24 @@ class PartitionCache(dict[Any, int]):
     Serves for key groups too (`n` = max_parallelism). Install coders before a cache is used.
 
     Where most keys of a column are new, the next columns of plain ints or strs are worked out without it: that takes
-    half the time of a miss.
+    half the time of a miss. With `names`, each partition goes by its name there.
     """
 
-    __slots__ = ("_aside", "level", "limit", "n")
+    __slots__ = ("_aside", "level", "limit", "n", "names")
 
-    def __init__(self, n: int, level: int = 0, limit: int = 65_536) -> None:
+    def __init__(self, n: int, level: int = 0, limit: int = 65_536, names: Sequence[int] | None = None) -> None:
         if n < 1 or limit < 1:
             raise ValueError(f"a partition cache needs n ≥ 1 and limit ≥ 1, not n={n}, limit={limit}")
         super().__init__()
         self.n = n
         self.level = level
         self.limit = limit
+        self.names = names or range(n)
         self._aside = 0
         """How many columns are still to be worked out without it."""
 
     def __missing__(self, key: object) -> int:
-        partition = partition_of(key, self.n, self.level)
+        partition = self.names[partition_of(key, self.n, self.level)]
         if len(self) >= self.limit:
             self.clear()
         self[key] = partition
@@ -121,8 +122,8 @@ class PartitionCache(dict[Any, int]):
         if self._aside:
             self._aside -= 1
             if not self.level and (spread := _crcs(keys)) is not None:
-                n = self.n
-                return [crc * n >> 32 for crc in spread]
+                n, names = self.n, self.names
+                return [names[crc * n >> 32] for crc in spread]
         known = len(self)
         try:
             found = list(map(self.__getitem__, keys))
@@ -131,7 +132,7 @@ class PartitionCache(dict[Any, int]):
             return found
         except TypeError:
             # An unhashable key; or Decimal and numpy ints as keys of one dict, whose comparison raises in CPython.
-            return [partition_of(key, self.n, self.level) for key in keys]
+            return [self.names[partition_of(key, self.n, self.level)] for key in keys]
 
 
 def _crcs(keys: list[Any]) -> list[int] | None:

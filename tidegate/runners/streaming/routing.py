@@ -39,8 +39,8 @@ class Router:
         routing = edge.exchange.routing
         if routing == "hash":
             self._keys = _Keys(plan, edge)
-            self._groups = PartitionCache(max_parallelism, limit=_MOST_KEYS)
-            self._owners = [owner(group, len(targets), max_parallelism) for group in range(max_parallelism)]
+            owners = [owner(group, len(targets), max_parallelism) for group in range(max_parallelism)]
+            self._owners = PartitionCache(max_parallelism, limit=_MOST_KEYS, names=owners)
         self._routing = routing
         self._among = len(targets)
         tail = plan.steps[edge.target].tail
@@ -70,16 +70,18 @@ class Router:
 
     def _by_key(self, block: Block, now: int) -> None:
         try:
-            groups = self._groups.partitions(self._keys.of(block))
+            owners = self._owners.partitions(self._keys.of(block))
         except KeyEncodingError as error:
             rethrow(self._keys.refused(block, error))
-        owners = list(map(self._owners.__getitem__, groups))
         first = owners[0]
         if owners.count(first) == len(owners):
             self.targets[first].add(block, now)
-            return
-        for index in set(owners):
-            self.targets[index].add(picked(block, list(map(index.__eq__, owners))), now)
+        elif len(self.targets) == 2:  # their numbers say which are the second's
+            self.targets[0].add(picked(block, [not index for index in owners]), now)
+            self.targets[1].add(picked(block, owners), now)
+        else:
+            for index in sorted(set(owners)):
+                self.targets[index].add(picked(block, [at == index for at in owners]), now)
 
     def _in_turn(self, block: Block, now: int) -> None:
         """One element to one task after another, by position: a few costly ones are spread too."""
@@ -94,8 +96,8 @@ def owner(group: int, parallelism: int, max_parallelism: int) -> int:
     return group * parallelism // max_parallelism
 
 
-def picked(block: Block, selected: Sequence[bool]) -> Block:
-    """The elements that are selected."""
+def picked(block: Block, selected: Sequence[int]) -> Block:
+    """The elements whose place in `selected` is not 0."""
     timestamps = block.timestamps
     if not isinstance(timestamps, int):
         timestamps = list(compress(timestamps, selected))
