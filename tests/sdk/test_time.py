@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -17,6 +18,8 @@ from tidegate.sdk.time import (
     Timestamp,
     clamp,
     duration_micros,
+    element_column,
+    element_micros,
     format_micros,
     timestamp_micros,
 )
@@ -109,3 +112,24 @@ def test_times_read_well() -> None:
     assert repr(Duration(1_234_567.25)) == "Duration(1234567.25s)"
     assert repr(Duration(micros=-1)) == "Duration(-0.000001s)"
     assert repr(Duration(10)) == "Duration(10s)"
+
+
+@given(st.lists(st.one_of(st.floats(-1e13, 1e13), st.integers(-(10**13), 10**13)), min_size=1))
+def test_a_column_of_timestamps_is_as_each_is_alone(values: list[float]) -> None:
+    def each() -> list[int]:
+        return [element_micros(value) for value in values]
+
+    try:
+        expected = each()
+    except ValueError:
+        with pytest.raises(ValueError, match="end of time"):
+            element_column(list(values))
+    else:
+        assert element_column(list(values)) == expected
+
+
+def test_a_column_with_what_is_no_time_is_refused() -> None:
+    with pytest.raises(ValueError, match="nan|NaN"):
+        element_column([1.0, math.nan, 2.0])
+    with pytest.raises(TypeError):
+        element_column([1.0, "2"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import enum
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from tidegate.sdk.errors import OptionsError, UnsupportedError
@@ -170,6 +172,12 @@ def find_runner(name: str) -> Runner:
 
 
 def _others() -> dict[str, Any]:
+    return _installed(tuple(sys.path))
+
+
+@lru_cache(1)
+def _installed(_: tuple[str, ...]) -> dict[str, Any]:
+    """The runners of other distributions, looked for once as long as there is nowhere new to look."""
     from importlib.metadata import entry_points
 
     return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}

@@ -10,7 +10,7 @@ from tidegate.sdk.block import Block
 from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.portable.pipeline import Read
 from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
-from tidegate.sdk.time import MIN_MICROS, clamp, element_micros
+from tidegate.sdk.time import MIN_MICROS, clamp, element_column, element_micros
 
 
 class SplitReader:
@@ -48,7 +48,7 @@ class SplitReader:
             self._advance(now)
         elif self._stamp is not None and len(block):
             timestamps = self._stamped(block)
-            self._greatest = max(self._greatest, *timestamps)
+            self._greatest = max(self._greatest, max(timestamps))
             block = Block(block.values, timestamps)
             self._advance(clamp(self._greatest - stamping.out_of_orderness.micros))
         elif self._stamp is None:
@@ -83,6 +83,13 @@ class SplitReader:
             rethrow(user_error(error, step=self.node.label, where=self.node.where, method="read"))
 
     def _stamped(self, block: Block) -> list[int]:
+        assert self._stamp is not None
+        try:
+            return element_column(list(map(self._stamp, block.values)))
+        except Exception:  # once more, to find the element
+            return self._stamped_singly(block)
+
+    def _stamped_singly(self, block: Block) -> list[int]:
         assert self._stamp is not None
         timestamps = []
         value = None
