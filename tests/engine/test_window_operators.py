@@ -152,7 +152,7 @@ def tg_time(t: int) -> Any:
     return Timestamp(micros=t)
 
 
-@pytest.mark.parametrize("path", ["general", "sessions"])
+@pytest.mark.parametrize("path", ["general", "sessions", "live_sessions"])
 @pytest.mark.parametrize("at", ["create_accumulator", "add_input", "merge_accumulators", "extract_output"])
 def test_an_error_in_a_combiner_names_its_method_and_the_key(path: Any, at: str) -> None:
     op = operator(path, combine(Broken(at)), WindowingStrategy(ASSIGNERS["sessions"]))
@@ -163,7 +163,7 @@ def test_an_error_in_a_combiner_names_its_method_and_the_key(path: Any, at: str)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
 
-@pytest.mark.parametrize("path", ["general", "sessions", "ordered"])
+@pytest.mark.parametrize("path", ["general", "sessions", "live_sessions", "ordered"])
 @pytest.mark.parametrize("bad", [1, ("a", 1, 2)])
 def test_an_element_that_is_no_pair_is_refused(path: Any, bad: Any) -> None:
     op = built(path)
@@ -171,13 +171,13 @@ def test_an_element_that_is_no_pair_is_refused(path: Any, bad: Any) -> None:
         feed(op, ("a", 1), bad, windows=DerivedFrom(ASSIGNERS["sessions"]))
 
 
-@pytest.mark.parametrize("path", ["general", "sessions", "ordered"])
+@pytest.mark.parametrize("path", ["general", "sessions", "live_sessions", "ordered"])
 def test_a_key_that_can_not_be_hashed_is_refused(path: Any) -> None:
     with pytest.raises(KeyEncodingError, match=r"list(.|\n)*'Group'"):
         feed(built(path), ("a", 1), (["b"], 1), windows=DerivedFrom(ASSIGNERS["sessions"]))
 
 
-@pytest.mark.parametrize("path", ["general", "sessions", "ordered"])
+@pytest.mark.parametrize("path", ["general", "sessions", "live_sessions", "ordered"])
 def test_a_key_without_an_encoding_is_refused_by_the_checks(path: Any) -> None:
     ctx = Context(1 << 40, context().temp_dir, checks=Checks())
     op = built(path, ctx)

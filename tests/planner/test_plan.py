@@ -268,6 +268,24 @@ def test_parts_are_combined_only_where_the_result_can_not_show_it(windows: Any, 
     assert phases(planned(write, STREAMING)) == (["parts", "merge"] if stream else ["whole"])
 
 
+@pytest.mark.parametrize(
+    ("windows", "batch", "stream"),
+    [
+        (tg.WindowInto(tg.Sessions(5)), "sessions", "live_sessions"),
+        (tg.WindowInto(tg.Sessions(lambda element: 5), trigger=tg.AfterWatermark()), "sessions", "live_sessions"),
+        (tg.WindowInto(tg.Sessions(5), allowed_lateness=5), "sessions", "general"),
+        (tg.WindowInto(tg.Sessions(5), timestamp_combiner=tg.TimestampCombiner.LATEST), "general", "general"),
+        (tg.WindowInto(tg.Sessions(5), **REPEATED), "general", "general"),
+        (tg.WindowInto(tg.Sessions(5), evictor=tg.KeepLast(3)), "general", "general"),
+    ],
+    ids=["plain", "gaps", "lateness", "latest", "count", "evictor"],
+)
+def test_sessions_with_one_pane_have_a_path_of_their_own(windows: Any, batch: str, stream: str) -> None:
+    write = grouping(windows, tg.GroupByKey())
+    for traits, path in ((SPARK, batch), (STREAMING, stream)):
+        assert [step.path for step in planned(write, traits).steps if step.path is not None] == [path]
+
+
 def test_late_data_is_only_found_where_elements_are_whole() -> None:
     def write(p: tg.Pipeline) -> None:
         pairs = p | tg.Create([(1, 2)]) | tg.WindowInto(tg.FixedWindows(5))

@@ -25,9 +25,9 @@ Routing: TypeAlias = Literal["forward", "hash", "broadcast", "rebalance", "gathe
 Mode: TypeAlias = Literal["pipelined", "blocking"]
 Phase: TypeAlias = Literal["whole", "parts", "merge"]
 """Of a combine: all of it at once, the parts before an exchange, or the merge of the parts after it."""
-Path: TypeAlias = Literal["table", "window_major", "sessions", "general"]
+Path: TypeAlias = Literal["table", "window_major", "sessions", "live_sessions", "general"]
 """How a grouping is executed: one table fired when input ends, tables by window fired by the watermark, sessions
-merged in sorted order, or the general trigger machine."""
+fired when input ends, sessions fired by the watermark, or the general trigger machine."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from tidegate.runners.engine.chain import Chain, ClockedChain
 from tidegate.runners.engine.crossing import Crossing
 from tidegate.runners.engine.keyed import Keyed, only_window
 from tidegate.runners.engine.links import Link, load_link
+from tidegate.runners.engine.live_sessions import LiveSessions
 from tidegate.runners.engine.merging import MergingWindowOperator
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.ordered import InTimeOrder
@@ -141,6 +142,14 @@ def _grouping(
         case "sessions", _:
             assert not links
             return SessionMerge(node, phase, windowing, context, main)
+        case "live_sessions", _:
+            assert not links
+            sessions = LiveSessions(node, phase, windowing, context, main)
+            return (
+                sessions
+                if isinstance(node, CombinePerKey) and node.key == "none"
+                else _paged(sessions, node.label, context)
+            )
     assert not links
     kind = MergingWindowOperator if is_merging(windowing.assigner) else WindowOperator
     late = _tags(step, plan).get(node.late_tag) if node.late_tag is not None else None

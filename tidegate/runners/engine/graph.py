@@ -180,6 +180,10 @@ class Graph:
 
     # -- state
 
+    def operators(self) -> dict[str, Operator]:
+        """Those of steps that have not ended, by the name their state is kept under."""
+        return {node.name: node.operator for node in self._nodes.values() if not node.ended}
+
     def snapshot(self) -> dict[str, Any]:
         """The state of every step that keeps any, by its name. Taken between events, at the end of bundles."""
         states = {node.name: node.operator.snapshot() for node in self._nodes.values() if not node.ended}

@@ -92,11 +92,15 @@ def grouping_path(
         if is_merging(windowing.assigner):
             return "general", "windows merge by the author's rule"
         return "table", "bounded input: one table, fired when it ends"
-    if is_merging(windowing.assigner) or late_tag is not None or windowing.allowed_lateness.micros:
-        return "general", "windows that merge, or late data"
-    if windowing.trigger in (DefaultTrigger(), AfterWatermark()):
-        return "window_major", "only the on-time pane is emitted"
-    return "general", "early or late panes"
+    if late_tag is not None or windowing.allowed_lateness.micros:
+        return "general", "late data"
+    if windowing.trigger not in (DefaultTrigger(), AfterWatermark()):
+        return "general", "early or late panes"
+    if isinstance(windowing.assigner, Sessions):
+        return "live_sessions", "only the on-time pane of each session is emitted"
+    if is_merging(windowing.assigner):
+        return "general", "windows merge by the author's rule"
+    return "window_major", "only the on-time pane is emitted"
 
 
 def order_shows(node: Node, windowing: WindowingStrategy) -> bool:

@@ -1,0 +1,222 @@
+"""Sessions fired by the watermark give the panes of the general path, and their state goes wherever it must."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.engine import test_paging, test_rescale
+from tests.engine.test_grouping_paths import BARE, Derives, dropped, grouping, operator
+from tests.engine.test_rescale import Make, as_events
+from tests.engine.window_model import Model
+from tests.engine.windowing import ASSIGNERS, RESULTS, Drive, combine, context, group, micros, read, streams
+from tidegate.runners.engine import live_sessions
+from tidegate.runners.engine.due import Due
+from tidegate.runners.engine.operator import Operator
+from tidegate.sdk.block import Block, DerivedFrom
+from tidegate.sdk.time import MAX_MICROS
+from tidegate.sdk.windowing import AccumulationMode, WindowingStrategy
+from tidegate.sdk.windows import Sessions, element_dependent
+
+Case = tuple[WindowingStrategy, list[Any], frozenset[int]]
+NAMES = ["count", *sorted(RESULTS)]
+
+
+@pytest.fixture(
+    params=[(3, 0, 0), (1 << 18, 4, 2), (1 << 18, 0, 0)], ids=["few wait", "some wait", "all wait"], autouse=True
+)
+def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many times wait until they are put into sessions, and when that is not tried."""
+    for name, n in zip(("_WAITING", "_PAYS", "_STRAIGHT"), request.param, strict=True):
+        monkeypatch.setattr(live_sessions, name, n)
+
+
+@st.composite
+def sessions_on_time(draw: Any) -> Case:
+    strategy = WindowingStrategy(
+        ASSIGNERS[draw(st.sampled_from(["sessions", "gaps"]))],
+        draw(st.sampled_from(BARE)),
+        draw(st.sampled_from(AccumulationMode)),
+    )
+    events = draw(streams(strategy, max_size=40, clocks=False))
+    return strategy, events, frozenset(draw(st.sets(st.integers(0, len(events)))))
+
+
+def node_of(name: str) -> Any:
+    return combine(len) if name == "count" else grouping(name)
+
+
+def derives(strategy: WindowingStrategy, operator: Operator) -> Operator:
+    """The same, fed with blocks whose windows the assigner tells from the timestamps."""
+    process = operator.process
+    column = DerivedFrom(strategy.assigner)
+    operator.process = lambda block, collection: process(  # type: ignore[method-assign]
+        Block(block.values, block.timestamps, column), collection
+    )
+    return operator
+
+
+@settings(max_examples=200, deadline=None)
+@given(sessions_on_time(), st.sampled_from(NAMES), st.booleans(), st.booleans(), st.sampled_from([1, 4096]))
+def test_sessions_fired_by_the_watermark_are_those_of_the_general_path(
+    case: Case, name: str, derived: bool, restart: bool, size: int
+) -> None:
+    strategy, events, cuts = case
+    result, identity = (len, True) if name == "count" else RESULTS[name][1:]
+    model = Model(strategy, result, identity)
+    expected = model.run(events)
+    ctx = context(block_size=size)
+
+    def make() -> Operator:
+        return operator("live_sessions", node_of(name), strategy, ctx)
+
+    kind = Derives if derived and not element_dependent(strategy.assigner) else Drive
+    drive = kind(make(), cuts, make if restart else None)
+    drive.assigner = strategy.assigner  # type: ignore[attr-defined]
+    assert drive.run(events) == expected
+    assert dropped(drive.operator) == len(model.late)
+    assert drive.operator.hold() == MAX_MICROS
+    general = Drive(operator("general", node_of(name), strategy), cuts)
+    assert general.run(events) == expected
+    assert dropped(general.operator) == len(model.late)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sessions_on_time(), st.integers(1, 3))
+def test_blocks_of_both_kinds_of_windows_may_come(case: Case, every: int) -> None:
+    strategy, events, _ = case
+    op = operator("live_sessions", combine(len), strategy)
+    drives = [Drive(op, frozenset(range(99))), Derives(op, frozenset(range(99)))]
+    drives[1].assigner = strategy.assigner  # type: ignore[attr-defined]
+    out: list[Any] = []
+    for i, event in enumerate(events):
+        out += drives[0 if element_dependent(strategy.assigner) or i % every else 1].run([event])
+    assert out == Model(strategy, len, True).run(events)
+
+
+def test_an_element_that_is_late_by_itself_is_not_where_its_session_goes_on() -> None:
+    strategy = WindowingStrategy(Sessions(micros(10)))
+    op = operator("live_sessions", combine(len), strategy)
+    windows = DerivedFrom(strategy.assigner)
+    list(op.process(Block([("a", 0)], [20], windows), "in"))
+    assert not list(op.on_watermark(25))
+    # The first overlaps [20, 30), which it makes begin at 12; then the second meets that; the third nothing.
+    list(op.process(Block([("a", 0), ("a", 0), ("b", 0)], [12, 3, 12], windows), "in"))
+    assert dropped(op) == 1
+    assert [(row[1], row[2].start_micros, row[2].end_micros) for row in read(op.on_watermark(30))] == [(3, 3, 30)]
+
+
+@pytest.mark.parametrize("name", ["count", "sum"])
+def test_an_element_whose_session_ends_where_the_watermark_stands_is_late(name: str) -> None:
+    strategy = WindowingStrategy(Sessions(micros(10)))
+    op = operator("live_sessions", node_of(name), strategy)
+    assert not list(op.on_watermark(25))
+    list(op.process(Block([("a", 1)], [15], DerivedFrom(strategy.assigner)), "in"))
+    list(op.process(Block([("b", 1)], [16], DerivedFrom(strategy.assigner)), "in"))
+    assert dropped(op) == 1
+    assert [row[:2] for row in read(op.on_watermark(26))] == [("b", 1)]
+
+
+def test_sessions_go_by_end_then_start_then_keys_by_first_arrival() -> None:
+    strategy = WindowingStrategy(Sessions(micros(10)))
+    op = operator("live_sessions", group(), strategy)
+    elements = [("c", 5), ("b", 0), ("a", 5), ("b", 5), ("a", 40), ("d", 5)]
+    list(
+        op.process(Block([(k, t) for k, t in elements], [t for _, t in elements], DerivedFrom(strategy.assigner)), "in")
+    )
+    assert [row[:2] for row in read(op.on_watermark(15))] == [("b", [0, 5]), ("c", [5]), ("a", [5]), ("d", [5])]
+    assert [row[:2] for row in read(op.on_watermark(MAX_MICROS))] == [("a", [40])]
+
+
+def test_the_watermark_looks_at_no_key_whose_sessions_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    strategy = WindowingStrategy(Sessions(micros(1000)))
+    op: Any = operator("live_sessions", combine(sum), strategy)
+    windows = DerivedFrom(strategy.assigner)
+    looked: list[Any] = []
+    passed = Due.passed
+
+    def told(self: Due, now: int) -> list[Any]:
+        found = passed(self, now)
+        looked.extend(found)
+        return found
+
+    monkeypatch.setattr(Due, "passed", told)
+    list(op.process(Block([(k, 1) for k in range(100)], list(range(100)), windows), "in"))
+    for t in range(100, 1000, 100):
+        list(op.process(Block([(k, 1) for k in range(100)], [t + k for k in range(100)], windows), "in"))
+        assert not list(op.on_watermark(t))
+    assert not looked
+    assert not list(op.on_watermark(1050))
+    assert sorted(looked) == list(range(51))
+
+
+# ---- state by key
+
+
+@st.composite
+def made(draw: Any) -> tuple[Make, list[Any]]:
+    strategy, events, _ = draw(sessions_on_time())
+    name = draw(st.sampled_from(NAMES))
+    plain = element_dependent(strategy.assigner) or draw(st.booleans())
+
+    def make() -> Operator:
+        op = operator("live_sessions", node_of(name), strategy)
+        return op if plain else derives(strategy, op)
+
+    return make, as_events(events)
+
+
+@settings(max_examples=80, deadline=None)
+@given(made(), test_rescale.ats, test_rescale.sizes)
+def test_sessions_go_on_in_any_number_of_tasks(case: Any, at: int, sizes: tuple[int, int]) -> None:
+    test_rescale.goes_on_anywhere(*case, at, sizes)
+
+
+@settings(max_examples=80, deadline=None)
+@given(made(), test_rescale.some_places)
+def test_sessions_can_be_saved_by_what_has_changed(case: Any, places: frozenset[int]) -> None:
+    test_rescale.builds_up(*case, places)
+
+
+@pytest.mark.parametrize("lot", [1, 1 << 14], ids=["one at a time", "all"])
+@settings(max_examples=80, deadline=None)
+@given(case=made(), budget=test_paging.budgets, leaving=test_paging.leavings)
+def test_sessions_whose_keys_sleep_fire_all_the_same(lot: int, case: Any, budget: int, leaving: frozenset[int]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidegate.runners.engine.paging.LOT", lot)
+        test_paging.gives_the_same(*case, budget, leaving)
+
+
+# ---- keys by their instants
+
+
+ACTS = st.lists(
+    st.tuples(st.just("set"), st.sampled_from("abcd"), st.integers(-30, 60))
+    | st.tuples(st.just("forget"), st.sampled_from("abcd"), st.just(0))
+    | st.tuples(st.just("passed"), st.just(""), st.integers(-30, 60)),
+    max_size=30,
+)
+
+
+@given(ACTS, st.integers(1, 20))
+def test_keys_come_when_their_instant_has_passed(acts: list[tuple[str, str, int]], width: int) -> None:
+    due = Due(width)
+    filed: dict[str, int] = {}
+    for act, key, at in acts:
+        match act:
+            case "set":
+                due.set(key, at)
+                filed[key] = min(at, filed.get(key, at))
+            case "forget":
+                due.forget(key)
+                filed.pop(key, None)
+            case _:
+                found = due.passed(at)
+                assert sorted(found) == sorted(key for key, instant in filed.items() if instant <= at)
+                for key in found:
+                    del filed[key]
+    due.forget_all()
+    assert due.passed(100) == []
