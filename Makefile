@@ -21,7 +21,7 @@ PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 pyt
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
-	@echo "                  the direct runner and, where there is Java, on Spark"
+	@echo "                  the direct runner, on the streaming one and, where there is Java, on Spark"
 	@echo "make test         every check: lint, types, floors, tests"
 	@echo "make simulate     simulated streams under kills, hangs and damage, SEEDS=10000 of them"
 	@echo "make bench        the workloads beside hand-written loops, as a table"
@@ -48,6 +48,12 @@ demo: $(VENV)/.with-demo
 	@sed 5q build/demo/flights/aircraft-*
 	@echo "==> the worst delays of each airport so far, the last pane:"
 	@grep on_time build/demo/flights/worst-*
+	@sort build/demo/flights/* > build/demo/direct.txt
+	@echo "==> tidegate run examples/flights.py --runner streaming --output build/demo/on-streaming"
+	@$(BIN)/tidegate run examples/flights.py --runner streaming --output build/demo/on-streaming
+	@sort build/demo/on-streaming/* > build/demo/streaming.txt
+	@cmp build/demo/direct.txt build/demo/streaming.txt
+	@echo "==> the same $$(wc -l < build/demo/streaming.txt) lines on both"
 	@$(MAKE) demo-on-spark
 
 # The same script on Spark, where there is a Java for it.
@@ -64,7 +70,6 @@ demo-on-spark:
 	fi; \
 	echo "==> tidegate run examples/flights.py --runner spark --output build/demo/on-spark"; \
 	$(BIN)/tidegate run examples/flights.py --runner spark --output build/demo/on-spark; \
-	sort build/demo/flights/* > build/demo/direct.txt; \
 	sort build/demo/on-spark/* > build/demo/spark.txt; \
 	cmp build/demo/direct.txt build/demo/spark.txt; \
 	echo "==> the same $$(wc -l < build/demo/spark.txt) lines on both"

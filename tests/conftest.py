@@ -27,6 +27,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tidegate")
     group.addoption("--spark-pipelines", type=int, default=18, help="how many random pipelines to compare on Spark")
     group.addoption("--spark-kills", type=int, default=1, help="how often to kill an executor in each stage")
+    group.addoption(
+        "--streaming-workers",
+        choices=["sample", "all"],
+        default="sample",
+        help="which tests of the contract to run on 1 and 3 streaming workers too",
+    )
+    group.addoption(
+        "--streaming-pipelines", type=int, default=30, help="how many random pipelines to compare as streams"
+    )
     group.addoption("--streaming-kills", type=int, default=3, help="how many processes to kill in each streaming run")
     group.addoption("--streaming-seconds", type=float, default=5.0, help="how long a stream is held back")
     group.addoption("--streaming-seed", type=int, default=1, help="which ones, and when")

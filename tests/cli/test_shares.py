@@ -18,12 +18,12 @@ def test_shares_are_of_the_time_since_the_sample_before() -> None:
     shares = Shares()
     shares.sample([StageProgress(("read", "map"), 1.0, 3.0, 0.0), StageProgress(("sum",), 1.0, 0.0, 1.0, 90.0)])
     assert shares.by_step == {
-        "read": ("25%", "0%", ""),
-        "map": ("25%", "0%", ""),
-        "sum": ("50%", "50%", "90.0 s"),
+        "read": ("25%", "75%", "0%", ""),
+        "map": ("25%", "75%", "0%", ""),
+        "sum": ("50%", "0%", "50%", "90.0 s"),
     }
     shares.sample([StageProgress(("read", "map"), 4.0, 3.0, 1.0, 7200.0)])
-    assert shares.by_step["map"] == ("75%", "25%", "2 h")
+    assert shares.by_step["map"] == ("75%", "0%", "25%", "2 h")
 
 
 def test_what_tells_nothing_new_keeps_its_shares_and_what_begins_anew_is_measured_from_there() -> None:
@@ -50,6 +50,9 @@ class Busy(PipelineResult):
         cells = MetricCells()
         for step in ("read", "drawn elsewhere"):
             cells.count(MetricKey(step, ENGINE, "elements_out"), 1234)
+        cells.count(MetricKey("", ENGINE, "checkpoints_failed"))
+        last = {"": 3, "_size": 1500, "_duration": 0.25, "_alignment": 0.0123, "_pause": 0.0}
+        cells.gauges = {MetricKey("", ENGINE, f"checkpoint{name}"): value for name, value in last.items()}
         return MetricResults(cells)
 
     def stages(self) -> list[StageProgress]:
@@ -63,9 +66,10 @@ def test_the_table_names_what_is_busy_held_back_and_behind() -> None:
     shown: Any = StringIO()
     Console(file=shown, width=100).print(display._table(40))
     lines = shown.getvalue().splitlines()
-    assert lines[1].split() == ["step", "elements", "per", "second", "busy", "held", "back", "behind"]
-    assert lines[3].split() == ["read", "1,234", "0", "25%", "75%", "5.2", "s"]
+    assert lines[1].split() == ["step", "elements", "per", "second", "busy", "idle", "held", "back", "behind"]
+    assert lines[3].split() == ["read", "1,234", "0", "25%", "0%", "75%", "5.2", "s"]
     assert lines[2].split() == ["drawn", "elsewhere", "1,234", "0"]
+    assert lines[4].rstrip().split(": ") == ["checkpoint 3", "1,500 bytes in 0.25 s, alignment 0.01 s, 1 failed"]
 
 
 def test_a_runner_that_does_not_tell_gets_the_plain_table() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -18,6 +19,7 @@ from tidegate.runners.streaming.manifest import Manifest, ManifestError, Pending
 from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress, StateHandle
 from tidegate.runners.streaming.snapshots import TaskState
 from tidegate.runners.streaming.snapshots import dumps as dump_state
+from tidegate.runners.streaming.statefiles import frames, write_to
 from tidegate.runners.streaming.storage import LocalStorage
 from tidegate.sdk.sinks import Committable
 from tidegate.sdk.window_types import IntervalWindow
@@ -45,9 +47,12 @@ def _spring() -> Trap:
 def checkpoint(folder: Path, number: int, states: dict[str, Any]) -> None:
     """A checkpoint of one task that counts visits."""
     storage = LocalStorage(folder)
-    data = dump_state(TaskState(states, {}))
-    name = f"chk-{number:06}/1.0.1.state"
-    storage.write(name, data)
+    kept = BytesIO()
+    write_to(kept.write, frames(states.items(), states))
+    files = []
+    for name, data in (("state", dump_state(TaskState({}))), ("data", kept.getvalue())):
+        storage.write(f"chk-{number:06}/1.0.1.{name}", data)
+        files.append((f"chk-{number:06}/1.0.1.{name}", len(data), crc32(data)))
     manifest = Manifest(
         job="job-1",
         run="run-1",
@@ -65,7 +70,7 @@ def checkpoint(folder: Path, number: int, states: dict[str, Any]) -> None:
         ),
         tasks=(
             TaskPart(TaskId(0, 0), 1, False, None, (SplitProgress("read", ("a",), (("b", 17),)),)),
-            TaskPart(TaskId(1, 0), 1, False, StateHandle(((name, len(data), crc32(data)),))),
+            TaskPart(TaskId(1, 0), 1, False, StateHandle(tuple(files))),
         ),
         lists={"read": (AssignedSplit("a", b""), AssignedSplit("b", b""), AssignedSplit("c", b""))},
         commits=(PendingCommit("write", "run-1", number, (Committable((0, 0), "x"),)),),
@@ -171,7 +176,7 @@ def test_changes_are_laid_over_what_they_build_on(tmp_path: Path) -> None:
     own, base = second.tasks[1].handle, first.tasks[1].handle
     assert own is not None
     assert base is not None
-    both = replace(second.tasks[1], handle=StateHandle((*own.files, *base.files)))
+    both = replace(second.tasks[1], handle=StateHandle((*own.files, *base.files[1:])))
     storage.write(second.name, dumps(replace(second, tasks=(second.tasks[0], both))))
     rows = [json.loads(line) for line in run(tmp_path, "--values").output.splitlines()]
     assert [(row["key"], row["value"]) for row in rows] == [("ann", 1), ("bob", 2)]

@@ -129,7 +129,7 @@ def test_a_column_of_timestamps_is_as_each_is_alone(values: list[float]) -> None
 
 
 def test_a_column_with_what_is_no_time_is_refused() -> None:
-    with pytest.raises(ValueError, match="nan|NaN"):
+    with pytest.raises(ValueError, match=r"nan|NaN"):
         element_column([1.0, math.nan, 2.0])
     with pytest.raises(TypeError):
         element_column([1.0, "2"])

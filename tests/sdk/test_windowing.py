@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Iterable
 from typing import Any
@@ -39,6 +40,7 @@ from tidegate.sdk.windowing import (
     can_fire_twice,
     compatible,
     is_global,
+    together,
     why_not_side_input,
     why_not_stateful,
     why_not_unbounded_group,
@@ -244,6 +246,26 @@ def test_flattened_inputs_need_equal_assigners_and_triggers() -> None:
     triggers = compatible(fixed, build_strategy(FixedWindows(60), AfterWatermark()))
     assert triggers is not None
     assert "their triggers differ" in triggers
+
+
+def test_what_shows_in_panes_has_to_be_equal_in_flattened_inputs() -> None:
+    early = AfterWatermark(early=AfterCount(1))
+    adding = build_strategy(FixedWindows(60), early, accumulation=ACCUMULATING)
+    reason = compatible(adding, build_strategy(FixedWindows(60), early, accumulation=DISCARDING))
+    assert reason is not None
+    assert "their accumulation modes differ: ACCUMULATING and DISCARDING" in reason
+    fixed = build_strategy(FixedWindows(60))
+    latest = build_strategy(FixedWindows(60), timestamp_combiner=TimestampCombiner.LATEST)
+    assert "timestamp combiners differ" in (compatible(fixed, latest) or "")
+    assert "evictors differ" in (compatible(fixed, build_strategy(FixedWindows(60), evictor=KeepLast(2))) or "")
+    once = build_strategy(FixedWindows(60), accumulation=DISCARDING)
+    assert compatible(fixed, once) is None  # nothing fires twice
+
+
+def test_flattened_inputs_wait_for_late_data_as_long_as_any_of_them() -> None:
+    parts = [build_strategy(FixedWindows(60), allowed_lateness=seconds) for seconds in (5, 30, 0)]
+    for order in itertools.permutations(parts):
+        assert together(order) == parts[1]
 
 
 def test_why_windows_differ_says_what_to_do() -> None:

@@ -1,5 +1,8 @@
 """The runners the contract is tested on: `runner` is each of them, `stream_runner` each that runs unbounded input.
 
+The streaming runner is tested with 2 workers always, and with 1 and 3 on a sample of the tests, the same each time;
+`--streaming-workers all` runs every test on all three.
+
 A test that asks for a `stream_runner` is made for those that run bounded data only too: there it passes if the runner
 refuses, by name and before it runs anything, what the test asks of it.
 
@@ -9,8 +12,9 @@ All are tested always. `TIDEGATE_TEST_RUNNERS=direct` or, where the plugin is lo
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
-from typing import Any
+import zlib
+from collections.abc import Generator, Iterable
+from typing import Any, Final
 
 import pytest
 
@@ -19,6 +23,10 @@ from tidegate.sdk.runner import BUILT_IN, find_runner
 
 BOUNDED_ONLY = frozenset({"spark"})
 ALWAYS = "direct,streaming,spark"
+WORKERS: Final = {"streaming": 2, "streaming-1": 1, "streaming-3": 3}
+"""How many workers run what is tested on the streaming runner under each of these names."""
+SAMPLE: Final = 12
+"""One in so many tests is of the sample."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -37,20 +45,46 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     names = chosen(metafunc.config)
     bounded_only = [name for name in names if name in BOUNDED_ONLY]
     if "runner" in metafunc.fixturenames:
-        metafunc.parametrize("runner", list(map(running, names)), indirect=True, scope="session")
+        metafunc.parametrize("runner", running(names), indirect=True, scope="session")
     if "stream_runner" in metafunc.fixturenames:
         # Of a property one refusal would be found as an example that fails, and made smaller.
         refusing = [] if hasattr(metafunc.function, "hypothesis") else bounded_only
         refused = [pytest.param(name, marks=pytest.mark.refused(name)) for name in refusing]
-        streams = [running(name) for name in names if name not in BOUNDED_ONLY]
+        streams = running(name for name in names if name not in BOUNDED_ONLY)
         metafunc.parametrize("stream_runner", [*streams, *refused], indirect=True, scope="session")
     if "bounded_only_runner" in metafunc.fixturenames:
-        metafunc.parametrize("bounded_only_runner", list(map(running, bounded_only)), indirect=True, scope="session")
+        metafunc.parametrize("bounded_only_runner", running(bounded_only), indirect=True, scope="session")
 
 
-def running(name: str) -> Any:
-    """A runner as a parameter; what runs on Spark is run by one of xdist's workers."""
-    return pytest.param(name, marks=[pytest.mark.xdist_group("spark")] if name == "spark" else [])
+def running(names: Iterable[str]) -> list[Any]:
+    """Runners as parameters; what runs on Spark is run by one of xdist's workers."""
+    every = [each for name in names for each in (WORKERS if name == "streaming" else [name])]
+    return [pytest.param(name, marks=[pytest.mark.xdist_group("spark")] if name == "spark" else []) for name in every]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of other numbers of workers than 2, leave the sample: as it goes by the tests' names, it is always the same."""
+    if config.getoption("--streaming-workers") == "all":
+        return
+    left_out = [item for item in items if workers_of(item) in (1, 3) and zlib.crc32(item.nodeid.encode()) % SAMPLE]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        dropped = set(left_out)
+        items[:] = [item for item in items if item not in dropped]
+
+
+def workers_of(item: pytest.Item) -> int | None:
+    """How many workers the streaming runner has in a test of this folder; None where it is another runner's."""
+    parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return WORKERS.get(parameters.get("runner", parameters.get("stream_runner", "")))
+
+
+@pytest.fixture(autouse=True)
+def workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The streaming runner finds as many processors as it is to have workers."""
+    number = workers_of(request.node)
+    if number is not None:
+        monkeypatch.setattr("tidegate.runners.streaming.runner.processors", lambda: number)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -80,12 +114,12 @@ def available(name: str) -> str:
 def runner(request: pytest.FixtureRequest) -> str:
     if request.param == "spark":
         request.getfixturevalue("spark_session")
-    return available(request.param)
+    return available(request.param.partition("-")[0])
 
 
 @pytest.fixture(scope="session")
 def stream_runner(request: pytest.FixtureRequest) -> str:
-    return available(request.param)
+    return available(request.param.partition("-")[0])
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ import tidegate as tg
 from streaming.counting import Reports, counted, elements, follow, options, running
 from tidegate.sdk.errors import BuildError, PicklingError, RunError, UnsupportedError, UserCodeError
 from tidegate.sdk.runner import PipelineState
+from tidegate.testing import TestPipeline
 
 
 def script(tmp_path: Path, text: str, *args: str, **kwargs: Any) -> subprocess.CompletedProcess[str]:
@@ -123,7 +124,7 @@ def test_elements_that_cannot_travel_name_the_step() -> None:
 def test_values_that_cannot_travel_name_the_step_before_anything_runs() -> None:
     import threading
 
-    p = tg.Pipeline(runner="streaming")
+    p = TestPipeline("streaming")  # it forks no job
     _ = p | "locks" >> tg.Create([threading.Lock()]) | tg.Map(print)
     with pytest.raises(PicklingError, match="locks"):
         p.run()
@@ -221,6 +222,7 @@ def test_a_killed_process_is_replaced_and_the_job_goes_on_from_its_last_checkpoi
     told = Reports()
     flags = ["--checkpoint_interval=50ms", "--restart_delay=10ms", f"--checkpoint_dir={tmp_path / 'kept'}"]
     job = running(p, *flags, on_report=told)
+    directory = job.submitted.directory
     try:
         follow(job, lambda: bool(told.checkpoints) and elements(job, "count") > 0)
         kill(job)
@@ -229,6 +231,9 @@ def test_a_killed_process_is_replaced_and_the_job_goes_on_from_its_last_checkpoi
         follow(job, lambda: max(told.checkpoints) > before)
     finally:
         job.close()
+    # The workers of a process that was killed may yet write where it was.
+    assert (job.submitted.directory != directory) == (kill is kill_job)
+    assert not Path(job.submitted.directory).exists()
 
 
 def test_a_job_whose_process_is_killed_and_that_keeps_nothing_has_failed() -> None:
@@ -286,8 +291,34 @@ def test_metrics_go_to_a_file_as_json_lines(tmp_path: Path) -> None:
     assert any(line["watermark"] and line["watermark"].startswith("1970-01-01T00:") for line in tasks)
 
 
-def test_a_backend_that_is_not_there_yet_is_refused_by_name() -> None:
+def test_a_backend_whose_package_is_missing_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
     p = tg.Pipeline(runner="streaming", options=options("--state_backend=rocksdb"))
     p | tg.Create([1]) | tg.Map(print)
-    with pytest.raises(UnsupportedError, match="does not run --state_backend rocksdb yet"):
+    with pytest.raises(UnsupportedError, match=r"pip install 'tidegate\[rocksdb\]'"):
         p.run()
+
+
+UNFIT = """
+import threading
+
+class Keeps(tg.DoFn):
+    LAST = tg.ValueStateSpec("last")
+
+    def process(self, pair, last=tg.DoFn.StateParam(LAST)):
+        last.write(threading.Lock())
+        yield pair
+
+flags = ["--runner", "streaming", "--mode", "streaming", "--checkpoint_interval", "10ms", "--restart_strategy", "none"]
+with tg.Pipeline(options=[*flags, *sys.argv[1:]]) as p:
+    p | tg.Create([(n % 9000, n) for n in range(1_000_000)]) | "keep" >> tg.ParDo(Keeps())
+"""
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_state_that_cannot_be_pickled_names_its_step(tmp_path: Path, backend: str) -> None:
+    done = script(tmp_path, HEAD + UNFIT, "--state_backend", backend)
+    assert done.returncode == 1
+    assert "PicklingError: what this step keeps can't be pickled" in done.stderr
+    assert "cannot pickle '_thread.lock' object" in done.stderr
+    assert "in step 'keep', applied at" in done.stderr

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from streaming.coordinating import Play, deployed, job_of, of, sent, to_text
+from streaming.counting import Counting
 from tidegate.runners.streaming.actions import (
     CancelJob,
     CheckpointReport,
@@ -19,6 +20,7 @@ from tidegate.runners.streaming.actions import (
     Fenced,
     Finish,
     Passing,
+    Progress,
     Report,
     StartWorkers,
     StopJob,
@@ -54,6 +56,7 @@ from tidegate.runners.streaming.messages import (
     Settled,
     SplitProgress,
     SplitsListed,
+    StateHandle,
     StopSources,
     TaskEnded,
     TaskFailed,
@@ -206,6 +209,37 @@ def test_what_is_done_counts_once_when_workers_are_lost() -> None:
     assert progress.metrics.counters == {key: 25}  # type: ignore[union-attr]
 
 
+def with_history(p: tg.Pipeline) -> None:
+    """A live stream, each of whose elements is looked up in bounded history."""
+    history = p | "history" >> tg.Create([1, 2, 3]) | "known" >> tg.Map(str)
+    _ = p | "live" >> tg.Read(Counting()) | "look up" >> tg.Map(lambda n, known: n in known, tg.AsList(history))
+
+
+def test_what_history_has_counted_is_still_known_to_the_jobs_next_process() -> None:
+    """Its tasks are over before the first checkpoint of the attempt, which so has no files of theirs."""
+    play = Play(job_of(with_history, checkpoints=KEPT))
+    play.ready()
+    key = MetricKey("known", ENGINE, "elements_out")
+    history, *live = regions(play)
+    for task in history:
+        play.list_splits(play.say(task.index, TaskEnded(task, metrics=MetricCells(counters={key: 2}))))
+    play.tell(WorkerGone(0, 1, "killed by SIGKILL"))
+    assert not set(deployed(restarted(play))) & set(history)
+    play.taken()
+    play.wait(10)
+    tasks = [task for region in live for task in region]
+    for task in tasks:
+        handle = StateHandle(((f"chk-000001/{task}.state", 10, 1),))
+        play.say(task.index, Acknowledge(1, task, handle))
+    (store,) = of(play.taken(), Store)
+    resume = resumed(play.job, loads(store.data), "checkpoint 1")
+    next = Play(play.job, resume, epoch=2)
+    next.ready()
+    next.now += SECOND
+    next.say(0, Heartbeat((), MetricCells()))
+    assert of(next.said, Progress)[-1].metrics.counters == {key: 2 * len(history)}
+
+
 def test_a_bounded_job_does_not_retry_an_error_of_the_authors() -> None:
     play = batch()
     told = play.say(0, TaskFailed(TaskId(0, 0), USER_ERROR, user=True, element="7"))
@@ -340,12 +374,29 @@ def test_the_end_of_input_takes_a_last_checkpoint_and_ends_after_its_commits() -
     assert of(gone(play), Finish) == [Finish("finished")]
 
 
-def test_a_checkpoint_under_way_when_input_ends_is_not_the_last_one() -> None:
+def test_a_checkpoint_whose_manifest_is_on_its_way_when_input_ends_is_not_the_last_one() -> None:
     play = running()
     play.wait(10)
-    assert sent(play.end_all(), Trigger) == []
     play.acknowledge(1)
+    assert sent(play.end_all(), Trigger) == []
     assert sent(play.tell(Stored(1)), Trigger) == [Trigger(2, "checkpoint")] * 2
+
+
+def test_a_checkpoint_that_tasks_still_store_when_all_input_has_ended_makes_way_for_the_last() -> None:
+    play = running()
+    play.wait(10)
+    writer = next(step for step in play.job.plan.steps if step.is_sink)
+    early, late = (Prepared("write/Write", (Committable((n, 1), "x"),)) for n in (0, 1))
+    play.say(0, Acknowledge(1, TaskId(writer.stage, 0), prepared=(early,)))
+    told = play.end_all()
+    assert sent(told, Aborted) == [Aborted(1)] * 2
+    assert sent(told, Trigger) == [Trigger(2, "checkpoint")] * 2
+    assert of(told, CheckpointReport) == []
+    play.say(1, Decline(1, TaskId(writer.stage, 1), "given up", (late,)))
+    play.acknowledge(2)
+    (commit,) = sent(play.tell(Stored(2)), Commit)
+    assert [piece.order for piece in commit.committables] == [(0, 1), (1, 1)]
+    assert of(play.taken(), StopWorkers) == []
 
 
 def test_a_finished_job_says_so_in_its_directory() -> None:
@@ -399,7 +450,7 @@ def test_a_commit_that_was_under_way_is_made_again_before_output_is_removed_and_
     assert sent(told, Commit) == [commit]
     assert sent(told, AbortOutput) == []
     told = play.say(0, Committed(commit.step, 1))
-    assert sent(told, AbortOutput) == [AbortOutput(commit.step, "run")]
+    assert sent(told, AbortOutput) == [AbortOutput(commit.step, ("run",))]
     assert deployed(told) == []
     assert deployed(play.say(0, OutputAborted(commit.step))) == play.tasks()
 
@@ -466,13 +517,15 @@ def test_a_worker_that_dies_while_it_commits_lists_or_aborts_does_not_stop_the_j
     assert deployed(told) == play.tasks()
 
 
-def test_a_worker_that_is_silent_or_in_one_call_for_too_long_is_replaced() -> None:
+def test_a_worker_that_is_silent_for_too_long_is_replaced() -> None:
     play = running(task_timeout=5.0)
     assert of(play.wait(4), StopWorkers) == []
     for worker in range(2):
         play.say(worker, Heartbeat((), MetricCells()))
     assert of(play.wait(4), StopWorkers) == []
-    told = play.say(0, Heartbeat((), MetricCells(), in_call=6.0))
+    play.wait(0.5)
+    play.say(1, Heartbeat((), MetricCells()))
+    told = play.wait(1)
     assert of(told, StopWorkers) == [StopWorkers(0.0)]
     assert "worker 0" in of(told, Report)[0].text
     restarted(play)

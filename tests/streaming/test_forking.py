@@ -107,6 +107,19 @@ print(ours.recv(1))
     assert said == ["Bad file descriptor", "b''"]
 
 
+def test_what_functions_print_comes_out_though_the_script_prints_elsewhere(tmp_path: Path) -> None:
+    said = script(
+        tmp_path,
+        """
+sys.stdout = open("elsewhere", "w")
+run(lambda p: said(p, ["printed"], str))
+print("by the script")
+""",
+    )
+    assert said == ["printed"]
+    assert (tmp_path / "elsewhere").read_text() == "by the script\n"
+
+
 def test_what_the_script_has_printed_and_registered_happens_once(tmp_path: Path) -> None:
     said = script(
         tmp_path,

@@ -147,22 +147,24 @@ MODES = {
 }
 LOADS = {"throttled": {"rate": 1000}, "held-back": {"rate": 0, "slow": 0.001}}
 RUNS = [
-    ("aligned", "throttled"),
-    ("aligned", "held-back"),
-    ("unaligned", "throttled"),
-    ("unaligned", "held-back"),
-    ("turning-unaligned", "held-back"),
+    ("aligned", "throttled", "memory"),
+    ("aligned", "held-back", "memory"),
+    ("unaligned", "throttled", "memory"),
+    ("unaligned", "held-back", "memory"),
+    ("turning-unaligned", "held-back", "memory"),
+    ("aligned", "throttled", "rocksdb"),
+    ("unaligned", "held-back", "rocksdb"),
 ]
 
 
-@pytest.mark.parametrize(("mode", "load"), RUNS)
+@pytest.mark.parametrize(("mode", "load", "backend"), RUNS)
 def test_nothing_is_lost_or_comes_twice_whatever_is_killed(
-    begin: type[Victim], mode: str, load: str, request: pytest.FixtureRequest
+    begin: type[Victim], mode: str, load: str, backend: str, request: pytest.FixtureRequest
 ) -> None:
     kills: int = request.config.getoption("--streaming-kills")
     seed: int = request.config.getoption("--streaming-seed")
-    chance = random.Random(f"{seed} {mode} {load}")
-    victim = begin(*MODES[mode], **LOADS[load])
+    chance = random.Random(f"{seed} {mode} {load} {backend}")
+    victim = begin(*MODES[mode], "--state_backend", backend, **LOADS[load])
     first = ["worker", "job", "client", "workers"]
     chance.shuffle(first)
     for n in range(kills):
@@ -177,9 +179,10 @@ def test_nothing_is_lost_or_comes_twice_whatever_is_killed(
     victim.check(victim.drain())
 
 
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 @pytest.mark.parametrize("place", ["process", "snapshot", "restore", "commit"])
-def test_an_error_is_survived_in(begin: type[Victim], place: str) -> None:
-    victim = begin(rate=1500, faulty=place)
+def test_an_error_is_survived_in(begin: type[Victim], place: str, backend: str) -> None:
+    victim = begin("--state_backend", backend, rate=1500, faulty=place)
     if place == "restore":
         victim.watch("d", 2)
         victim.kill("worker", random.Random(0))
@@ -219,8 +222,9 @@ def test_a_worker_that_is_stuck_is_killed(begin: type[Victim]) -> None:
     assert "--task_timeout" in victim.said
 
 
-def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_taken(begin: type[Victim]) -> None:
-    victim = begin("--retained_checkpoints", "3")
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_taken(begin: type[Victim], backend: str) -> None:
+    victim = begin("--retained_checkpoints", "3", "--state_backend", backend)
     victim.watch("d", 4)
     orphans = [*children(victim.client.pid), *victim.workers()]
     victim.client.kill()

@@ -25,6 +25,7 @@ from tidegate.runners.streaming.manifest import (
 )
 from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress, StateHandle
 from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.sdk.metrics import DistributionResult, MetricCells, MetricKey
 from tidegate.sdk.sinks import Committable
 
 JSON = st.recursive(
@@ -52,6 +53,12 @@ def manifest(number: int = 7, *, epoch: int = 1, files: tuple[tuple[str, int, in
         ),
         lists={"read": (AssignedSplit("a", b"\x80payload"), AssignedSplit("b", b"", 12))},
         commits=(PendingCommit("write", "run", number, (Committable((0, 1), ["part", 1]),)),),
+        counted=MetricCells(
+            {MetricKey("read", "tidegate", "elements_out"): 3},
+            {MetricKey("read", "mine", "sizes"): DistributionResult(2, 3.5, 1.0, 2.5)},
+            {MetricKey("read", "mine", "last"): "c"},
+            {MetricKey("read", "mine", "seen"): {"a", "b"}},
+        ),
     )
 
 
@@ -138,6 +145,8 @@ def test_what_is_no_manifest_is_an_error(text: str) -> None:
         (["tasks", 0, "progress", 0, "current"], [["b"]]),
         (["commits", 0, "committables", 0, "order"], [1]),
         (["splits"], []),
+        (["counted", "counters"], [["step", "namespace", 1]]),
+        (["counted"], {}),
         (["tasks", 0], 3),
     ],
     ids=lambda value: "-".join(map(str, value)) if isinstance(value, list) and value else "value",

@@ -49,12 +49,22 @@ class Phase:
 LOADS = {"throttled": {"rate": 1000}, "held-back": {"rate": 0, "slow": 0.001}}
 
 
+BACKENDS = {
+    "memory": ["memory", "memory", "memory"],
+    "rocksdb between": ["memory", "rocksdb", "memory"],
+    "memory between": ["rocksdb", "memory", "rocksdb"],
+}
+
+
+@pytest.mark.parametrize("backends", BACKENDS.values(), ids=BACKENDS)
 @pytest.mark.parametrize("load", LOADS)
-def test_a_job_goes_on_with_other_numbers_of_workers(tmp_path: Path, load: str) -> None:
+def test_a_job_goes_on_with_other_numbers_of_workers_and_another_backend(
+    tmp_path: Path, load: str, backends: list[str]
+) -> None:
     phases, savepoint, result = [], None, None
     for number, workers in enumerate([1, 3, 2]):
         phases.append(Phase(Run(str(tmp_path / f"phase-{number}"), **LOADS[load])))  # type: ignore[arg-type]
-        flags = ["--workers", str(workers)]
+        flags = ["--workers", str(workers), "--state_backend", backends[number]]
         if savepoint is not None:
             flags += ["--from_savepoint", savepoint]
         savepoint = str(tmp_path / f"savepoint-{number}") if number < 2 else None

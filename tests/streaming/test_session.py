@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 import tidegate as tg
 from streaming.counting import counted, options
+from streaming.processes import wait_until_gone
 from tidegate.cli import app
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.endpoint import EndpointError
@@ -57,16 +58,20 @@ def detached(*flags: str) -> Any:
     return p.run()
 
 
-def follow_until(id: str, reached: Any, event: Any = None) -> JobInfo:
+def follow_until(id: str, reached: Any, event: Any = None, *, name: str = "tests") -> JobInfo:
     """Hear a job until something holds for what it tells."""
-    with opened("tests") as session:
+    with opened(name) as session:
         for message in session.tell_and_follow(id, event or actions.TakeSavepoint("/nowhere/at/all")):
             if reached(message):
                 break
         else:
             raise AssertionError("the job ended before")
-    with opened("tests") as session:
+    with opened(name) as session:
         return session.info(id)
+
+
+def is_checkpoint(told: Any) -> bool:
+    return isinstance(told, actions.CheckpointReport) and not told.error
 
 
 def test_a_detached_job_goes_on_in_the_session_and_can_be_cancelled(place: Place) -> None:
@@ -80,7 +85,7 @@ def test_a_detached_job_goes_on_in_the_session_and_can_be_cancelled(place: Place
 
 def test_jobs_are_listed_with_how_they_are_doing(session: Session, tmp_path: Path) -> None:
     result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
-    info = follow_until(result.id, lambda told: isinstance(told, actions.CheckpointReport) and not told.error)
+    info = follow_until(result.id, is_checkpoint)
     assert info.state == "running"
     assert info.checkpoint is not None
     assert info.checkpoint_dir == str(tmp_path / "kept")
@@ -92,7 +97,7 @@ def test_jobs_are_listed_with_how_they_are_doing(session: Session, tmp_path: Pat
 
 def test_a_stopped_job_goes_on_from_where_it_stopped(session: Session, tmp_path: Path) -> None:
     first = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
-    follow_until(first.id, lambda told: isinstance(told, actions.CheckpointReport) and not told.error)
+    follow_until(first.id, is_checkpoint)
     *_, last = session.tell_and_follow(first.id, actions.StopJob())
     assert last == actions.Finish("stopped")
     second = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
@@ -115,7 +120,7 @@ def test_a_savepoint_is_written_where_it_was_asked_for_and_the_job_goes_on(sessi
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_a_job_whose_process_is_killed_goes_on_in_a_new_one(place: Place, session: Session, tmp_path: Path) -> None:
     result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
-    follow_until(result.id, lambda told: isinstance(told, actions.CheckpointReport) and not told.error)
+    follow_until(result.id, is_checkpoint)
     pid = place.described()["pid"]
     (job,) = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
     told = session.tell_and_follow(result.id, actions.TakeSavepoint("/nowhere/at/all"))
@@ -124,9 +129,44 @@ def test_a_job_whose_process_is_killed_goes_on_in_a_new_one(place: Place, sessio
     for message in told:
         if isinstance(message, actions.Report) and "going on from checkpoint" in message.text:
             break
-    info = follow_until(result.id, lambda told: isinstance(told, actions.CheckpointReport) and not told.error)
+    info = follow_until(result.id, is_checkpoint)
     assert info.restarts == 1
     result.cancel()
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open")
+def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(place: Place, tmp_path: Path) -> None:
+    fragile = Place("fragile")
+    started(fragile)
+    kept = detached(f"--checkpoint_dir={tmp_path / 'kept'}", "--session=fragile")
+    lost = detached("--session=fragile")
+    over = detached(f"--checkpoint_dir={tmp_path / 'over'}", "--session=fragile")
+    over.cancel()
+    before = follow_until(kept.id, is_checkpoint, name="fragile")
+    assert before.checkpoint is not None
+    pid = fragile.described()["pid"]
+    os.kill(pid, signal.SIGKILL)
+    wait_until_gone([pid])
+    started(fragile)
+    try:
+        after = follow_until(kept.id, is_checkpoint, name="fragile")
+        assert after.checkpoint is not None
+        assert after.checkpoint.checkpoint > before.checkpoint.checkpoint
+        assert after.restarts == 1
+        assert any("going on from checkpoint" in text for text in after.reports)
+        with opened("fragile") as session:
+            assert [job.id for job in session.jobs()] == [lost.id, kept.id]
+            assert "kept no checkpoints" in session.info(lost.id).error
+            with pytest.raises(RunError, match="is over: failed"):
+                list(session.tell_and_follow(lost.id, actions.StopJob()))
+        assert "kept no checkpoints" in command("jobs", "show", lost.id, "--session=fragile")
+    finally:
+        with opened("fragile") as session:
+            session.end()
+    started(fragile)
+    with opened("fragile") as session:
+        assert session.jobs() == ()
+        session.end()
 
 
 def test_what_a_job_prints_is_in_its_log(session: Session, tmp_path: Path) -> None:
@@ -201,7 +241,7 @@ def test_a_session_is_started_looked_at_and_stopped_by_commands(place: Place) ->
 def test_jobs_are_listed_shown_saved_and_stopped_by_commands(place: Place, tmp_path: Path) -> None:
     at = "--session=tests"
     result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
-    follow_until(result.id, lambda told: isinstance(told, actions.CheckpointReport) and not told.error)
+    follow_until(result.id, is_checkpoint)
     follow_until(result.id, lambda told: isinstance(told, actions.Progress) and len(told.tasks) == 4)
     assert result.id in command("jobs", "list", at)
     shown = command("jobs", "show", result.id, at)

@@ -20,17 +20,16 @@ import pytest
 
 from streaming.simulation.pipeline import Broken
 from streaming.simulation.running import simulate
-from streaming.simulation.world import Simulation
+from streaming.simulation.world import WorkerProcess
 from tidegate.runners.engine.snapshots import KeyedState
-from tidegate.runners.streaming import opening, worker
+from tidegate.runners.streaming import backends, opening, worker
 from tidegate.runners.streaming.alignment import Alignment
+from tidegate.runners.streaming.backends import Changes
 from tidegate.runners.streaming.channels import InputChannel
-from tidegate.runners.streaming.events import Barrier
 from tidegate.runners.streaming.messages import Prepared, SplitProgress, StateHandle
 from tidegate.runners.streaming.reading import Reading
-from tidegate.runners.streaming.snapshots import TaskState, dumps
+from tidegate.runners.streaming.restoring import Restoring
 from tidegate.runners.streaming.task import Task
-from tidegate.runners.streaming.worker import Worker
 from tidegate.sdk.portable.pipeline import Write
 
 CHUNKS = 20
@@ -63,14 +62,11 @@ def skip_alignment(patch: pytest.MonkeyPatch) -> None:
 def acknowledge_before_writing(patch: pytest.MonkeyPatch) -> None:
     """State is on its way to the disk when the coordinator hears that it is there."""
 
-    def store(self: Worker, id: object, barrier: Barrier, state: TaskState, ack: Callable[[StateHandle], None]) -> None:
-        name, data, world = f"chk-{barrier.checkpoint:06}/{id}.{self.attempt}.state", dumps(state), self.world
-        ack(StateHandle(((name, len(data), crc32(data)),)))
-        simulation: Simulation = world.simulation  # type: ignore[attr-defined]
-        write = lambda: world.store(name, data)  # noqa: E731
-        simulation.after(300_000, lambda: world.do(write))  # type: ignore[attr-defined]
+    def store(self: WorkerProcess, name: str, state: bytes) -> StateHandle:
+        self.simulation.after(300_000, lambda: self.do(lambda: self.storage.write(name, state)))
+        return StateHandle(((name, len(state), crc32(state)),))
 
-    patch.setattr(Worker, "_store", store)
+    patch.setattr(WorkerProcess, "store", store)
 
 
 def commit_early(patch: pytest.MonkeyPatch) -> None:
@@ -88,18 +84,14 @@ def commit_early(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Task, "_prepare", commit)
 
 
-def restoring(change: Callable[[TaskState], TaskState]) -> Mutation:
+def forget_timers(patch: pytest.MonkeyPatch) -> None:
     """What is restored is not all that was saved."""
+    read = vars(backends)["read_states"]
 
-    def mutation(patch: pytest.MonkeyPatch) -> None:
-        restored = vars(worker)["restored_state"]
-        patch.setattr(worker, "restored_state", lambda *given: change(restored(*given)))
+    def forgetful(*given: Any) -> dict[str, Any]:
+        return {name: _without_timers(kept) for name, kept in read(*given).items()}
 
-    return mutation
-
-
-def without_timers(state: TaskState) -> TaskState:
-    return replace(state, operators={name: _without_timers(kept) for name, kept in state.operators.items()})
+    patch.setattr(backends, "read_states", forgetful)
 
 
 def _without_timers(kept: Any) -> Any:
@@ -109,8 +101,26 @@ def _without_timers(kept: Any) -> Any:
     return replace(kept, tables=dict(tables))
 
 
-def without_elements_under_way(state: TaskState) -> TaskState:
-    return replace(state, outgoing={}, incoming={})
+def forget_elements_under_way(patch: pytest.MonkeyPatch) -> None:
+    """Blocks that an unaligned barrier has overtaken are not restored."""
+    restored = vars(worker)["restored_state"]
+
+    def forgetful(*given: Any) -> Restoring:
+        restoring: Restoring = restored(*given)
+        return replace(restoring, state=replace(restoring.state, outgoing={}, incoming={}))
+
+    patch.setattr(worker, "restored_state", forgetful)
+
+
+def forget_what_had_changed(patch: pytest.MonkeyPatch) -> None:
+    """A checkpoint has only what changed since the one before, also where that was given up."""
+    since = Changes.since
+
+    def forgetful(self: Changes, *given: Any, whole: bool) -> Any:
+        self._open.clear()
+        return since(self, *given, whole=whole)
+
+    patch.setattr(Changes, "since", forgetful)
 
 
 def forget_finished_splits(patch: pytest.MonkeyPatch) -> None:
@@ -146,8 +156,9 @@ def grant_too_much(patch: pytest.MonkeyPatch) -> None:
         pytest.param(skip_alignment, id="skip-alignment"),
         pytest.param(acknowledge_before_writing, id="acknowledge-before-writing"),
         pytest.param(commit_early, id="commit-early"),
-        pytest.param(restoring(without_timers), id="forget-timers"),
-        pytest.param(restoring(without_elements_under_way), id="forget-elements-under-way"),
+        pytest.param(forget_timers, id="forget-timers"),
+        pytest.param(forget_elements_under_way, id="forget-elements-under-way"),
+        pytest.param(forget_what_had_changed, id="forget-what-had-changed"),
         pytest.param(forget_finished_splits, id="forget-finished-splits"),
         pytest.param(fence_nobody, id="fence-nobody"),
         pytest.param(grant_too_much, id="grant-too-much"),

@@ -25,7 +25,7 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
             return open_storage((tmp_path / "new" / "folder").as_uri())
         case _:
             pytest.importorskip("fsspec")
-            return open_storage(f"memory://{uuid.uuid4().hex}/inner")
+            return FsspecStorage(f"memory://{uuid.uuid4().hex}/inner")
 
 
 def test_what_is_written_is_read_and_replaced(storage: Storage) -> None:
@@ -130,7 +130,7 @@ def test_of_many_processes_that_create_a_name_exactly_one_succeeds(tmp_path: Pat
     assert {number: storage.read(f"epochs/{number}") for number in range(50)} == winners
 
 
-@pytest.mark.parametrize("url", ["ftp://host/path", "http://host/path", "zip://x.zip"])
+@pytest.mark.parametrize("url", ["ftp://host/path", "http://host/path", "zip://x.zip", "memory://x"])
 def test_a_store_with_neither_rename_nor_conditional_put_is_refused_by_name(url: str) -> None:
     pytest.importorskip("fsspec")
     with pytest.raises(OptionsError, match=r"can't be kept at|not installed"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,8 +59,9 @@ def show(id: str, session: str, as_json: bool) -> None:
     click.echo(f"job {job.id}  {job.name}\n  {job.state}, {job.workers} workers, for {_since(job)}")
     if job.restarts:
         click.echo(f"  its process was restarted {job.restarts} times")
-    if job.checkpoint_dir:
-        click.echo(f"  checkpoints in {job.checkpoint_dir}: {_checkpoint(job) or 'none yet'}")
+    if job.checkpoint_dir or job.checkpoint:
+        where = f"checkpoints in {job.checkpoint_dir}" if job.checkpoint_dir else "checkpoints of the run's own"
+        click.echo(f"  {where}: {', '.join(_of_checkpoint(job)) or 'none yet'}")
     click.echo(f"  what it prints is in {job.log}")
     for line in _tasks(job):
         click.echo(f"  {line}")
@@ -141,16 +143,29 @@ def _checkpoint(job: JobInfo) -> str:
     return f"checkpoint {job.checkpoint.checkpoint}" if job.checkpoint else ""
 
 
+def _of_checkpoint(job: JobInfo) -> Iterator[str]:
+    if job.checkpoint:
+        yield _checkpoint(job)
+        yield f"{job.checkpoint.size:,} bytes"
+        yield f"{job.checkpoint.duration:.2f} s"
+        yield f"alignment {job.checkpoint.alignment:.2f} s"
+
+
 def _tasks(job: JobInfo) -> list[str]:
+    from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
+
     labels: dict[int, list[str]] = {}
     for stage, label in job.steps:
         labels.setdefault(stage, []).append(label)
     lines = []
     for task in sorted(job.tasks, key=lambda task: task.task):
         whole = max(task.busy + task.idle + task.backpressured, 1e-9)
+        known = MIN_MICROS < task.watermark < MAX_MICROS
+        lag = f"{time.time() - task.watermark / SECOND:,.1f} s" if known and not job.ended else "-"
         lines.append(
             f"task {task.task}  {task.state:<8} in {task.records_in:>12,}  out {task.records_out:>12,}  "
-            f"busy {task.busy / whole:4.0%}  held back {task.backpressured / whole:4.0%}  "
+            f"busy {task.busy / whole:4.0%}  idle {task.idle / whole:4.0%}  "
+            f"held back {task.backpressured / whole:4.0%}  behind {lag:>8}  "
             f"{', '.join(labels.get(task.task.stage, []))}"
         )
     return lines

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults
@@ -57,6 +57,7 @@ class Display:
         self._thread = threading.Thread(target=self._show, name="tidegate-progress", daemon=True)
         self._started = time.monotonic()
         self._rates = Rates()
+        self._checkpoint = ""
         self._told = ""
         self._stages: Callable[[], list[StageProgress]] = list
         self._shares = Shares()
@@ -109,9 +110,15 @@ class Display:
         if self._results is not None:
             try:
                 found = self._results().query("elements_out", namespace=ENGINE)
+                checkpoint = {
+                    result.key.name: result.value
+                    for result in self._results().query(namespace=ENGINE, step="")
+                    if result.key.name.startswith("checkpoint")
+                }
             except RuntimeError:  # a step was counted for the first time while we looked; the next look will do
                 return
             self._rates.sample({result.key.step: result.value for result in found}, time.monotonic())
+            self._checkpoint = _of_checkpoint(checkpoint)
         self._shares.sample(self._stages())
 
     def _line(self) -> str:
@@ -132,16 +139,19 @@ class Display:
         table.add_column("per second", justify="right")
         shares = self._shares.by_step
         if shares:
-            for name in ("busy", "held back", "behind"):
+            for name in ("busy", "idle", "held back", "behind"):
                 table.add_column(name, justify="right")
+        if self._checkpoint:
+            table.caption = self._checkpoint
+            table.caption_justify = "left"
         order = {label: number for number, label in enumerate(self._labels)}
         steps = sorted(self._rates.counts, key=lambda step: order.get(step, len(order)))
-        room = max(3, height - 5)
+        room = max(3, height - 5 - bool(self._checkpoint))
         if len(steps) > room:  # the busiest, still in the pipeline's order
             busiest = set(sorted(steps, key=lambda step: -self._rates.per_second(step))[:room])
             steps = [step for step in steps if step in busiest]
         for step in steps:
-            told = shares.get(step, ("", "", "")) if shares else ()
+            told = shares.get(step, ("", "", "", "")) if shares else ()
             table.add_row(step, f"{self._rates.counts[step]:,}", f"{self._rates.per_second(step):,.0f}", *told)
         return table
 
@@ -169,11 +179,11 @@ class Rates:
 
 
 class Shares:
-    """How each step's stage has spent its time since the sample before, in words: busy, held back by who takes what it
-    gives, and how far its watermark is behind the clock."""
+    """How each step's stage has spent its time since the sample before, in words: busy, idle, held back by who takes
+    what it gives, and how far its watermark is behind the clock."""
 
     def __init__(self) -> None:
-        self.by_step: dict[str, tuple[str, str, str]] = {}
+        self.by_step: dict[str, tuple[str, str, str, str]] = {}
         self._before: dict[tuple[str, ...], StageProgress] = {}
 
     def sample(self, stages: list[StageProgress]) -> None:
@@ -188,8 +198,19 @@ class Shares:
                 continue
             whole = sum(spent)
             behind = "" if now.behind is None else _length(now.behind)
-            told = f"{spent[0] / whole:.0%}", f"{spent[2] / whole:.0%}", behind
+            told = f"{spent[0] / whole:.0%}", f"{spent[1] / whole:.0%}", f"{spent[2] / whole:.0%}", behind
             self.by_step.update(dict.fromkeys(now.steps, told))
+
+
+def _of_checkpoint(told: Mapping[str, float]) -> str:
+    """The last checkpoint, in words; "" before the first."""
+    if "checkpoint" not in told:
+        return ""
+    failed = f", {told['checkpoints_failed']} failed" if told.get("checkpoints_failed") else ""
+    return (
+        f"checkpoint {told['checkpoint']}: {told['checkpoint_size']:,} bytes in {told['checkpoint_duration']:.2f} s, "
+        f"alignment {told['checkpoint_alignment']:.2f} s{failed}"
+    )
 
 
 def _length(seconds: float) -> str:

@@ -23,7 +23,7 @@ class TimestampedValue(Generic[T]):
         self.value = value
         # One of these is made per element: seconds as a plain number, surely within the ends of time, take a short way.
         if timestamp.__class__ is float and -9e12 < timestamp < 9e12:
-            self.micros = round(timestamp * 1e6)
+            self.micros = (timestamp * 1e6).__round__()  # as `round`, which has to look for the method
         elif timestamp.__class__ is int and -9e12 < timestamp < 9e12:
             self.micros = timestamp * 1_000_000
         else:

@@ -6,6 +6,7 @@ caller asks about one more step (`why_not_…`, `compatible`) are answered with 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
@@ -200,7 +201,8 @@ def after_grouping(strategy: WindowingStrategy) -> WindowingStrategy:
 
 
 def compatible(a: WindowingStrategy, b: WindowingStrategy) -> str | None:
-    """Why two collections can't be flattened or co-grouped; None if they can: assigners and triggers are equal."""
+    """Why two collections can't be flattened or co-grouped; None if they can: all is equal that shows in a grouping of
+    both, but for `allowed_lateness` (see `together`)."""
     if a.assigner != b.assigner:
         return f"their windows differ: {a.assigner!r} and {b.assigner!r}. {_how_to_align(a.assigner, b.assigner)}"
     if a.trigger != b.trigger:
@@ -208,7 +210,24 @@ def compatible(a: WindowingStrategy, b: WindowingStrategy) -> str | None:
             f"their triggers differ: {a.trigger!r} and {b.trigger!r}. Give both the same WindowInto "
             "(a grouping changes the trigger of what it emits)"
         )
+    shown: list[tuple[str, Any, Any]] = [
+        ("evictors", a.evictor, b.evictor),
+        ("timestamp combiners", a.timestamp_combiner.name, b.timestamp_combiner.name),
+    ]
+    if can_fire_twice(a) or can_fire_twice(b):
+        shown.append(("accumulation modes", a.accumulation.name, b.accumulation.name))
+    for what, one, other in shown:
+        if one != other:
+            return f"their {what} differ: {one} and {other}. Give both the same WindowInto"
     return None
+
+
+def together(parts: Sequence[WindowingStrategy]) -> WindowingStrategy:
+    """The strategy of collections that are compatible, flattened: late data is waited for as long as any of them asks.
+
+    Beam takes the first one's whole strategy, so that what it means goes by the order in which they are named.
+    """
+    return replace(parts[0], allowed_lateness=max(part.allowed_lateness for part in parts))
 
 
 def _how_to_align(a: Assigner, b: Assigner) -> str:

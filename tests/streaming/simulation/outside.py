@@ -104,7 +104,7 @@ class Checked(Sink[Any]):
         return "exactly_once"
 
     def attempt(self, run: str, task: int) -> Attempt[Any]:
-        return _CheckedAttempt(self.name_, task)
+        return _CheckedAttempt(self.name_, run, task)
 
     def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
         outside = outside_of(self.name_)
@@ -122,13 +122,15 @@ class Checked(Sink[Any]):
     def abort(self, run: str) -> None:
         outside = outside_of(self.name_)
         for name in list(outside.pending):
-            outside.strike("abort")
-            del outside.pending[name]
+            if name.startswith(f"{run}/"):
+                outside.strike("abort")
+                del outside.pending[name]
 
 
 class _CheckedAttempt(Attempt[Any]):
-    def __init__(self, name: str, task: int) -> None:
+    def __init__(self, name: str, run: str, task: int) -> None:
         self._outside = outside_of(name)
+        self._run = run
         self._outside.attempts += 1
         self._attempt = self._outside.attempts
         self._task = task
@@ -144,7 +146,7 @@ class _CheckedAttempt(Attempt[Any]):
         if not self._records:
             return []
         self._pieces += 1
-        name = f"{self._task}.{self._attempt}.{self._pieces}"
+        name = f"{self._run}/{self._task}.{self._attempt}.{self._pieces}"
         self._outside.pending[name] = self._records
         self._records = []
         self._outside.strike("prepared")

@@ -20,11 +20,12 @@ from streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
 from streaming.simulation.pipeline import Broken, Checker
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.streaming import actions
+from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend, StorageFiles
 from tidegate.runners.streaming.coordinator import Coordinator
 from tidegate.runners.streaming.events import Item
 from tidegate.runners.streaming.failures import packed, unpacked
 from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.layout import ChannelId
+from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.manifest import ManifestError, latest, numbers
 from tidegate.runners.streaming.messages import AbortOutput, Commit, Ready, StateHandle, ToCoordinator
 from tidegate.runners.streaming.opening import Opened, open_job
@@ -143,6 +144,11 @@ class WorkerProcess(Process):
 
         self.post(("credit", self.crew.attempt, channel), arrives)
 
+    def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
+        files = StorageFiles(self.storage)
+        full_every = self.simulation.job.settings.checkpoints.full_every
+        return MemoryBackend(operators, files, self.directory, forks=False, full_every=full_every)
+
     def store(self, name: str, state: bytes) -> StateHandle:
         self.storage.write(name, state)
         return StateHandle(((name, len(state), crc32(state)),))
@@ -200,8 +206,6 @@ class CoordinatorProcess(Process):
         self.machine: Coordinator | None = None
         self.woken_at: int | None = None
         self.hangs = False
-        self.sweeping = 0
-        """How many words to remove output are on their way."""
         self._backlog: list[Callable[[], Any]] = []
 
     def begin(self) -> None:
@@ -301,14 +305,8 @@ class CoordinatorProcess(Process):
                 if isinstance(message, Commit | AbortOutput) and self.is_fenced():
                     return
                 target = self.crew.workers[worker]
-                sweeps = isinstance(message, AbortOutput)
-                self.sweeping += sweeps
-
-                def arrives() -> None:
-                    self.sweeping -= sweeps
-                    target.do(lambda: target.worker.on_message(message))
-
-                simulation.post(("down", self.crew.attempt, worker), arrives)
+                down = ("down", self.crew.attempt, worker)
+                simulation.post(down, lambda: target.do(lambda: target.worker.on_message(message)))
             case actions.Store():
                 self.store(action)
             case actions.Delete(names=names):
@@ -556,14 +554,7 @@ class Simulation:
             self.after(self.random.randrange(1, 300) * MILLISECOND, lambda: self.usurp(process))
 
     def usurp(self, process: CoordinatorProcess) -> None:
-        """Another coordinator takes the place of one that is taken for dead.
-
-        Not while a worker of that one is about to remove output: no fence is between the two, and a sink knows them by
-        the same run.
-        """
-        if process.sweeping:
-            self.after(50 * MILLISECOND, lambda: self.usurp(process))
-            return
+        """Another coordinator takes the place of one that is taken for dead."""
         over = b'"finished"' in self.disk.files.get(RECORD, b"")
         if process is self.coordinator and process.alive and not over:
             self._damages = 0  # of what two write at a time, only the engine knows what is committed

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
-import time
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,11 +18,14 @@ from zlib import crc32
 
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.rescale import Keeps, rescaled
-from tidegate.runners.engine.snapshots import Touched, distinct
+from tidegate.runners.engine.snapshots import ByKey, Touched, distinct
+from tidegate.runners.streaming.forking import can_fork
 from tidegate.runners.streaming.statefiles import (
     END_SIZE,
+    PIECE,
     Read,
     StateFile,
+    UnpicklableState,
     Written,
     frames,
     read_end,
@@ -116,7 +118,11 @@ class Capture(Protocol):
 
 
 class StateBackend(Protocol):
-    """Keeps the state of one task's operators. Built with the operators opened, before any event."""
+    """Keeps the state of one task's operators. Built before they are, and asked for nothing until they are opened."""
+
+    @property
+    def paged(self) -> Callable[[str, ByKey], Operator] | None:
+        """What puts an operator's keys elsewhere than in memory (see `Context`); None: they stay there."""
 
     def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: Keeps | None) -> None:
         """Go on from what tasks stored: each the files that a capture gave. `keeps` None: from the one part, whole."""
@@ -148,6 +154,7 @@ class MemoryBackend:
         self._directory = directory
         self._forks = forks
         self._changes = Changes(full_every)
+        self.paged = None
 
     def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: Keeps | None) -> None:
         states = [read_states(files, read) for files in parts]
@@ -160,11 +167,13 @@ class MemoryBackend:
     def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
         operators = self._operators()
         keys, base = self._changes.since(checkpoint, operators, whole=whole)
-        if self._forks and threading.active_count() == 1 and worth_a_child(keys):
+        if self._forks and worth_a_child(keys) and can_fork():
             path = self._directory() / f"{os.getpid()}-{name.replace('/', '-')}"
             written: Capture = Forked(operators, keys, path, name, self._files)
         else:
             snapshots = list(snapshots_of(operators, looked_up(keys)))
+            if not snapshots and not base:
+                return Nothing()
             written = InSlices(frames(snapshots, list(operators)), name, self._files)
         return written if whole else Chained(written, checkpoint, base, self._changes)
 
@@ -258,6 +267,16 @@ class Chained:
         self.own.abandon()
 
 
+class Nothing:
+    """No state at all."""
+
+    def poll(self) -> tuple[StateFile, ...]:
+        return ()
+
+    def abandon(self) -> None:
+        return
+
+
 class InSlices:
     """Frames of what has been copied already, written a little at a time by whoever asks whether it is done."""
 
@@ -269,11 +288,11 @@ class InSlices:
         self._entries = 0
 
     def poll(self) -> tuple[StateFile, ...] | None:
-        started = time.perf_counter()
+        most = self._entries + PIECE
         for data, entries in self._frames or ():
             self._data += data
             self._entries += entries
-            if time.perf_counter() - started > _SLICE:
+            if self._entries >= most:
                 return None
         self._data += Written(crc32(self._data), self._entries).packed()
         return (self._files.put(self._name, bytes(self._data)),)
@@ -306,6 +325,8 @@ class Forked:
         self._over = True
         code = os.waitstatus_to_exitcode(status)
         try:
+            if code == _UNPICKLABLE:
+                raise UnpicklableState(*pickle.loads(self._path.read_bytes()))
             if code != 0:
                 raise OSError(f"the process that writes {self._name} ended with {code}")
             with self._path.open("rb") as file:
@@ -340,9 +361,15 @@ def _write_and_leave(file: int, operators: Mapping[str, Operator], keys: Keys) -
             while view:
                 view = view[os.write(file, view) :]
 
-        write_to(write, frames(snapshots_of(operators, looked_up(keys)), list(operators)))
+        try:
+            write_to(write, frames(snapshots_of(operators, looked_up(keys)), list(operators)))
+            code = 0
+        except UnpicklableState as error:
+            os.ftruncate(file, 0)
+            os.lseek(file, 0, os.SEEK_SET)
+            write(pickle.dumps(error.args))
+            code = _UNPICKLABLE
         os.fsync(file)
-        code = 0
     finally:
         os._exit(code)
 
@@ -351,5 +378,5 @@ _FEW: Final = 4_096
 """How many keys are written here rather than by a child."""
 _NICE: Final = 10
 """What a child yields: where there is no processor to spare, the stream comes first."""
-_SLICE: Final = 0.005
-"""For how long (s) it is written at a time."""
+_UNPICKLABLE: Final = 3
+"""The exit code of a child that has written what it could not pickle."""

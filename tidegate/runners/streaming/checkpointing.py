@@ -13,6 +13,7 @@ from typing import Literal
 from tidegate.runners.streaming.actions import CheckpointReport, Delete, Store
 from tidegate.runners.streaming.checkpoints import Checkpoints, Pending, Wanted
 from tidegate.runners.streaming.commits import Commits
+from tidegate.runners.streaming.crew import Finished
 from tidegate.runners.streaming.deployment import Deployment
 from tidegate.runners.streaming.events import BarrierKind
 from tidegate.runners.streaming.gathering import commits_of, gathered
@@ -39,11 +40,14 @@ class Checkpointing:
     Where a checkpoint may fail, what is returned says why the attempt is over with that; "" if it is not. Times: µs.
     """
 
-    def __init__(self, job: Job, epoch: int, deployment: Deployment, resume: Resume | None, out: Outbox) -> None:
+    def __init__(
+        self, job: Job, epoch: int, deployment: Deployment, resume: Resume | None, out: Outbox, finished: Finished
+    ) -> None:
         self._job = job
         self._epoch = epoch
         self._deployment = deployment
         self._out = out
+        self._finished = finished
         # Each process of the job before this one may have left one manifest, or may yet: its number is left free.
         self._checkpoints = Checkpoints(
             job.settings.checkpoints, resume.next if resume else epoch, resume.kept if resume else ()
@@ -127,6 +131,12 @@ class Checkpointing:
         seconds = self._job.settings.checkpoints.timeout
         return self._give_up(f"not all tasks have taken part within {seconds:g} s", now)
 
+    def make_way(self, now: int) -> None:
+        """All input has ended: nobody waits for what tasks still store for a regular one, when the last has it all."""
+        superseded = self._checkpoints.superseded(now)
+        if superseded is not None:
+            self._out.send_all(Aborted(superseded))
+
     def stored(self, checkpoint: int, error: str, now: int) -> str:
         """A manifest is in place, or a savepoint; or not."""
         pending, copy = self._checkpoints.pending, self._copy
@@ -172,6 +182,7 @@ class Checkpointing:
             self._epoch,
             pending,
             done_before=regions.done_before(),
+            counted=self._finished.metrics,
             lists=self._deployment.lists,
             commits=(*self.commits.outstanding, *commits),
             now=now,

@@ -149,14 +149,16 @@ class Checkpoints:
 
     def abandon(self, now: int) -> bool:
         """The one under way is given up; whether the job may go on after so many in a row. Savepoints don't count."""
-        pending = self.pending
-        assert pending is not None
-        self._carried.extend(part for ack in pending.acks.values() for part in ack.prepared)
-        self._end(pending, now)
-        self._discard(pending)
-        if pending.purpose != "savepoint":
+        if self._give_up(now).purpose != "savepoint":
             self._failures += 1
         return self._failures <= self._settings.tolerated_failures
+
+    def superseded(self, now: int) -> int | None:
+        """A regular one that is under way when all input has ended makes way for the last one; its number."""
+        pending = self.pending
+        if pending is None or pending.storing or pending.purpose != "regular":
+            return None
+        return self._give_up(now).number
 
     def complete(self, files: Iterable[str], now: int) -> tuple[str, ...]:
         """The one under way is complete, and these are its files; which names nobody needs any more."""
@@ -172,6 +174,14 @@ class Checkpoints:
         gone = sorted(self._garbage - needed, key=lambda name: (not name.endswith("manifest.json"), name))
         self._garbage.clear()
         return tuple(gone)
+
+    def _give_up(self, now: int) -> Pending:
+        pending = self.pending
+        assert pending is not None
+        self._carried.extend(part for ack in pending.acks.values() for part in ack.prepared)
+        self._end(pending, now)
+        self._discard(pending)
+        return pending
 
     def _end(self, pending: Pending, now: int) -> None:
         self.pending = None

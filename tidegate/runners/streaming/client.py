@@ -22,6 +22,7 @@ from tidegate.runners.streaming.actions import CancelJob, JobState, StopJob, Tak
 from tidegate.runners.streaming.failures import unpacked
 from tidegate.runners.streaming.forking import Forked, can_fork, fork_job
 from tidegate.runners.streaming.messages import TaskStatus
+from tidegate.runners.streaming.observed import Observed
 from tidegate.runners.streaming.submission import FromClient, Submit, ToClient
 from tidegate.runners.streaming.wire import CONTROL, Link, pair
 from tidegate.sdk.errors import RunError, TidegateError
@@ -67,12 +68,14 @@ class Job:
         self.metrics = MetricCells()
         self.tasks: tuple[TaskStatus, ...] = ()
         self.restarts = 0
+        self._observed = Observed(submitted.job.plan)
         self._travelling = travelling
         self._on_report = on_report
         self._paths = list(sys.path) if paths is None else list(paths)
         self._cwd = cwd
         self._output = output
         self._deaths = 0
+        self._left: list[str] = []  # directories of processes that have died
         self._end: CancelJob | StopJob | None = None
         self._lock = threading.Lock()
         self._start()
@@ -130,9 +133,11 @@ class Job:
         """Let go of a job: one that goes on ends, since nobody hears it any more."""
         self.link.close()
         self._process.wait()
-        shutil.rmtree(self.submitted.directory, ignore_errors=True)
+        for directory in (*self._left, self.submitted.directory):
+            shutil.rmtree(directory, ignore_errors=True)
 
     def _take(self, message: ToClient) -> None:
+        self._observed.take(message, time.time())
         match message:
             case actions.Report(state=state):
                 self.state = state
@@ -140,8 +145,10 @@ class Job:
                 self._deaths = 0
             case actions.Progress(tasks=tasks, metrics=metrics):
                 self.tasks = tasks
+                self._observed.add_to(metrics)
                 self._count(metrics)
             case actions.Finish(state=state, error=error):
+                self._observed.add_to(self.metrics)
                 if error is not None:
                     self.error = unpacked(error)
                 self._process.wait()
@@ -167,7 +174,9 @@ class Job:
         if settings.checkpoints.directory is not None and self._deaths <= settings.restart.attempts:
             self.restarts += 1
             with self._lock:
-                shutil.rmtree(self.submitted.directory, ignore_errors=True)
+                self._left.append(self.submitted.directory)
+                shutil.rmtree(self.submitted.directory, ignore_errors=True)  # as far as its workers have ended
+                self.submitted = self.submitted.elsewhere()
             self._start()
             self._take(actions.Report("restarting", f"the job's process has died ({cause}); a new one goes on"))
             return

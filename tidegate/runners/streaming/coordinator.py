@@ -42,6 +42,7 @@ from tidegate.runners.streaming.messages import (
     Committed,
     Decline,
     Heartbeat,
+    Least,
     OutputAborted,
     Passed,
     Ready,
@@ -92,12 +93,13 @@ class Coordinator:
         self._out = Outbox(settings.workers)
         self._scripted = any(isinstance(step.head, TestStream) for step in job.plan.steps)
         self._sinks = {step.id: step.label for step in job.plan.steps if step.is_sink}
+        self._runs = job.output_runs(resume.since if resume else 1)
         # what outlives an attempt
         self._deployment = Deployment(job, resume)
         self._regions = self._deployment.regions
         self._restarts = Restarts(settings.restart, retry_told=not (settings.batch or self._scripted))
-        self._checkpoints = Checkpointing(job, epoch, self._deployment, resume, self._out)
-        self._finished = Finished()
+        self._finished = Finished(resume.counted if resume else None)
+        self._checkpoints = Checkpointing(job, epoch, self._deployment, resume, self._out, self._finished)
         self._stop: StopJob | None = None
         self._outcome = Finish("finished")
         # what does not
@@ -153,7 +155,7 @@ class Coordinator:
         if run_for is not None and not self.job.settings.batch:
             self._run_until = now + round(run_for * SECOND)
         if self._first_resume is not None:
-            self._out.report("running", f"going on from {self._first_resume.origin}")
+            self._out.report("running", f"going on from {self._first_resume.origin}{_in_all(self._first_resume)}")
         self._start(now)
 
     def _hears(self, attempt: int) -> bool:
@@ -165,6 +167,8 @@ class Coordinator:
                 self._crew.ready.add(worker)
             case Heartbeat():
                 self._crew.beat(worker, message)
+                if self.job.settings.drift is not None:
+                    self._out.send(worker, Least(self._crew.least_beside(worker)))
                 if self._phase != "sweeping" and now - self._beat >= 0.9 * self.job.settings.heartbeat * SECOND:
                     self._tell_progress(now)
             case TaskFailed(task=task, error=error, element=element, text=text):
@@ -259,13 +263,13 @@ class Coordinator:
 
     def _written_in_vain(self) -> set[int]:
         """Sinks for which an earlier attempt may have written what no checkpoint completed, or what is done again."""
-        fresh = self._attempt == self._first and self._first_resume is None
+        fresh = self._attempt == 1 and self._first_resume is None
         return set() if fresh else self._deployment.exposed_sinks()
 
     def _abort_output(self, steps: set[int]) -> None:
         self._aborting = set(steps)
         for step in sorted(steps):
-            self._out.send(0, AbortOutput(step, self.job.run))
+            self._out.send(0, AbortOutput(step, self._runs))
 
     def _run(self, now: int) -> None:
         self._checkpoints.send_commits()
@@ -307,6 +311,8 @@ class Coordinator:
     def _run_checkpoints(self, now: int) -> None:
         checkpoints = self._checkpoints
         self._lost_if(checkpoints.look_at_time(now), now)
+        if self._phase == "running" and self._regions.all_done:
+            checkpoints.make_way(now)
         checkpoints.copy_savepoint()
         if self._phase != "running" or not checkpoints.quiet:
             return
@@ -488,6 +494,13 @@ class Coordinator:
     def _tell_progress(self, now: int) -> None:
         self._beat = now
         self._out.add(self._crew.progress(self._finished.metrics))
+
+
+def _in_all(resume: Resume) -> str:
+    """How much a job goes on from."""
+    files = {(name, size) for parts in resume.restore.values() for part in parts for name, size, _ in part.handle.files}
+    begun = sum(len(part.current) for part in resume.progress)
+    return f": {len(resume.restore)} tasks read {sum(size for _, size in files):,} bytes of state, {begun} splits go on"
 
 
 def _where(task: TaskId | None, worker: int) -> str:

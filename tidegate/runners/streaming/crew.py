@@ -8,7 +8,7 @@ from tidegate.runners.streaming.actions import Progress
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.messages import Heartbeat, TaskEnded
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.time import SECOND
+from tidegate.sdk.time import MIN_MICROS, SECOND
 
 
 class Crew:
@@ -40,13 +40,19 @@ class Crew:
         """A worker has told how it is doing."""
         self._beats[worker] = heartbeat
 
+    def least_beside(self, worker: int) -> int | None:
+        """The least watermark of live sources in the workers beside this one; who has yet to tell may be anywhere."""
+        if len(self._beats.keys() | {worker}) < self.count:
+            return MIN_MICROS
+        told = (beat.least for other, beat in self._beats.items() if other != worker)
+        return min((watermark for watermark in told if watermark is not None), default=None)
+
     def stuck(self, now: int) -> int | None:
-        """A worker that has been silent, or in one call of the author's, for too long."""
+        """A worker that has been silent for too long: while it is in a call of the author's, it says nothing."""
         if self._timeout is None:
             return None
         for worker, heard in self._heard.items():
-            beat = self._beats.get(worker)
-            if now - heard >= self._timeout or (beat is not None and beat.in_call * SECOND >= self._timeout):
+            if now - heard >= self._timeout:
                 return worker
         return None
 
@@ -66,9 +72,13 @@ class Crew:
 
 
 class Finished:
-    """What tasks of bounded regions left when they ended: output to commit, metrics. It outlives their workers."""
+    """What tasks of bounded regions left when they ended: output to commit, metrics. It outlives their workers.
 
-    def __init__(self) -> None:
+    `counted`: the metrics of what was done in an earlier process of the job.
+    """
+
+    def __init__(self, counted: MetricCells | None = None) -> None:
+        self._counted = counted or MetricCells()
         self._now: dict[TaskId, TaskEnded] = {}
         self._before: dict[TaskId, TaskEnded] = {}
 
@@ -89,4 +99,4 @@ class Finished:
     @property
     def metrics(self) -> list[MetricCells]:
         """Of those whose workers no longer tell."""
-        return [ended.metrics for ended in self._before.values() if ended.metrics is not None]
+        return [self._counted, *(ended.metrics for ended in self._before.values() if ended.metrics is not None)]

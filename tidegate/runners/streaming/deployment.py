@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tidegate.runners.streaming.facts import deals_splits
+from tidegate.runners.streaming.facts import deals_splits, is_live
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.messages import AssignedSplit, AssignSplits, Deploy, ListSplits, ToWorker
@@ -105,5 +105,4 @@ class Deployment:
         return [id for id, step in self._sources.items() if step.stage in stages and id not in self._lists]
 
     def _bounded(self, step: int) -> bool:
-        pipeline = self._job.plan.pipeline
-        return all(pipeline.collection(out.collection).bounded for out in self._sources[step].head.outputs)
+        return not is_live(self._sources[step], self._job.plan)

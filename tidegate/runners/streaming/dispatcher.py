@@ -12,11 +12,10 @@ import selectors
 import signal
 import socket
 import sys
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -30,8 +29,8 @@ from tidegate.runners.streaming.endpoint import (
     check_peer,
     listen,
     listen_on_port,
-    private,
 )
+from tidegate.runners.streaming.keeping import Kept, logs_of, lost
 from tidegate.runners.streaming.session import (
     LISTENING,
     EndSession,
@@ -121,18 +120,21 @@ class Dispatcher:
         self._place = place
         self._selector = selectors.DefaultSelector()
         self._jobs: dict[str, _Running] = {}
+        self._lost: dict[str, JobInfo] = {}
         self._clients: set[_Client] = set()
         self._knocking: set[_Knocking] = set()
         self._asked: dict[Link, int] = {}
         self._over = False
         self._listeners = {listen(place.socket): b""}
-        self._logs = _fresh_logs(place.name)
+        self._logs = logs_of(place.name)
+        self._kept = Kept(self._logs)
         about: dict[str, object] = {"pid": os.getpid(), "logs": str(self._logs)}
         if port is not None:
             listener = listen_on_port(port)
             self._listeners[listener] = place.new_token()
             about["port"] = listener.getsockname()[1]
         place.about.write_text(json.dumps(about))
+        self._go_on()
 
     def serve(self) -> None:
         """Until it is told to end."""
@@ -153,8 +155,9 @@ class Dispatcher:
         finally:
             for running in self._jobs.values():
                 running.job.link.close()  # all at once: each may take a while to close
-            for running in self._jobs.values():
+            for id, running in self._jobs.items():
                 running.job.close()
+                self._kept.drop(id)
             self._place.remove()
 
     def _end(self) -> None:
@@ -218,22 +221,23 @@ class Dispatcher:
             case SubmitJob():
                 return self._submit(request)
             case ListJobs():
-                return tuple(running.info() for running in self._jobs.values())
+                return (*self._lost.values(), *(running.info() for running in self._jobs.values()))
             case EndSession():
                 self._over = True
                 return None
             case ShowJob(id=id):
-                running = self._found(id)
-                return running if isinstance(running, Refused) else running.info()
+                found = self._found(id)
+                return found.info() if isinstance(found, _Running) else found
             case TellJob(id=id, event=event):
-                running = self._found(id)
-                if isinstance(running, Refused):
-                    return running
-                if running.job.ended:
-                    return Refused(f"job {id} is over: {running.job.state}")
-                client.follows.add(running.info().id)
-                running.job.ask(event)
-                return running.info()
+                found = self._found(id)
+                if isinstance(found, Refused):
+                    return found
+                info = found.info() if isinstance(found, _Running) else found
+                if not isinstance(found, _Running) or found.job.ended:
+                    return Refused(f"job {id} is over: {info.state}")
+                client.follows.add(info.id)
+                found.job.ask(event)
+                return info
         return Refused(f"a session knows no {type(request).__name__}")
 
     def _submit(self, request: SubmitJob) -> JobInfo | Refused:
@@ -244,18 +248,45 @@ class Dispatcher:
         for other in ended[: max(0, len(ended) - MOST_ENDED)]:
             del self._jobs[other]
         try:
-            running = self._jobs[id] = _Running(request, self._logs, lambda message: self._told(id, message))
+            self._kept.keep(request)
+            return self._start(request).info()
         except OSError as error:
+            self._kept.drop(id)
             return Refused(f"the job can't be started: {error}")
-        self._ask(running.watched, lambda: self._follow(running))
-        return running.info()
 
-    def _found(self, id: str) -> _Running | Refused:
+    def _start(self, request: SubmitJob) -> _Running:
+        id = request.submitted.job.id
+        running = self._jobs[id] = _Running(request, self._logs, lambda message: self._told(id, message))
+        self._ask(running.watched, lambda: self._follow(running))
+        return running
+
+    def _go_on(self) -> None:
+        """With the jobs of a session of this name that has been killed: their processes have ended with it, or are
+        about to, and find themselves fenced off. What had no checkpoints is lost."""
+        for id, found in self._kept.found():
+            if not isinstance(found, SubmitJob):
+                self._lost[id] = lost(id, found)
+                continue
+            submitted = found.submitted
+            if submitted.job.settings.batch or submitted.job.settings.checkpoints.directory is None:
+                self._lost[id] = lost(id, "its session was killed, and it kept no checkpoints", submitted)
+                continue
+            try:
+                running = self._start(replace(found, submitted=submitted.elsewhere()))
+            except OSError as error:
+                self._lost[id] = lost(id, f"it can't be started again: {error}", submitted)
+                continue
+            running.job.restarts += 1
+            running.reports.append("its session was killed; in a new one it goes on from its last checkpoint")
+        for id in self._lost:
+            self._kept.drop(id)
+
+    def _found(self, id: str) -> _Running | JobInfo | Refused:
         """A job by its id, or a beginning of it that only one has."""
-        running = self._jobs.get(id)
-        fitting = [id] if running is not None else [other for other in self._jobs if other.startswith(id)]
+        known: dict[str, _Running | JobInfo] = {**self._lost, **self._jobs}
+        fitting = [id] if id in known else [other for other in known if other.startswith(id)]
         if len(fitting) == 1:
-            return self._jobs[fitting[0]]
+            return known[fitting[0]]
         return Refused(f"{'several jobs begin' if fitting else 'no job begins'} with {id}")
 
     def _say(self, client: _Client, message: object) -> None:
@@ -273,6 +304,7 @@ class Dispatcher:
         if job.ended:
             self._forget(job.link)
             job.close()
+            self._kept.drop(job.submitted.job.id)
 
     def _told(self, id: str, message: ToClient) -> None:
         """Pass on what a job tells. A follower that takes nothing is left without the news, not without the end."""
@@ -317,14 +349,6 @@ class Dispatcher:
     def _forget(self, link: Link) -> None:
         if self._asked.pop(link, 0):
             self._selector.unregister(link)
-
-
-def _fresh_logs(name: str) -> Path:
-    """Where this session's jobs print; what those of the one before of this name have printed goes."""
-    directory = private(private(Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}-logs") / name)
-    for old in directory.iterdir():
-        old.unlink()
-    return directory
 
 
 def main(name: str, descriptor: int, port: int | None) -> None:

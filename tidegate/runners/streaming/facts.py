@@ -32,6 +32,11 @@ def deals_splits(step: Step) -> bool:
     return step.is_source and not isinstance(step.head, TestStream)
 
 
+def is_live(step: Step, plan: Plan) -> bool:
+    """Whether a step reads splits without end."""
+    return deals_splits(step) and not all(plan.pipeline.collection(out.collection).bounded for out in step.head.outputs)
+
+
 def _facts(step: Step) -> StepFacts:
     tail = step.tail
     state = _state(step)

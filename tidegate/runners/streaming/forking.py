@@ -2,7 +2,8 @@
 
 Only a process of one thread may be forked: the child has that thread alone, and whatever another held stays held. The
 child keeps nothing open that was the author's, hears no signal in the author's way, and never comes back. What was open
-keeps its number, behind which there is nothing: use of it fails, rather than reach what has been opened since.
+keeps its number, behind which there is nothing: use of it fails, rather than reach what has been opened since. What is
+printed comes where the client's process prints, also if its script has put something else in the place of `sys.stdout`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import signal
 import socket
 import sys
 import threading
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tidegate.runners.streaming.submission import Submit
 
@@ -98,6 +99,9 @@ def _settle_in(kept: int) -> None:
         if callable(signal.getsignal(heard)):
             signal.signal(heard, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        if _descriptor(getattr(sys, name)) != number:
+            setattr(sys, name, getattr(sys, f"__{name}__"))
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -107,3 +111,12 @@ def _settle_in(kept: int) -> None:
         if number > 2 and number not in (kept, barred):
             with contextlib.suppress(OSError):  # the one that listed them
                 os.dup2(barred, number, inheritable=False)
+
+
+def _descriptor(stream: Any) -> int | None:
+    """Where a stream goes; None: to none of the system's files."""
+    try:
+        number: int = stream.fileno()
+    except (AttributeError, OSError, ValueError):
+        return None
+    return number

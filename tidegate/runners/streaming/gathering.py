@@ -10,6 +10,7 @@ from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.manifest import Manifest, PendingCommit, TaskPart
 from tidegate.runners.streaming.messages import AssignedSplit, Commit, Prepared
+from tidegate.sdk.metrics import MetricCells
 
 
 def commits_of(job: Job, prepared: Sequence[Prepared], checkpoint: int | None) -> list[Commit]:
@@ -19,7 +20,7 @@ def commits_of(job: Job, prepared: Sequence[Prepared], checkpoint: int | None) -
         if step.is_sink:
             pieces = tuple(piece for part in prepared if part.step == step.label for piece in part.committables)
             if pieces or checkpoint is None:
-                commits.append(Commit(step.id, job.run, pieces, checkpoint))
+                commits.append(Commit(step.id, job.output_run, pieces, checkpoint))
     return commits
 
 
@@ -29,13 +30,15 @@ def gathered(
     pending: Pending,
     *,
     done_before: Iterable[TaskId],
+    counted: Iterable[MetricCells],
     lists: Mapping[str, tuple[AssignedSplit, ...]],
     commits: Iterable[Commit],
     now: int,
 ) -> Manifest:
     """The manifest of a checkpoint that all tasks have acknowledged.
 
-    `done_before`: tasks that had ended before there were checkpoints. `commits`: all that may not have been made.
+    `done_before`: tasks that had ended before there were checkpoints, `counted`: their metrics. `commits`: all that may
+    not have been made.
     """
     layout, settings = job.layout, job.settings
     tasks = [
@@ -43,6 +46,9 @@ def gathered(
         for ack in pending.acks.values()
     ]
     tasks += [TaskPart(task, layout.parallelism(task.stage), True, None) for task in done_before]
+    metrics = MetricCells()
+    for cells in counted:
+        metrics.merge(cells)
     return Manifest(
         job=job.id,
         run=job.run,
@@ -60,4 +66,5 @@ def gathered(
             PendingCommit(job.plan.steps[commit.step].label, commit.run, commit.checkpoint, commit.committables)
             for commit in commits
         ),
+        counted=metrics,
     )

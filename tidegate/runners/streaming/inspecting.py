@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
-from zlib import crc32
 
-from tidegate.runners.engine.rescale import overlaid
 from tidegate.runners.engine.snapshots import KeyedState
 from tidegate.runners.engine.waiting import SidesSnapshot
-from tidegate.runners.streaming import snapshots
 from tidegate.runners.streaming.manifest import Manifest, ManifestError, folder_of, latest, loads, numbers
 from tidegate.runners.streaming.messages import StateHandle
+from tidegate.runners.streaming.rocks import of_store, read_stored
+from tidegate.runners.streaming.statefiles import read_states
 from tidegate.runners.streaming.world import Storage
+from tidegate.sdk.errors import RunError
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +61,13 @@ def entries(storage: Storage, manifest: Manifest) -> Iterator[Entry]:
 
 
 def _operators(storage: Storage, handle: StateHandle) -> dict[str, Any]:
-    """The state of a task's steps: what its files hold, the later over the earlier."""
-    whole: dict[str, Any] = {}
-    for file in reversed(handle.files):
-        later = snapshots.loads(_read(storage, *file)).operators
-        for step, state in later.items():
-            whole[step] = reduce(overlaid, [whole[step], state] if step in whole else [state])
-    return whole
-
-
-def _read(storage: Storage, name: str, size: int, check: int) -> bytes:
+    """The state of a task's steps."""
     try:
-        data = storage.read(name)
-    except FileNotFoundError:
-        raise ManifestError(f"the file {name} is missing") from None
-    if len(data) != size or crc32(data) != check:
-        raise ManifestError(f"the file {name} is damaged: it is not what the manifest says")
-    return data
+        if any(of_store(file) for file in handle.files):
+            return read_stored(handle.files[1:], storage.read)
+        return read_states(handle.files[1:], storage.read)
+    except RunError as error:
+        raise ManifestError(str(error)) from error
 
 
 def _rows(state: Any) -> Iterator[tuple[str, Any, Any, Any]]:

@@ -11,15 +11,33 @@ from tidegate.runners.streaming.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`id` names it in logs; `run` is what sinks know it by: the same through all its restarts, also from a
-    checkpoint directory by a later process."""
+    """`id` names it in logs; `run` is the same through all its restarts, also from a checkpoint directory by a later
+    process: `epoch` counts those."""
 
     id: str
     run: str
     plan: Plan
     settings: Settings
+    epoch: int = 1
+
+    @property
+    def output_run(self) -> str:
+        """The name by which sinks know the run in this process of it.
+
+        Each process has its own: one that was taken for dead, and is about to remove what it has written, can't mean
+        what its successor writes, however late it gets to it.
+        """
+        return _output_run(self.run, self.epoch)
+
+    def output_runs(self, since: int) -> tuple[str, ...]:
+        """Those of every process from an epoch on, up to this one."""
+        return tuple(_output_run(self.run, epoch) for epoch in range(since, self.epoch + 1))
 
     @property
     def layout(self) -> Layout:
         """Where its tasks run."""
         return Layout(self.plan, self.settings.workers)
+
+
+def _output_run(run: str, epoch: int) -> str:
+    return run if epoch == 1 else f"{run}.{epoch}"

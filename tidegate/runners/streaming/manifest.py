@@ -10,15 +10,17 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 from zlib import crc32
 
 from tidegate.runners.streaming.checkpoints import Kept
+from tidegate.runners.streaming.counted import metrics_in, metrics_out
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress, StateHandle
 from tidegate.runners.streaming.world import Storage
 from tidegate.sdk.errors import RunError, shorten
+from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.sinks import Committable
 
 FORMAT: Final = 1
@@ -67,7 +69,8 @@ class PendingCommit:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A checkpoint as data. `taken` in µs since 1970. `final`: all input had ended, nothing follows."""
+    """A checkpoint as data. `taken` in µs since 1970. `final`: all input had ended, nothing follows. `counted`: the
+    metrics of tasks that have no files here, for they were over before."""
 
     job: str
     run: str
@@ -82,6 +85,7 @@ class Manifest:
     tasks: tuple[TaskPart, ...]
     lists: Mapping[str, tuple[AssignedSplit, ...]]
     commits: tuple[PendingCommit, ...] = ()
+    counted: MetricCells = field(default_factory=MetricCells)
 
     @property
     def folder(self) -> str:
@@ -138,6 +142,7 @@ def dumps(manifest: Manifest) -> bytes:
             "tasks": [_task_out(part) for part in m.tasks],
             "splits": lists,
             "commits": [_commit_out(commit) for commit in m.commits],
+            "counted": metrics_out(m.counted),
         }
         body = json.loads(json.dumps(body))  # as it will be read, so that the checksum is of that
     except (TypeError, ValueError) as error:
@@ -181,6 +186,7 @@ def loads(data: bytes) -> Manifest:
             for label, splits in lists.items()
         },
         tuple(_commit_in(commit) for commit in read.parts("commits")),
+        _counted_in(read.get("counted", dict)),
     )
 
 
@@ -309,6 +315,13 @@ def _commit_in(read: _Reader) -> PendingCommit:
         None if checkpoint is None else read.get("checkpoint", int),
         tuple(_committable_in(part) for part in read.parts("committables")),
     )
+
+
+def _counted_in(told: dict[str, Any]) -> MetricCells:
+    try:
+        return metrics_in(told)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ManifestError(f"the manifest is inconsistent: what was counted can't be read ({error})") from None
 
 
 def _committable_in(read: _Reader) -> Committable:

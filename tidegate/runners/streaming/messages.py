@@ -156,10 +156,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class AbortOutput:
-    """Remove what a sink wrote in this run and what is not committed; the answer is `OutputAborted`."""
+    """Remove what a sink wrote in these runs and what is not committed; the answer is `OutputAborted`."""
 
     step: int
-    run: str
+    runs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +174,13 @@ class StopSources:
     """Sources end here. `drain`: they end for good, the watermark goes to the end of time."""
 
     drain: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The answer to a `Heartbeat` with `--watermark_drift`: the least watermark (µs) of the other workers' sources."""
+
+    watermark: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +199,7 @@ ToWorker: TypeAlias = (
     | AbortOutput
     | Settled
     | StopSources
+    | Least
     | Cancel
 )
 
@@ -209,8 +217,8 @@ class Heartbeat:
 
     tasks: tuple[TaskStatus, ...]
     metrics: MetricCells
-    in_call: float = 0.0
-    """How long (s) the user's code has been in one call."""
+    least: int | None = None
+    """With `--watermark_drift`: the least watermark (µs) of live splits that are not idle, if it has any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
     savepoint = job.settings.from_savepoint
     if savepoint is not None and resume is None:
         manifest = _import(storage, job, savepoint, epoch, next)
-        resume = resumed(job, manifest, f"savepoint {savepoint}", kept=[manifest.kept])
+        resume = replace(resumed(job, manifest, f"savepoint {savepoint}", kept=[manifest.kept]), since=1)
         next = manifest.checkpoint + 1
     elif savepoint is not None:
         notes.append(f"--from_savepoint is not used: {url} has later state of this job")
@@ -114,6 +114,7 @@ def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
     if resume is not None:
         resume = replace(resume, next=next)
         _delete(storage, _leftovers(names, resume.kept))
+    job = replace(job, epoch=epoch)
     return Opened(job, resume, epoch, tuple(notes), storage, lambda: superseded(storage, epoch, url))
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from tidegate.runners.streaming.settings import CheckpointSettings, RestartSettings, Settings
+from tidegate.runners.streaming.settings import HEARTBEAT, CheckpointSettings, RestartSettings, Settings
 from tidegate.sdk.errors import OptionsError
 from tidegate.sdk.options import DurationOption, RunnerOptions
 from tidegate.sdk.time import Duration
@@ -45,7 +45,13 @@ class StreamingOptions(RunnerOptions):
     max_parallelism: int = Field(
         128, ge=1, le=32768, description="key groups: state can be dealt out to at most so many workers, ever"
     )
-    state_backend: Literal["memory", "rocksdb"] = Field("memory", description="where state is held (rocksdb: not yet)")
+    state_backend: Literal["memory", "rocksdb"] = Field(
+        "memory", description="where state is held (rocksdb: what does not fit in memory, on this machine's disk)"
+    )
+    watermark_drift: Period | None = Field(
+        None,
+        description="how far in event time a live source's split may get ahead of others; as far as it can if none",
+    )
     checkpoint_dir: str | None = Field(
         None, description="folder or URL for checkpoints; a run on one that has some goes on where they end"
     )
@@ -92,6 +98,9 @@ def settings_of(options: StreamingOptions, *, workers: int, memory: int, bounded
         batch=bounded and not streaming,
         exchange=options.exchange,
         buffer_timeout=buffer,
+        drift=None if options.watermark_drift is None else options.watermark_drift.micros,
+        # With a drift, workers tell each other by heartbeats how far they are.
+        heartbeat=HEARTBEAT if options.watermark_drift is None else HEARTBEAT / 10,
         max_parallelism=options.max_parallelism,
         memory_budget=memory,
         temp_dir=str(options.temp_dir) if options.temp_dir else None,

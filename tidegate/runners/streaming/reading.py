@@ -14,10 +14,11 @@ from tidegate.runners.engine.ingest import SplitReader
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress
+from tidegate.runners.streaming.pacing import Pace
 from tidegate.sdk.block import Block
 from tidegate.sdk.portable.pipeline import Create, Read
 from tidegate.sdk.sources import Source
-from tidegate.sdk.time import SECOND
+from tidegate.sdk.time import MIN_MICROS, SECOND
 
 
 def source_of(step: Step) -> tuple[Read, Source[Any]]:
@@ -61,11 +62,11 @@ class _Open:
 class Reading:
     """One source step at work. `mark` says how what it has given so far stands.
 
-    Bounded splits are read one after another; of unbounded ones each is asked in turn, and one that is ahead of
-    another by more than `drift` (µs of event time) waits for it. `wants`: it is through with what it was dealt.
+    Bounded splits are read one after another; of unbounded ones each is asked in turn, unless `pace` has it wait for
+    others. `wants`: it is through with what it was dealt.
     """
 
-    def __init__(self, step: Step, clock: Clock, block_size: int, *, timely: bool, drift: int | None = None) -> None:
+    def __init__(self, step: Step, clock: Clock, block_size: int, *, timely: bool, pace: Pace | None = None) -> None:
         self.step = step
         self.collection = step.outputs[0]
         self.mark = Mark()
@@ -74,13 +75,15 @@ class Reading:
         self._clock = clock
         self._size = block_size
         self._timely = timely
-        self._drift = drift
+        self._pace = None if self._node.bounded else pace
         self._more = True
         self._dealt: list[AssignedSplit] = []
         self._open: list[_Open] = []
         self._finished: list[str] = []
         self._turn = 0
         self._stopped = False
+        if self._pace is not None:
+            self._pace.join(self._reached)
 
     def assign(self, splits: Iterable[AssignedSplit], *, more: bool) -> None:
         """Splits to read; without `more` they are the last."""
@@ -151,22 +154,18 @@ class Reading:
     def _next(self) -> _Open | None:
         """The split whose turn it is, of those that may have something."""
         now = self._clock.now()
+        limit = None if self._pace is None else self._pace.limit
         for offset in range(len(self._open)):
             at = (self._turn + offset) % len(self._open)
             entry = self._open[at]
-            if entry.due <= now and not self._ahead(entry):
-                self._turn = at + 1
-                return entry
+            if entry.due > now:
+                continue
+            if limit is not None and entry.reader.watermark > limit:
+                entry.due = now + SECOND // 100
+                continue
+            self._turn = at + 1
+            return entry
         return None
-
-    def _ahead(self, entry: _Open) -> bool:
-        if self._drift is None or len(self._open) == 1:
-            return False
-        least = min((other.reader.watermark for other in self._open if not other.reader.idle), default=None)
-        if least is None or entry.reader.watermark <= least + self._drift:
-            return False
-        entry.due = self._clock.now() + SECOND // 100
-        return True
 
     def _read(self, entry: _Open) -> Block | None:
         reader = entry.reader
@@ -179,11 +178,17 @@ class Reading:
             entry.due = self._clock.now() + int(max(reader.wait, 0.001) * SECOND)
         return block if len(block) else None
 
+    def _live(self) -> list[int]:
+        return [entry.reader.watermark for entry in self._open if not entry.reader.idle]
+
+    def _reached(self) -> list[int]:
+        return [MIN_MICROS] if self._more or self._dealt else self._live()
+
     def _standing(self) -> Mark:
         if self._dealt or (self._more and self._node.bounded):
             return self.mark
-        live = [entry.reader for entry in self._open if not entry.reader.idle]
+        live = self._live()
         if not live:
             idle = [entry.reader.watermark for entry in self._open]
             return Mark(max([self.mark.watermark, *idle]), idle=True)
-        return Mark(max(self.mark.watermark, min(reader.watermark for reader in live)))
+        return Mark(max(self.mark.watermark, min(live)))

@@ -3,37 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
 from tidegate.runners.engine.marks import Mark
-from tidegate.runners.engine.rescale import rescaled
+from tidegate.runners.engine.rescale import Keeps
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.messages import Restored, StateHandle
 from tidegate.runners.streaming.routing import owner
 from tidegate.runners.streaming.snapshots import TaskState, loads
+from tidegate.runners.streaming.statefiles import StateFile
 from tidegate.runners.streaming.world import Storage
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.keys import key_group
 from tidegate.sdk.metrics import MetricCells
 
 
-def restored_state(parts: Sequence[Restored], task: TaskId, job: Job, storage: Storage | None) -> TaskState:
-    """The state of a task from the parts that tasks of its steps stored. RunError when one can't be read."""
+@dataclass(frozen=True, slots=True)
+class Restoring:
+    """What a task goes on from: its own state, and the files of what operators kept in each of `parts`.
+
+    `keeps` says which keys are this task's; None: there is one part, and it is all this task's.
+    """
+
+    state: TaskState
+    parts: tuple[tuple[StateFile, ...], ...]
+    keeps: Keeps | None
+
+
+def restored_state(parts: Sequence[Restored], task: TaskId, job: Job, storage: Storage | None) -> Restoring:
+    """What a task goes on from, of the parts that tasks of its steps stored. RunError when one can't be read."""
     assert storage is not None
     states = [(part, loads(read(storage, part.handle))) for part in parts]
     parallelism = job.layout.parallelism(task.stage)
-    own = [state for part, state in states if min(part.task.index, parallelism - 1) == task.index]
+    own = [(part, state) for part, state in states if min(part.task.index, parallelism - 1) == task.index]
     metrics = MetricCells()
-    for state in own:
+    for _, state in own:
         metrics.merge(state.metrics)
     if all(part.parallelism == parallelism for part in parts):
-        operators = {name: operator for state in own for name, operator in state.operators.items()}
-        standings = {name: mark for state in own for name, mark in state.standings.items()}
-        outgoing = {id: blocks for state in own for id, blocks in state.outgoing.items()}
-        incoming = {id: blocks for state in own for id, blocks in state.incoming.items()}
-        return TaskState(operators, standings, outgoing, incoming, metrics)
+        standings = {name: mark for _, state in own for name, mark in state.standings.items()}
+        outgoing = {id: blocks for _, state in own for id, blocks in state.outgoing.items()}
+        incoming = {id: blocks for _, state in own for id, blocks in state.incoming.items()}
+        return Restoring(
+            TaskState(standings, outgoing, incoming, metrics), tuple(part.handle.files[1:] for part, _ in own), None
+        )
     if any(state.in_flight for _, state in states):
         raise RunError(
             "the checkpoint is an unaligned one: it holds elements that were under way between tasks, which can't be "
@@ -45,12 +60,9 @@ def restored_state(parts: Sequence[Restored], task: TaskId, job: Job, storage: S
     def keeps(key: Any) -> bool:
         return parallelism == 1 or owner(key_group(key, most), parallelism, most) == task.index
 
-    names = dict.fromkeys(name for _, state in states for name in state.operators)
-    operators = {
-        name: rescaled([state.operators[name] for _, state in states if name in state.operators], keeps)
-        for name in names
-    }
-    return TaskState(operators, _together([state.standings for _, state in states]), metrics=metrics)
+    together = _together([state.standings for _, state in states])
+    files = tuple(part.handle.files[1:] for part, _ in states)
+    return Restoring(TaskState(together, metrics=metrics), files, keeps)
 
 
 def read(storage: Storage, handle: StateHandle) -> bytes:

@@ -18,6 +18,7 @@ from tidegate.runners.streaming.manifest import Manifest, ManifestError, Pending
 from tidegate.runners.streaming.messages import AssignedSplit, Commit, Restored, SplitProgress
 from tidegate.runners.streaming.splits import unread
 from tidegate.sdk.errors import BuildError
+from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.pipeline import side_inputs
 
 
@@ -32,8 +33,9 @@ class Resume:
     `restore`: which stored states each task reads; it takes of them what its steps and key groups claim. `lists` are
     the splits of each source step, `progress` how far they are read, `readers` the task that has each, by step, where
     there are as many tasks as there were; `commits`: output that became final and may not be committed. `done`: regions
-    that had ended before, and have nothing to restore. `final`: all input had ended. `next`: the number of the next
-    checkpoint; `kept`: those that are there.
+    that had ended before, and have nothing to restore; `counted`: their metrics. `final`: all input had ended. `next`:
+    the number of the next checkpoint; `kept`: those that are there. `since`: the epoch it is of; what those before it
+    left is removed already.
     """
 
     origin: str
@@ -46,6 +48,8 @@ class Resume:
     final: bool = False
     next: int = 1
     kept: tuple[Kept, ...] = ()
+    since: int = 1
+    counted: MetricCells = field(default_factory=MetricCells)
 
 
 def resumed(job: Job, manifest: Manifest, origin: str, *, kept: Iterable[Kept] = (), next: int | None = None) -> Resume:
@@ -77,6 +81,8 @@ def resumed(job: Job, manifest: Manifest, origin: str, *, kept: Iterable[Kept] =
         manifest.final,
         manifest.checkpoint + 1 if next is None else next,
         tuple(kept),
+        manifest.epoch,
+        manifest.counted,
     )
 
 

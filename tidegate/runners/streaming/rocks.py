@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from tidegate.runners.engine.operator import Operator
@@ -31,7 +32,7 @@ from tidegate.runners.streaming.statefiles import (
     read_states,
     snapshots_of,
 )
-from tidegate.sdk.errors import BuildError
+from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.keys import key_bytes
 from tidegate.sdk.time import MAX_MICROS
 
@@ -40,7 +41,7 @@ _INSTANT: Final = struct.Struct(">Q")
 _NUMBER: Final = struct.Struct(">H")
 _STATE: Final = b"s"
 _INDEXES: Final[dict[Which, bytes]] = {"event": b"e", "clock": b"c", "hold": b"h"}
-_FOLDER: Final = ".rocksdb/"
+_OWN: Final = ".rocksdb-"
 """In the names of files that are RocksDB's own."""
 
 
@@ -156,13 +157,7 @@ class RocksBackend:
     def __init__(
         self, operators: Operators, files: Files, directory: Callable[[], Path], *, budget: int, full_every: int
     ) -> None:
-        try:
-            import rocksdict
-        except ImportError:
-            raise BuildError(
-                "the state backend rocksdb needs the package rocksdict: pip install 'tidegate[rocksdb]'"
-            ) from None
-        self._rocks = rocksdict
+        self._rocks = rocksdb()
         self._operators = operators
         self._files = files
         self._folder = directory()
@@ -176,10 +171,15 @@ class RocksBackend:
         self._since: dict[str, Touched] | None = None
         """What has been touched since all that is stale began to be stored; None: it has not."""
 
+    @property
+    def paged(self) -> Callable[[str, ByKey], Operator]:
+        """Every keyed operator is paged."""
+        return self.page
+
     def page(self, label: str, operator: ByKey) -> Paged:
         """The operator with its keys in this store."""
         if self._db is None:
-            self._db = self._open(self._folder / "db")
+            self._db = open_store(self._folder / "db")
         cold = RocksCold(self._db, len(self._paged), self._new_batch)
         self._paged[label] = Paged(operator, cold, self._budget)
         self._db.put(_NAMES, pickle.dumps(list(self._paged)))
@@ -243,7 +243,7 @@ class RocksBackend:
         for path in sorted(folder.iterdir()):
             file = self._taken.get(path.name)
             if file is None:
-                file = self._files.link(f"{name}{_FOLDER}{path.name}", path)
+                file = self._files.link(f"{name}{_OWN}{path.name}", path)
             if path.suffix == ".sst":
                 taken[path.name] = file
             files.append(file)
@@ -278,9 +278,9 @@ class RocksBackend:
 
     def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: Keeps | None) -> None:
         found: dict[str, list[Any]] = {}
-        for number, files in enumerate(parts):
-            own = [file for file in files if _FOLDER in file[0]]
-            chain = [file for file in files if _FOLDER not in file[0]]
+        for number, files in enumerate(files for files in parts if files):
+            own = [file for file in files if of_store(file)]
+            chain = [file for file in files if not of_store(file)]
             states = read_states(chain, read) if own or len(chain) > 1 else self._streamed(chain[0], read, keeps)
             if own:
                 self._from_store(own, read, keeps, states, self._folder / f"restored-{number}")
@@ -308,10 +308,7 @@ class RocksBackend:
         self, files: Sequence[StateFile], read: Read, keeps: Keeps | None, awake: Mapping[str, Any], folder: Path
     ) -> None:
         """The keys that slept, but for those that have been awake since."""
-        folder.mkdir()
-        for file in files:
-            (folder / file[0].rpartition(_FOLDER)[2]).write_bytes(checked(file, read))
-        db = self._open(folder)
+        db = _unpacked(files, read, folder)
         labels = pickle.loads(db.get(_NAMES))
         for number, label in enumerate(labels):
             if label not in self._paged or label not in awake:
@@ -330,25 +327,67 @@ class RocksBackend:
 
     # -- RocksDB
 
-    def _open(self, folder: Path) -> Any:
-        rocks = self._rocks
-        options = rocks.Options(raw_mode=True)
-        options.create_if_missing(True)
-        options.set_max_background_jobs(1)
-        options.set_write_buffer_size(32 << 20)
-        options.set_max_write_buffer_number(2)
-        table = rocks.BlockBasedOptions()
-        table.set_bloom_filter(10, False)
-        table.set_block_cache(rocks.Cache(32 << 20))
-        options.set_block_based_table_factory(table)
-        db = rocks.Rdict(str(folder), options)
-        writing = rocks.WriteOptions()
-        writing.disable_wal = True
-        db.set_write_options(writing)
-        return db
-
     def _new_batch(self) -> Any:
         return self._rocks.WriteBatch(raw_mode=True)
+
+
+def rocksdb() -> Any:
+    """The package; UnsupportedError, with what to install, where it is missing."""
+    try:
+        import rocksdict
+    except ImportError:
+        raise UnsupportedError(
+            "--state_backend rocksdb needs the package rocksdict: pip install 'tidegate[rocksdb]'"
+        ) from None
+    return rocksdict
+
+
+def of_store(file: StateFile) -> bool:
+    """Whether a file is of a store, rather than of what was in memory beside it."""
+    return _OWN in file[0]
+
+
+def read_stored(files: Sequence[StateFile], read: Read) -> dict[str, Any]:
+    """The snapshots, by name, that a capture of this backend has in its files. As `read_states` raises."""
+    states = read_states([file for file in files if not of_store(file)], read)
+    with TemporaryDirectory() as folder:
+        db = _unpacked([file for file in files if of_store(file)], read, Path(folder) / "db")
+        for number, label in enumerate(pickle.loads(db.get(_NAMES))):
+            if label in states:
+                awake = _keyed(states[label])
+                known = by_keys(awake)
+                asleep = (item for item in records(db, _NUMBER.pack(number)) if item[0] not in known)
+                for lot in _lots(asleep, replace(awake, tables={}, keys=(), windows=None)):
+                    states[label] = overlaid(states[label], _within(states[label], lot))
+        db.close()
+    return states
+
+
+def _unpacked(files: Sequence[StateFile], read: Read, folder: Path) -> Any:
+    """A store from the files of its checkpoint."""
+    folder.mkdir()
+    for file in files:
+        (folder / file[0].rpartition(_OWN)[2]).write_bytes(checked(file, read))
+    return open_store(folder)
+
+
+def open_store(folder: Path) -> Any:
+    """A RocksDB in a folder."""
+    rocks = rocksdb()
+    options = rocks.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_max_background_jobs(1)
+    options.set_write_buffer_size(32 << 20)
+    options.set_max_write_buffer_number(2)
+    table = rocks.BlockBasedOptions()
+    table.set_bloom_filter(10, False)
+    table.set_block_cache(rocks.Cache(32 << 20))
+    options.set_block_based_table_factory(table)
+    db = rocks.Rdict(str(folder), options)
+    writing = rocks.WriteOptions()
+    writing.disable_wal = True
+    db.set_write_options(writing)
+    return db
 
 
 _NAMES: Final = b"\xff\xffnames"

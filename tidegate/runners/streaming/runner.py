@@ -15,12 +15,12 @@ from tidegate.runners.streaming.client import Job as Running
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.result import StreamingResult, submit
 from tidegate.runners.streaming.resume import check_names
+from tidegate.runners.streaming.rocks import rocksdb
 from tidegate.runners.streaming.settings import Settings
 from tidegate.runners.streaming.submission import Submit
 from tidegate.runners.streaming.telling import Lines
 from tidegate.runners.streaming.travelling import with_values
 from tidegate.sdk.defaults import DefaultOptions, default_memory_budget
-from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.runner import Finished, PipelineResult, Runner, RunOptions
 
@@ -46,9 +46,7 @@ class StreamingRunner(Runner):
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
         settings = _settings(pipeline, options)
         if settings.state_backend == "rocksdb":
-            raise UnsupportedError(
-                "the streaming runner does not run --state_backend rocksdb yet: its state is held in memory"
-            )
+            rocksdb()
         # Parallel with one worker, too, so that its state fits any number of them.
         traits = Traits(parallel=True, streaming=settings.streaming, blocking=settings.exchange == "blocking")
         planned = plan(pipeline, traits)

@@ -1,7 +1,8 @@
 """A session: a process that outlives its clients, and runs the jobs that they submit. Here is what they say to it.
 
 It listens in the user's private directory (see `endpoint`), and has a process for each job as a client would. A job
-whose process dies goes on in a new one from its last checkpoint. When the session ends, its jobs end.
+whose process dies goes on in a new one from its last checkpoint. When the session ends, its jobs end; when it is
+killed, the next session of its name goes on with them.
 """
 
 from __future__ import annotations

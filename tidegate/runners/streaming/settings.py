@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
+HEARTBEAT: Final = 0.5
 Restart: TypeAlias = Literal["exponential", "fixed", "rate", "none"]
 
 
@@ -50,7 +51,7 @@ class Settings:
     credit: int = 8
     """Blocks that may be under way in a channel."""
     drift: int | None = None
-    """How far (µs of event time) a split may be ahead of others of its task; None: as far as it gets."""
+    """How far (µs of event time) a live split may be ahead of any other of the job; None: as far as it gets."""
     max_parallelism: int = 128
     memory_budget: int = 256 << 20
     """Of one worker."""
@@ -59,7 +60,7 @@ class Settings:
     runtime_types: bool = False
     run_for: float | None = None
     task_timeout: float | None = None
-    heartbeat: float = 0.5
+    heartbeat: float = HEARTBEAT
     from_savepoint: str | None = None
     allow_dropped_state: bool = False
     metrics_file: str | None = None

@@ -16,6 +16,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import Final, NoReturn, Protocol
@@ -23,12 +24,15 @@ from zlib import crc32
 
 from tidegate.runners.engine.blame import located
 from tidegate.runners.engine.clock import Clock, ManualClock, SystemClock
+from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend, StorageFiles
 from tidegate.runners.streaming.codec import decode_items, encode_items
 from tidegate.runners.streaming.events import Item
 from tidegate.runners.streaming.failures import packed
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.messages import Ready, StateHandle, TaskFailed, ToCoordinator, ToWorker
+from tidegate.runners.streaming.rocks import RocksBackend
+from tidegate.runners.streaming.storage import LocalStorage
 from tidegate.runners.streaming.wire import CONTROL, CREDIT, FRAME, Link
 from tidegate.runners.streaming.world import Storage, World
 from tidegate.sdk.coders import install
@@ -109,6 +113,7 @@ class ProcessWorld:
         self.control = Link(control)
         self.peers = {worker: Link(peer) for worker, peer in peers.items()}
         self._directory = directory
+        self._settings = job.settings
 
     def tell(self, message: ToCoordinator) -> None:
         """Put a message for the coordinator in the queue."""
@@ -132,6 +137,19 @@ class ProcessWorld:
     def seconds(self) -> float:
         """A clock that only goes on, for what takes how long."""
         return time.perf_counter()
+
+    def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
+        """As the settings say. What is written before it has its place is where leftovers are swept from."""
+        assert self.storage is not None
+        settings = self._settings
+        root = self.storage.root if isinstance(self.storage, LocalStorage) else None
+        files = StorageFiles(self.storage, root)
+        if settings.state_backend == "rocksdb":
+            place = partial(_made, self._directory / f"state-{task}.{attempt}")
+            full_every = settings.checkpoints.full_every
+            return RocksBackend(operators, files, place, budget=budget, full_every=full_every)
+        place = partial(_made, (root or self._directory) / "chk-parts")
+        return MemoryBackend(operators, files, place, forks=True, full_every=settings.checkpoints.full_every)
 
     def store(self, name: str, state: bytes) -> StateHandle:
         """Write a task's state to the checkpoint directory."""
@@ -224,6 +242,11 @@ class _Shell:
             self._selector.modify(link, events)
         else:
             self._selector.register(link, events)
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _settle_in() -> None:

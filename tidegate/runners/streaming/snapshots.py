@@ -5,22 +5,20 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.streaming.layout import ChannelId
 from tidegate.sdk.block import Block
 from tidegate.sdk.metrics import MetricCells
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """`operators`: their snapshots, by step; `standings`: how the input of each step stands; `outgoing` and
-    `incoming`: blocks that an unaligned barrier has overtaken."""
+    """Beside what its operators keep, which the state backend stores. `standings`: how the input of each step stands;
+    `outgoing` and `incoming`: blocks that an unaligned barrier has overtaken."""
 
-    operators: Mapping[str, Any]
     standings: Mapping[str, Mark]
     outgoing: Mapping[ChannelId, list[Block]] = field(default_factory=dict)
     incoming: Mapping[ChannelId, list[Block]] = field(default_factory=dict)

@@ -26,7 +26,7 @@ Read: TypeAlias = Callable[[str], bytes]
 """Reads a file of a checkpoint by its name; OSError if it is gone."""
 
 FORMAT: Final = 1
-PIECE: Final = 16_384
+PIECE: Final = 4_096
 """How many entries are written at a time."""
 _LENGTH: Final = struct.Struct("<Q")
 _END: Final = struct.Struct("<8sIQ")
@@ -65,12 +65,25 @@ def read_end(data: bytes) -> Written:
     raise RunError("a file of state breaks off: its writer did not finish")
 
 
+class UnpicklableState(Exception):
+    """State of a step that can't be pickled: its name, and why."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name, why)
+        self.name = name
+        self.why = why
+
+
 def frames(snapshots: Iterable[tuple[str, Any]], names: Iterable[str]) -> Iterator[tuple[bytes, int]]:
     """Frames of a file, and how many entries each has."""
     yield framed(pickle.dumps(Head(FORMAT, tuple(names)), 5)), 0
     for name, snapshot in snapshots:
         for piece, entries in pieces(snapshot):
-            yield framed(pickle.dumps((name, piece), 5)), entries
+            try:
+                data = pickle.dumps((name, piece), 5)
+            except Exception as error:
+                raise UnpicklableState(name, f"{type(error).__name__}: {error}") from error
+            yield framed(data), entries
 
 
 def framed(data: bytes) -> bytes:

@@ -32,6 +32,11 @@ def open_storage(url: str) -> Storage:
         return LocalStorage(Path(url))
     if scheme in ("file", "local"):
         return LocalStorage(Path(rest))
+    if scheme == "memory":
+        raise OptionsError(
+            f"checkpoints can't be kept at {url}: that is the memory of one process, and a job has several. "
+            "Use a local folder"
+        )
     return FsspecStorage(url)
 
 
@@ -50,6 +55,11 @@ class LocalStorage:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.absolute()
+
+    @property
+    def root(self) -> Path:
+        """The folder."""
+        return self._directory
 
     def read(self, name: str) -> bytes:
         return self._path(name).read_bytes()

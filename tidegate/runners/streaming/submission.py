@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TypeAlias
 
 from tidegate.runners.streaming.actions import (
@@ -23,6 +25,10 @@ class Submit:
 
     job: Job
     directory: str
+
+    def elsewhere(self) -> Submit:
+        """The same with a fresh directory beside: in the old one, workers of a process that has died may yet write."""
+        return replace(self, directory=str(Path(self.directory).with_name(f"tidegate-{os.urandom(6).hex()}")))
 
 
 FromClient: TypeAlias = CancelJob | StopJob | TakeSavepoint

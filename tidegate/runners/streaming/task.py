@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tidegate.runners.engine.blame import located, rethrow
 from tidegate.runners.engine.graph import Graph, Outlet, quietly
@@ -19,6 +19,7 @@ from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.writing import Writing
 from tidegate.runners.plan import Edge, Step
 from tidegate.runners.streaming.alignment import Alignment
+from tidegate.runners.streaming.backends import StateBackend
 from tidegate.runners.streaming.blocking import RunReader, RunWriter
 from tidegate.runners.streaming.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.events import Barrier
@@ -37,10 +38,14 @@ from tidegate.runners.streaming.messages import (
     TaskEnded,
     TaskStatus,
 )
+from tidegate.runners.streaming.pacing import Pace
 from tidegate.runners.streaming.reading import Reading
+from tidegate.runners.streaming.restoring import Restoring
 from tidegate.runners.streaming.routing import Router, Target
 from tidegate.runners.streaming.scripted import Script
+from tidegate.runners.streaming.share import Share, blamed
 from tidegate.runners.streaming.snapshots import TaskState
+from tidegate.runners.streaming.statefiles import UnpicklableState
 from tidegate.runners.streaming.world import World
 from tidegate.sdk.block import Block
 from tidegate.sdk.errors import PicklingError
@@ -48,8 +53,6 @@ from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting
 from tidegate.sdk.portable.pipeline import TestStream, Write
 
 Input: TypeAlias = InputChannel | RunReader
-Store: TypeAlias = Callable[[Barrier, TaskState, Callable[[StateHandle], None]], None]
-"""Stores a task's state for a checkpoint, and calls back when it is durable."""
 Doing: TypeAlias = Literal["busy", "idle", "backpressured"]
 
 
@@ -79,32 +82,35 @@ class Spent:
         self.doing = doing
 
 
-@dataclass(slots=True)
-class _Overtaken:
-    """An unaligned checkpoint that is taken, whose barrier has yet to come on some channels."""
-
-    checkpoint: int
-    store: Callable[[], None]
-    missing: set[ChannelId]
-    prepared: tuple[Prepared, ...]
-
-
 class Task:
     """Built from its place in the job; `open` before the first `step`."""
 
     def __init__(
-        self, job: Job, id: TaskId, attempt: int, world: World, context: Context, store: Store, *, scripted: bool
+        self,
+        job: Job,
+        id: TaskId,
+        attempt: int,
+        world: World,
+        context: Context,
+        *,
+        scripted: bool,
+        pace: Pace | None = None,
     ) -> None:
         self.job = job
         self.id = id
         self.world = world
+        self._backend: StateBackend | None = None
+        """None where no checkpoints are taken."""
+        if not job.settings.batch:
+            self._backend = world.backend(id, attempt, lambda: self._graph.operators(), context.memory_budget)
+            context = replace(context, paged=self._backend.paged)
         self.context = context
-        self._store = store
         self.ended = False
         self.spent = Spent(last=world.seconds())
         self._attempt = attempt
         self._timely = not job.settings.batch
         self._scripted = scripted
+        self._pace = pace
         steps = list(job.plan.stage_steps(id.stage))
         self._sources = {step.id: step for step in steps if step.is_source}
         self._sinks = {step.id: self._writing(step) for step in steps if step.is_sink}
@@ -120,7 +126,7 @@ class Task:
         self._sides: list[ChannelId] = []
         self._current: Iterator[None] | None = None
         self._alignment = Alignment(())
-        self._overtaken: _Overtaken | None = None
+        self._share: Share | None = None
         self._aligning: float | None = None
         self._paused = False
         self._turn = 0
@@ -154,7 +160,7 @@ class Task:
         self._least = {collection: Least() for collection in self._marks}
         self._alignment = Alignment(self.inputs)
 
-    def open(self, state: TaskState | None = None) -> None:
+    def open(self, state: Restoring | None = None) -> None:
         """Build the operators and open them: the author's set-up runs here. `state`: go on from there."""
         settings, plan = self.job.settings, self.job.plan
         for step in self._sources.values():
@@ -162,7 +168,7 @@ class Task:
                 self._script = Script(step.head)
             else:
                 self._readings[step.id] = Reading(
-                    step, self.world.clock, settings.block_size, timely=self._timely, drift=settings.drift
+                    step, self.world.clock, settings.block_size, timely=self._timely, pace=self._pace
                 )
         outlets: dict[str, list[Outlet]] = {}
         inside: list[Edge] = []
@@ -192,6 +198,7 @@ class Task:
             self._graph.close()
         for reading in self._readings.values():
             reading.close()
+        self._forget_state()
 
     def abandon(self) -> None:
         """After a failure, or when nothing more is to come of it."""
@@ -206,6 +213,13 @@ class Task:
         if hasattr(self, "_graph"):
             with collecting(self.context.metrics):
                 self._graph.abandon()
+        quietly(self._forget_state)
+
+    def _forget_state(self) -> None:
+        if self._share is not None:
+            self._share.capture.abandon()
+        if self._backend is not None:
+            self._backend.close()
 
     # -- from the coordinator
 
@@ -222,8 +236,13 @@ class Task:
         """A checkpoint is given up."""
         if self._alignment.abort(checkpoint):
             self._unblock()
-        if self._overtaken is not None and self._overtaken.checkpoint == checkpoint:
-            self._give_up(self._overtaken)
+        if self._share is not None and self._share.checkpoint == checkpoint:
+            self._give_up(self._share)
+
+    def checkpoint_completed(self, checkpoint: int) -> None:
+        """All tasks' shares are kept: later ones may build on this one's."""
+        if self._backend is not None:
+            self._backend.completed(checkpoint)
 
     def settled(self, settling: int) -> None:
         """Everything has handled the script's last event."""
@@ -280,6 +299,8 @@ class Task:
 
     def next_wake(self) -> int | None:
         """The processing time (µs) at which there is something to do without any input."""
+        if self._share is not None and not self._share.missing:
+            return self.world.clock.now() + _LOOK
         if self.ended:
             return None
         timeout = self.job.settings.buffer_timeout
@@ -494,8 +515,8 @@ class Task:
 
     def _snapshot(self, barrier: Barrier, waited: float) -> None:
         started = self.world.seconds()
-        if self._overtaken is not None:  # the word that it is given up has not come yet
-            self._give_up(self._overtaken)
+        if self._share is not None:  # the word that it is given up has not come yet
+            self._give_up(self._share)
         prepared = self._prepare(last=self.ended)
         splits = tuple(reading.progress() for reading in self._readings.values())
         missing = set(self._alignment.missing)
@@ -503,21 +524,21 @@ class Task:
         self._unblock()
         outgoing: dict[ChannelId, list[Block]] = {}
         incoming: dict[ChannelId, list[Block]] = {}
-        state = TaskState(
-            self._graph.snapshot(), self._graph.standings(), outgoing, incoming, metrics=self.context.metrics
-        )
+        name = f"chk-{barrier.checkpoint:06}/{self.id}.{self._attempt}"
+        assert self._backend is not None
+        try:
+            whole = barrier.kind == "savepoint"
+            capture = self._backend.capture(barrier.checkpoint, f"{name}.data", whole=whole)
+        except UnpicklableState as error:
+            rethrow(blamed(error, self._inner))
+        metrics = MetricCells()
+        metrics.merge(self.context.metrics)
+        state = TaskState(self._graph.standings(), outgoing, incoming, metrics)
         ended = self.ended
 
         def acknowledge(handle: StateHandle) -> None:
             stats = AckStats(waited, paused, self.world.seconds() - started, state.in_flight)
             self.world.tell(Acknowledge(barrier.checkpoint, self.id, handle, splits, prepared, ended, stats))
-
-        def store() -> None:
-            self._overtaken = None
-            try:
-                self._store(barrier, state, acknowledge)
-            except OSError as error:
-                self.world.tell(Decline(barrier.checkpoint, self.id, str(error), prepared))
 
         for output in self.outputs.values():
             if output.ended:
@@ -527,36 +548,52 @@ class Task:
             else:
                 output.barrier(barrier)
         paused = self.world.seconds() - started
-        if not missing:
-            store()
-            return
-        self._overtaken = overtaken = _Overtaken(barrier.checkpoint, store, set(missing), prepared)
+        self._share = share = Share(
+            barrier.checkpoint, f"{name}.state", state, capture, prepared, acknowledge, set(missing)
+        )
         for id in missing:
             channel = self.inputs[id]
             assert isinstance(channel, InputChannel)
             incoming[id] = []
-            channel.record(barrier.checkpoint, incoming[id], partial(self._recorded, overtaken, id))
+            channel.record(barrier.checkpoint, incoming[id], partial(share.missing.discard, id))
+        self.advance_checkpoint()
 
-    def _give_up(self, overtaken: _Overtaken) -> None:
-        """An unaligned checkpoint is over before its barrier has come everywhere; what sinks prepared is handed on."""
-        for id in overtaken.missing:
+    def advance_checkpoint(self) -> None:
+        """Bring what has been captured a little further to where it is kept, without waiting."""
+        share = self._share
+        if share is None:
+            return
+        try:
+            handle = share.stored(self.world.store)
+        except OSError as error:
+            self._share = None
+            share.capture.abandon()
+            self.world.tell(Decline(share.checkpoint, self.id, str(error), share.prepared))
+        except UnpicklableState as error:
+            rethrow(blamed(error, self._inner))
+        else:
+            if handle is not None:
+                self._share = None
+                share.acknowledge(handle)
+
+    def _give_up(self, share: Share) -> None:
+        """A checkpoint is over before its share is kept; what sinks prepared is handed on."""
+        for id in share.missing:
             channel = self.inputs[id]
             assert isinstance(channel, InputChannel)
             channel.stop_recording()
-        self.world.tell(Decline(overtaken.checkpoint, self.id, "given up", overtaken.prepared))
-        self._overtaken = None
-
-    def _recorded(self, overtaken: _Overtaken, channel: ChannelId) -> None:
-        """An unaligned barrier has come on one more channel: all that it has overtaken there is known."""
-        overtaken.missing.discard(channel)
-        if not overtaken.missing and self._overtaken is overtaken:
-            overtaken.store()
+        share.capture.abandon()
+        self.world.tell(Decline(share.checkpoint, self.id, "given up", share.prepared))
+        self._share = None
 
     def _prepare(self, *, last: bool) -> tuple[Prepared, ...]:
         return tuple(Prepared(writing.step.label, writing.prepare(last=last)) for writing in self._sinks.values())
 
-    def _restore(self, state: TaskState) -> None:
-        self._graph.restore(state.operators)
+    def _restore(self, restoring: Restoring) -> None:
+        state = restoring.state
+        assert self._backend is not None
+        assert self.world.storage is not None
+        self._backend.restore(restoring.parts, self.world.storage.read, restoring.keeps)
         self._graph.resume(state.standings)
         self.context.metrics.merge(state.metrics)
         for id, blocks in state.incoming.items():
@@ -589,7 +626,11 @@ class Task:
         assert isinstance(node, Write)
         parallelism = self.job.layout.parallelism(self.id.stage)
         shards = list(range(self.id.index, node.shards, parallelism)) if node.shards else [self.id.index]
-        return Writing(step, self.job.run, shards, always=bool(node.shards) or self.id.index == 0)
+        return Writing(step, self.job.output_run, shards, always=bool(node.shards) or self.id.index == 0)
+
+
+_LOOK: Final = 1_000
+"""After how long (µs) it is looked again whether a share is kept."""
 
 
 def _pipelined(edge: Edge) -> bool:

@@ -24,20 +24,20 @@ from tidegate.runners.streaming.messages import (
     Completed,
     Deploy,
     Heartbeat,
+    Least,
     ListSplits,
     OutputAborted,
     Restored,
     Settled,
     SplitsListed,
-    StateHandle,
     StopSources,
     TaskFailed,
     ToWorker,
     Trigger,
 )
+from tidegate.runners.streaming.pacing import pace_of
 from tidegate.runners.streaming.reading import list_splits
 from tidegate.runners.streaming.restoring import restored_state
-from tidegate.runners.streaming.snapshots import TaskState, dumps
 from tidegate.runners.streaming.task import Task
 from tidegate.runners.streaming.world import World
 from tidegate.sdk.errors import PicklingError, TidegateError, UserCodeError
@@ -62,6 +62,7 @@ class Worker:
         self._outputs: dict[ChannelId, OutputChannel] = {}
         self._failed = False
         self._beat = 0
+        self._pace = pace_of(job, index)
         self._scripted = any(isinstance(node, TestStream) for node in job.plan.pipeline.nodes)
         if self._scripted:
             assert isinstance(world.clock, ManualClock)
@@ -91,12 +92,17 @@ class Worker:
                     self._guard(each.id, partial(each.stop_sources, drain=drain))
             case Commit():
                 self._commit(message)
-            case AbortOutput(step=step, run=run):
+            case AbortOutput(step=step, runs=runs):
                 node = self._sink_node(step)
-                self._guard(None, lambda: sink_call(node, node.sink.load().abort, run, method="abort"))
+                for run in runs:
+                    self._guard(None, partial(sink_call, node, node.sink.load().abort, run, method="abort"))
                 self.world.tell(OutputAborted(step))
-            case Completed():
-                pass
+            case Completed(checkpoint=checkpoint):
+                for each in self._order:
+                    self._guard(each.id, partial(each.checkpoint_completed, checkpoint))
+            case Least(watermark=watermark):
+                if self._pace is not None:
+                    self._pace.others = watermark
             case Cancel():
                 self.close()
                 self.closed = True
@@ -118,6 +124,7 @@ class Worker:
         if not self._failed:
             for task in self._order:
                 did = self._guard(task.id, task.step) or did
+                self._guard(task.id, task.advance_checkpoint)
                 self._guard(task.id, partial(task.flush, now))
         if now - self._beat >= self.job.settings.heartbeat * SECOND or self._beat > now:
             self._beat = now
@@ -156,8 +163,7 @@ class Worker:
                 block_size=settings.block_size,
                 runtime_types=settings.runtime_types,
             )
-            store = partial(self._store, id)
-            task = Task(self.job, id, self.attempt, self.world, context, store, scripted=self._scripted)
+            task = Task(self.job, id, self.attempt, self.world, context, scripted=self._scripted, pace=self._pace)
             task.connect(self._input, self._output)
             fresh.append(task)
             self._tasks[id] = task
@@ -190,10 +196,6 @@ class Worker:
         node = self.job.plan.steps[step].tail
         assert isinstance(node, Write)
         return node
-
-    def _store(self, id: TaskId, barrier: Barrier, state: TaskState, ack: Callable[[StateHandle], None]) -> None:
-        name = f"chk-{barrier.checkpoint:06}/{id}.{self.attempt}.state"
-        ack(self.world.store(name, dumps(state)))
 
     def _input(self, id: ChannelId) -> InputChannel:
         """The receiving end of a pipelined channel; what comes before its task is there waits in it."""
@@ -228,7 +230,8 @@ class Worker:
         metrics = MetricCells()
         for task in self._tasks.values():
             metrics.merge(task.metrics())
-        self.world.tell(Heartbeat(tuple(task.status() for task in self._order), metrics))
+        least = None if self._pace is None else self._pace.least
+        self.world.tell(Heartbeat(tuple(task.status() for task in self._order), metrics, least=least))
 
     def _guard(self, task: TaskId | None, call: Callable[[], object]) -> bool:
         """Call; what it raises is told, and is the end of this worker's tasks."""

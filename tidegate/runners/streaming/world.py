@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tidegate.runners.engine.clock import Clock
 from tidegate.runners.streaming.events import Item
-from tidegate.runners.streaming.layout import ChannelId
+from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.messages import StateHandle, ToCoordinator
+
+if TYPE_CHECKING:
+    from tidegate.runners.streaming.backends import Operators, StateBackend
 
 
 class Storage(Protocol):
@@ -47,6 +50,9 @@ class World(Protocol):
 
     def grant(self, worker: int, channel: ChannelId, credit: int) -> None:
         """Tell a channel's sending end in another worker that it may send `credit` more blocks."""
+
+    def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
+        """What keeps the state of a task, of which `budget` bytes in memory where it need not all be there."""
 
     def store(self, name: str, state: bytes) -> StateHandle:
         """Store a task's state; durable when it returns."""

@@ -9,13 +9,14 @@ from tidegate.sdk import hints
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, Transform, pipeline_of
 from tidegate.sdk.portable import pipeline as portable
-from tidegate.sdk.windowing import build_strategy, compatible
+from tidegate.sdk.windowing import build_strategy, compatible, together
 
 T = TypeVar("T")
 
 
 class Flatten(Transform):
-    """Several collections as one: `(a, b) | Flatten()`. Their assigners and triggers must be equal."""
+    """Several collections as one: `(a, b) | Flatten()`. Their windows, triggers and accumulation must be equal; late
+    data is waited for as long as any of them asks."""
 
     def __ror__(self, pcolls: Iterable[PCollection[T]]) -> PCollection[T]:
         parts = tuple(pcolls)
@@ -33,7 +34,7 @@ class Flatten(Transform):
         pipeline = first.pipeline
         out = pipeline.collection(
             element_type=self.output_type or hints.union([p.element_type for p in input]),
-            windowing=first.windowing,
+            windowing=together([p.windowing for p in input]),
             bounded=all(p.is_bounded for p in input),
         )
         pipeline.add(portable.Flatten, [out], [p.id for p in input])

