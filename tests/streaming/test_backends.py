@@ -281,7 +281,7 @@ def test_a_child_that_fails_is_an_error_and_leaves_nothing(tmp_path: Path) -> No
     held = Held("forked", tmp_path)
     answer(held.step, Elements(((("a", lambda: None), 0, (GLOBAL_WINDOW,)),)))  # can't be pickled
     capture = held.backend.capture(1, "chk-1/0.0.1.state", whole=False)
-    with pytest.raises(UnpicklableState, match="Can't (pickle|get) local object"):
+    with pytest.raises(UnpicklableState, match=r"Can't (pickle|get) local object"):
         awaited(capture)
     assert list(held.folder.iterdir()) == []
 
