@@ -65,7 +65,7 @@ class _KeysReader(Reader[Any]):
         self._share = source.keys // source.parts
         self._first = part * self._share
         self._at = 0
-        self._notes = Path(source.folder, str(part)).open("w")  # noqa: SIM115  closed with the reader
+        self._notes = Path(source.folder, str(part)).open("w")  # noqa: SIM115  open as long as the process
         self._noted = self._last = time.monotonic()
         self._gap = 0.0
 

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import pytest
 from pydantic import Field, field_validator, model_validator
 
+import tidegate as tg
 from tidegate.sdk import runner as runners
 from tidegate.sdk.defaults import DEFAULTS, default_memory_budget
 from tidegate.sdk.errors import OptionsError
@@ -563,3 +564,10 @@ def test_help_writes_defaults_as_flags_are_written() -> None:
     for line in ("--gap DURATION              (default: 10s)", "--big SIZE                  (default: 256MB)"):
         assert line in text
     assert "--colour RED|BLUE           (default: RED)" in text
+
+
+def test_flags_of_a_runner_that_is_named_beside_them_are_flags_of_the_run() -> None:
+    flags = tg.Pipeline(runner="streaming", options=["--workers", "3"]).options
+    assert flags.runner == "streaming"
+    assert flags.workers == 3  # type: ignore[union-attr]
+    assert tg.Pipeline(runner="streaming", options={"workers": 2}).options.runner == "streaming"

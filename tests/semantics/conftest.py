@@ -76,7 +76,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def workers_of(item: pytest.Item) -> int | None:
     """How many workers the streaming runner has in a test of this folder; None where it is another runner's."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-    return WORKERS.get(parameters.get("runner", parameters.get("stream_runner", "")))
+    name = parameters.get("runner", parameters.get("stream_runner"))
+    return WORKERS.get(name) if isinstance(name, str) else None  # elsewhere the word has other meanings
 
 
 @pytest.fixture(autouse=True)

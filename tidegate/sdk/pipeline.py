@@ -71,13 +71,15 @@ class Pipeline:
             return DEFAULTS
         from tidegate.sdk.options import PipelineOptions
 
+        # Flags of the runner that was named beside them are flags of this run.
+        named = {"runner": self._runner} if isinstance(self._runner, str) else {}
         match self._options:
             case PipelineOptions():
                 pass
             case Mapping():
-                self._options = PipelineOptions.from_mapping(self._options)
+                self._options = PipelineOptions.from_mapping({**named, **self._options})
             case str() | Sequence():
-                self._options = PipelineOptions.from_args(self._options)
+                self._options = PipelineOptions.from_args(self._options, **named)
             case other:
                 raise OptionsError(f"options are PipelineOptions, a dict, or a list of flags, not {other!r}")
         return self._options
