@@ -567,7 +567,6 @@ def test_help_writes_defaults_as_flags_are_written() -> None:
 
 
 def test_flags_of_a_runner_that_is_named_beside_them_are_flags_of_the_run() -> None:
-    flags = tg.Pipeline(runner="streaming", options=["--workers", "3"]).options
-    assert flags.runner == "streaming"
-    assert flags.workers == 3  # type: ignore[union-attr]
-    assert tg.Pipeline(runner="streaming", options={"workers": 2}).options.runner == "streaming"
+    flags = tg.Pipeline(runner="stream", options=["--workers", "3"]).options
+    assert (flags.runner, flags.workers) == ("stream", 3)  # type: ignore[union-attr]
+    assert tg.Pipeline(runner="stream", options={"workers": 2}).options.runner == "stream"
