@@ -17,7 +17,7 @@ DEMO_OUTPUT := build/demo/counts
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo demo-on-spark test simulate bench bench-grep lint format constraints clean
+.PHONY: help demo demo-on-spark test simulate bench bench-streaming bench-checkpoints bench-grep lint format constraints clean
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
@@ -25,6 +25,8 @@ help:
 	@echo "make test         every check: lint, types, floors, tests"
 	@echo "make simulate     simulated streams under kills, hangs and damage, SEEDS=10000 of them"
 	@echo "make bench        the workloads beside hand-written loops, as a table"
+	@echo "make bench-streaming  the same as streams, with a checkpoint each second, and in batch mode"
+	@echo "make bench-checkpoints  what checkpoints of a million keys cost a stream"
 	@echo "make bench-grep   throughput against latency of a streaming grep, over buffer timeouts"
 	@echo "make lint         ruff, mypy --strict and the import floors"
 	@echo "make format       let ruff put the code in shape"
@@ -86,6 +88,17 @@ simulate: $(VENV)/.with-dev
 bench: $(VENV)/.with-bench
 	@echo "==> benchmarks/run.py"
 	@$(BIN)/python benchmarks/run.py
+
+bench-streaming: $(VENV)/.with-bench
+	@echo "==> benchmarks/run.py --runner streaming"
+	@$(BIN)/python benchmarks/run.py --runner streaming -- --mode streaming --workers 2 --checkpoint_interval 1s
+	@$(BIN)/python benchmarks/run.py --runner streaming -- --mode streaming --workers 1 --checkpoint_interval 1s
+	@echo "==> in batch mode"
+	@$(BIN)/python benchmarks/run.py --runner streaming -- --workers 2
+
+bench-checkpoints: $(VENV)/.with-bench
+	@echo "==> benchmarks/checkpoints.py"
+	@$(BIN)/python benchmarks/checkpoints.py
 
 bench-grep: $(VENV)/.with-bench
 	@echo "==> benchmarks/grep.py"

@@ -1,9 +1,12 @@
 """The workloads on Spark: Tidegate's runner beside hand-written RDD code, in one warm session, on the same input.
 
-    python benchmarks/spark.py [W1 … W7 W3f] [--scale 1.0] [--repeat 3] [--cores 2]
+    python benchmarks/spark.py [W1 … W7 W3f] [--input frames|files] [--scale 1.0] [--repeat 3] [--cores 2]
 
-All read the same files of pickled lists (W1 counts, W2 reads text lines), in as many tasks. The figure is the median
-time of the runs, taken in turn after one of each that warms up; a result that differs ends it. `--scale 1` is W1 at
+All read the same input, in as many tasks: with `frames` DataFrames that Spark has persisted, which is the form that
+RDD code (`.rdd`), DataFrame operations and pipelines (`ReadFromSpark`) can all read; with `files` pickled lists, which
+RDD code and pipelines alike unpickle by themselves, a file at a time: what is left to compare then is what comes after
+reading. W1 counts, and W2 reads text lines. The figure is the median time of the runs, taken in turn after one of each
+that warms up; a result that differs ends it. `--scale 1` is W1 at
 10 M, W3 and W4 at 5 M, the others as `make bench` has them; W3f is W3 with six times as many windows. W2, W3 and W5
 are also done by DataFrame operations alone, Python serving only to read the pickles and to add up the checksum. `MB`
 is the most that Spark's Python workers held together (resident, looked at 20 times a second), by hand and as a
@@ -83,6 +86,18 @@ class _PickleReader(Reader[Any]):
         return self._at
 
 
+FRAMES: dict[str, DataFrame] = {}
+"""The persisted DataFrames, by the folder that each was made of."""
+
+
+def read(folder: str, time: int | None = None) -> Any:
+    """The input of a pipeline; `time`: the field with the event time in ms."""
+    frame = FRAMES.get(folder)
+    if frame is None:
+        return tg.Read(Pickles(folder, time))
+    return tg.io.ReadFromSpark(frame, timestamp=None if time is None else lambda row: row[time] / 1000)
+
+
 def load(path: str) -> list[Any]:
     with open(path, "rb") as file:
         return pickle.load(file)  # type: ignore[no-any-return]
@@ -157,6 +172,8 @@ def count_and_sum(terms: Rdd) -> Result:
 
 
 def by_hand(sc: Any, folder: str, parts: int) -> Rdd:
+    if folder in FRAMES:
+        return FRAMES[folder].rdd
     paths = sorted(map(str, Path(folder).iterdir()))
     return sc.parallelize(paths, parts).flatMap(load)
 
@@ -223,7 +240,9 @@ def rdd_w7(sc: Any, sizes: Sizes, parts: int) -> Result:
 
 
 def rows_of(spark: Any, folder: str, parts: int, fields: tuple[str, ...]) -> DataFrame:
-    """The pickled tuples as a DataFrame of longs."""
+    """The input as a DataFrame of longs."""
+    if folder in FRAMES:
+        return FRAMES[folder]
     paths = spark.createDataFrame([(str(path),) for path in sorted(Path(folder).iterdir())], "path string")
     return paths.repartition(parts).mapInArrow(
         partial(unpickled, fields=fields), ", ".join(f"{f} long" for f in fields)
@@ -303,27 +322,27 @@ def timed(event: tuple[int, int, int]) -> tg.TimestampedValue[tuple[int, int]]:
 
 
 def tg_w3(p: tg.Pipeline, sizes: Sizes, folder: str, seconds: float = 10) -> None:
-    events = p | tg.Read(Pickles(sizes.events())) | tg.Map(timed)
+    events = p | read(sizes.events()) | tg.Map(timed)
     sums = events | tg.WindowInto(tg.FixedWindows(seconds)) | tg.CombinePerKey(sum)
     total(sums | "term" >> tg.Map(windowed_term) | "all" >> tg.WindowInto(tg.GlobalWindows()), folder)
 
 
 def tg_w4(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
-    counts = p | tg.Read(Pickles(sizes.visits(), time=1)) | tg.WindowInto(tg.Sessions(30)) | tg.CombinePerKey(len)
+    counts = p | read(sizes.visits(), time=1) | tg.WindowInto(tg.Sessions(30)) | tg.CombinePerKey(len)
     total(counts | "term" >> tg.Map(session_term) | "all" >> tg.WindowInto(tg.GlobalWindows()), folder)
 
 
 def tg_w5(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
-    total(p | tg.Read(Pickles(sizes.pairs())) | tg.GroupByKey() | "term" >> tg.Map(list_term), folder)
+    total(p | read(sizes.pairs()) | tg.GroupByKey() | "term" >> tg.Map(list_term), folder)
 
 
 def tg_w6(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
-    readings = p | tg.Read(Pickles(sizes.readings(), time=1)) | tg.Map(lambda reading: (reading[0], reading[2]))
+    readings = p | read(sizes.readings(), time=1) | tg.Map(lambda reading: (reading[0], reading[2]))
     total(readings | tg.ParDo(Greatest()), folder)
 
 
 def tg_w7(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
-    sides = {side: p | side >> tg.Read(Pickles(sizes.records(side))) for side in ("left", "right")}
+    sides = {side: p | side >> read(sizes.records(side)) for side in ("left", "right")}
     total(sides | tg.CoGroupByKey() | "terms" >> tg.FlatMap(join_terms), folder)
 
 
@@ -401,9 +420,25 @@ def resident_in_workers() -> int:
     return sum(size for pid, size in resident.items() if is_ours(pid))
 
 
+def persist(spark: Any, name: str, sizes: Sizes, parts: int) -> None:
+    """The input of a workload as DataFrames that Spark keeps."""
+    inputs: dict[str, list[tuple[str, tuple[str, ...]]]] = {
+        "W4": [(sizes.visits(), ("key", "ms"))],
+        "W5": [(sizes.pairs(), ("key", "value"))],
+        "W6": [(sizes.readings(), ("key", "ms", "value"))],
+        "W7": [(sizes.records(side), ("key", "value")) for side in ("left", "right")],
+    }
+    inputs["W3"] = inputs["W3f"] = [(sizes.events(), ("key", "ms", "value"))]
+    for folder, fields in inputs.get(name, []):
+        frame = rows_of(spark, folder, parts, fields).persist()
+        frame.count()
+        FRAMES[folder] = frame
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", metavar="W1…W7")
+    parser.add_argument("--input", choices=["frames", "files"], default="frames")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count())
@@ -413,7 +448,12 @@ def main() -> None:
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder: Any = SparkSession.builder
-    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
+    quiet = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "ERROR",
+        "spark.driver.memory": "4g",
+    }
     for setting, value in quiet.items():
         builder = builder.config(setting, value)
     spark = builder.master(f"local[{args.cores}]").getOrCreate()
@@ -422,9 +462,11 @@ def main() -> None:
     cloudpickle.register_pickle_by_value(workloads)
     sizes, parts = Sizes(args.scale), args.cores
     spark.conf.set("spark.sql.shuffle.partitions", str(parts))
-    print(f"Spark {spark.version}, local[{args.cores}], scale {args.scale:g}, median of {args.repeat}")
+    print(f"Spark {spark.version}, local[{args.cores}], {args.input}, scale {args.scale:g}, median of {args.repeat}")
     print(f"{'':4}{'by hand s':>10}{'pipeline s':>12}{'ratio':>8}{'must':>7}{'DataFrame s':>13}{'MB':>14}")
     for name in args.workloads or BY_HAND:
+        if args.input == "frames":
+            persist(spark, name, sizes, parts)
         ways: list[Callable[[], Result]] = [
             partial(BY_HAND[name], sc, sizes, parts),
             partial(piped, name, sizes, parts),
@@ -449,6 +491,8 @@ def main() -> None:
         shown = f"{frame[0]:13.2f}" if frame else " " * 13
         held_by = f"{memory[0] >> 20} / {memory[1] >> 20}"
         print(f"{name:4}{hand:10.2f}{pipe:12.2f}{pipe / hand:8.2f}{MUST[name]:>7.1f}{shown}{held_by:>14}", flush=True)
+        while FRAMES:
+            FRAMES.popitem()[1].unpersist()
     spark.stop()
 
 
