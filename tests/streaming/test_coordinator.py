@@ -28,6 +28,7 @@ from tidegate.runners.streaming.actions import (
     Store,
     Stored,
     TakeSavepoint,
+    Unreachable,
     WorkerGone,
 )
 from tidegate.runners.streaming.failures import packed, unpacked
@@ -535,6 +536,17 @@ def test_a_worker_that_is_silent_for_too_long_is_replaced() -> None:
 def test_no_worker_is_called_stuck_unless_a_timeout_is_asked_for() -> None:
     play = running(checkpoints=CheckpointSettings(interval=1e6))
     assert play.wait(100_000) == []
+
+
+def test_a_directory_that_can_not_be_asked_whose_it_is_costs_an_attempt_and_not_the_job() -> None:
+    play = running(restart=RestartSettings(attempts=1, delay=1.0))
+    told = play.tell(Unreachable("OSError: no route to host"))
+    assert of(told, StopWorkers) == [StopWorkers(0.0)]
+    assert "no route to host" in of(told, Report)[0].text
+    assert of(play.wait(1), StartWorkers) == [StartWorkers(2)]
+    told = play.tell(Unreachable("OSError: no route to host"))
+    assert of(told, StopWorkers) != []
+    assert of(told, Report)[0].state == "finishing"
 
 
 def test_who_is_fenced_off_kills_its_workers_and_does_nothing_more() -> None:

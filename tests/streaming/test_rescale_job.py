@@ -73,3 +73,19 @@ def test_a_job_goes_on_with_other_numbers_of_workers_and_another_backend(
     numbers = result.metrics().counter("elements_out", step="numbers")
     check(chain.from_iterable(phase.committed() for phase in phases), numbers)
     check(chain.from_iterable(phase.lines() for phase in phases), numbers)
+
+
+def test_a_checkpoint_of_rocksdb_is_refused_by_a_run_in_memory(tmp_path: Path) -> None:
+    directory = ["--workers", "1", "--checkpoint_dir", str(tmp_path / "checkpoints")]
+    phase = Phase(Run(str(tmp_path / "phase"), rate=1000))
+    Path(phase.run.folder).mkdir()
+    told = Told(phase.run.told)
+    try:
+        result: Any = build(phase.run, [*FLAGS, *directory, "--state_backend", "rocksdb"]).run()
+        told.watch("d", 2)
+        result.cancel()
+        result = build(phase.run, [*FLAGS, *directory]).run()
+        with pytest.raises(tg.TidegateError, match=r"was taken with --state_backend rocksdb.*from a savepoint"):
+            result.wait_until_finish()
+    finally:
+        told.close()

@@ -23,6 +23,8 @@ from tidegate.runners.streaming.resume import ResumeError, check_names, reads, r
 from tidegate.runners.streaming.settings import CheckpointSettings
 from tidegate.runners.streaming.storage import LocalStorage
 from tidegate.sdk.keys import key_group
+from tidegate.sdk.portable.pipeline import Write
+from tidegate.sdk.sinks import Sink
 
 
 class Count(tg.DoFn):
@@ -208,6 +210,27 @@ def test_whoever_was_there_before_is_fenced_off(tmp_path: Path) -> None:
     second = open_job(job, tmp_path / "unused", "test")
     assert "another run has taken over" in first.fenced()
     assert second.fenced() == ""
+
+
+def test_a_process_that_was_taken_for_dead_can_not_remove_what_its_successor_has_prepared(tmp_path: Path) -> None:
+    job = kept(job_of(to_text(str(tmp_path / "out"))), tmp_path / "checkpoints")
+    first, second = (open_job(job, tmp_path / "unused", "test").job for _ in range(2))
+    assert second.run == first.run
+    node = next(step for step in job.plan.steps if step.is_sink).tail
+    assert isinstance(node, Write)
+    sink: Sink[str] = node.sink.load()
+    left: list[Any] = []
+    pieces: list[Any] = []
+    for process, prepared in ((first, left), (second, pieces)):
+        attempt = sink.attempt(process.output_run, 0)
+        attempt.write([process.output_run])
+        prepared += attempt.prepare()
+    for run in first.output_runs(1):  # as it was about to, when the other took over
+        sink.abort(run)
+    sink.commit(second.output_run, pieces, 1)
+    (path,) = tmp_path.glob("out-*")
+    assert path.read_text() == f"{second.output_run}\n"
+    assert first.output_run in second.output_runs(1)
 
 
 def test_epochs_are_claimed_one_after_another(tmp_path: Path) -> None:

@@ -72,8 +72,10 @@ class Attempt(ABC, Generic[T_contra]):
 class Sink(ABC, Generic[T_contra]):
     """Where elements go. Subclasses are frozen dataclasses, or otherwise picklable and unchanging.
 
-    `run` names one run of one pipeline: letters, digits, `-`, `_` and `.`; the same for all attempts and commits of
-    the run and through its restarts, never used by another.
+    `run` names one run of one pipeline: letters, digits, `-`, `_` and `.`; the same for all attempts of the run, their
+    commits, and through restarts of its workers, never used by another. A stream that goes on in another process, from
+    its checkpoints, has another name there, for what it writes from then on: take names as a whole, since one may begin
+    like another.
     """
 
     @property

@@ -55,6 +55,13 @@ class Fenced:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The checkpoint directory does not say whose it is now, so something that had to be known first was not done."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class CancelJob:
     """End it now; nothing more is committed."""
 
@@ -75,7 +82,7 @@ class TakeSavepoint:
 
 
 CoordinatorEvent: TypeAlias = (
-    Begin | FromWorker | WorkerGone | Passing | Stored | Fenced | CancelJob | StopJob | TakeSavepoint
+    Begin | FromWorker | WorkerGone | Passing | Stored | Fenced | Unreachable | CancelJob | StopJob | TakeSavepoint
 )
 
 # -- actions

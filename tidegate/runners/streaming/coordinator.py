@@ -24,6 +24,7 @@ from tidegate.runners.streaming.actions import (
     Store,
     Stored,
     TakeSavepoint,
+    Unreachable,
     WorkerGone,
 )
 from tidegate.runners.streaming.checkpointing import Checkpointing
@@ -130,6 +131,11 @@ class Coordinator:
                 self._stored(checkpoint, error, now)
             case Fenced(reason=reason):
                 self._fenced(reason, now)
+            case Unreachable(error=error) if self._phase == "sweeping":
+                self._out.add(StopWorkers(0.0))
+                self._finish(self._outcome, now, told=True)
+            case Unreachable(error=error):
+                self._lost(f"the checkpoint directory can't be read: {error}", now)
             case CancelJob() if self._phase not in ("recording", "closing", "sweeping"):
                 self._end(Finish("cancelled"), now)
             case StopJob() if self._stop is None:

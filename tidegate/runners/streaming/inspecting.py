@@ -13,8 +13,8 @@ from tidegate.runners.engine.snapshots import KeyedState
 from tidegate.runners.engine.waiting import SidesSnapshot
 from tidegate.runners.streaming.manifest import Manifest, ManifestError, folder_of, latest, loads, numbers
 from tidegate.runners.streaming.messages import StateHandle
-from tidegate.runners.streaming.rocks import of_store, read_stored
-from tidegate.runners.streaming.statefiles import read_states
+from tidegate.runners.streaming.rocks import read_stored
+from tidegate.runners.streaming.statefiles import of_store, read_states
 from tidegate.runners.streaming.world import Storage
 from tidegate.sdk.errors import RunError
 

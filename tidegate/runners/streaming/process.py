@@ -173,11 +173,12 @@ class JobProcess:
                     self._opened.storage.delete(name)
 
     def _is_fenced(self) -> bool:
-        """Whether the job is another process's now; the coordinator is told."""
+        """Whether the job may be another process's now; the coordinator is told."""
         try:
             reason = self._opened.fenced()
-        except OSError as error:
-            reason = f"the checkpoint directory can't be read: {error}"
+        except Exception as error:  # of a remote store, whatever its client raises
+            self._events.append(actions.Unreachable(f"{type(error).__name__}: {error}"))
+            return True
         if reason:
             self._events.append(actions.Fenced(reason))
         return bool(reason)

@@ -10,12 +10,13 @@ from zlib import crc32
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.engine.rescale import Keeps
 from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.messages import Restored, StateHandle
-from tidegate.runners.streaming.routing import owner
+from tidegate.runners.streaming.routing import owner, share_of
 from tidegate.runners.streaming.snapshots import TaskState, loads
 from tidegate.runners.streaming.statefiles import StateFile
 from tidegate.runners.streaming.world import Storage
+from tidegate.sdk.block import Block
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.keys import key_group
 from tidegate.sdk.metrics import MetricCells
@@ -49,20 +50,16 @@ def restored_state(parts: Sequence[Restored], task: TaskId, job: Job, storage: S
         return Restoring(
             TaskState(standings, outgoing, incoming, metrics), tuple(part.handle.files[1:] for part, _ in own), None
         )
-    if any(state.in_flight for _, state in states):
-        raise RunError(
-            "the checkpoint is an unaligned one: it holds elements that were under way between tasks, which can't be "
-            f"divided among another number of workers. Go on with --workers {max(part.parallelism for part in parts)}, "
-            "and stop the job there or take a savepoint: these are always aligned"
-        )
     most = job.settings.max_parallelism
 
     def keeps(key: Any) -> bool:
         return parallelism == 1 or owner(key_group(key, most), parallelism, most) == task.index
 
     together = _together([state.standings for _, state in states])
+    outgoing = {id: blocks for _, state in own for id, blocks in state.outgoing.items()}
+    incoming = _dealt_anew([state.incoming for _, state in states], task, job)
     files = tuple(part.handle.files[1:] for part, _ in states)
-    return Restoring(TaskState(together, metrics=metrics), files, keeps)
+    return Restoring(TaskState(together, outgoing, incoming, metrics), files, keeps)
 
 
 def read(storage: Storage, handle: StateHandle) -> bytes:
@@ -75,6 +72,27 @@ def read(storage: Storage, handle: StateHandle) -> bytes:
     if len(data) != size or crc32(data) != check:
         raise RunError(f"the state in {name} is damaged: take an earlier checkpoint")
     return data
+
+
+def _dealt_anew(
+    parts: Sequence[Mapping[ChannelId, list[Block]]], task: TaskId, job: Job
+) -> dict[ChannelId, list[Block]]:
+    """Of what was under way to the tasks there were, what is this one's; from one producer in the order it sent it."""
+    plan, parallelism = job.plan, job.layout.parallelism(task.stage)
+    dealt: dict[ChannelId, list[Block]] = {}
+    for part in parts:
+        for id, blocks in part.items():
+            edge = plan.edges[id.edge]
+            assert edge.exchange is not None
+            producers = job.layout.parallelism(plan.steps[edge.source].stage)
+            channel = ChannelId(id.edge, min(id.source, producers - 1), task.index)
+            if edge.exchange.routing == "hash":
+                most = job.settings.max_parallelism
+                blocks = [share_of(plan, edge, block, task.index, parallelism, most) for block in blocks]
+            elif min(id.target, parallelism - 1) != task.index:
+                continue
+            dealt.setdefault(channel, []).extend(block for block in blocks if len(block))
+    return dealt
 
 
 def _together(standings: Sequence[Mapping[str, Mark]]) -> dict[str, Mark]:

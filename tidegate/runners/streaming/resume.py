@@ -17,6 +17,7 @@ from tidegate.runners.streaming.layout import Layout, TaskId
 from tidegate.runners.streaming.manifest import Manifest, ManifestError, PendingCommit, StepFacts, TaskPart
 from tidegate.runners.streaming.messages import AssignedSplit, Commit, Restored, SplitProgress
 from tidegate.runners.streaming.splits import unread
+from tidegate.runners.streaming.statefiles import of_store
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.pipeline import side_inputs
@@ -62,6 +63,11 @@ def resumed(job: Job, manifest: Manifest, origin: str, *, kept: Iterable[Kept] =
         raise ResumeError(
             f"{origin} has {manifest.max_parallelism} key groups, fixed by the first checkpoint, and the run asks for "
             f"{settings.max_parallelism}: give --max_parallelism {manifest.max_parallelism}"
+        )
+    if settings.state_backend == "memory" and any(map(of_store, manifest.files())):
+        raise ResumeError(
+            f"{origin} was taken with --state_backend rocksdb, and the run is to keep its state in memory: go on with "
+            "rocksdb, or from a savepoint, which every backend reads"
         )
     check_steps(plan, manifest, origin, allow_dropped=settings.allow_dropped_state)
     labels = {step.label: step.id for step in plan.steps if deals_splits(step)}

@@ -24,10 +24,12 @@ from tidegate.runners.engine.snapshots import ByKey, Instants, KeyedState, Touch
 from tidegate.runners.engine.waiting import SidesSnapshot
 from tidegate.runners.streaming.backends import Capture, Changes, Files, InSlices, Keys, Operators, looked_up
 from tidegate.runners.streaming.statefiles import (
+    STORED,
     Read,
     StateFile,
     checked,
     frames,
+    of_store,
     opened,
     read_states,
     snapshots_of,
@@ -41,8 +43,6 @@ _INSTANT: Final = struct.Struct(">Q")
 _NUMBER: Final = struct.Struct(">H")
 _STATE: Final = b"s"
 _INDEXES: Final[dict[Which, bytes]] = {"event": b"e", "clock": b"c", "hold": b"h"}
-_OWN: Final = ".rocksdb-"
-"""In the names of files that are RocksDB's own."""
 
 
 class RocksCold:
@@ -243,7 +243,7 @@ class RocksBackend:
         for path in sorted(folder.iterdir()):
             file = self._taken.get(path.name)
             if file is None:
-                file = self._files.link(f"{name}{_OWN}{path.name}", path)
+                file = self._files.link(f"{name}{STORED}{path.name}", path)
             if path.suffix == ".sst":
                 taken[path.name] = file
             files.append(file)
@@ -342,11 +342,6 @@ def rocksdb() -> Any:
     return rocksdict
 
 
-def of_store(file: StateFile) -> bool:
-    """Whether a file is of a store, rather than of what was in memory beside it."""
-    return _OWN in file[0]
-
-
 def read_stored(files: Sequence[StateFile], read: Read) -> dict[str, Any]:
     """The snapshots, by name, that a capture of this backend has in its files. As `read_states` raises."""
     states = read_states([file for file in files if not of_store(file)], read)
@@ -367,7 +362,7 @@ def _unpacked(files: Sequence[StateFile], read: Read, folder: Path) -> Any:
     """A store from the files of its checkpoint."""
     folder.mkdir()
     for file in files:
-        (folder / file[0].rpartition(_OWN)[2]).write_bytes(checked(file, read))
+        (folder / file[0].rpartition(STORED)[2]).write_bytes(checked(file, read))
     return open_store(folder)
 
 

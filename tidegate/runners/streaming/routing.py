@@ -12,7 +12,7 @@ from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.streaming.events import Barrier
 from tidegate.sdk.block import Block, Each
 from tidegate.sdk.errors import KeyEncodingError
-from tidegate.sdk.keys import PartitionCache, check_key
+from tidegate.sdk.keys import PartitionCache, check_key, key_group
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable.pipeline import CombinePerKey, Write
 
@@ -94,6 +94,12 @@ class Router:
 def owner(group: int, parallelism: int, max_parallelism: int) -> int:
     """The index of the task that owns a key group: each has a run of them."""
     return group * parallelism // max_parallelism
+
+
+def share_of(plan: Plan, edge: Edge, block: Block, index: int, parallelism: int, max_parallelism: int) -> Block:
+    """The elements whose keys one task owns."""
+    groups = (key_group(key, max_parallelism) for key in _Keys(plan, edge).of(block))
+    return picked(block, [owner(group, parallelism, max_parallelism) == index for group in groups])
 
 
 def picked(block: Block, selected: Sequence[int]) -> Block:

@@ -46,7 +46,7 @@ class Settings:
     streaming: bool
     batch: bool
     exchange: Literal["auto", "pipelined", "blocking"] = "auto"
-    block_size: int = 4096
+    block_size: int = 3072
     buffer_timeout: float = 0.1
     credit: int = 8
     """Blocks that may be under way in a channel."""

@@ -25,6 +25,8 @@ StateFile: TypeAlias = tuple[str, int, int]
 Read: TypeAlias = Callable[[str], bytes]
 """Reads a file of a checkpoint by its name; OSError if it is gone."""
 
+STORED: Final = ".rocksdb-"
+"""In the names of files that are a RocksDB's own."""
 FORMAT: Final = 1
 PIECE: Final = 4_096
 """How many entries are written at a time."""
@@ -131,6 +133,11 @@ def read_states(files: Sequence[StateFile], read: Read) -> dict[str, Any]:
             states[name] = overlaid(states.get(name), piece)
         states = {name: state for name, state in states.items() if name in names}
     return states
+
+
+def of_store(file: StateFile) -> bool:
+    """Whether a file is of a store, rather than of what was in memory beside it."""
+    return STORED in file[0]
 
 
 def checked(file: StateFile, read: Read) -> bytes:

@@ -601,11 +601,20 @@ class Task:
             assert isinstance(channel, InputChannel)
             channel.put_back(blocks)
         for id, blocks in state.outgoing.items():
-            for block in blocks:
-                self.outputs[id].add(block, self.world.clock.now())
+            self._send_again(id, blocks)
         for reader in self.inputs.values():
             if isinstance(reader, RunReader):
                 reader.skip()
+
+    def _send_again(self, id: ChannelId, blocks: list[Block]) -> None:
+        """Blocks that had not left when a snapshot was taken, perhaps for tasks of which there are others now."""
+        edge = self.job.plan.edges[id.edge]
+        (router,) = [each for each in self._routers[edge.collection] if each.edge is edge]
+        for block in blocks:
+            if id in self.outputs and edge.exchange is not None and edge.exchange.routing != "hash":
+                self.outputs[id].add(block, self.world.clock.now())
+            else:
+                router.write(block, self.world.clock.now())
 
     # -- parts
 
