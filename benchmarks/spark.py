@@ -1,6 +1,6 @@
 """The workloads on Spark: Tidegate's runner beside hand-written RDD code, in one warm session, on the same input.
 
-    python benchmarks/spark.py [W1 … W7 W3f] [--input frames|files] [--scale 1.0] [--repeat 3] [--cores 2]
+    python benchmarks/spark.py [W1 … W7 W3f] [--input files|frames] [--scale 1.0] [--repeat 3] [--cores 2]
 
 All read the same input, in as many tasks: with `frames` DataFrames that Spark has persisted, which is the form that
 RDD code (`.rdd`), DataFrame operations and pipelines (`ReadFromSpark`) can all read; with `files` pickled lists, which
@@ -93,9 +93,20 @@ FRAMES: dict[str, DataFrame] = {}
 def read(folder: str, time: int | None = None) -> Any:
     """The input of a pipeline; `time`: the field with the event time in ms."""
     frame = FRAMES.get(folder)
-    if frame is None:
-        return tg.Read(Pickles(folder, time))
-    return tg.io.ReadFromSpark(frame, timestamp=None if time is None else lambda row: row[time] / 1000)
+    return tg.Read(Pickles(folder, time)) if frame is None else Tuples(frame, time)
+
+
+class Tuples(tg.PTransform[Any, Any]):
+    """The rows of a DataFrame as plain tuples, as the files have them."""
+
+    def __init__(self, frame: DataFrame, time: int | None) -> None:
+        self.frame = frame
+        self.time = time
+
+    def expand(self, input: Any) -> Any:
+        at = self.time
+        rows = input | tg.io.ReadFromSpark(self.frame, timestamp=None if at is None else lambda row: row[at] / 1000)
+        return rows | tg.Map(lambda row: tuple(row))
 
 
 def load(path: str) -> list[Any]:
@@ -438,7 +449,7 @@ def persist(spark: Any, name: str, sizes: Sizes, parts: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", metavar="W1…W7")
-    parser.add_argument("--input", choices=["frames", "files"], default="frames")
+    parser.add_argument("--input", choices=["frames", "files"], default="files")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count())
