@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from tidegate.sdk.panes import NO_PANE, PaneInfo
@@ -135,14 +136,14 @@ def joined(blocks: Sequence[Block]) -> Block:
     if len(blocks) == 1:
         return blocks[0]
     first, others = blocks[0], blocks[1:]
-    values = [value for block in blocks for value in block.values]
+    values = list(chain.from_iterable([block.values for block in blocks]))
     timestamps: TimestampsColumn = first.timestamps
     if not isinstance(timestamps, int) or any(block.timestamps != timestamps for block in others):
-        timestamps = [t for block in blocks for t in block.timestamp_list()]
+        timestamps = list(chain.from_iterable([block.timestamp_list() for block in blocks]))
     windows: WindowsColumn = first.windows
     if isinstance(windows, Each) or any(block.windows != windows for block in others):
-        windows = Each([w for block in blocks for w in block.window_list()])
+        windows = Each(list(chain.from_iterable([block.window_list() for block in blocks])))
     panes: PanesColumn = first.panes
     if not isinstance(panes, PaneInfo) or any(block.panes != panes for block in others):
-        panes = [p for block in blocks for p in block.pane_list()]
+        panes = list(chain.from_iterable([block.pane_list() for block in blocks]))
     return Block(values, timestamps, windows, panes)

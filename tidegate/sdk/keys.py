@@ -96,7 +96,7 @@ class PartitionCache(dict[Any, int]):
     half the time of a miss. With `names`, each partition goes by its name there.
     """
 
-    __slots__ = ("_aside", "level", "limit", "n", "names")
+    __slots__ = ("_aside", "_next_aside", "level", "limit", "n", "names")
 
     def __init__(self, n: int, level: int = 0, limit: int = 65_536, names: Sequence[int] | None = None) -> None:
         if n < 1 or limit < 1:
@@ -108,6 +108,7 @@ class PartitionCache(dict[Any, int]):
         self.names = names or range(n)
         self._aside = 0
         """How many columns are still to be worked out without it."""
+        self._next_aside = 1
 
     def __missing__(self, key: object) -> int:
         partition = self.names[partition_of(key, self.n, self.level)]
@@ -128,7 +129,9 @@ class PartitionCache(dict[Any, int]):
         try:
             found = list(map(self.__getitem__, keys))
             if not 0 <= 2 * (len(self) - known) <= len(keys):
-                self._aside = _ASIDE
+                # The first columns of few keys are new as well: it is tried again soon, and ever later.
+                self._aside = self._next_aside
+                self._next_aside = min(2 * self._next_aside + 1, _ASIDE)
             return found
         except TypeError:
             # An unhashable key; or Decimal and numpy ints as keys of one dict, whose comparison raises in CPython.

@@ -27,10 +27,11 @@ from tidegate.runners.engine.snapshots import (
 from tidegate.runners.engine.tables import Grouping
 from tidegate.runners.engine.whole import CombineWhole
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import Block, Each, Same
+from tidegate.sdk.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.window_types import window_end
+from tidegate.sdk.window_types import GLOBAL_WINDOW, window_end
+from tidegate.sdk.windows import GlobalWindows
 
 
 class Gate:
@@ -226,10 +227,13 @@ class WholeWindowMajor(CombineWhole):
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         match block.windows:
+            case Same((window,)) if self.gate.is_open(window):
+                self._any = True
+                return super().process(block, collection)
+            case DerivedFrom(GlobalWindows()) if self.gate.is_open(GLOBAL_WINDOW):
+                self._any = True
+                return super().process(block, collection)
             case Same((window,)):
-                if self.gate.is_open(window):
-                    self._any = True
-                    return super().process(block, collection)
                 self.gate.late += len(block)
             case _:
                 live = list(map(self.gate.live, block.window_list()))

@@ -8,6 +8,7 @@ the pickle, each at a multiple of 16 bytes, and the values that are read keep th
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
@@ -75,8 +76,9 @@ def decode_items(data: memoryview, *, own: bool) -> list[Item]:
 def _columns(block: Block) -> tuple[Any, ...]:
     values = block.values if type(block.values) is list else list(block.values)
     keys = None
-    if set(map(type, values)) == {tuple} and set(map(len, values)) == {2}:
-        keys, values = [key for key, _ in values], [value for _, value in values]
+    if set(map(type, values)) == {tuple}:
+        with contextlib.suppress(ValueError):  # not all of them are pairs
+            keys, values = [key for key, _ in values], [value for _, value in values]
     return keys, values, block.timestamps, block.windows, block.panes
 
 

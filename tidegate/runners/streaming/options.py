@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from tidegate.runners.streaming.settings import HEARTBEAT, CheckpointSettings, RestartSettings, Settings
+from tidegate.runners.streaming.settings import BLOCK_SIZE, HEARTBEAT, CheckpointSettings, RestartSettings, Settings
 from tidegate.sdk.errors import OptionsError
 from tidegate.sdk.options import DurationOption, RunnerOptions
 from tidegate.sdk.time import Duration
@@ -41,6 +41,12 @@ class StreamingOptions(RunnerOptions):
     buffer_timeout: DurationOption = Field(
         Duration.of(0.1),
         description="how long elements may wait for others to be sent with; 0 sends at once, -1 full blocks only",
+    )
+    block_size: int = Field(
+        BLOCK_SIZE,
+        ge=1,
+        le=1 << 20,
+        description="at most so many elements go from step to step together: fewer arrive sooner, more cost less each",
     )
     max_parallelism: int = Field(
         128, ge=1, le=32768, description="key groups: state can be dealt out to at most so many workers, ever"
@@ -97,6 +103,7 @@ def settings_of(options: StreamingOptions, *, workers: int, memory: int, bounded
         streaming=streaming,
         batch=bounded and not streaming,
         exchange=options.exchange,
+        block_size=options.block_size,
         buffer_timeout=buffer,
         drift=None if options.watermark_drift is None else options.watermark_drift.micros,
         # With a drift, workers tell each other by heartbeats how far they are.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress
+from operator import not_
 from typing import Any, Final, Protocol
 
 from tidegate.runners.engine.blame import located, not_pairs, rethrow
@@ -12,7 +13,7 @@ from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.streaming.events import Barrier
 from tidegate.sdk.block import Block, Each
 from tidegate.sdk.errors import KeyEncodingError
-from tidegate.sdk.keys import PartitionCache, check_key, key_group
+from tidegate.sdk.keys import PartitionCache, check_key, check_keys, key_group
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable.pipeline import CombinePerKey, Write
 
@@ -70,14 +71,19 @@ class Router:
 
     def _by_key(self, block: Block, now: int) -> None:
         try:
-            owners = self._owners.partitions(self._keys.of(block))
+            keys = self._keys.of(block)
+            if len(self.targets) == 1:
+                check_keys(keys)
+                self.targets[0].add(block, now)
+                return
+            owners = self._owners.partitions(keys)
         except KeyEncodingError as error:
             rethrow(self._keys.refused(block, error))
         first = owners[0]
         if owners.count(first) == len(owners):
             self.targets[first].add(block, now)
         elif len(self.targets) == 2:  # their numbers say which are the second's
-            self.targets[0].add(picked(block, [not index for index in owners]), now)
+            self.targets[0].add(picked(block, list(map(not_, owners))), now)
             self.targets[1].add(picked(block, owners), now)
         else:
             for index in sorted(set(owners)):

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 HEARTBEAT: Final = 0.5
+BLOCK_SIZE: Final = 3072
+"""Elements. Larger blocks cost less for each of them, until they no longer fit the processor's caches."""
 Restart: TypeAlias = Literal["exponential", "fixed", "rate", "none"]
 
 
@@ -46,7 +48,7 @@ class Settings:
     streaming: bool
     batch: bool
     exchange: Literal["auto", "pipelined", "blocking"] = "auto"
-    block_size: int = 3072
+    block_size: int = BLOCK_SIZE
     buffer_timeout: float = 0.1
     credit: int = 8
     """Blocks that may be under way in a channel."""
