@@ -91,7 +91,7 @@ class Greatest(tg.DoFn):
         if known is None or value > known:
             most.write(value)
             known = value
-        yield key ^ (known * 31)
+        return (key ^ (known * 31),)
 
 
 def w6(p: tg.Pipeline, folder: str) -> None:
@@ -112,7 +112,7 @@ class Rises(tg.DoFn):
             most.write(value)
         else:
             value = known
-        yield (value - known) * (key + 31) + key
+        return ((value - known) * (key + 31) + key,)
 
 
 def w6_unordered(p: tg.Pipeline, folder: str) -> None:

@@ -39,6 +39,9 @@ _INLINE: Final[dict[Any, tuple[str, ...]]] = {
     CallableFn: _APPEND,
 }
 
+_MERGED_AS_ADDED: Final = frozenset({SumFn, MinFn, MaxFn})
+"""Combiners whose accumulators are taken in as inputs are."""
+
 _GENERIC: Final = ("a = get(k, NOTHING)", "table[k] = add(create() if a is NOTHING else a, x)")
 _MERGE: Final = ("a = get(k, NOTHING)", "table[k] = x if a is NOTHING else merge((a, x))")
 
@@ -48,7 +51,13 @@ def fold_lines(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> tuple[str, 
     if fn is None:
         return _APPEND
     if phase == "merge":
-        return _MERGE
+        match type(fn):
+            case kind if kind is CountFn:
+                return _INLINE[SumFn]
+            case kind if kind in _MERGED_AS_ADDED:
+                return _INLINE[kind]
+            case _:
+                return _MERGE
     if type(fn) is CoGroupFn:
         return "a = get(k)", f"if a is None: a = table[k] = ({'[], ' * fn.size})", "a[x[0]].append(x[1])"
     return _INLINE.get(type(fn), _GENERIC)
