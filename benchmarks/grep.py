@@ -1,12 +1,13 @@
 """`make bench-grep`: throughput against latency of a streaming grep, over buffer timeouts. Prints a table.
 
-    python benchmarks/grep.py [--seconds 8] [--rate 20000] [--workers 2] [--timeouts 0,5,10,50,100] [--svg FILE]
+    python benchmarks/grep.py [--seconds 8] [--rates 200000,667000] [--workers 2] [--timeouts 0,5,10,50,100]
+        [--svg FILE]
 
 After figure 4 of "Apache Flink: Stream and Batch Processing in a Single Engine": a source, a rebalance, a filter by
-substring, a count. Each timeout (ms) has two runs, with a checkpoint every second: one in which the source gives all
-that is taken, for the throughput, and one at a fixed rate, for the latency. Records carry the time at which they were
-made; latency ends behind the filter. Under full load it is the queues' and not the timeout's, and is told apart. The
-source gives fifty lines at a time, so that there is something to gain by waiting for more.
+substring, a count. Each timeout (ms) has several runs, with a checkpoint every second: one in which the source gives
+all that is taken, for the throughput, and one for each rate (records a second and worker), for the latency. Records
+carry the time at which they were made; latency ends behind the filter. Under full load it is the queues' and not the
+timeout's, and is told apart. A source that keeps to a rate looks once a millisecond, and gives what has come since.
 """
 
 from __future__ import annotations
@@ -33,8 +34,6 @@ ONE_IN = 10
 LINES = [f"line {n} of the log" + f" has {WORD} in it" * (n % ONE_IN == 0) for n in range(1000)]
 WARM = 2.0
 """Seconds at the beginning that are not looked at."""
-BATCH = 50
-"""The source has so many lines at a time, as one that listens to a broker does."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +62,9 @@ class _LogReader(Reader[Any]):
 
     def read(self, limit: int) -> Batch:
         now = time.time()
-        count = min(limit, BATCH)
+        count = limit
         if self._rate:
-            count = min(count, self._first + int((now - self._began) * self._rate) - self._at)
+            count = min(limit, self._first + int((now - self._began) * self._rate) - self._at)
             if not count:
                 return Batch(Block([], []), wait=0.001)
         made = int(now * 1_000_000)
@@ -142,12 +141,12 @@ def measure(timeout: float, rate: float, workers: int, seconds: float) -> Measur
     )
 
 
-def svg(rows: Sequence[tuple[float, Measured, Measured]], rate: float) -> str:
-    """The table as a plot: throughput as bars, p50 and p99 as lines, over the timeouts."""
+def svg(rows: Sequence[tuple[float, Measured, Sequence[Measured]]], rate: float) -> str:
+    """The table as a plot: throughput as bars, p50 and p99 at the least rate as lines, over the timeouts."""
     width, height, left, low = 640, 360, 70, 300
     step = (width - 2 * left) / len(rows)
     most = max(full.throughput for _, full, _ in rows)
-    slowest = max(calm.p99 for _, _, calm in rows)
+    slowest = max(calm[0].p99 for _, _, calm in rows)
 
     def line(colour: str, values: Sequence[float]) -> Iterator[str]:
         points = [(left + step * (n + 0.5), low - 240 * value / slowest) for n, value in enumerate(values)]
@@ -166,9 +165,10 @@ def svg(rows: Sequence[tuple[float, Measured, Measured]], rate: float) -> str:
             f'<text {middle} y="{low - 6}" fill="#567">{full.throughput / 1e6:.2f} M/s</text>',
             f'<text {middle} y="{low + 18}">{timeout:g} ms</text>',
         ]
-    parts += line("#1a7f37", [calm.p50 for _, _, calm in rows])
-    parts += line("#b3261e", [calm.p99 for _, _, calm in rows])
-    legend = f"buffer timeout; bars: records a second at full load; lines: p50 and p99 latency at {rate:,.0f} a second"
+    parts += line("#1a7f37", [calm[0].p50 for _, _, calm in rows])
+    parts += line("#b3261e", [calm[0].p99 for _, _, calm in rows])
+    lines = f"p50 and p99 latency at {rate:,.0f} a second and worker"
+    legend = f"buffer timeout; bars: records a second at full load; lines: {lines}"
     parts += [f'<text x="{width / 2}" y="{height - 12}" text-anchor="middle">{legend}</text>', "</svg>"]
     return "\n".join(parts) + "\n"
 
@@ -176,23 +176,24 @@ def svg(rows: Sequence[tuple[float, Measured, Measured]], rate: float) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--rate", type=float, default=20_000)
+    parser.add_argument("--rates", default="200000,667000", help="records a second and worker")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeouts", default="0,5,10,50,100")
     parser.add_argument("--svg", type=Path)
     args = parser.parse_args()
+    rates = [float(part) for part in args.rates.split(",")]
+    loads = ["full load", *(f"{rate:,.0f} a second, each" for rate in rates)]
     print(f"{args.workers} workers, Python {sys.version.split()[0]}, {os.cpu_count()} cores, {args.seconds:g} s a run")
-    print(f"{'':>10}{'full load':>29}{f'{args.rate:,.0f} a second':>29}")
-    print(f"{'timeout':>10}{'records/s':>13}{'p50 ms':>8}{'p99 ms':>8}{'records/s':>13}{'p50 ms':>8}{'p99 ms':>8}")
+    print(f"{'':>10}" + "".join(f"{load:>30}" for load in loads))
+    print(f"{'timeout':>10}" + f"{'records/s':>14}{'p50 ms':>8}{'p99 ms':>8}" * len(loads))
     rows = []
     for timeout in (float(part) for part in args.timeouts.split(",")):
-        full = measure(timeout, 0, args.workers, args.seconds)
-        calm = measure(timeout, args.rate, args.workers, args.seconds)
+        full, *calm = (measure(timeout, rate * args.workers, args.workers, args.seconds) for rate in (0, *rates))
         rows.append((timeout, full, calm))
-        cells = "".join(f"{m.throughput:13,.0f}{m.p50:8.1f}{m.p99:8.1f}" for m in (full, calm))
+        cells = "".join(f"{m.throughput:14,.0f}{m.p50:8.1f}{m.p99:8.1f}" for m in (full, *calm))
         print(f"{timeout:>7g} ms{cells}", flush=True)
     if args.svg is not None:
-        args.svg.write_text(svg(rows, args.rate), encoding="utf-8")
+        args.svg.write_text(svg(rows, rates[0]), encoding="utf-8")
 
 
 if __name__ == "__main__":
