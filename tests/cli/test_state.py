@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from tidegate.cli.state import state
 from tidegate.runners.engine.snapshots import KeyedState
+from tidegate.runners.streaming.inspecting import opened
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.manifest import Manifest, ManifestError, PendingCommit, StepFacts, TaskPart, dumps
 from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress, StateHandle
@@ -157,6 +158,37 @@ def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_is_shown(folder:
     result = run(folder)
     assert "warning: checkpoint 9 is damaged" in result.output
     assert "checkpoint 7 of" in result.output
+
+
+def test_a_damaged_file_is_told_though_no_values_are_shown(folder: Path) -> None:
+    checkpoint(folder, 8, {"count": KeyedState({"seen": {None: {"ann": 4}}})})
+    storage = LocalStorage(folder)
+    name = next(name for name in storage.list("chk-000008") if name.endswith(".state"))
+    storage.write(name, storage.read(name)[:-1] + b"?")
+    result = run(folder)
+    assert f"warning: checkpoint 8 is damaged (its file {name} is damaged: its checksum is another)" in result.output
+    assert "checkpoint 7 of" in result.output
+    storage.delete(name)
+    assert f"(its file {name} is missing)" in run(folder).output
+    error = run(folder, "--checkpoint", 8).exception
+    assert isinstance(error, ManifestError)
+    assert f"can't be used: its file {name} is missing" in str(error)
+
+
+class Busy(LocalStorage):
+    """Where a job completes a checkpoint, and removes the one before, while the directory is looked at."""
+
+    def read(self, name: str) -> bytes:
+        if name.startswith("chk-000007/") and name.endswith(".state"):
+            checkpoint(self.root, 8, {})
+            for old in self.list("chk-000007"):
+                self.delete(old)
+        return super().read(name)
+
+
+def test_a_checkpoint_that_goes_while_it_is_looked_at_is_not_called_damaged(folder: Path) -> None:
+    manifest, damaged = opened(Busy(folder), str(folder))
+    assert (manifest.checkpoint, damaged) == (8, [])
 
 
 def test_a_value_whose_class_is_not_at_hand_is_told_with_advice(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,9 +33,9 @@ def test_a_package_that_is_missing_or_does_not_fit_is_named_with_what_to_install
 ) -> None:
     installed = session._version
     monkeypatch.setattr(session, "_version", lambda name: version if name == package else installed(name))
-    assert said in session.missing(remote=True)
+    assert said in session.missing(java=False)
     with pytest.raises(UnsupportedError, match="the spark runner can't run here: "):
-        session.require(remote=True)
+        session.require(java=False)
 
 
 def test_a_package_that_spark_submit_brings_is_there_though_it_is_not_installed(

@@ -1,7 +1,8 @@
 """A pipeline that is run while its processes are killed, and what must have come of it.
 
 `main` is the client of such a run. Whatever happens in its processes (reads, writes, commits) is told, a byte for each,
-to a named pipe, so that whoever kills goes by what he sees. A line on stdin says that it is time to drain.
+to a named pipe, so that whoever kills goes by what he sees. A line on stdin names a folder for a savepoint, or says
+that it is time to drain.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import tidegate as tg
 from tidegate.sdk.block import Block
+from tidegate.sdk.errors import RunError
 from tidegate.sdk.sinks import Attempt, Committable, Delivery, Sink, in_order
 from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
 
@@ -368,8 +370,14 @@ def main() -> None:
     result: Any = build(run, sys.argv[2:]).run()
 
     def listen() -> None:
-        if sys.stdin.readline():
-            result.stop(drain=True)
+        for line in sys.stdin:
+            if line == "drain\n":
+                result.stop(drain=True)
+                return
+            try:
+                result.savepoint(line.rstrip("\n"))
+            except RunError as error:
+                print(error, file=sys.stderr)
 
     threading.Thread(target=listen, daemon=True).start()
     result.wait_until_finish()

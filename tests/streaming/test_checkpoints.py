@@ -23,9 +23,9 @@ def ack(checkpoint: int, task: TaskId, *base: str, ended: bool = False) -> Ackno
     return Acknowledge(checkpoint, task, handle, prepared=(piece,), ended=ended)
 
 
-def take(checkpoints: Checkpoints, now: int = 0, *base: str) -> tuple[str, ...]:
+def take(checkpoints: Checkpoints, now: int = 0, *base: str, wanted: Wanted = REGULAR) -> tuple[str, ...]:
     """One checkpoint, to its end; which files may go."""
-    pending = checkpoints.begin(REGULAR, TASKS, now)
+    pending = checkpoints.begin(wanted, TASKS, now)
     for task in TASKS:
         checkpoints.acknowledge(ack(pending.number, task, *base))
     files = {name for done in pending.acks.values() for name, _, _ in done.handle.files} if pending.complete else set()  # type: ignore[union-attr]
@@ -136,6 +136,21 @@ def test_a_file_stays_as_long_as_a_later_checkpoint_builds_on_it() -> None:
     assert base not in take(checkpoints, 0, base)
     assert base not in take(checkpoints, 0, base)
     assert base in take(checkpoints)
+
+
+def test_a_savepoint_removes_nothing_that_later_checkpoints_may_build_on() -> None:
+    checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=9))
+    saved = Wanted("savepoint", "/saved")
+    take(checkpoints)
+    checkpoints.begin(REGULAR, TASKS, 0)
+    checkpoints.acknowledge(ack(2, TASKS[0]))
+    checkpoints.abandon(0)
+    assert take(checkpoints, wanted=saved) == ()
+    assert {name[:10] for name in take(checkpoints, wanted=saved)} == {"chk-000003"}, "nothing builds on a savepoint"
+    gone = take(checkpoints, 0, "chk-000001/0.0.state", "chk-000002/0.0.state")
+    assert {name[:10] for name in gone} == {"chk-000001", "chk-000004"}
+    assert not {"chk-000001/0.0.state", "chk-000002/0.0.state"} & set(gone)
+    assert {"chk-000001/0.0.state", "chk-000002/0.0.state"} < set(take(checkpoints))
 
 
 def test_files_of_one_that_was_given_up_go_when_the_next_is_complete_unless_it_builds_on_them() -> None:

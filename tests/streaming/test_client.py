@@ -15,6 +15,7 @@ import pytest
 
 import tidegate as tg
 from streaming.counting import Reports, counted, elements, follow, options, running
+from tidegate.runners.streaming import actions
 from tidegate.sdk.errors import BuildError, PicklingError, RunError, UnsupportedError, UserCodeError
 from tidegate.sdk.runner import PipelineState
 from tidegate.testing import TestPipeline
@@ -157,6 +158,20 @@ def test_a_run_that_goes_on_counts_meanwhile_and_can_be_cancelled() -> None:
     assert result._job._process.wait() == 0
 
 
+def test_a_run_takes_a_savepoint_and_goes_on(tmp_path: Path) -> None:
+    p = tg.Pipeline(runner="streaming", options=options())
+    counted(p)
+    result: Any = p.run()
+    result.savepoint(str(tmp_path / "saved"))
+    assert list((tmp_path / "saved").glob("chk-*/manifest.json"))
+    assert result.state is PipelineState.RUNNING
+    with pytest.raises(RunError, match="the savepoint in /proc/no/savepoint failed: "):
+        result.savepoint("/proc/no/savepoint")
+    result.cancel()
+    with pytest.raises(RunError, match="the run ended before it was complete"):
+        result.savepoint(str(tmp_path / "another"))
+
+
 def test_a_run_for_some_time_ends_by_itself() -> None:
     p = tg.Pipeline(runner="streaming", options=options("--run_for=200ms"))
     counted(p)
@@ -234,6 +249,23 @@ def test_a_killed_process_is_replaced_and_the_job_goes_on_from_its_last_checkpoi
     # The workers of a process that was killed may yet write where it was.
     assert (job.submitted.directory != directory) == (kill is kill_job)
     assert not Path(job.submitted.directory).exists()
+
+
+def test_a_savepoint_that_was_asked_of_a_process_which_dies_has_failed(tmp_path: Path) -> None:
+    p = tg.Pipeline()
+    counted(p)
+    told = Reports()
+    job = running(p, "--checkpoint_interval=50ms", f"--checkpoint_dir={tmp_path / 'kept'}", on_report=told)
+    try:
+        follow(job, lambda: bool(told.checkpoints))
+        os.kill(job._process.pid, signal.SIGSTOP)
+        job.ask(actions.TakeSavepoint(str(tmp_path / "saved")))
+        kill_job(job)
+        follow(job, lambda: any("going on from checkpoint" in text for text in told.texts))
+    finally:
+        job.close()
+    (report,) = [r for r in told.all if isinstance(r, actions.CheckpointReport) and r.savepoint]
+    assert report.error == "the job's process has died meanwhile"
 
 
 def test_a_job_whose_process_is_killed_and_that_keeps_nothing_has_failed() -> None:

@@ -666,6 +666,14 @@ def test_a_savepoint_is_a_checkpoint_that_is_copied_away_and_the_job_goes_on() -
     assert sent(told, Trigger) == [Trigger(2, "checkpoint")] * 2
 
 
+def test_whoever_waits_for_a_savepoint_hears_that_the_job_was_restarted_meanwhile() -> None:
+    play = running()
+    play.tell(TakeSavepoint("/saved"))
+    told = [*play.tell(WorkerGone(0, 1, "killed")), *play.wait(1)]
+    (report,) = of(told, CheckpointReport)
+    assert (report.savepoint, report.error) == ("/saved", "the job was restarted meanwhile")
+
+
 def test_a_bounded_job_says_that_it_has_no_savepoints() -> None:
     play = batch()
     (report,) = of(play.tell(TakeSavepoint("/saved")), CheckpointReport)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import time
@@ -34,6 +35,7 @@ class Victim:
         self._flags = flags
         self._clients: list[subprocess.Popen[str]] = []
         self._told = Told(run.told)
+        self._savepoints = 0
         self.client = self.start()
 
     def start(self) -> subprocess.Popen[str]:
@@ -90,10 +92,18 @@ class Victim:
             self.client.communicate()
             self.start()
 
+    def ask_for_savepoint(self) -> None:
+        """Have it take one, and go on."""
+        self._savepoints += 1
+        self._say(f"{self.folder}/saved/{self._savepoints}")
+
     def ask_to_drain(self) -> None:
         """Have it end."""
+        self._say("drain")
+
+    def _say(self, line: str) -> None:
         assert self.client.stdin is not None
-        self.client.stdin.write("drain\n")
+        self.client.stdin.write(f"{line}\n")
         self.client.stdin.flush()
 
     def drain(self) -> int:
@@ -174,6 +184,9 @@ def test_nothing_is_lost_or_comes_twice_whatever_is_killed(
             victim.watch("rwpcmda", chance.randrange(1, 40))
         else:
             victim.watch(chance.choice("rpcmd"), chance.randrange(1, 8))
+        if chance.random() < 0.3:
+            victim.ask_for_savepoint()
+            victim.watch("d", chance.randrange(4))
         victim.kill(what, chance)
     victim.watch("d", 2)
     victim.check(victim.drain())
@@ -253,6 +266,22 @@ def test_of_two_runs_on_one_directory_the_later_one_takes_over(begin: type[Victi
     victim.watch("d", 2)
     victim.check(victim.drain())
     assert "another run has taken over the checkpoints" in victim.said
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_checkpoints_after_a_savepoint_can_be_gone_on_from(begin: type[Victim], backend: str) -> None:
+    victim = begin("--state_backend", backend)
+    victim.watch("d", 3)
+    victim.ask_for_savepoint()
+    while not (saved := list(victim.folder.glob("saved/1/chk-*/manifest.json"))):
+        victim.watch("d")
+    victim.watch("d", 3)
+    victim.kill("job", random.Random(0))
+    victim.watch("d", 3)
+    victim.check(victim.drain())
+    savepoint = int(saved[0].parent.name.removeprefix("chk-"))
+    (first, *_) = re.findall(r"going on from checkpoint (\d+) in", victim.said)
+    assert int(first) > savepoint
 
 
 def test_a_drain_is_not_forgotten_when_the_job_dies_over_it(begin: type[Victim]) -> None:

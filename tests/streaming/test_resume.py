@@ -22,6 +22,7 @@ from tidegate.runners.streaming.record import record
 from tidegate.runners.streaming.resume import ResumeError, check_names, reads, resumed
 from tidegate.runners.streaming.settings import CheckpointSettings
 from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.sdk.errors import RunError
 from tidegate.sdk.keys import key_group
 from tidegate.sdk.portable.pipeline import Write
 from tidegate.sdk.sinks import Sink
@@ -331,3 +332,10 @@ def test_where_there_is_no_savepoint_that_is_said(tmp_path: Path) -> None:
     job = job_of(stateful(Count()), from_savepoint=str(tmp_path / "nothing"))
     with pytest.raises(ResumeError, match="there is no savepoint in"):
         open_job(job, tmp_path / "run", "test")
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_directory_that_can_not_be_one_is_refused_by_name(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(RunError, match=rf"checkpoints can't be kept in .*{name}: Not a directory"):
+        open_job(kept(job_of(stateful(Count())), tmp_path / name), tmp_path / "unused", "test")

@@ -58,6 +58,14 @@ def detached(*flags: str) -> Any:
     return p.run()
 
 
+def detached_bounded(fifo: Path) -> Any:
+    """A bounded job that waits for what nobody is going to say."""
+    os.mkfifo(fifo)
+    p = tg.Pipeline(options=options("--detach", "--session=fragile"))
+    _ = p | tg.Create([str(fifo)]) | tg.Map(lambda path: Path(path).read_text())
+    return p.run()
+
+
 def follow_until(id: str, reached: Any, event: Any = None, *, name: str = "tests") -> JobInfo:
     """Hear a job until something holds for what it tells."""
     with opened(name) as session:
@@ -140,6 +148,7 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(plac
     started(fragile)
     kept = detached(f"--checkpoint_dir={tmp_path / 'kept'}", "--session=fragile")
     lost = detached("--session=fragile")
+    bounded = detached_bounded(tmp_path / "fifo")
     over = detached(f"--checkpoint_dir={tmp_path / 'over'}", "--session=fragile")
     over.cancel()
     before = follow_until(kept.id, is_checkpoint, name="fragile")
@@ -155,11 +164,14 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(plac
         assert after.restarts == 1
         assert any("going on from checkpoint" in text for text in after.reports)
         with opened("fragile") as session:
-            assert [job.id for job in session.jobs()] == [lost.id, kept.id]
-            assert "kept no checkpoints" in session.info(lost.id).error
+            assert [job.id for job in session.jobs()] == [lost.id, bounded.id, kept.id]
+            assert "no --checkpoint_dir from which it could go on: submit it again" in session.info(lost.id).error
+            assert "a bounded job keeps no checkpoints" in session.info(bounded.id).error
             with pytest.raises(RunError, match="is over: failed"):
                 list(session.tell_and_follow(lost.id, actions.StopJob()))
-        assert "kept no checkpoints" in command("jobs", "show", lost.id, "--session=fragile")
+        shown = command("jobs", "show", lost.id, "--session=fragile")
+        assert "submit it again" in shown
+        assert f"{lost.id}.log" in shown
     finally:
         with opened("fragile") as session:
             session.end()

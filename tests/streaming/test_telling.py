@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.messages import TaskStatus
 from tidegate.runners.streaming.runner import StreamingRunner
 from tidegate.runners.streaming.telling import LOGGER, Lines, MetricsFile
+from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import MIN_MICROS
 
@@ -75,6 +77,25 @@ def test_checkpoints_and_changes_of_state_have_lines_of_their_own(tmp_path: Path
     assert lines[0]["text"] == "going on from checkpoint 7"
     assert (lines[1]["bytes"], lines[1]["error"], lines[2]["error"]) == (1000, None, "no space")
     assert lines[3]["state"] == "stopped"
+
+
+def test_a_file_that_cannot_be_written_is_refused_by_the_name_of_its_flag(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"--metrics_file .*none/m can't be written: No such file or directory"):
+        MetricsFile(job(), str(tmp_path / "none" / "m"))
+
+
+def test_a_job_outlives_its_metrics_file_and_says_once_that_lines_are_missing(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "m"
+    path.parent.mkdir()
+    file = MetricsFile(job(), str(path))
+    shutil.rmtree(path.parent)
+    told = [file.take(Report("running", text)) for text in "ab"]
+    path.parent.mkdir()
+    told += [file.take(Report("running", "c"))]
+    shutil.rmtree(path.parent)
+    told += [file.take(Report("running", "d"))]
+    wrong = f"--metrics_file {path} can't be written: No such file or directory"
+    assert told == [wrong, "", "", wrong]
 
 
 def test_lines_go_to_the_authors_log_where_there_is_one(caplog: pytest.LogCaptureFixture) -> None:

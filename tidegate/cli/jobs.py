@@ -89,10 +89,11 @@ def cancel(id: str, session: str) -> None:
 def stop(id: str, session: str, drain: bool, savepoint: str | None) -> None:
     """End a job cleanly, with a savepoint from which another run can go on."""
     from tidegate.runners.streaming.actions import StopJob
+    from tidegate.runners.streaming.result import absolute
 
     if drain and savepoint:
         raise click.UsageError("a job that is drained has nothing to go on with: --drain or --savepoint")
-    _end(id, session, StopJob(drain, savepoint))
+    _end(id, session, StopJob(drain, absolute(savepoint) if savepoint else None))
 
 
 @jobs.command()
@@ -101,10 +102,11 @@ def stop(id: str, session: str, drain: bool, savepoint: str | None) -> None:
 @_session
 def savepoint(id: str, directory: str, session: str) -> None:
     """Have a job write a savepoint to DIRECTORY, and go on."""
+    from tidegate.runners.streaming.result import absolute
     from tidegate.runners.streaming.session import opened
 
     with opened(session) as connection:
-        report = connection.savepoint(id, directory)
+        report = connection.savepoint(id, absolute(directory))
     click.echo(f"savepoint of job {id} in {directory}: {report.size:,} bytes, {report.duration:.2f} s")
 
 

@@ -184,15 +184,27 @@ class Sealer:
 
 
 def install_classes(classes: Iterable[UserFn]) -> None:
-    """Make by-value classes findable under their own module's name, so that plain pickle finds them in a worker."""
+    """Make by-value classes findable under their own module's name, so that plain pickle finds them in a worker.
+
+    What the module has itself is left alone. A class that an earlier pipeline brought to this process gives way to what
+    this one brings: in a notebook, a class is defined again and again.
+    """
     for fn in classes:
         module_name, _, qualname = fn.name.partition(":")
+        if "." in qualname or "<locals>" in qualname:
+            continue
         module = sys.modules.get(module_name)
         if module is None:
             _make_packages(module_name)
             module = sys.modules[module_name] = ModuleType(module_name)
-        if "." not in qualname and "<locals>" not in qualname and not hasattr(module, qualname):
-            setattr(module, qualname, fn.load())
+        there = getattr(module, qualname, None)
+        if there is None or there is _brought.get(fn.name):
+            _brought[fn.name] = fn.load()
+            setattr(module, qualname, _brought[fn.name])
+
+
+_brought: Final[dict[str, Any]] = {}
+"""The classes that `install_classes` has put into modules of this process, by the names of their entries."""
 
 
 def _make_packages(module: str) -> None:

@@ -47,7 +47,8 @@ class Faults:
     `kills`: of workers, half of them with all that they had sent and that is still under way; `crashes`: of the
     coordinator; `strikes`: one in so many dangerous places is where it happens. `hangs`: the coordinator does nothing
     for a while; `usurpers`: meanwhile it is taken for dead, and another takes its place. `damages`: something in the
-    newest checkpoint is not what was written, when the next coordinator reads it. `stops`: the job is asked to end.
+    newest checkpoint is not what was written, when the next coordinator reads it. `savepoints`: the job is asked for
+    one, and goes on; `stops`: it is asked to end.
     """
 
     kills: int = 3
@@ -56,6 +57,7 @@ class Faults:
     hangs: int = 1
     usurpers: int = 1
     damages: int = 1
+    savepoints: int = 2
     stops: int = 1
 
 
@@ -378,6 +380,7 @@ class Simulation:
         self._hangs = self.random.randrange(faults.hangs + 1)
         self._usurpers = self.random.randrange(faults.usurpers + 1)
         self._damages = self.random.randrange(faults.damages + 1)
+        self._savepoints = self.random.randrange(faults.savepoints + 1)
         self._stops = self.random.randrange(faults.stops + 1)
         self._damaged: int | None = None
         """The coordinator that will find something damaged."""
@@ -397,6 +400,8 @@ class Simulation:
         self.start_coordinator()
         if self._hangs:
             self.after(self.random.randrange(2000) * MILLISECOND, self.hang)
+        for number in range(self._savepoints):
+            self.after(self.random.randrange(2000) * MILLISECOND, lambda number=number: self.savepoint(number))
         if self._stops:
             self.after(self.random.randrange(3000) * MILLISECOND, self.stop)
         for _ in range(most):
@@ -560,6 +565,12 @@ class Simulation:
             self._damages = 0  # of what two write at a time, only the engine knows what is committed
             self.log(f"{process.name} is taken for dead")
             self.start_coordinator()
+
+    def savepoint(self, number: int) -> None:
+        """Somebody asks for a savepoint, to be kept elsewhere."""
+        if self.coordinator is not None and self.coordinator.machine is not None:
+            self.log(f"a savepoint is asked for, as saved-{number}")
+            self.coordinator.hear(actions.TakeSavepoint(f"saved-{number}"))
 
     # -- the job's end
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NoReturn, TypeVar
 from tidegate.sdk.combine import AssociativeFn, CallableFn, CombineFn, WithArguments
 from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, TidegateError, UserCodeError, said, shorten
 from tidegate.sdk.functions import Where, author_frames
+from tidegate.sdk.keys import check_key
 from tidegate.sdk.metrics import in_step
 
 T = TypeVar("T")
@@ -108,4 +109,24 @@ def not_pairs(value: Any, step: str, where: Where) -> RunError:
     """The error for an element that is no (key, value) pair."""
     error = RunError(f"this step takes pairs (key, value), and got {shorten(value)}")
     located(error, step, where)
+    return error
+
+
+def unfit_for_key(
+    elements: Iterable[Any], error: BaseException, step: str, where: Where, *, pairs: bool
+) -> BaseException:
+    """The error for the author where `error` came of looking at the keys of these elements (of `pairs`, or the elements
+    themselves): which of them is no pair, or has no encoding; `error` itself if that is not what was wrong.
+    """
+    for element in elements:
+        key = element
+        if pairs:
+            try:
+                key, _ = element
+            except (TypeError, ValueError):
+                return not_pairs(element, step, where)
+        try:
+            check_key(key)
+        except KeyEncodingError as refused:
+            return located(refused, step, where)
     return error

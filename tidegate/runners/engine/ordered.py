@@ -11,15 +11,13 @@ from itertools import chain, islice, repeat
 from operator import le
 from typing import Any, Final
 
-from tidegate.runners.engine.blame import located, not_pairs, rethrow
+from tidegate.runners.engine.blame import rethrow, unfit_for_key
 from tidegate.runners.engine.gathered import Gathered, in_order
 from tidegate.runners.engine.keyed import Keyed
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.snapshots import KeyedState
 from tidegate.sdk.block import Block, Each, WindowsColumn
-from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.functions import Where
-from tidegate.sdk.keys import check_key
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable.pipeline import KeyOf
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
@@ -64,7 +62,7 @@ class InTimeOrder(Operator):
         try:
             self._gather(block)
         except (TypeError, ValueError) as error:
-            rethrow(self._refused(block, error))
+            rethrow(unfit_for_key(block.values, error, self.label, self.where, pairs=self.key == "first"))
         self._gathered.settle()
         return iter(())
 
@@ -123,20 +121,6 @@ class InTimeOrder(Operator):
             return zip(times, block.values, strict=True)
         self._others = True
         return zip(times, block.values, block.window_list(), block.pane_list(), strict=True)
-
-    def _refused(self, block: Block, error: BaseException) -> BaseException:
-        for element in block.values:
-            k = element
-            if self.key == "first":
-                try:
-                    k, _ = element
-                except (TypeError, ValueError):
-                    return not_pairs(element, self.label, self.where)
-            try:
-                check_key(k)
-            except KeyEncodingError as refused:
-                return located(refused, self.label, self.where)
-        return error
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         """All that is gathered, with the state of `inner`: that has seen what nothing can come before."""

@@ -22,8 +22,8 @@ class Writing:
         assert isinstance(node, Write)
         self.step = step
         self.node = node
-        self._run = run
-        self._sink: Sink[Any] = node.sink.load()
+        self.run = run
+        self.sink: Sink[Any] = node.sink.load()
         self._shards = shards
         self._always = always
         self._attempts: list[Attempt[Any]] = []
@@ -61,7 +61,7 @@ class Writing:
     def _open(self) -> list[Attempt[Any]]:
         while len(self._attempts) < len(self._shards):
             shard = self._shards[len(self._attempts)]
-            self._attempts.append(sink_call(self.node, self._sink.attempt, self._run, shard, method="attempt"))
+            self._attempts.append(sink_call(self.node, self.sink.attempt, self.run, shard, method="attempt"))
         return self._attempts
 
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import threading
+import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.engine.blame import located, rethrow
+from tidegate.runners.engine.created import created
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.artifacts import CLOSURE_BYTES, Artifact, Artifacts
 from tidegate.runners.spark.bootstrap import entry
-from tidegate.runners.spark.failures import raised_by
+from tidegate.runners.spark.failures import NOT_DETERMINISTIC, raised_by
 from tidegate.runners.spark.frames import (
     DataFrameSink,
     arrow_schema,
@@ -30,7 +34,7 @@ from tidegate.runners.spark.frames import (
     united,
 )
 from tidegate.runners.spark.levels import assign_levels, shuffles
-from tidegate.runners.spark.reading import Inputs, created, deal_out, without_values
+from tidegate.runners.spark.reading import Inputs, deal_out, without_values
 from tidegate.runners.spark.rows import (
     COLUMNS,
     ORDER,
@@ -38,6 +42,7 @@ from tidegate.runners.spark.rows import (
     SCHEMA,
     decode_blocks,
     decode_result,
+    joined,
     record_batch,
 )
 from tidegate.runners.spark.sides import SideInputs
@@ -95,6 +100,7 @@ class Execution:
         self._plan = without_values(plan)
         self._persisted: list[Any] = []
         self._kept: list[tuple[int, Any]] = []
+        self._sums: Counter[int] = Counter()
         self._sides = SideInputs(plan, self._artifacts, self._side_context(options))
         self._create_sides(plan)
         self._work = Work(
@@ -187,8 +193,8 @@ class Execution:
         labels = ", ".join(dict.fromkeys(node.label for step in steps for node in step.nodes))
         with self._describe(f"{self._name}: {labels}"), raised_by():
             told = frame.where(frame["edge"] == RESULT) if self._frames and end == levels.count else frame
-            rows = told.select("data").collect()
-        self._take(decode_result(bytes(row[0])) for row in rows)
+            rows = told.select("src", "seq", "left", "data").collect()
+        self._take(map(decode_result, joined((src, seq, left, bytes(data)) for src, seq, left, data in rows)))
 
     def _first(self, work: Work, level: int) -> Any:
         """The first level of an action: over elements of sources and kept ones, and beside it over each DataFrame."""
@@ -256,6 +262,7 @@ class Execution:
     def _take(self, results: Iterable[tuple[str, Any]]) -> None:
         outcome = self._outcome
         asides: list[tuple[str, int, int, bytes]] = []
+        found: Counter[int] = Counter()
         for kind, value in results:
             match kind:
                 case "metrics":
@@ -266,6 +273,12 @@ class Execution:
                     outcome.columns.setdefault(value[0], []).extend(value[1])
                 case "side":
                     asides.append(value)
+                case "kept":
+                    self._sums.update(value)
+                case "found":
+                    found.update(value)
+        if any(self._sums[number] != total for number, total in found.items()):
+            raise RunError(f"the run can't be finished: {NOT_DETERMINISTIC}")
         for collection, _, _, data in sorted(asides, key=lambda each: each[:3]):
             self._sides.add(collection, decode_blocks(data))
 
@@ -315,20 +328,37 @@ def _paths(options: SparkOptions, *, local: bool) -> tuple[str, ...]:
     return packages_in(options.spark_archive)
 
 
+_WANTED: Final = {
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
+    # Planning anew at each shuffle takes time, and the plan would stay as it is.
+    "spark.sql.adaptive.enabled": "false",
+}
+_runs: Final[weakref.WeakKeyDictionary[Any, tuple[int, dict[str, str | None]]]] = weakref.WeakKeyDictionary()
+"""How many runs each session has at the moment, and its own settings."""
+_counting: Final = threading.Lock()
+
+
 @contextlib.contextmanager
 def settings(spark: Any) -> Iterator[None]:
-    """Spark's settings for a run, and afterwards as they were."""
-    wanted = {
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
-        # Planning anew at each shuffle takes time, and the plan would stay as it is.
-        "spark.sql.adaptive.enabled": "false",
-    }
-    before = {name: spark.conf.get(name, None) for name in wanted}
-    for name, value in wanted.items():
-        spark.conf.set(name, value)
+    """Spark's settings for a run, and afterwards, when no other run of the session needs them, as they were."""
+    with _counting:
+        runs, before = _runs.get(spark) or (0, {name: spark.conf.get(name, None) for name in _WANTED})
+        _runs[spark] = runs + 1, before
+        for name, value in _WANTED.items():
+            spark.conf.set(name, value)
     try:
         yield
     finally:
+        with _counting:
+            runs, before = _runs.pop(spark)
+            if runs > 1:
+                _runs[spark] = runs - 1, before
+            else:
+                _restore(spark, before)
+
+
+def _restore(spark: Any, before: dict[str, str | None]) -> None:
+    with contextlib.suppress(Exception):  # the session may be over
         for name, old in before.items():
             if old is None:
                 spark.conf.unset(name)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import base64
-import pickle
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from tidegate.runners.engine.carried import packed, unpacked
 from tidegate.sdk.errors import RunError, TidegateError
 
 _MARK: Final = re.compile(r"tidegate-error:([A-Za-z0-9+/=]+):end")
+
+_CALLED: Final = re.compile(r"^(An error occurred while calling \S+\s*: )?\(?org\.apache\.spark\.\w+(: |\) )")
+_OTHER_RESULTS: Final = re.compile(r"indeterminate output|checksum mismatch", re.IGNORECASE)
+NOT_DETERMINISTIC: Final = (
+    "work of an executor that was lost has been done again, and gave other results than before, so some code of the "
+    "pipeline is not deterministic (clocks, random numbers, what other machines answer). No output was committed. Run "
+    "it again, or have the code give the same for the same elements"
+)
+"""Why a run has ended in which Spark, or a later action, found rows made anew to be other rows."""
+
+_OF_TRACE: Final = re.compile(r"\s*(at |\.\.\. \d+ more)")
 
 
 class WorkerFailure(Exception):
@@ -20,32 +31,13 @@ class WorkerFailure(Exception):
 
 def marked(error: BaseException) -> WorkerFailure:
     """The exception to leave a worker with."""
-    cause = error.__cause__
-    notes = getattr(error, "__notes__", None)
-    plain = RunError(f"{type(error).__name__}: {error}")
-    for candidate in ((error, cause, notes), (error, None, notes), (plain, None, None)):
-        try:
-            payload = pickle.dumps(candidate, 5)
-            pickle.loads(payload)
-            break
-        except Exception:
-            continue
-    return WorkerFailure(f"{error}\ntidegate-error:{base64.b64encode(payload).decode()}:end")
+    return WorkerFailure(f"{error}\ntidegate-error:{base64.b64encode(packed(error)).decode()}:end")
 
 
 def unmarked(text: str) -> TidegateError | None:
     """The author's error inside what Spark says, the last one marked; None if there is none."""
     found = _MARK.findall(text)
-    if not found:
-        return None
-    raised, cause, notes = pickle.loads(base64.b64decode(found[-1]))
-    if not isinstance(raised, TidegateError):
-        raised = RunError(f"{type(raised).__name__}: {raised}")
-    told: TidegateError = raised
-    told.__cause__ = cause
-    for note in notes or ():
-        told.add_note(note)
-    return told
+    return unpacked(base64.b64decode(found[-1])) if found else None
 
 
 @contextmanager
@@ -54,14 +46,27 @@ def raised_by() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        found = unmarked(str(error))
+        text = _text_of(error)
+        found = unmarked(text)
         if found is None:
-            raise RunError(f"Spark could not finish the run: {gist(str(error))}") from error
+            why = f"{NOT_DETERMINISTIC}.\nSpark says: " if _OTHER_RESULTS.search(text) else ""
+            raise RunError(f"Spark could not finish the run: {why}{gist(text)}") from error
         raise found from found.__cause__
+
+
+def _text_of(error: Exception) -> str:
+    try:
+        text = str(error)  # which asks Java
+    except Exception:
+        text = ""
+    if isinstance(error, ConnectionError) or not text or "Answer from Java side is empty" in text:
+        return "its Java process has ended; memory may be what it lacked (--spark_conf spark.driver.memory=4g)"
+    return text
 
 
 def gist(text: str) -> str:
     """What Spark says, without the JVM's trace."""
     told = text.partition("JVM stacktrace:")[0].partition("Driver stacktrace:")[0]
-    lines = [line for line in told.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    told = _CALLED.sub("", told)
+    lines = [line for line in told.splitlines() if line.strip() and not _OF_TRACE.match(line)]
     return "\n".join(lines if len(lines) <= 24 else [*lines[:4], "…", *lines[-20:]])

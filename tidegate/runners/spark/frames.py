@@ -157,12 +157,12 @@ class FrameWriting:
             values, self._values = self._values[:_ROW_ELEMENTS], self._values[_ROW_ELEMENTS:]
             self._send(values)
 
-    def prepare(self) -> list[Any]:
+    def prepare(self, *, last: bool) -> tuple[()]:
         """The rest; nothing that a commit would ask for."""
         if self._values:
             values, self._values = self._values, []
             self._send(values)
-        return []
+        return ()
 
     def abandon(self) -> None:
         """The task has failed."""

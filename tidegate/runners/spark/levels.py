@@ -47,6 +47,10 @@ class Levels:
         """The number of the action that a level belongs to."""
         return sum(start <= level for start in self.starts) - 1
 
+    def start_of(self, edge: Edge) -> int:
+        """The first level of the action in which an edge ends."""
+        return self.starts[self.action(self.of_step[edge.target])]
+
     def kept(self, edge: Edge) -> bool:
         """Whether elements on this edge are kept for a later action."""
         if edge.side is not None:

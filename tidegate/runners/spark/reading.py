@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tidegate.runners.engine.blame import guarded, rethrow, user_error
 from tidegate.runners.engine.clock import SystemClock
+from tidegate.runners.engine.created import created
 from tidegate.runners.engine.ingest import SplitReader
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.routing import shares_of
@@ -22,8 +23,6 @@ from tidegate.sdk.block import BLOCK_SIZE, Block
 from tidegate.sdk.coders import decode_columns, encode_columns
 from tidegate.sdk.portable.pipeline import Create, Read, Values
 from tidegate.sdk.sources import Source, Split
-from tidegate.sdk.time import MIN_MICROS
-from tidegate.sdk.values import TimestampedValue
 
 CLOSURE_BYTES: Final = 1 << 20
 """What is larger does not travel with the work."""
@@ -123,14 +122,6 @@ def decode_share(data: Any) -> Iterator[Block]:
             yield Block(elements)
         case columns:
             yield from blocks_of(columns)
-
-
-def created(elements: Any) -> Block:
-    """Elements of a `Create` as a block; `TimestampedValue`s give their timestamps."""
-    if isinstance(elements, range) or TimestampedValue not in set(map(type, elements)):
-        return Block(elements)
-    values = [e.value if type(e) is TimestampedValue else e for e in elements]
-    return Block(values, [e.micros if type(e) is TimestampedValue else MIN_MICROS for e in elements])
 
 
 def read_splits(step: Step, splits: list[Split]) -> Iterator[Block]:

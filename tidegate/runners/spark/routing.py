@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 from zlib import crc32
 
-from tidegate.runners.engine.blame import located, not_pairs, rethrow
+from tidegate.runners.engine.blame import located, rethrow, unfit_for_key
 from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.spark.held import held_by_key
 from tidegate.runners.spark.rows import OutgoingRows, encode_blocks, encode_keyed
 from tidegate.sdk.block import Block, Each, PanesColumn, TimestampsColumn, WindowsColumn
+from tidegate.sdk.coders import encode_columns
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
-from tidegate.sdk.keys import check_key, key_bytes
+from tidegate.sdk.keys import key_bytes
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable.pipeline import CombinePerKey, Write
 
@@ -34,6 +35,8 @@ _LEAST_HELD: Final = 16 << 20
 _LEAST_PER_KEY: Final = 2
 _JUDGED: Final = 1 << 18
 """After how many elements it is judged whether bringing them together by key saves anything."""
+_WEIGHED: Final = 1 << 10
+"""After how many elements it is looked again how long they are."""
 _SHORT: Final = 256
 """A block of fewer elements does not get constants of its own: rows of many tiny blocks would cost more."""
 
@@ -58,15 +61,16 @@ class Router:
         self._shares: dict[int, _Share] = {}
         self._constants: Constants = (None, None, None)
         self._element_bytes = 0.0
+        self._unweighed = 0
         self._seq = 0
 
     def write(self, block: Block) -> None:
         """Some elements."""
         if not len(block):
             return
-        if not self._element_bytes:
-            sample = block.slice(0, 64)
-            self._element_bytes = max(8.0, len(self._encoded(encode_blocks, [sample])) / len(sample))
+        self._unweighed -= len(block)
+        if self._unweighed < 0:
+            self._weigh(block)
         if self._everywhere:
             self._add(0, block)
             return
@@ -96,6 +100,15 @@ class Router:
         self._let_go()
         for target in sorted(self._shares):
             self._flush(target)
+
+    def _weigh(self, block: Block) -> None:
+        """About how long an element is: of the first ones, and later, of some that turn out to be much longer."""
+        self._unweighed = _WEIGHED
+        some = 8 if self._element_bytes else 64
+        sample = list(block.values[:: len(block) // some or 1])
+        bytes_each = len(self._encoded(encode_columns, (sample, list(range(len(sample)))))) / len(sample)
+        if bytes_each > 4 * self._element_bytes:
+            self._element_bytes = max(8.0, bytes_each)
 
     def _hold(self, block: Block) -> None:
         """A block whose elements are held by key, until there are enough."""
@@ -295,18 +308,7 @@ class _Keys:
 
     def refused(self, block: Block, error: BaseException) -> BaseException:
         """The error for the author, for a block with an element that is no pair, or whose key has no encoding."""
-        for element in block.values:
-            key = element
-            if not self._whole:
-                try:
-                    key, _ = element
-                except (TypeError, ValueError):
-                    return not_pairs(element, self._label, self._where)
-            try:
-                check_key(key)
-            except KeyEncodingError as unfit:
-                return located(unfit, self._label, self._where)
-        return error
+        return unfit_for_key(block.values, error, self._label, self._where, pairs=not self._whole)
 
 
 class PartitionsByKey(dict[Any, int]):

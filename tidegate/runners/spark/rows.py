@@ -8,8 +8,10 @@ Data that is too long for one row goes as several, of which `left` counts those 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator
 from typing import Any, Final
+from zlib import crc32
 
 from tidegate.runners.engine.keyed import Keyed
 from tidegate.sdk.block import Block
@@ -31,9 +33,12 @@ MOST_BYTES: Final = 32 << 20
 class OutgoingRows:
     """The rows a task has made and not yet handed to Spark."""
 
-    def __init__(self) -> None:
+    def __init__(self, summed: Container[int] = ()) -> None:
         self._rows: list[tuple[int, int, int, int, int, Any]] = []
         self._bytes = 0
+        self._summed = summed
+        self.sums: Counter[int] = Counter()
+        """What all rows of each edge in `summed` come to: see `row_sum`."""
 
     @property
     def full(self) -> bool:
@@ -42,7 +47,7 @@ class OutgoingRows:
 
     def send(self, target: int, edge: int, src: int, seq: int, data: bytes) -> int:
         """Data for a partition, in as many rows as it needs; returns the next number for `seq`."""
-        if len(data) <= MOST_BYTES or edge == RESULT:
+        if len(data) <= MOST_BYTES:
             self.forward(target, edge, src, seq, 0, data)
             return seq + 1
         pieces = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
@@ -54,11 +59,20 @@ class OutgoingRows:
         """One row as it is."""
         self._rows.append((target, edge, src, seq, left, data))
         self._bytes += len(data)
+        if edge in self._summed:
+            self.sums[edge] += row_sum(src, seq, data)
 
-    def batch(self) -> Any:
-        """All of them as an Arrow record batch."""
+    def batches(self) -> Iterator[Any]:
+        """All of them as Arrow record batches, none of them much longer than Spark can take at once."""
         rows, self._rows, self._bytes = self._rows, [], 0
-        return record_batch(rows)
+        start = length = 0
+        for at, row in enumerate(rows):
+            length += len(row[-1])
+            if length >= BATCH_BYTES:
+                yield record_batch(rows[start : at + 1])
+                start, length = at + 1, 0
+        if start < len(rows):
+            yield record_batch(rows[start:])
 
 
 def record_batch(rows: list[tuple[int, int, int, int, int, Any]]) -> Any:
@@ -71,15 +85,20 @@ def record_batch(rows: list[tuple[int, int, int, int, int, Any]]) -> Any:
     return pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
 
 
-def read_rows(batches: Iterable[Any]) -> Iterator[tuple[int, int, int, int, Any]]:
-    """`(edge, src, seq, left, data)` of every row; `data` is a buffer that copies nothing."""
+def row_sum(src: int, seq: int, data: Any) -> int:
+    """A number that tells a row from others. Those of many rows add up to the same in any order."""
+    return crc32(data, (src * 0x9E37_79B1 + seq) & 0xFFFF_FFFF) + (len(data) << 32)
+
+
+def read_rows(batches: Iterable[Any]) -> Iterator[tuple[int, int, int, int, int, Any]]:
+    """`(target, edge, src, seq, left, data)` of every row; `data` is a buffer that copies nothing."""
     for batch in batches:
         if batch.schema.get_field_index("edge") < 0:
             continue  # the first level is started by rows that say nothing
-        columns = [batch.column(name).to_pylist() for name in ("edge", "src", "seq", "left")]
+        columns = [batch.column(name).to_pylist() for name in ("target", "edge", "src", "seq", "left")]
         data = batch.column("data")
-        for at, (edge, src, seq, left) in enumerate(zip(*columns, strict=True)):
-            yield edge, src, seq, left, data[at].as_buffer()
+        for at, (target, edge, src, seq, left) in enumerate(zip(*columns, strict=True)):
+            yield target, edge, src, seq, left, data[at].as_buffer()
 
 
 def encode_blocks(blocks: Iterable[Block]) -> bytes:
@@ -122,6 +141,16 @@ def blocks_of(decoded: tuple[Any, ...]) -> Iterator[Block]:
     columns = iter(decoded)
     for keys, values, timestamps, windows, panes in zip(*[columns] * 5, strict=True):
         yield Block(values if keys is None else list(zip(keys, values, strict=True)), timestamps, windows, panes)
+
+
+def joined(rows: Iterable[tuple[int, int, int, bytes]]) -> Iterator[bytes]:
+    """The data of rows `(src, seq, left, data)` in whatever order, those that go together as one, by `(src, seq)`."""
+    pieces: list[bytes] = []
+    for _, _, left, data in sorted(rows, key=lambda row: row[:2]):
+        pieces.append(data)
+        if not left:
+            yield pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces = []
 
 
 def encode_result(kind: str, value: Any) -> bytes:

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.runners.spark.failures import gist
 from tidegate.runners.spark.workers import ENVIRONMENT, packages_in
-from tidegate.sdk.errors import OptionsError, UnsupportedError
+from tidegate.sdk.errors import OptionsError, TidegateError, UnsupportedError
 
 if TYPE_CHECKING:
     from tidegate.runners.spark.options import SparkOptions
@@ -23,23 +24,30 @@ LEAST_SPARK: Final = (4, 1)
 LEAST_JAVA: Final = 17
 
 
-def missing(*, remote: bool = False) -> list[str]:
-    """What has to be installed before Spark can run, in words. `remote`: no Java is needed here."""
-    lacks = [_package(name) for name in ("pyspark", "pyarrow", "pandas")]
-    return [text for text in (*lacks, "" if remote else _java()) if text]
+_ALWAYS: Final = ("pyspark", "pyarrow", "pandas")
+_OF_CONNECT: Final = ("grpcio", "grpcio-status", "googleapis-common-protos")
 
 
-def require(*, remote: bool = False) -> None:
+def missing(*, java: bool = True, connect: bool = False) -> list[str]:
+    """What has to be installed before Spark can run, in words. `java`: a JVM is to be started; `connect`: a server that
+    has one is to be asked.
+    """
+    lacks = [_package(name, "spark") for name in _ALWAYS]
+    lacks += [_package(name, "connect") for name in _OF_CONNECT if connect]
+    return [text for text in (*lacks, _java() if java else "") if text]
+
+
+def require(*, java: bool = True, connect: bool = False) -> None:
     """Raise UnsupportedError, saying what to install, where Spark can't run."""
-    lacks = missing(remote=remote)
+    lacks = missing(java=java, connect=connect)
     if lacks:
         raise UnsupportedError("the spark runner can't run here: " + "; ".join(lacks))
 
 
-def _package(name: str) -> str:
+def _package(name: str, extra: str) -> str:
     version = _version(name)
     if not version:
-        return f"{name} is not installed: pip install 'tidegate[spark]'"
+        return f"{name} is not installed: pip install 'tidegate[{extra}]'"
     numbers = _numbers(version)
     if name == "pyspark" and numbers < LEAST_SPARK:
         return f"PySpark {version} lacks repartitionById, 4.1 has it: pip install -U 'tidegate[spark]'"
@@ -78,7 +86,18 @@ def _java() -> str:
 
 
 def session(options: SparkOptions) -> Any:
-    """The session that is there, classic or Connect, or a new one that later runs with the same flags use again."""
+    """The session that is there, classic or Connect, or a new one that later runs with the same flags use again.
+
+    OptionsError if Spark does not start with these flags, or if there is no server; UnsupportedError for what it lacks.
+    """
+    with _making:
+        return _session(options)
+
+
+_making: Final = threading.Lock()
+
+
+def _session(options: SparkOptions) -> Any:
     wanted = (
         options.spark_remote or options.spark_master,
         tuple(options.spark_conf),
@@ -90,13 +109,21 @@ def session(options: SparkOptions) -> Any:
             return _made[0][1]
         _made.clear()
     found = _found() if "pyspark" in sys.modules and not options.spark_remote else None
-    require(remote=options.spark_remote is not None or found is not None)
+    require(java=not options.spark_remote and found is None, connect=bool(options.spark_remote))
     if options.spark_archive and "://" not in options.spark_archive and not os.path.isfile(options.spark_archive):
         raise OptionsError(f"--spark_archive {options.spark_archive} is no file; tidegate package makes one")
     if found is not None and not (_made and found is _made[0][1]):
         return found
     stop()
-    made = _remote(options) if options.spark_remote else _classic(options)
+    if options.spark_remote:
+        if not options.spark_remote.startswith("sc://"):
+            raise OptionsError(f"--spark_remote takes a URL such as sc://host:15002, not {options.spark_remote!r}")
+        if not any(name in os.environ or name.upper() in os.environ for name in _PROXIES):
+            check_there("--spark_remote", options.spark_remote, _CONNECT_PORT)
+        with _starting(f"--spark_remote {options.spark_remote}"):
+            made = _remote(options)
+    else:
+        made = _classic(options)
     _made.append((wanted, made))
     return made
 
@@ -177,6 +204,8 @@ def _classic(options: SparkOptions) -> Any:
     for name, value in (*(defaults | submitted).items(), *settings_of(options)):
         builder = builder.config(name, value)
     python = options.worker_python or (sys.executable if local else None)
+    if local and python and shutil.which(python) is None:
+        raise OptionsError(f"--worker_python {python}: there is no such interpreter")
     if options.spark_archive:
         if local:
             raise OptionsError("--spark_archive is for the workers of a cluster: a local master runs them here")
@@ -184,8 +213,65 @@ def _classic(options: SparkOptions) -> Any:
         if options.worker_python:  # which needs PyArrow from the archive before any code of ours runs
             builder = builder.config("spark.executorEnv.PYTHONPATH", *packages_in(options.spark_archive))
         python = options.worker_python or f"./{ENVIRONMENT}/bin/python"
-    with _without_noise(), _interpreter(python):
-        return builder.getOrCreate()
+    if master.startswith("spark://"):
+        check_there("--spark_master", master)
+    with _starting(f"--spark_master {master}"), _without_noise(), _interpreter(python):
+        made = builder.getOrCreate()
+        made.conf.get("spark.master")  # which looks at all settings
+        return made
+
+
+@contextmanager
+def _starting(flag: str) -> Iterator[None]:
+    """What Spark raises inside, as an error of the flags that it was started with. Nothing is left half started."""
+    try:
+        yield
+    except TidegateError:
+        raise
+    except Exception as error:
+        from pyspark import SparkContext
+
+        if SparkContext._active_spark_context is not None:
+            SparkContext._active_spark_context.stop()
+        said = str(error)
+        if "JAVA_GATEWAY_EXITED" in said:
+            said = "its Java has ended, and said why on standard error"
+        elif "stopped SparkContext" in said:
+            said = "the cluster does not take the application; --spark_conf spark.log.level=WARN tells more"
+        raise OptionsError(f"Spark does not start with {flag} and its settings: {gist(said)}") from error
+
+
+def check_there(flag: str, url: str, port: int | None = None) -> None:
+    """OptionsError if no server listens at a URL, or at any of several `host:port`: Spark's clients would try for
+    minutes before they said so, and not in so many words.
+    """
+    import socket
+    from urllib.parse import urlsplit
+
+    scheme, _, hosts = url.partition("://")
+    said = ""
+    for host in hosts.split(","):
+        try:
+            parts = urlsplit(f"//{host}")
+            where = parts.hostname or "", parts.port or port or 0
+        except ValueError:
+            where = "", 0
+        if not all(where):
+            raise OptionsError(f"{flag} takes a URL such as {scheme}://host:{port or 7077}, not {url!r}")
+        try:
+            socket.create_connection(where, timeout=_PATIENCE).close()
+        except OSError as error:
+            said = error.strerror or str(error)
+        else:
+            return
+    raise OptionsError(f"nothing answers at {flag} {url}: {said}")
+
+
+_CONNECT_PORT: Final = 15002
+_PATIENCE: Final = 10.0
+"""Seconds."""
+_PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")
+"""By which a Connect server may be reached though it can't be from here."""
 
 
 def _submitted() -> dict[str, str]:
@@ -238,6 +324,7 @@ def runs_here(spark: Any) -> bool:
 _NOISE: Final = re.compile(
     rb"WARNING: Using incubator modules|WARNING: package sun\.|Using Spark's default log4j|Setting default log level"
     rb"|To adjust logging level|Setting Spark log level|[\d/]+ [\d:]+ (INFO|WARN) "
+    rb"|\s+at [\w.$/<>]+[(]|\s+\.\.\. \d+ more"
 )
 
 

@@ -39,19 +39,40 @@ class Shown:
         """One action, so described."""
         self._number += 1
         words = words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
-        if self._context is None:
+        with _without_py4j(), self._stoppable():
+            if self._context is None:
+                yield
+            else:
+                with self._described(self._context, words):
+                    yield
+
+    @contextlib.contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        """Ctrl-C ends what runs in Spark too: PySpark's own handler fails as long as an answer is awaited."""
+        self._spark.addTag(self._group)
+        try:
             yield
-            return
-        before = {name: self._context.getLocalProperty(name) for name in (_GROUP, _DESCRIPTION)}
+        except KeyboardInterrupt:
+            with contextlib.suppress(Exception):
+                self._spark.interruptTag(self._group)
+            raise
+        finally:
+            with contextlib.suppress(Exception):  # its Java may be gone
+                self._spark.removeTag(self._group)
+
+    @contextlib.contextmanager
+    def _described(self, context: Any, words: str) -> Iterator[None]:
+        before = {name: context.getLocalProperty(name) for name in (_GROUP, _DESCRIPTION)}
         if before[_GROUP] is None:  # else the author's own group, by which the job may be cancelled
-            self._context.setLocalProperty(_GROUP, self._group)
-        self._context.setLocalProperty(_DESCRIPTION, words)
+            context.setLocalProperty(_GROUP, self._group)
+        context.setLocalProperty(_DESCRIPTION, words)
         try:
             with self._polled(before[_GROUP] or self._group):
                 yield
         finally:
-            for name, value in before.items():
-                self._context.setLocalProperty(name, value)
+            with contextlib.suppress(Exception):
+                for name, value in before.items():
+                    context.setLocalProperty(name, value)
 
     @contextlib.contextmanager
     def _polled(self, group: str) -> Iterator[None]:
@@ -86,3 +107,19 @@ class Shown:
     def _say(self, done: int, tasks: int) -> None:
         if self._tell is not None and tasks:
             self._tell(f"action {self._number}: {done} of {tasks} tasks")
+
+
+@contextlib.contextmanager
+def _without_py4j() -> Iterator[None]:
+    """Inside, py4j does not log what it raises anyway."""
+    import logging
+
+    def others(record: logging.LogRecord) -> bool:
+        return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+    root = logging.getLogger()
+    root.addFilter(others)
+    try:
+        yield
+    finally:
+        root.removeFilter(others)

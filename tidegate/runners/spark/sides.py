@@ -35,6 +35,7 @@ INDEXED_BYTES: Final = 8 << 20
 _KEPT: Final = 16
 """How many side inputs a worker keeps open."""
 _ROW_ELEMENTS: Final = 16_384
+_ROW_BYTES: Final = 4 << 20
 
 Shown: TypeAlias = tuple[dict[Any, list[Any]], dict[Any, Any]]
 """What each window shows, as values, and as finished arguments."""
@@ -131,13 +132,14 @@ class SideRows:
         self._send = send
         self._blocks: list[Block] = []
         self._elements = 0
+        self._most = _ROW_ELEMENTS // 64
         self._seq = 0
 
     def write(self, block: Block) -> None:
         """Some elements."""
         self._blocks.append(block)
         self._elements += len(block)
-        if self._elements >= _ROW_ELEMENTS:
+        if self._elements >= self._most:
             self.close()
 
     def close(self) -> None:
@@ -148,6 +150,7 @@ class SideRows:
             data = encode_blocks(self._blocks)
         except PicklingError as error:
             rethrow(located(error, self._maker.label, self._maker.tail.where))
+        self._most = min(_ROW_ELEMENTS, _ROW_BYTES * self._elements // len(data))
         self._blocks, self._elements = [], 0
         self._send("side", (self._collection, self._src, self._seq, data))
         self._seq += 1

@@ -16,19 +16,21 @@ from tidegate.runners.engine.keyed import Keyed
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.engine.waiting import WaitForSides
+from tidegate.runners.engine.writing import Writing
 from tidegate.runners.plan import Edge, Step
 from tidegate.runners.spark.artifacts import Artifact, content_of
 from tidegate.runners.spark.failures import marked
 from tidegate.runners.spark.frames import FrameWriting, read_batches
 from tidegate.runners.spark.reading import decode_share, read_splits
 from tidegate.runners.spark.routing import Router
-from tidegate.runners.spark.rows import RESULT, OutgoingRows, decode, encode_result, read_rows
+from tidegate.runners.spark.rows import RESULT, OutgoingRows, decode, encode_result, read_rows, row_sum
 from tidegate.runners.spark.sides import SideRows, opened
 from tidegate.runners.spark.work import Work
-from tidegate.runners.spark.writing import Writing
+from tidegate.runners.spark.writing import writing
 from tidegate.sdk.block import BLOCK_SIZE, Block
 from tidegate.sdk.coders import install
 from tidegate.sdk.defaults import default_memory_budget
+from tidegate.sdk.errors import RunError
 from tidegate.sdk.functions import install_classes
 from tidegate.sdk.metrics import ENGINE, MetricKey, collecting
 from tidegate.sdk.portable.pipeline import Create, Read
@@ -70,7 +72,10 @@ class LevelTask:
             self._number += sum(isinstance(step.head, Read) for step in work.plan.steps[: feed + 1]) << 20
         self.partition = partition % work.partitions
         self._src = level * work.partitions + self._number
-        self._out = OutgoingRows()
+        levels = work.levels
+        kept = [number for number, edge in enumerate(work.edges) if levels.kept(edge)]
+        self._out = OutgoingRows({number for number in kept if levels.of_step[work.edges[number].source] == level})
+        self._found = {number: 0 for number in kept if level == levels.start_of(work.edges[number])}
         self._results = 0
         steps = work.levels.steps(self.plan, level)
         self._sources = [step for step in steps if step.is_source and feed in (None, step.id)]
@@ -92,12 +97,16 @@ class LevelTask:
             with collecting(context.metrics):
                 for _ in self._drive(context, batches):
                     if self._out.full:
-                        yield self._out.batch()
+                        yield from self._out.batches()
         for step in self._inner:
             if step.phase == "parts":  # what a step gives is what its merge gives
                 context.metrics.counters.pop(MetricKey(step.label, ENGINE, "elements_out"), None)
         self._result("metrics", context.metrics)
-        yield self._out.batch()
+        if self._out.sums:
+            self._result("kept", self._out.sums)
+        if self._found:
+            self._result("found", self._found)
+        yield from self._out.batches()
 
     def _with_sides(self, _: Step, operator: Operator) -> Operator:
         """What side inputs show is known before the first element comes."""
@@ -130,14 +139,14 @@ class LevelTask:
             for router in routers:
                 router.close()
                 yield
-            for writing in sinks.values():
-                self._result("committables", (writing.step.id, writing.prepare()))
-                if isinstance(writing, FrameWriting):
-                    self._result("columns", (writing.step.id, list(writing.schemas)))
+            for id, sink in sinks.items():
+                self._result("committables", (id, sink.prepare(last=True)))
+                if isinstance(sink, FrameWriting):
+                    self._result("columns", (id, list(sink.schemas)))
             graph.close()
         except BaseException:
-            for writing in sinks.values():
-                writing.abandon()
+            for sink in sinks.values():
+                sink.abandon()
             graph.abandon()
             raise
 
@@ -156,7 +165,7 @@ class LevelTask:
         for whole in blocks:
             for block in whole.split(BLOCK_SIZE):
                 context.count(step.label, "elements_out", len(block))
-                graph.push(step.outputs[0], block)
+                yield from graph.pushing(step.outputs[0], block)
                 yield
 
     def _take_rows(
@@ -166,8 +175,13 @@ class LevelTask:
         levels, edges = self.work.levels, self.work.edges
         here = {step.id for step in (*self._inner, *self._sinks)}
         sources = {created_by(step.id): step for step in self._sources}
+        moved = self.level not in levels.starts
         pieces: list[bytes] = []
-        for number, src, seq, left, data in read_rows(batches):
+        for target, number, src, seq, left, data in read_rows(batches):
+            if moved and target != self.partition:
+                raise RunError(f"Spark gave partition {self.partition} a row of partition {target}'s")
+            if number in self._found:
+                self._found[number] += row_sum(src, seq, data)
             if number == RESULT:
                 self._out.forward(0, number, src, seq, left, data.to_pybytes())
                 continue
@@ -194,8 +208,7 @@ class LevelTask:
                     sinks[edge.target].write(whole)
                     continue
                 for block in whole.split(BLOCK_SIZE):
-                    graph.deliver(edge, block)
-                    yield
+                    yield from graph.delivering(edge, block)
 
     def _outside(self) -> list[str]:
         """The collections that come from outside the level's steps."""
@@ -211,7 +224,7 @@ class LevelTask:
     def _writing(self, step: Step, tasks: int) -> Writing | FrameWriting:
         if step.id in self.work.frames:
             return FrameWriting(step, self.work.frames[step.id], self._out, self._src, self.partition)
-        return Writing(step, self.work.run_id, self._number, tasks)
+        return writing(step, self.work.run_id, self._number, tasks)
 
     def _outlets(
         self, sinks: dict[int, Writing | FrameWriting]
@@ -244,8 +257,7 @@ class LevelTask:
         return Router(self.plan, edge, number, self._src, self.partition, self.work.partitions, self._out)
 
     def _result(self, kind: str, value: Any) -> None:
-        self._out.forward(0, RESULT, self._src, self._results, 0, encode_result(kind, value))
-        self._results += 1
+        self._results = self._out.send(0, RESULT, self._src, self._results, encode_result(kind, value))
 
 
 def created_by(step: int) -> int:

@@ -70,6 +70,10 @@ def ask(spark: Any, paths: tuple[str, ...] = ()) -> Report:
                     f"the workers' Python lacks {name}, without which PySpark runs no Arrow functions: install it "
                     "there, or send an environment that has it (tidegate package; --spark_archive)"
                 ) from error
+        if "Cannot run program" in said:
+            raise UnsupportedError(
+                f"a worker can't start its Python: --worker_python names one that each of them has. {gist(said)}"
+            ) from error
         raise RunError(f"the workers' Python does not run a first task: {gist(said)}") from error
     return Report(*row[0].split("\n"))
 

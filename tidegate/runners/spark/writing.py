@@ -3,66 +3,26 @@
 from __future__ import annotations
 
 import atexit
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, Final
 
-from tidegate.runners.engine.blame import located, rethrow, user_error
 from tidegate.runners.engine.graph import quietly
+from tidegate.runners.engine.writing import Writing, sink_call
 from tidegate.runners.plan import Step
-from tidegate.sdk.block import Block
-from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.portable.pipeline import Write
-from tidegate.sdk.sinks import Attempt, Committable, Sink
+from tidegate.sdk.sinks import Committable, Sink
 
 
-class Writing:
-    """One sink in one task: the attempts of this partition's shards, fed in turn.
+def writing(step: Step, run_id: str, partition: int, partitions: int) -> Writing:
+    """One sink in one task: this partition's shards.
 
     Without a number of shards each partition that has elements writes one, and the first one always: nothing written
     is a result too.
     """
-
-    def __init__(self, step: Step, run_id: str, partition: int, partitions: int) -> None:
-        node = step.tail
-        assert isinstance(node, Write)
-        self.step = step
-        self._node = node
-        self._run_id = run_id
-        self._sink: Sink[Any] = node.sink.load()
-        self._shards = list(range(partition, node.shards, partitions)) if node.shards else [partition]
-        self._always = bool(node.shards) or partition == 0
-        self._attempts: list[Attempt[Any]] = []
-        self._next = 0
-
-    def write(self, block: Block) -> None:
-        """A block to the next attempt in turn."""
-        if not len(block):
-            return
-        attempts = self._open()
-        _call(self._node, attempts[self._next].write, block.values, method="write")
-        self._next = (self._next + 1) % len(attempts)
-
-    def prepare(self) -> list[Committable]:
-        """Everything has been written: turn it into what a commit makes visible."""
-        committables: list[Committable] = []
-        for attempt in self._open() if self._always else self._attempts:
-            committables += _call(self._node, attempt.prepare, method="prepare")
-        attempts, self._attempts = self._attempts, []
-        for attempt in attempts:
-            _call(self._node, attempt.close, method="close")
-        return committables
-
-    def abandon(self) -> None:
-        """The task has failed: throw away what was written, whatever that says."""
-        for attempt in self._attempts:
-            quietly(attempt.close)
-        self._attempts = []
-
-    def _open(self) -> list[Attempt[Any]]:
-        while len(self._attempts) < len(self._shards):
-            task = self._shards[len(self._attempts)]
-            self._attempts.append(_call(self._node, self._sink.attempt, self._run_id, task, method="attempt"))
-        return self._attempts
+    node = step.tail
+    assert isinstance(node, Write)
+    shards = range(partition, node.shards, partitions) if node.shards else [partition]
+    return Writing(step, run_id, shards, always=bool(node.shards) or partition == 0)
 
 
 class Committing:
@@ -82,7 +42,7 @@ class Committing:
 
     def commit(self) -> None:
         """Make everything visible."""
-        _call(self._node, self._sink().commit, self._run_id, self.committables, method="commit")
+        sink_call(self._node, self._sink().commit, self._run_id, self.committables, method="commit")
         self._done = True
 
     def sweep(self) -> None:
@@ -109,12 +69,3 @@ def sweep_late() -> None:
     """Sweep what runs that failed have left since."""
     while _failed:
         _failed.pop().sweep()
-
-
-def _call(node: Write, call: Callable[..., Any], *args: Any, method: str) -> Any:
-    try:
-        return call(*args)
-    except TidegateError as error:
-        rethrow(located(error, node.label, node.where))
-    except Exception as error:
-        rethrow(user_error(error, step=node.label, where=node.where, method=method))

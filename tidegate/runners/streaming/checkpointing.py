@@ -65,8 +65,13 @@ class Checkpointing:
         """The last region is at work: from now on there are checkpoints."""
         self._checkpoints.enable(now)
 
-    def lose(self) -> None:
-        """All workers are gone."""
+    def lose(self, now: int) -> None:
+        """All workers are gone. Whoever waits for a savepoint that was under way hears that it will not come."""
+        pending = self._checkpoints.pending
+        if pending is not None and pending.purpose == "savepoint":
+            duration = (now - pending.began) / SECOND
+            reason = "the job was restarted meanwhile"
+            self._out.add(CheckpointReport(pending.number, duration, 0, 0.0, 0.0, reason, pending.directory or ""))
         self._checkpoints.disable()
         self.commits.again()
 

@@ -75,6 +75,7 @@ class Checkpoints:
         self._next = first
         self._kept = list(kept)
         self._garbage: set[str] = set()
+        self._alone: set[str] = set()
         self._due: int | None = None
         self._failures = 0
         self._carried: list[Prepared] = []
@@ -161,7 +162,10 @@ class Checkpoints:
         return self._give_up(now).number
 
     def complete(self, files: Iterable[str], now: int) -> tuple[str, ...]:
-        """The one under way is complete, and these are its files; which names nobody needs any more."""
+        """The one under way is complete, and these are its files; which names nobody needs any more.
+
+        Nothing builds on a savepoint: what tasks write next builds on the files that were there before it.
+        """
         pending = self.pending
         assert pending is not None
         self._carried.clear()
@@ -170,10 +174,13 @@ class Checkpoints:
         self._kept.append(Kept(pending.number, frozenset(files)))
         while len(self._kept) > self._settings.retained:
             self._garbage |= self._kept.pop(0).files
-        needed = frozenset[str]().union(*(kept.files for kept in self._kept))
-        gone = sorted(self._garbage - needed, key=lambda name: (not name.endswith("manifest.json"), name))
-        self._garbage.clear()
-        return tuple(gone)
+        gone = self._garbage.difference(*(kept.files for kept in self._kept))
+        if pending.purpose == "savepoint":
+            gone &= self._alone
+            self._alone |= self._kept[-1].files
+        self._garbage -= gone
+        self._alone -= gone
+        return tuple(sorted(gone, key=lambda name: (not name.endswith("manifest.json"), name)))
 
     def _give_up(self, now: int) -> Pending:
         pending = self.pending

@@ -70,13 +70,14 @@ class Job:
         self.restarts = 0
         self._observed = Observed(submitted.job.plan)
         self._travelling = travelling
-        self._on_report = on_report
+        self.on_report = on_report
         self._paths = list(sys.path) if paths is None else list(paths)
         self._cwd = cwd
         self._output = output
         self._deaths = 0
         self._left: list[str] = []  # directories of processes that have died
         self._end: CancelJob | StopJob | None = None
+        self._savepoints: list[str] = []  # asked for, and not heard of
         self._lock = threading.Lock()
         self._start()
 
@@ -103,7 +104,9 @@ class Job:
     def ask(self, event: FromClient) -> None:
         """Tell the job; any thread may. That it is to end is told to the process that takes a dead one's place, too."""
         with self._lock:
-            if not isinstance(event, TakeSavepoint):
+            if isinstance(event, TakeSavepoint):
+                self._savepoints.append(event.directory)
+            else:
                 self._end = event
             self.link.post(CONTROL, [pickle.dumps(event, 5)])
             self.link.push()
@@ -138,6 +141,8 @@ class Job:
 
     def _take(self, message: ToClient) -> None:
         self._observed.take(message, time.time())
+        if isinstance(message, actions.CheckpointReport) and message.savepoint in self._savepoints:
+            self._savepoints.remove(message.savepoint)
         match message:
             case actions.Report(state=state):
                 self.state = state
@@ -153,8 +158,8 @@ class Job:
                     self.error = unpacked(error)
                 self._process.wait()
                 self.state = state
-        if self._on_report is not None:
-            self._on_report(message)
+        if self.on_report is not None:
+            self.on_report(message)
 
     def _count(self, metrics: MetricCells) -> None:
         """All metrics so far take the place of those before, in the same cells: others look at them."""
@@ -179,6 +184,9 @@ class Job:
                 self.submitted = self.submitted.elsewhere()
             self._start()
             self._take(actions.Report("restarting", f"the job's process has died ({cause}); a new one goes on"))
+            for directory in list(self._savepoints):
+                why = "the job's process has died meanwhile"
+                self._take(actions.CheckpointReport(0, 0.0, 0, 0.0, 0.0, why, directory))
             return
         self.error = RunError(f"the job's process has died ({cause}), and its workers with it")
         self._take(actions.Finish("failed"))

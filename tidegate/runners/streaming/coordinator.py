@@ -235,7 +235,7 @@ class Coordinator:
                 seconds = self.job.settings.task_timeout
                 self._lost(f"worker {stuck} was silent, or in one call, for {seconds:g} s (--task_timeout)", now)
         if self._phase == "waiting" and (wake := self.next_wake()) is not None and now >= wake:
-            self._lose_attempt()
+            self._lose_attempt(now)
             self._attempt += 1
             self._start(now)
         if self._phase == "starting" and self._crew.all_ready:
@@ -420,9 +420,9 @@ class Coordinator:
             return f"going on from {self._checkpoints.resume.origin}"
         return "what was not done begins anew" if self.job.settings.batch else "beginning anew"
 
-    def _lose_attempt(self) -> None:
+    def _lose_attempt(self, now: int) -> None:
         """All that is in the workers is lost; what is in files is not."""
-        self._checkpoints.lose()
+        self._checkpoints.lose(now)
         self._settling.clear()
         self._aborting = None
         self._tidying = False

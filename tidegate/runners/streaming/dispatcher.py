@@ -30,7 +30,7 @@ from tidegate.runners.streaming.endpoint import (
     listen,
     listen_on_port,
 )
-from tidegate.runners.streaming.keeping import Kept, logs_of, lost
+from tidegate.runners.streaming.keeping import Kept, logs_of
 from tidegate.runners.streaming.session import (
     LISTENING,
     EndSession,
@@ -70,12 +70,12 @@ class _Knocking:
 class _Running:
     """A job of the session."""
 
-    def __init__(self, request: SubmitJob, logs: Path, tell: Callable[[ToClient], None]) -> None:
+    def __init__(self, request: SubmitJob, log: Path, tell: Callable[[ToClient], None]) -> None:
         self.started = time.time()
         self.ended: float | None = None
         self.checkpoint: CheckpointReport | None = None
         self.reports: deque[str] = deque(maxlen=REPORTS)
-        self.log = logs / f"{request.submitted.job.id}.log"
+        self.log = log
         self._tell = tell
         self.job = Job(request.submitted, on_report=self._heard, paths=request.paths, cwd=request.cwd, output=self.log)
         self.watched = self.job.link
@@ -256,7 +256,7 @@ class Dispatcher:
 
     def _start(self, request: SubmitJob) -> _Running:
         id = request.submitted.job.id
-        running = self._jobs[id] = _Running(request, self._logs, lambda message: self._told(id, message))
+        running = self._jobs[id] = _Running(request, self._kept.log(id), lambda message: self._told(id, message))
         self._ask(running.watched, lambda: self._follow(running))
         return running
 
@@ -265,16 +265,19 @@ class Dispatcher:
         about to, and find themselves fenced off. What had no checkpoints is lost."""
         for id, found in self._kept.found():
             if not isinstance(found, SubmitJob):
-                self._lost[id] = lost(id, found)
+                self._lost[id] = self._kept.lost(id, found)
                 continue
             submitted = found.submitted
-            if submitted.job.settings.batch or submitted.job.settings.checkpoints.directory is None:
-                self._lost[id] = lost(id, "its session was killed, and it kept no checkpoints", submitted)
+            settings = submitted.job.settings
+            if settings.batch or settings.checkpoints.directory is None:
+                nothing = "a bounded job keeps no checkpoints" if settings.batch else "it had no --checkpoint_dir"
+                why = f"and {nothing} from which it could go on: submit it again"
+                self._lost[id] = self._kept.lost(id, why, submitted)
                 continue
             try:
                 running = self._start(replace(found, submitted=submitted.elsewhere()))
             except OSError as error:
-                self._lost[id] = lost(id, f"it can't be started again: {error}", submitted)
+                self._lost[id] = self._kept.lost(id, f"and it can't be started again: {error}", submitted)
                 continue
             running.job.restarts += 1
             running.reports.append("its session was killed; in a new one it goes on from its last checkpoint")

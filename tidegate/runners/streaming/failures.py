@@ -38,8 +38,8 @@ def unpacked(data: bytes) -> TidegateError:
         raised = RunError(f"{type(raised).__name__}: {raised}")
     told: TidegateError = raised
     told.__cause__ = cause
-    for note in notes or ():
-        told.add_note(note)
+    if notes:
+        told.__notes__ = notes  # in place of those that have travelled with the error itself
     return told
 
 

@@ -7,16 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tidegate.runners.engine.snapshots import KeyedState
 from tidegate.runners.engine.waiting import SidesSnapshot
-from tidegate.runners.streaming.manifest import Manifest, ManifestError, folder_of, latest, loads, numbers
+from tidegate.runners.streaming.manifest import (
+    Manifest,
+    ManifestError,
+    check_files,
+    folder_of,
+    latest,
+    loads,
+    numbers,
+)
 from tidegate.runners.streaming.messages import StateHandle
 from tidegate.runners.streaming.rocks import read_stored
 from tidegate.runners.streaming.statefiles import of_store, read_states
 from tidegate.runners.streaming.world import Storage
 from tidegate.sdk.errors import RunError
+
+_LOOKS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +44,39 @@ class Entry:
 def opened(storage: Storage, where: str, checkpoint: int | None = None) -> tuple[Manifest, list[str]]:
     """A checkpoint of a directory, by default the newest that is whole; and what is wrong with newer ones.
 
-    `where` is the directory, for people. ManifestError if there is none, or not that one, or if it is damaged.
+    All its files are read, so that what is shown is known to be there. `where` is the directory, for people.
+    ManifestError if there is none, or not that one, or if it is damaged.
     """
     if checkpoint is None:
-        manifest, damaged = latest(storage)
+        manifest, damaged = _newest(storage)
         if manifest is None:
             raise ManifestError(f"there is no checkpoint in {where}")
         return manifest, damaged
-    there = numbers(set(storage.list("")))
-    if checkpoint not in there:
-        names = ", ".join(map(str, there)) or "none"
-        raise ManifestError(f"there is no checkpoint {checkpoint} in {where}; there are: {names}")
-    return loads(storage.read(f"{folder_of(checkpoint)}/manifest.json")), []
+    names = set(storage.list(""))
+    if checkpoint not in numbers(names):
+        there = ", ".join(map(str, numbers(names))) or "none"
+        raise ManifestError(f"there is no checkpoint {checkpoint} in {where}; there are: {there}")
+    try:
+        manifest = loads(storage.read(f"{folder_of(checkpoint)}/manifest.json"))
+        check_files(storage, manifest, names, thorough=True)
+    except ManifestError as error:
+        raise ManifestError(f"checkpoint {checkpoint} in {where} can't be used: {error}") from None
+    return manifest, []
+
+
+def _newest(storage: Storage) -> tuple[Manifest | None, list[str]]:
+    """The newest that is whole. A job may be at work there, which removes an older one while it is looked at."""
+    for _ in range(_LOOKS):
+        there = storage.list("")
+        try:
+            manifest, damaged = latest(storage, thorough=True)
+        except ManifestError:
+            if storage.list("") == there:
+                raise
+            continue
+        if not damaged or storage.list("") == there:
+            return manifest, damaged
+    return latest(storage, thorough=True)
 
 
 def entries(storage: Storage, manifest: Manifest) -> Iterator[Entry]:

@@ -37,6 +37,10 @@ class Kept:
         """A job is over."""
         (self._directory / f"{id}.job").unlink(missing_ok=True)
 
+    def log(self, id: str) -> Path:
+        """Where a job prints."""
+        return self._directory / f"{id}.log"
+
     def found(self) -> list[tuple[str, SubmitJob | str]]:
         """The jobs of the session before, the oldest first, by id. Of one that can't be read: what is wrong with it."""
         found: list[tuple[str, SubmitJob | str]] = []
@@ -44,31 +48,30 @@ class Kept:
             try:
                 request = pickle.loads(path.read_bytes())
             except Exception as error:  # of another version of Tidegate, for instance
-                request = f"its session was killed, and what was submitted can't be read: {error}"
+                request = f"and what was submitted can't be read: {error}"
             found.append((path.stem, request))
         return found
 
-
-def lost(id: str, why: str, submitted: Submit | None = None) -> JobInfo:
-    """A job of a session that was killed, which is over."""
-    now = time.time()
-    return JobInfo(
-        id=id,
-        name="" if submitted is None else submitted.job.plan.pipeline.name,
-        state="failed",
-        workers=0 if submitted is None else submitted.job.settings.workers,
-        started=now,
-        ended=now,
-        error=why,
-        restarts=0,
-        checkpoint=None,
-        checkpoint_dir=None,
-        tasks=(),
-        steps=(),
-        metrics=MetricCells(),
-        reports=(),
-        log="",
-    )
+    def lost(self, id: str, why: str, submitted: Submit | None = None) -> JobInfo:
+        """How a job stands that the session before had, and that this one can't go on with."""
+        job = None if submitted is None else submitted.job
+        return JobInfo(
+            id=id,
+            name="" if job is None else job.plan.pipeline.name,
+            state="failed",
+            workers=0 if job is None else job.settings.workers,
+            started=(self._directory / f"{id}.job").stat().st_mtime,
+            ended=time.time(),
+            error=f"its session was killed, {why}",
+            restarts=0,
+            checkpoint=None,
+            checkpoint_dir=None if job is None else job.settings.checkpoints.directory,
+            tasks=(),
+            steps=(),
+            metrics=MetricCells(),
+            reports=(),
+            log=str(self.log(id)),
+        )
 
 
 def logs_of(name: str) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from tidegate.runners.streaming.record import RECORD, Record, read_record, recor
 from tidegate.runners.streaming.resume import Resume, ResumeError, check_names, resumed
 from tidegate.runners.streaming.storage import LocalStorage, open_storage
 from tidegate.runners.streaming.world import Storage
+from tidegate.sdk.errors import RunError, TidegateError
 
 _EPOCHS: Final = "epochs"
 
@@ -43,7 +44,7 @@ class Opened:
 def open_job(job: Job, directory: Path, who: str) -> Opened:
     """Open what a job's settings name. `directory`: the run's own, for a job that keeps its checkpoints nowhere else.
 
-    ResumeError or ManifestError if what is there can't be gone on from; OSError of the store.
+    ResumeError or ManifestError if what is there can't be gone on from, RunError if a store can't be used.
     """
     own, savepoint = job.settings.checkpoints.directory, job.settings.from_savepoint
     if job.settings.batch:
@@ -58,7 +59,8 @@ def open_job(job: Job, directory: Path, who: str) -> Opened:
         resume = resumed(job, manifest, f"savepoint {savepoint}", kept=[manifest.kept])
         return Opened(job, resume, storage=storage)
     check_names(job.plan)
-    return _open_directory(job, open_storage(own), own, who)
+    with _using(f"checkpoints can't be kept in {own}"):
+        return _open_directory(job, open_storage(own), own, who)
 
 
 def claim_epoch(storage: Storage, who: str) -> int:
@@ -75,6 +77,18 @@ def superseded(storage: Storage, epoch: int, url: str) -> str:
     if last <= epoch:
         return ""
     return f"another run has taken over the checkpoints in {url} (its epoch is {last}, this one's {epoch})"
+
+
+@contextlib.contextmanager
+def _using(otherwise: str) -> Iterator[None]:
+    """RunError, which says it in these words and why, if a store raises."""
+    try:
+        yield
+    except TidegateError:
+        raise
+    except Exception as error:  # of a remote store, whatever its client raises
+        why = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
+        raise RunError(f"{otherwise}: {why}") from error
 
 
 def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
@@ -141,13 +155,16 @@ def _older(storage: Storage, manifest: Manifest) -> list[Manifest]:
 def _import(storage: Storage, job: Job, savepoint: str, epoch: int, number: int) -> Manifest:
     """Make a savepoint a checkpoint of this job: from there it goes on after a failure, too."""
     source = open_storage(savepoint)
-    manifest, _ = latest(source, thorough=True)
+    with _using(f"the savepoint in {savepoint} can't be read"):
+        manifest, _ = latest(source, thorough=True)
     if manifest is None:
         raise ResumeError(f"there is no savepoint in {savepoint}")
     resumed(job, manifest, f"savepoint {savepoint}")  # said before anything is copied
     renamed = {name: f"{folder_of(number)}/{name.replace('/', '.')}" for name, _, _ in manifest.files()}
     for name, target in renamed.items():
-        storage.write(target, source.read(name))
+        with _using(f"the savepoint in {savepoint} can't be read"):
+            data = source.read(name)
+        storage.write(target, data)
     tasks = tuple(
         part
         if part.handle is None

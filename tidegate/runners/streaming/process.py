@@ -75,6 +75,7 @@ class JobProcess:
         self._client = client
         self._make = make
         self._metrics: MetricsFile | None = None
+        self._state: actions.JobState = "created"
         self._progress: actions.Progress | None = None
         self._children: dict[int, _Child] = {}
         self._attempt = 0
@@ -184,8 +185,10 @@ class JobProcess:
         return bool(reason)
 
     def _tell(self, message: ToClient) -> None:
-        if self._metrics is not None:
-            self._metrics.take(message)
+        if isinstance(message, actions.Report):
+            self._state = message.state
+        if self._metrics is not None and (fault := self._metrics.take(message)):
+            self._post(actions.Report(self._state, fault))
         if isinstance(message, actions.Progress) and self._client.waiting:
             self._progress = message  # a client that is slow to hear misses those that are out of date
         else:

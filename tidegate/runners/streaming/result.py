@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.runners.plan import Plan
-from tidegate.runners.streaming.actions import CancelJob, JobState, StopJob
+from tidegate.runners.streaming.actions import CancelJob, CheckpointReport, JobState, StopJob, TakeSavepoint
 from tidegate.runners.streaming.client import Job
 from tidegate.runners.streaming.messages import TaskStatus
-from tidegate.runners.streaming.submission import Submit
+from tidegate.runners.streaming.submission import Submit, ToClient
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.metrics import MetricResults
 from tidegate.sdk.runner import PipelineResult, PipelineState, StageProgress
@@ -34,8 +36,6 @@ _STATES: Final[dict[JobState, PipelineState]] = {
 
 def submit(submitted: Submit, session: str) -> Detached:
     """Have a session run a job. EndpointError if there is no such session."""
-    import os
-
     from tidegate.runners.streaming.session import opened
 
     with opened(session) as connection:
@@ -58,6 +58,13 @@ class Detached(PipelineResult):
 
     def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
         return self.state
+
+    def savepoint(self, directory: str) -> None:
+        """Take a savepoint in a folder or URL, and go on. RunError if it could not be taken."""
+        from tidegate.runners.streaming.session import opened
+
+        with opened(self.session) as connection:
+            connection.savepoint(self.id, absolute(directory))
 
     def cancel(self) -> PipelineState:
         from tidegate.runners.streaming.session import opened
@@ -89,6 +96,9 @@ class StreamingResult(PipelineResult):
         self._over = threading.Event()
         self._interrupted = False
         self._failed: TidegateError | None = None
+        self._news = threading.Condition()
+        self._saved: dict[str, deque[CheckpointReport]] = {}
+        self._say, job.on_report = job.on_report, self._heard
         threading.Thread(target=self._follow, name="tidegate-streaming", daemon=True).start()
 
     def _follow(self) -> None:
@@ -99,6 +109,16 @@ class StreamingResult(PipelineResult):
         finally:
             self._job.close()
             self._over.set()
+            with self._news:
+                self._news.notify_all()
+
+    def _heard(self, message: ToClient) -> None:
+        if isinstance(message, CheckpointReport) and message.savepoint:
+            with self._news:
+                self._saved.setdefault(message.savepoint, deque()).append(message)
+                self._news.notify_all()
+        if self._say is not None:
+            self._say(message)
 
     @property
     def state(self) -> PipelineState:
@@ -127,6 +147,17 @@ class StreamingResult(PipelineResult):
         folder or URL; the last state goes there, too."""
         self._job.ask(StopJob(drain=drain, savepoint=savepoint))
 
+    def savepoint(self, directory: str) -> None:
+        """Take a savepoint in a folder or URL, and go on; it is there when this returns. RunError if it could not be
+        taken."""
+        self._job.ask(TakeSavepoint(directory))
+        with self._news:
+            self._news.wait_for(lambda: self._saved.get(directory) or self._over.is_set())
+            told = self._saved.get(directory)
+            error = told.popleft().error if told else "the run ended before it was complete"
+        if error:
+            raise RunError(f"the savepoint in {directory} failed: {error}")
+
     def cancel(self) -> PipelineState:
         self._job.ask(CancelJob())
         self._over.wait()
@@ -137,6 +168,11 @@ class StreamingResult(PipelineResult):
 
     def stages(self) -> list[StageProgress]:
         return stages_of(self._job.submitted.job.plan, self._job.tasks, time.time())
+
+
+def absolute(directory: str) -> str:
+    """A folder's whole path, for a process that may have another current one; a URL as it is."""
+    return directory if "://" in directory else os.path.abspath(directory)
 
 
 def stages_of(plan: Plan, tasks: Sequence[TaskStatus], now: float) -> list[StageProgress]:

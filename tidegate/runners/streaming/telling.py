@@ -13,6 +13,7 @@ from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.messages import TaskStatus
 from tidegate.runners.streaming.submission import ToClient
+from tidegate.sdk.errors import RunError
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
 
 LOGGER: Final = "tidegate.streaming"
@@ -51,6 +52,8 @@ class MetricsFile:
 
     Counts are of the interval; `busy`, `idle` and `backpressured` are shares of it; times are in seconds, `watermark`
     an instant in UTC, and `lag` how far it is behind the clock (null where there is none).
+
+    RunError where there can be no such file. What can't be written later, on a full disk, is left out.
     """
 
     def __init__(self, job: Job, path: str) -> None:
@@ -62,9 +65,17 @@ class MetricsFile:
         self._steps: dict[int, list[str]] = {}
         for step in self._job.plan.steps:
             self._steps.setdefault(step.stage, []).append(step.label)
+        self._fault = self._add("")
+        if self._fault:
+            raise RunError(self._fault)
 
-    def take(self, message: ToClient) -> None:
-        """Something that the client is told, too."""
+    def take(self, message: ToClient) -> str:
+        """Something that the client is told, too. What is wrong with the file, if nothing was until now; else ""."""
+        before = self._fault
+        self._take(message)
+        return "" if before else self._fault
+
+    def _take(self, message: ToClient) -> None:
         match message:
             case Progress(tasks=tasks):
                 now = time.time()
@@ -113,8 +124,16 @@ class MetricsFile:
     def _write(self, kind: str, told: list[dict[str, Any]]) -> None:
         now = _stamp(time.time())
         lines = [json.dumps({"time": now, "job": self._job.id, "kind": kind, **facts}) + "\n" for facts in told]
-        with open(self._path, "a") as file:  # anew each time: whoever reads it may have moved it away
-            file.write("".join(lines))
+        self._fault = self._add("".join(lines))
+
+    def _add(self, lines: str) -> str:
+        """Write at the end; why that can't be done, "" if it could."""
+        try:
+            with open(self._path, "a") as file:  # anew each time: whoever reads it may have moved it away
+                file.write(lines)
+        except OSError as error:
+            return f"--metrics_file {self._path} can't be written: {error.strerror}"
+        return ""
 
 
 def _stamp(seconds: float) -> str:

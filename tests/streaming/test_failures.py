@@ -1,0 +1,56 @@
+"""Errors on their way from one process to another."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from tidegate.runners.streaming.failures import in_short, packed, unpacked
+from tidegate.sdk.errors import RunError, UserCodeError
+
+
+class Unpicklable(Exception):
+    def __reduce__(self) -> str:
+        raise TypeError("stays here")
+
+
+def test_an_error_travels_with_its_cause_and_each_note_once() -> None:
+    error = UserCodeError("it broke", step="Map", where="x.py:1", element="7")
+    error.__cause__ = ValueError("why")
+    error.add_note("one")
+    error.add_note("two")
+    back = unpacked(packed(error))
+    assert str(back) == str(error)
+    assert back.__notes__ == ["one", "two"]
+    assert isinstance(back, UserCodeError)
+    assert back.step == "Map"
+    assert str(back.__cause__) == "why"
+
+
+@pytest.mark.parametrize("error", [OSError(20, "Not a directory"), KeyError("x")])
+def test_what_is_not_ours_becomes_an_error_of_the_run_and_keeps_its_notes(error: Exception) -> None:
+    error.add_note("where it was")
+    back = unpacked(packed(error))
+    assert type(back) is RunError
+    assert str(error) in str(back)
+    assert back.__notes__ == ["where it was"]
+
+
+def test_a_cause_that_cannot_travel_stays_behind() -> None:
+    error = RunError("it broke")
+    error.__cause__ = Unpicklable("x")
+    back = unpacked(packed(error))
+    assert str(back) == "it broke"
+    assert back.__cause__ is None
+
+
+def test_an_error_that_cannot_travel_is_told_in_words() -> None:
+    with pytest.raises(TypeError):
+        pickle.dumps(Unpicklable("x"))
+    assert str(unpacked(packed(Unpicklable("x")))) == "Unpicklable: x"
+
+
+def test_in_short_an_error_is_one_line() -> None:
+    assert in_short(RunError("it broke\n  in step 'Map'\n  long story")) == "it broke, in step 'Map'"
+    assert in_short(KeyError("x")) == "KeyError: 'x'"
