@@ -449,7 +449,7 @@ def persist(spark: Any, name: str, sizes: Sizes, parts: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", metavar="W1…W7")
-    parser.add_argument("--input", choices=["frames", "files"], default="files")
+    parser.add_argument("--input", choices=["frames", "files"], default="frames")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count())

@@ -105,7 +105,7 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
     elif fold.windows == "same":
         w.put("table = table_in(block.windows.windows[0]); get = table.get")
     elif fold.windows == "single":
-        w.put("lo = hi = 0")
+        w.put("lo = hi = lo_ = hi_ = 0; table = get = table_ = get_ = None")
     if shape.windows == "each":
         w.put("block_windows = block.window_list()")
     if shape.indexed:
@@ -390,8 +390,13 @@ def _terminal(w: _Writer, made: str, carries_time: bool) -> None:
         w.put(f"crosses({made})", last, made)
     match w.fold.windows:
         case "single":
+            # Around the end of a window elements of two take turns: the one before the one in hand is kept at hand.
             w.put(f"if not lo <= {w.time} < hi:")
-            w.put(f"    lo, hi, table = table_at({w.time}); get = table.get", last, made)
+            w.put(f"    if lo_ <= {w.time} < hi_:")
+            w.put("        lo, lo_ = lo_, lo; hi, hi_ = hi_, hi; table, table_ = table_, table; get, get_ = get_, get")
+            w.put("    else:")
+            w.put("        lo_ = lo; hi_ = hi; table_ = table; get_ = get")
+            w.put(f"        lo, hi, table = table_at({w.time}); get = table.get", last, made)
         case "multi":
             w.put(f"for window in {_windows(w)}:", last, made)
             w.depth += 1
