@@ -67,15 +67,18 @@ class _KeysReader(Reader[Any]):
         self._at = 0
         self._notes = Path(source.folder, str(part)).open("w")  # noqa: SIM115  open as long as the process
         self._noted = self._last = time.monotonic()
-        self._gap = 0.0
+        self._worked = time.thread_time()
+        self._gap = self._work = 0.0
 
     def read(self, limit: int) -> Batch:
         now = time.monotonic()
         self._gap, self._last = max(self._gap, now - self._last), now
+        worked = time.thread_time()
+        self._work, self._worked = max(self._work, worked - self._worked), worked
         if now - self._noted > 0.1:
-            self._notes.write(f"{now} {self._at} {self._gap} {int(self._at >= self._share)}\n")
+            self._notes.write(f"{now} {self._at} {self._gap} {int(self._at >= self._share)} {self._work}\n")
             self._notes.flush()
-            self._noted, self._gap = now, 0.0
+            self._noted, self._gap, self._work = now, 0.0, 0.0
         start, self._at = self._at, self._at + limit
         if start < self._share:
             low, width = self._first, self._share

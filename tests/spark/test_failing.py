@@ -29,6 +29,9 @@ def test_an_error_in_the_authors_code_names_step_line_and_element(flags: list[st
     assert "java" not in str(error).lower()
     assert "tidegate-error" not in str(error)
     assert isinstance(error.__cause__, ZeroDivisionError)
+    (note,) = error.__cause__.__notes__
+    assert "in divide\n    return 1 / (x - 50)" in note
+    assert "/tidegate/" not in note
 
 
 def test_an_error_behind_a_shuffle_is_the_authors_too(flags: list[str]) -> None:
@@ -108,6 +111,49 @@ def test_an_error_that_cannot_be_pickled_is_told_in_words() -> None:
 
     found = unmarked(str(marked(Local("inside"))))
     assert str(found) == "Local: inside"
+
+
+def test_an_error_of_a_class_that_is_not_known_here_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Elsewhere(Exception):
+        pass
+
+    monkeypatch.setitem(globals(), "Elsewhere", Elsewhere)
+    Elsewhere.__qualname__ = "Elsewhere"
+    try:
+        raise UserCodeError("Elsewhere: gone\n  in step 'x'", step="x", where="a.py:1", element="7") from Elsewhere(
+            "gone"
+        )
+    except UserCodeError as error:
+        told = str(marked(error))
+    monkeypatch.delitem(globals(), "Elsewhere")
+    found = unmarked(told)
+    assert isinstance(found, UserCodeError)
+    assert (found.step, found.element) == ("x", "7")
+    assert str(found.__cause__) == "Elsewhere: gone"
+
+
+def test_an_executor_that_made_other_rows_than_before_is_said_to_be_the_codes_fault() -> None:
+    said = "An error occurred while calling o1.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to "
+    said += "stage failure: A shuffle map stage with indeterminate output was failed and retried."
+    with pytest.raises(RunError) as caught, raised_by():
+        raise RuntimeError(said)
+    first, second = str(caught.value).split("\n")
+    assert "some code of the pipeline is not deterministic (clocks, random numbers" in first
+    assert second.startswith("Spark says: Job aborted due to stage failure: A shuffle map stage with")
+
+
+def test_a_java_that_has_gone_is_told_with_what_may_help() -> None:
+    class Py4JJavaError(Exception):
+        def __str__(self) -> str:
+            raise ConnectionRefusedError
+
+    for error in (
+        Py4JJavaError(),
+        ConnectionRefusedError(111, "refused"),
+        RuntimeError("Answer from Java side is empty"),
+    ):
+        with pytest.raises(RunError, match=r"its Java process has ended.*spark\.driver\.memory"), raised_by():
+            raise error
 
 
 def test_a_setting_without_a_value_is_refused() -> None:

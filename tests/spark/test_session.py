@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,8 @@ from click.testing import CliRunner
 import tidegate as tg
 from tidegate.cli import app
 from tidegate.runners.spark import session
-from tidegate.sdk.errors import UnsupportedError
+from tidegate.runners.spark.options import SparkOptions
+from tidegate.sdk.errors import OptionsError, UnsupportedError
 
 LEAST = "it needs Java 17 or newer"
 
@@ -36,6 +40,66 @@ def test_a_package_that_is_missing_or_does_not_fit_is_named_with_what_to_install
     assert said in session.missing(java=False)
     with pytest.raises(UnsupportedError, match="the spark runner can't run here: "):
         session.require(java=False)
+
+
+def test_what_a_client_of_connect_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = session._version
+    monkeypatch.setattr(session, "_version", lambda name: "" if name == "grpcio" else installed(name))
+    with pytest.raises(UnsupportedError, match=r"grpcio is not installed: pip install 'tidegate\[connect\]'"):
+        session.session(SparkOptions(spark_remote="sc://127.0.0.1:1"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"spark_remote": "sc://127.0.0.1:{closed}/;user_id=x"},
+            "nothing answers at --spark_remote .*: Connection refused",
+        ),
+        (
+            {"spark_remote": "127.0.0.1:15002"},
+            "--spark_remote takes a URL such as sc://host:15002, not '127.0.0.1:15002'",
+        ),
+        ({"spark_remote": "sc://host:port"}, "takes a URL such as sc://host:15002"),
+        ({"spark_master": "spark://127.0.0.1:{closed}"}, "nothing answers at --spark_master .*: Connection refused"),
+        ({"spark_master": "spark://host"}, "--spark_master takes a URL such as spark://host:7077"),
+        ({"worker_python": "/no/python"}, "--worker_python /no/python: there is no such interpreter"),
+    ],
+)
+def test_what_can_not_be_reached_is_told_before_spark_starts(
+    options: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lacks = session.missing()
+    if lacks:
+        pytest.skip("; ".join(lacks))
+    for name in ("grpc_proxy", "http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setattr(session, "_found", lambda: None)
+    monkeypatch.setattr(session, "_made", [])
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = str(bound.getsockname()[1])
+    with pytest.raises(OptionsError, match=said):
+        session.session(SparkOptions(**{name: text.replace("{closed}", port) for name, text in options.items()}))
+
+
+def test_what_spark_says_of_flags_it_does_not_take_is_told_without_a_trace(tmp_path: Path) -> None:
+    lacks = session.missing()
+    if lacks:
+        pytest.skip("; ".join(lacks))
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import tidegate as tg\n\ndef pipeline():\n    p = tg.Pipeline()\n    p | tg.Create([1])\n    return p\n"
+    )
+    command = [sys.executable, "-m", "tidegate", "run", str(script), "--runner", "spark", "--spark_master", "nonsense"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    said, error = [line for line in done.stderr.splitlines() if line][-2:]
+    assert "Master must either be yarn or start with spark, k8s, or local" in said
+    assert error.startswith(
+        "error: Spark does not start with --spark_master nonsense and its settings: its Java has ended"
+    )
 
 
 def test_a_package_that_spark_submit_brings_is_there_though_it_is_not_installed(

@@ -33,7 +33,7 @@ from tidegate.runners.streaming.record import RECORD, RECORDED
 from tidegate.runners.streaming.storage import copy_savepoint
 from tidegate.runners.streaming.worker import Worker
 from tidegate.sdk.block import Block
-from tidegate.sdk.errors import TidegateError
+from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.time import SECOND
 
 NAME = "simulation"
@@ -332,7 +332,10 @@ class CoordinatorProcess(Process):
         assert self.opened is not None
         assert self.opened.storage is not None
         if action.directory is not None:
-            copy_savepoint(self.opened.storage, self.simulation.disk_of(action.directory), action.name, action.data)
+            try:
+                copy_savepoint(self.opened.storage, self.simulation.disk_of(action.directory), action.name, action.data)
+            except (OSError, RunError) as error:
+                self.simulation.breaks(f"a savepoint lacks something: {error}")
             self.take(actions.Stored(action.checkpoint))
         else:
             error = ""

@@ -49,16 +49,24 @@ class Shown:
     @contextlib.contextmanager
     def _stoppable(self) -> Iterator[None]:
         """Ctrl-C ends what runs in Spark too: PySpark's own handler fails as long as an answer is awaited."""
-        self._spark.addTag(self._group)
+        if self._context is not None:
+            add, cancel, remove = (
+                self._context.addJobTag,
+                self._context.cancelJobsWithTag,
+                self._context.removeJobTag,
+            )
+        else:
+            add, cancel, remove = self._spark.addTag, self._spark.interruptTag, self._spark.removeTag
+        add(self._group)
         try:
             yield
         except KeyboardInterrupt:
             with contextlib.suppress(Exception):
-                self._spark.interruptTag(self._group)
+                cancel(self._group)
             raise
         finally:
             with contextlib.suppress(Exception):  # its Java may be gone
-                self._spark.removeTag(self._group)
+                remove(self._group)
 
     @contextlib.contextmanager
     def _described(self, context: Any, words: str) -> Iterator[None]:

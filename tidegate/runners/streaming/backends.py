@@ -190,12 +190,18 @@ Keys: TypeAlias = Mapping[str, Touched | None]
 
 @dataclass(slots=True)
 class Changes:
-    """What has been touched since which checkpoint, and on which files the next one builds."""
+    """What has been touched since which checkpoint, and on which files the next one builds.
+
+    That a checkpoint is complete may be heard after later ones have been taken here: their barriers overtake it. What
+    is taken meanwhile builds on what all of these build on, for the files of each of them may be gone by then.
+    """
 
     full_every: int
     _chain: tuple[StateFile, ...] = ()
     _open: dict[int, Keys] = field(default_factory=dict)
     _chains: dict[int, tuple[StateFile, ...]] = field(default_factory=dict)
+    _anew: bool = False
+    """Whether one of those that were taken since the one on which the next builds does not build on that."""
 
     def since(
         self, checkpoint: int, operators: Mapping[str, Operator], *, whole: bool
@@ -205,9 +211,13 @@ class Changes:
         if whole:
             return everything, ()
         self._open[checkpoint] = {name: operator.touched() for name, operator in operators.items()}
-        if not self._chain or len(self._chain) >= self.full_every:
+        if not self._chain or self._anew or len(self._chain) >= self.full_every:
             return everything, ()
         return {name: _union(changed.get(name) for changed in self._open.values()) for name in operators}, self._chain
+
+    def anew(self) -> None:
+        """The one that is being taken builds on nothing, though it could."""
+        self._anew = True
 
     def of(self, checkpoint: int) -> Keys:
         """What was touched before a checkpoint, since the one before."""
@@ -218,13 +228,14 @@ class Changes:
         self._chains[checkpoint] = chain
 
     def completed(self, checkpoint: int) -> None:
-        """Build on a checkpoint, and forget those before it."""
+        """Build on a checkpoint, if none has been taken since."""
         chain = self._chains.pop(checkpoint, None)
-        if chain is None:
+        if chain is None or checkpoint < max(self._open, default=0):
             return
         self._chain = chain
-        self._open = {number: changed for number, changed in self._open.items() if number > checkpoint}
-        self._chains = {number: files for number, files in self._chains.items() if number > checkpoint}
+        self._anew = False
+        self._open.clear()
+        self._chains.clear()
 
 
 def _union(parts: Iterator[Touched | None]) -> Touched | None:

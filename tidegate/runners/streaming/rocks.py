@@ -225,6 +225,7 @@ class RocksBackend:
                 self._since.setdefault(label, []).extend(runs)
         if self._since is not None and not any(paged.writing for paged in self._paged.values()):
             since, self._since = self._since, None
+            self._changes.anew()
             return {label: since.get(label, []) if label in self._paged else None for label in operators}, ()
         if self._since is None and len(base) >= self._most:
             self._since = {}

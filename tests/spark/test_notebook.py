@@ -1,0 +1,151 @@
+"""A session that is worked with: cells run again and again, two runs at once, a run that is interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from collect import collect
+
+import tidegate as tg
+import tidegate.io
+from tidegate.runners.spark.execute import settings
+from tidegate.runners.spark.sides import SideInputs
+from tidegate.sdk.errors import RunError
+
+CELL = """
+from dataclasses import dataclass
+import tidegate as tg
+
+@dataclass(frozen=True)
+class Point:
+    x: int
+    {field}
+
+    def size(self):
+        return {size}
+
+def paired(point):
+    return Point(point.x % 2), point
+
+def told(pair):
+    key, points = pair
+    return key.x, sorted(point.size() for point in points), isinstance(key, Point)
+
+def steps(p):
+    return {{"": p | tg.Create([Point(n) for n in range(4)]) | tg.Map(paired) | tg.GroupByKey() | tg.Map(told)}}
+"""
+
+
+@pytest.fixture
+def cells() -> Iterator[dict[str, Any]]:
+    """The names of a module that is not to be imported anywhere: its code travels by value."""
+    module = sys.modules["cells_of_a_notebook"] = ModuleType("cells_of_a_notebook")
+    yield module.__dict__
+    del sys.modules["cells_of_a_notebook"]
+
+
+def test_a_class_that_is_defined_anew_is_the_new_one_where_the_old_one_has_been(
+    flags: list[str], cells: dict[str, Any]
+) -> None:
+    for field, size, sizes in [("", "self.x", [0, 1, 2, 3]), ("y: int = 7", "self.x + self.y", [7, 8, 9, 10])]:
+        exec(CELL.format(field=field, size=size), cells)
+        found = collect(cells["steps"], options=flags).seen[""]
+        assert sorted(element.value for element in found) == [(0, sizes[::2], True), (1, sizes[1::2], True)]
+
+
+def test_the_sessions_settings_are_its_own_again_when_the_last_of_several_runs_is_over(spark_session: Any) -> None:
+    name = "spark.sql.adaptive.enabled"
+    before = spark_session.conf.get(name)
+    spark_session.conf.set(name, "true")
+    with contextlib.ExitStack() as first:
+        first.enter_context(settings(spark_session))
+        with contextlib.ExitStack() as second:
+            second.enter_context(settings(spark_session))
+            assert spark_session.conf.get(name) == "false"
+            first.close()
+            assert spark_session.conf.get(name) == "false"
+    assert spark_session.conf.get(name) == "true"
+    spark_session.conf.set(name, before)
+
+
+def test_runs_in_two_threads_share_a_session(flags: list[str]) -> None:
+    found: dict[int, Any] = {}
+
+    def run(n: int) -> None:
+        def build(p: tg.Pipeline) -> dict[str, Any]:
+            sums = p | tg.Create(range(300)) | tg.Map(lambda x: (x % 3, x * n)) | tg.CombinePerKey(sum)
+            total = tg.AsSingleton(sums | tg.Values() | tg.CombineGlobally(sum))
+            return {"": sums | tg.Map(lambda pair, total: (pair, total), total)}
+
+        found[n] = sorted(element.value for element in collect(build, options=flags).seen[""])
+
+    threads = [threading.Thread(target=run, args=(n,)) for n in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sums = [14850, 14950, 15050]
+    assert found == {n: [((k, n * s), n * sum(sums)) for k, s in enumerate(sums)] for n in (1, 2)}
+
+
+def test_ctrl_c_ends_what_runs_in_spark_and_leaves_no_file(
+    flags: list[str], spark_session: Any, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "never")
+
+    def interrupt(x: int, driver: int, folder: str) -> str:
+        if x == 99:
+            os.kill(driver, signal.SIGINT)
+            Path(folder, "never").read_bytes()  # nobody ever writes into it
+        return str(x)
+
+    p = tg.Pipeline(options=flags)
+    made = p | tg.Create(range(100)) | tg.Map(interrupt, os.getpid(), str(tmp_path))
+    _ = made | tg.io.WriteToText(str(tmp_path / "written" / "out"))
+    with pytest.raises(KeyboardInterrupt):
+        p.run()
+    tracker = spark_session.sparkContext.statusTracker()
+    ended = threading.Event()
+    for _ in range(300):
+        if not tracker.getActiveJobsIds():
+            break
+        ended.wait(0.1)
+    assert not tracker.getActiveJobsIds()
+    assert not list(tmp_path.glob("written/**/*"))
+
+
+def shares(p: tg.Pipeline, code: str) -> dict[str, Any]:
+    """Each of some numbers as a share of their sum, for which they are made and kept."""
+    numbers = p | tg.Create(range(300)) | tg.Map(eval(code))
+    total = tg.AsSingleton(numbers | tg.CombineGlobally(sum))
+    return {"": numbers | tg.Map(lambda x, total: x / total, total)}
+
+
+@pytest.mark.parametrize(
+    ("code", "deterministic"), [("lambda x: x", True), ("lambda x: x + __import__('os').urandom(1)[0]", False)]
+)
+def test_kept_elements_that_are_lost_are_made_again_and_have_to_be_the_same(
+    code: str, deterministic: bool, flags: list[str], spark_session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_for = SideInputs.made_for
+
+    def after_a_loss(self: SideInputs, steps: Any) -> Any:
+        spark_session.catalog.clearCache()
+        return made_for(self, steps)
+
+    monkeypatch.setattr(SideInputs, "made_for", after_a_loss)
+    if deterministic:
+        found = collect(lambda p: shares(p, code), options=flags).seen[""]
+        assert sum(element.value for element in found) == pytest.approx(1)
+    else:
+        with pytest.raises(RunError, match="some code of the pipeline is not deterministic"):
+            collect(lambda p: shares(p, code), options=flags)

@@ -1,0 +1,122 @@
+"""Rows are of a size that Spark can take, however long elements turn out to be, and arrive where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from spark.test_work import work_of
+from tidegate.runners.plan import Edge, Exchange
+from tidegate.runners.planner import Traits, plan
+from tidegate.runners.spark import rows
+from tidegate.runners.spark.routing import Router
+from tidegate.runners.spark.rows import (
+    RESULT,
+    OutgoingRows,
+    decode_result,
+    encode_result,
+    joined,
+    read_rows,
+    record_batch,
+)
+from tidegate.runners.spark.sides import SideRows
+from tidegate.runners.spark.task import LevelTask
+from tidegate.sdk.block import Block
+from tidegate.sdk.errors import RunError
+
+MB = 1 << 20
+
+
+def router(out: OutgoingRows, routing: Any = "hash") -> Router:
+    p = tg.Pipeline()
+    _ = p | tg.Create([(1, 2)]) | tg.CombinePerKey(sum) | tg.Map(print)
+    whole = plan(p.portable(), Traits(parallel=True, blocking=True))
+    edge = next(e for e in whole.edges if e.exchange is not None)
+    return Router(
+        whole, Edge(edge.collection, edge.source, edge.target, Exchange(routing, "blocking", "")), 5, 0, 0, 2, out
+    )
+
+
+def test_rows_stay_short_where_long_elements_follow_short_ones() -> None:
+    out = OutgoingRows()
+    routing = router(out)
+    routing.write(Block([(n, "short") for n in range(4_000)]))
+    for _ in range(20):
+        routing.write(Block([(n, str(n) * 25_000) for n in range(200)]))
+    routing.close()
+    sizes = [len(data) for *_, data in read_rows(out.batches())]
+    assert sum(sizes) > 200 * MB
+    assert max(sizes) < 64 * MB
+    assert len(sizes) > 6
+
+
+def test_batches_are_about_as_long_as_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "BATCH_BYTES", 1_000)
+    out = OutgoingRows()
+    for seq in range(10):
+        out.send(0, 1, 0, seq, bytes(400))
+    assert [batch.num_rows for batch in out.batches()] == [3, 3, 3, 1]
+    assert list(out.batches()) == []
+
+
+def test_a_long_result_goes_in_pieces_that_come_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rows, "MOST_BYTES", 100)
+    out = OutgoingRows()
+    after = out.send(0, RESULT, 3, 0, encode_result("side", "x" * 950))
+    out.send(0, RESULT, 3, after, encode_result("side", "short"))
+    out.send(0, RESULT, 2, 0, encode_result("side", "first"))
+    found = [(src, seq, left, bytes(data)) for _, _, src, seq, left, data in read_rows(out.batches())]
+    assert len(found) == after + 2 > 10
+    assert [decode_result(data) for data in joined(reversed(found))] == [
+        ("side", "first"), ("side", "x" * 950), ("side", "short"),
+    ]  # fmt: skip
+
+
+def test_long_elements_of_a_side_input_leave_in_more_rows() -> None:
+    p = tg.Pipeline()
+    made = p | tg.Create([1])
+    _ = p | "main" >> tg.Create([1]) | tg.Map(lambda x, side: x, tg.AsList(made))
+    whole = plan(p.portable(), Traits(parallel=True, blocking=True))
+    sent: list[int] = []
+    aside = SideRows("made", whole.steps[0], 0, lambda kind, value: sent.append(len(value[3])))
+    for _ in range(100):
+        aside.write(Block(["x" * 50_000 for _ in range(20)]))
+    aside.close()
+    assert sum(sent) > 90 * MB
+    assert max(sent) < 16 * MB
+
+
+def test_what_one_element_gives_leaves_before_it_has_given_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """So that memory holds a part of it."""
+    monkeypatch.setattr(rows, "BATCH_BYTES", MB)
+
+    def much(_: int, log: str) -> Iterator[str]:
+        for n in range(50):
+            Path(log).write_text(str(n))
+            yield from (f"{n} {m} {'x' * 1_000}" for m in range(1_000))
+
+    log = tmp_path / "log"
+    work = work_of(lambda p: p | tg.Create([1]) | tg.FlatMap(much, str(log)) | tg.Reshuffle() | tg.Map(print), 2)
+    batches = LevelTask(work, 0, 0).run(iter(()))
+    size = next(batches).nbytes
+    assert int(log.read_text()) < 25
+    assert sum((batch.nbytes for batch in batches), size) > 50 * MB * 0.95
+
+
+def test_a_row_that_is_not_where_it_belongs_is_refused() -> None:
+    work = work_of(lambda p: p | tg.Create([(1, 2)]) | tg.GroupByKey() | tg.Map(print), 2)
+    (made,) = [
+        row
+        for batch in LevelTask(work, 0, 0).run(iter(()))
+        for row in batch.to_pylist()
+        if row["edge"] != RESULT
+    ]  # fmt: skip
+    row = tuple(made[name] for name in rows.COLUMNS)
+    here = made["target"]
+    assert list(LevelTask(work, 1, here).run(iter([record_batch([row])])))  # type: ignore[list-item]
+    with pytest.raises(RunError, match=f"gave partition {1 - here} a row of partition {here}'s"):
+        list(LevelTask(work, 1, 1 - here).run(iter([record_batch([row])])))  # type: ignore[list-item]
