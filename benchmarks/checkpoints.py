@@ -3,12 +3,15 @@
     python benchmarks/checkpoints.py [--keys 1000000] [--backends memory,rocksdb] [--workers 1,2] [--state combine]
         [--seconds 12] [--repeat 3] [--interval 1] [--memory_budget 1GB]
 
-A source counts, by key, as fast as it is let: first every key once, then those of one tenth after the other, a tenth
-each second. Runs with a checkpoint each second and runs without any take turns. `cost` is by how much less gets through
-with checkpoints (medians), `cpu` by how much more processor time an element takes, children that write included;
-`pause` is the longest that a task stood still for its part of a checkpoint, as it tells; `gap` the longest between two
-reads of a source, with checkpoints and without: that is what the stream feels. `--state dofn` keeps the counts in a
-`DoFn`'s state instead of a combine's.
+A source counts, by key, as fast as it is let: first every key once, then those of a twentieth that moves on by its own
+width each second, so that a tenth of all is counted between two checkpoints. A run with a checkpoint each
+second follows one without any, so that both meet the same weather; what they
+cost is worked out for each pair, and shown as the median with the least and the most of all pairs. `cost` is by how
+much less gets through, `cpu` by how much more processor time an element takes, children that write included: the
+latter says the same on a busy machine. `pause` is the longest that a task stood still for its part of a checkpoint, as
+it tells; `gap` the longest between two reads of a source, which is what the stream feels (the median of the runs), and
+`work` how much of the longest was the worker's own: the rest it waited for a processor. `--state dofn` keeps the counts
+in a `DoFn`'s state instead of a combine's, whose parts for all the keys of a second leave in front of each barrier.
 """
 
 from __future__ import annotations
@@ -83,8 +86,8 @@ class _KeysReader(Reader[Any]):
         if start < self._share:
             low, width = self._first, self._share
         else:
-            width = self._share // TENTHS
-            low = self._first + int(now) % TENTHS * width
+            width = self._share // TENTHS // 2
+            low = self._first + int(now * width) % (self._share - width)
         pairs = [(low + n * STRIDE % width, 1) for n in range(start, start + limit)]
         return Batch(Block(pairs, 0))
 
@@ -101,11 +104,12 @@ class Count(tg.DoFn):
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one run: elements a second, the longest gap (ms), µs of processor time an element, memory (MB) of the largest
-    worker at its peak, and the checkpoints that were completed."""
+    """Of one run: elements a second, the longest gap and the most work in one (ms), µs of processor time an element,
+    memory (MB) of the largest worker at its peak, and the checkpoints that were completed."""
 
     throughput: float
     gap: float
+    work: float
     cpu: float
     memory: float
     checkpoints: list[CheckpointReport]
@@ -154,15 +158,17 @@ def measure(args: argparse.Namespace, backend: str, workers: int, interval: floa
         while not job.ended:
             job.wait(1)
             job.hear()
-        through, gap = 0.0, 0.0
+        through = gap = work = 0.0
         for part in range(workers):
             notes = [note for note in _notes(folder, part) if began <= note[0] <= ended]
             through += (notes[-1][1] - notes[0][1]) / (notes[-1][0] - notes[0][0])
             gap = max(gap, *(note[2] for note in notes[1:]))
-        return Measured(through, gap * 1000, cpu / (through * (ended - began)) * 1e6, memory, reports)
+            work = max(work, *(note[4] for note in notes[1:]))
+        each = cpu / (through * (ended - began)) * 1e6
+        return Measured(through, gap * 1000, work * 1000, each, memory, reports)
 
 
-def _notes(folder: str, part: int) -> list[tuple[float, float, float, float]]:
+def _notes(folder: str, part: int) -> list[tuple[float, float, float, float, float]]:
     lines = Path(folder, str(part)).read_text().split("\n")[:-1]
     return [tuple(map(float, line.split())) for line in lines]  # type: ignore[misc]
 
@@ -205,6 +211,11 @@ def _peaks(job: Job) -> Iterator[float]:
                 yield int(line.split()[1]) / 1024
 
 
+def _spread(shares: list[float]) -> str:
+    """The median, and from where to where."""
+    return f"{statistics.median(shares):.1%} ({min(shares):.0%}…{max(shares):.0%})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keys", type=int, default=1_000_000)
@@ -216,10 +227,10 @@ def main() -> None:
     parser.add_argument("--interval", type=float, default=1.0)
     parser.add_argument("--memory_budget", default="1GB")
     args = parser.parse_args()
-    print(f"{args.keys:,} keys, a checkpoint every {args.interval:g} s, {args.state}, median of {args.repeat}; "
+    print(f"{args.keys:,} keys, a checkpoint every {args.interval:g} s, {args.state}, {args.repeat} pairs of runs; "
           f"Python {sys.version.split()[0]}, {os.cpu_count()} cores")  # fmt: skip
-    print(f"{'backend':8}{'workers':>8}{'without/s':>12}{'with/s':>11}{'cost':>7}{'cpu':>7}{'pause ms':>10}"
-          f"{'gap ms':>8}{'without':>9}{'lasts s':>9}{'taken':>7}{'peak MB':>9}")  # fmt: skip
+    print(f"{'backend':8}{'workers':>8}{'without/s':>12}{'with/s':>12}{'cost':>23}{'cpu':>23}{'pause ms':>10}"
+          f"{'gap ms':>8}{'work':>6}{'without':>9}{'lasts s':>9}{'taken':>7}{'peak MB':>9}")  # fmt: skip
     for backend in args.backends.split(","):
         for workers in map(int, args.workers.split(",")):
             off, on = [], []
@@ -227,13 +238,15 @@ def main() -> None:
                 off.append(measure(args, backend, workers, 3600))
                 on.append(measure(args, backend, workers, args.interval))
             without, with_ = (statistics.median(run.throughput for run in runs) for runs in (off, on))
-            cpu = statistics.median(run.cpu for run in on) / statistics.median(run.cpu for run in off) - 1
+            cost = [1 - b.throughput / a.throughput for a, b in zip(off, on, strict=True)]
+            cpu = [b.cpu / a.cpu - 1 for a, b in zip(off, on, strict=True)]
             done = [report for run in on for report in run.checkpoints if not report.error]
             failed = [report for run in on for report in run.checkpoints if report.error]
             gaps = [statistics.median(run.gap for run in runs) for runs in (on, off)]
             print(
-                f"{backend:8}{workers:>8}{without:>12,.0f}{with_:>11,.0f}{1 - with_ / without:>7.1%}{cpu:>7.1%}"
-                f"{max((r.pause for r in done), default=0) * 1000:>10.1f}{gaps[0]:>8.1f}{gaps[1]:>9.1f}"
+                f"{backend:8}{workers:>8}{without:>12,.0f}{with_:>12,.0f}{_spread(cost):>23}{_spread(cpu):>23}"
+                f"{max((r.pause for r in done), default=0) * 1000:>10.1f}{gaps[0]:>8.1f}"
+                f"{max(run.work for run in on):>6.0f}{gaps[1]:>9.1f}"
                 f"{statistics.median([r.duration for r in done] or [0]):>9.2f}{len(done) / args.repeat:>7.1f}"
                 f"{max(run.memory for run in (*on, *off)):>9.0f}",
                 flush=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +30,10 @@ from tests.engine.windowing import (
 )
 from tidegate.runners.engine.build import build
 from tidegate.runners.engine.operator import Context, Operator
+from tidegate.runners.engine.window_major import MOST_PARTS
 from tidegate.runners.plan import Path as GroupingPath
 from tidegate.runners.plan import Phase, Plan, Step
-from tidegate.sdk.block import Block, DerivedFrom
+from tidegate.sdk.block import Block, DerivedFrom, Same
 from tidegate.sdk.portable.pipeline import AssignWindows, Collection, Environment, Output, Pipeline
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.triggers import AfterCount, AfterProcessingTime, AfterWatermark, DefaultTrigger, Never, Repeatedly
@@ -157,6 +159,21 @@ def test_parts_that_leave_before_each_control_event_merge_to_the_same_panes(case
             out += read(merge.on_watermark(event[1]))
     expected = Model(strategy, result, identity).run(events)
     assert sorted(out, key=repr) == sorted(expected, key=repr)
+
+
+def test_parts_of_very_many_keys_do_not_wait_for_their_bundle_to_end() -> None:
+    strategy = WindowingStrategy(ASSIGNERS["fixed"], DefaultTrigger(), DISCARDING)
+    parts = operator("window_major", grouping("sum"), strategy, phase="parts")
+    (window,) = assign(strategy.assigner)(0, None)
+    keys = iter(range(2 * MOST_PARTS))
+    left: list[int] = []
+    while some := list(islice(keys, 1000)):
+        for _, emitted in parts.process(Block([(key, 1) for key in some], 0, Same((window,))), "in"):
+            left += [key for key, _ in emitted.values]
+        assert some[-1] + 1 - len(left) < MOST_PARTS
+    assert len(left) >= MOST_PARTS
+    left += [key for _, emitted in parts.finish_bundle() for key, _ in emitted.values]
+    assert left == list(range(2 * MOST_PARTS))
 
 
 @settings(max_examples=60)

@@ -253,3 +253,34 @@ def test_a_side_input_of_nothing_reaches_a_main_input_of_nothing(runner: str) ->
     with TestPipeline(runner) as pipeline:
         none = pipeline | tg.Create([1]) | tg.Filter(lambda n: False)
         assert_that(none | tg.Map(beside, tg.AsList(none)), is_empty())
+
+
+class SumTimes(tg.CombineFn[int, int, int]):
+    """The sum of all values times something else."""
+
+    def create_accumulator(self, factor: int = 1) -> int:
+        return 0
+
+    def add_input(self, accumulator: int, element: int, factor: int = 1) -> int:
+        return accumulator + element * factor
+
+    def merge_accumulators(self, accumulators: Any, factor: int = 1) -> int:
+        return sum(accumulators)
+
+    def extract_output(self, accumulator: int, factor: int = 1) -> int:
+        return accumulator
+
+
+def test_a_combiner_of_the_sessions_of_a_stream_sees_a_side_input(stream_runner: str) -> None:
+    script = (
+        TestStream()
+        .add_elements([at(("k", n), n) for n in (1, 3, 20, 21, 50)])
+        .advance_watermark_to(30)
+        .add_elements([at(("k", 100), 4), at(("k", 2), 52)])
+    )
+    with TestPipeline(stream_runner) as pipeline:
+        factor = pipeline | "side" >> tg.Create([10])
+        sums = pipeline | script | tg.WindowInto(tg.Sessions(5)) | tg.CombinePerKey(SumTimes(), tg.AsSingleton(factor))
+        assert_that(sums, equal_to_per_window({(1, 8): [("k", 40)], (20, 26): [("k", 410)], (50, 57): [("k", 520)]}))
+    assert pipeline.result is not None
+    assert pipeline.result.metrics().counter("dropped_late") == 1

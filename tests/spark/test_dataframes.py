@@ -108,6 +108,19 @@ def test_dataframes_meet_other_sources_and_each_other(flags: list[str], spark: A
     assert sorted(found.values("shares")) == [(x, 45) for x in range(100, 110)]
 
 
+def test_a_dataframe_that_is_kept_for_a_later_action_meets_what_begins_there(flags: list[str], spark: Any) -> None:
+    frame = spark.range(300).repartition(4)
+
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        read = p | tg.io.ReadFromSpark(frame) | "read" >> tg.Map(lambda row: row.id)
+        total = tg.AsSingleton(read | tg.CombineGlobally(sum))
+        both = (read, p | tg.Create(range(1000, 1100))) | tg.Flatten()
+        return {"": both | tg.Map(lambda x, total: (x, total), total)}
+
+    found = collect(build, options=flags).seen[""]
+    assert sorted(e.value for e in found) == [(x, 44_850) for x in (*range(300), *range(1000, 1100))]
+
+
 def test_what_is_read_is_written_once_by_each_task(flags: list[str], spark: Any, tmp_path: Path) -> None:
     with tg.Pipeline(options=flags) as p:
         rows = p | tg.io.ReadFromSpark(spark.range(0, 50, 1, 6))

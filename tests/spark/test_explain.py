@@ -12,6 +12,7 @@ from click.testing import CliRunner
 import tidegate as tg
 from tidegate.cli import app
 from tidegate.runners.planner import Traits, plan
+from tidegate.runners.spark.artifacts import Artifacts
 from tidegate.runners.spark.levels import assign_levels
 from tidegate.runners.spark.reading import deal_out, without_values
 from tidegate.runners.spark.work import Work, numbered
@@ -79,7 +80,7 @@ def closures(p: tg.Pipeline, partitions: int) -> list[int]:
     planned = plan(p.sealed(), Traits(parallel=True, blocking=True))
     bare = without_values(planned)
     levels = assign_levels(planned)
-    inputs = deal_out(planned, partitions)
+    inputs = deal_out(planned, partitions, Artifacts(None, local=True))
     work = Work(bare, levels, numbered(bare), inputs, partitions, "run", None, None, False)
     return [len(pickle.dumps(work.of_level(level), 5)) for level in range(levels.count)]
 

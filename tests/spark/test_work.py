@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import tidegate as tg
 from tidegate._version import __version__
 from tidegate.runners.planner import Traits, plan
+from tidegate.runners.spark.artifacts import Artifacts
 from tidegate.runners.spark.levels import assign_levels
 from tidegate.runners.spark.reading import deal_out, without_values
 from tidegate.runners.spark.rows import RESULT
@@ -47,7 +49,7 @@ def work_of(build: Any, partitions: int) -> Work:
     build(p)
     planned = plan(p.sealed(), Traits(parallel=True, blocking=True))
     bare = without_values(planned)
-    inputs = deal_out(planned, partitions)
+    inputs = deal_out(planned, partitions, Artifacts(None, local=True))
     return Work(bare, assign_levels(planned), numbered(bare), inputs, partitions, "run", 1 << 20, None, False)
 
 
@@ -74,8 +76,12 @@ def test_a_task_that_is_repeated_sends_the_same_rows() -> None:
 
 def test_values_of_a_create_do_not_travel_to_tasks_that_do_not_read_them() -> None:
     work = work_of(lambda p: p | tg.Create([str(n) * 300 for n in range(5_000)]) | tg.Map(print), 2)
-    assert len(work.inputs.rows) == 2
-    assert len(pickle.dumps(work.of_level(1), 5)) < 20_000
+    ((_, path), places) = next(iter(work.inputs.files.values()))
+    assert len(places) == 2
+    assert Path(path).stat().st_size > 1 << 20
+    assert len(pickle.dumps(work.of_level(0), 5)) < 20_000
+    assert not work.of_level(1).inputs.files
+    shutil.rmtree(Path(path).parent)
 
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"

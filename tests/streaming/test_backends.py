@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tests.engine.driving import Elements, Watermark, context, maker, operator
 from tests.engine.test_rescale import SIDE, answer, at_second, by_key, keeps, stateful_with_side
+from tidegate.runners.engine import paging
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.streaming import backends
 from tidegate.runners.streaming.backends import Capture, Forked, MemoryBackend, StateBackend, StorageFiles
@@ -199,6 +200,55 @@ def test_what_several_tasks_captured_goes_on_in_others(
         held.restore(*parts, keeps=keeps(index, 3))
         found |= by_key(answer(held.step, None))
     assert found == by_key(answer(plain, None))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    before=st.lists(st.tuples(st.lists(event, max_size=4), st.booleans()), max_size=3),
+    meanwhile=st.lists(event, max_size=5),
+    whole=st.booleans(),
+    after=st.lists(event, max_size=4),
+)
+def test_what_happens_while_a_capture_is_written_is_not_in_it(
+    kind: Kind,
+    before: Any,
+    meanwhile: Any,
+    whole: bool,
+    after: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backends, "PIECE", 1)
+    monkeypatch.setattr(paging, "_LOOKED_AT", 1)
+    root = tmp_path_factory.mktemp("state")
+    held, plain = Held(kind, root), maker(noting, "step")()
+    for checkpoint, (events, given_up) in enumerate([*before, ([], False)], start=1):
+        for happens in events:
+            assert by_key(answer(held.step, happens)) == by_key(answer(plain, happens))
+        list(held.step.finish_bundle())
+        last = checkpoint > len(before)
+        capture = held.backend.capture(checkpoint, f"chk-{checkpoint}/0.0.1.state", whole=whole and last)
+        if last:
+            break
+        if given_up:
+            capture.poll()
+            capture.abandon()
+        else:
+            awaited(capture)
+            held.backend.completed(checkpoint)
+    original = maker(noting, "step")()
+    original.restore(plain.snapshot())
+    files = None
+    for happens in meanwhile:
+        files = capture.poll() if files is None else files
+        assert by_key(answer(held.step, happens)) == by_key(answer(plain, happens))
+    again = Held(kind, root)
+    again.restore(files if files is not None else awaited(capture))
+    for later in (*after, None):
+        assert by_key(answer(again.step, later)) == by_key(answer(original, later))
+    again.backend.close()
+    held.backend.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,9 +19,10 @@ import pytest
 
 from streaming.killing import Run, check, command, records_of
 from streaming.processes import PATIENCE, Told, children, wait_until_gone
+from tidegate.runners.streaming.snapshots import loads
 
 FLAGS = [
-    *("--workers", "2", "--buffer_timeout", "0", "--checkpoint_interval", "0.15", "--checkpoint_min_pause", "0.05"),
+    *("--buffer_timeout", "0", "--checkpoint_interval", "0.15", "--checkpoint_min_pause", "0.05"),
     *("--restart_strategy", "fixed", "--restart_delay", "0.02", "--restart_attempts", "1000"),
 ]
 
@@ -38,12 +39,15 @@ class Victim:
         self._savepoints = 0
         self.client = self.start()
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, workers: int = 2) -> subprocess.Popen[str]:
         """A client: the first one, or one that goes on from the checkpoints of another."""
         paths = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
         with open(self.folder / "said", "a") as said:
             self.client = subprocess.Popen(
-                command(self.run, ["--checkpoint_dir", f"{self.folder}/checkpoints", *FLAGS, *self._flags]),
+                command(
+                    self.run,
+                    ["--checkpoint_dir", f"{self.folder}/checkpoints", f"--workers={workers}", *FLAGS, *self._flags],
+                ),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=said,
@@ -112,10 +116,12 @@ class Victim:
         assert self.client.returncode == 0, self.said[-3000:]
         return int(json.loads(out))
 
-    def check(self, numbers: int) -> None:
+    def check(self, numbers: int, *, ordered_too: bool = True) -> None:
         """Both sinks have what they should, and nothing is left over."""
-        check(records_of(sorted((self.folder / "committed").iterdir())), numbers)
-        check(records_of(sorted((self.folder / "text").glob("part-*"), key=in_checkpoints)), numbers)
+        committed = sorted((self.folder / "committed").iterdir())
+        texts = sorted((self.folder / "text").glob("part-*"), key=in_checkpoints)
+        for paths in (committed, texts):
+            check(records_of(paths), numbers, ordered_too=ordered_too)
         assert not list((self.folder / "pending").iterdir())
         assert not list((self.folder / "text").glob(".tidegate-*"))
 
@@ -266,6 +272,22 @@ def test_of_two_runs_on_one_directory_the_later_one_takes_over(begin: type[Victi
     victim.watch("d", 2)
     victim.check(victim.drain())
     assert "another run has taken over the checkpoints" in victim.said
+
+
+def test_elements_under_way_in_an_unaligned_checkpoint_go_to_another_number_of_workers(begin: type[Victim]) -> None:
+    victim = begin(*MODES["unaligned"], **LOADS["held-back"])
+    for workers in (3, 1):
+        victim.watch("d", 3)
+        left = [*children(victim.client.pid), *victim.workers()]
+        victim.client.kill()
+        victim.client.communicate()
+        wait_until_gone(left)
+        newest = max((victim.folder / "checkpoints").glob("chk-*/manifest.json")).parent
+        states = [loads(path.read_bytes()) for path in newest.glob("*.state")]
+        assert any(state.incoming or state.outgoing for state in states), "nothing is under way"
+        victim.start(workers)
+    victim.watch("d", 3)
+    victim.check(victim.drain(), ordered_too=False)  # others read the splits now than those who sent these
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])

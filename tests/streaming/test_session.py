@@ -265,3 +265,15 @@ def test_jobs_are_listed_shown_saved_and_stopped_by_commands(place: Place, tmp_p
     assert str(tmp_path / "saved") in command("jobs", "savepoint", result.id, str(tmp_path / "saved"), at)
     assert command("jobs", "stop", result.id, at) == f"job {result.id}: stopped\n"
     assert "stopped" in command("jobs", "list", at)
+
+
+def test_a_job_that_keeps_nothing_is_stopped_with_a_savepoint_or_for_good(place: Place, tmp_path: Path) -> None:
+    result = detached()
+    refused = CliRunner().invoke(app, ["jobs", "stop", result.id, "--session=tests"])
+    assert refused.exit_code == 2
+    assert "--savepoint DIR says where its last state goes, --drain ends it for good" in refused.output
+    assert result.state is PipelineState.RUNNING
+    saved = tmp_path / "saved"
+    told = command("jobs", "stop", result.id, "--session=tests", "--savepoint", os.path.relpath(saved))
+    assert told == f"job {result.id}: stopped\n"
+    assert list(saved.glob("chk-*/manifest.json"))

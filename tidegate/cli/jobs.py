@@ -93,6 +93,11 @@ def stop(id: str, session: str, drain: bool, savepoint: str | None) -> None:
 
     if drain and savepoint:
         raise click.UsageError("a job that is drained has nothing to go on with: --drain or --savepoint")
+    if not (drain or savepoint) and _keeps_nothing(id, session):
+        raise click.UsageError(
+            f"job {id} has no --checkpoint_dir: --savepoint DIR says where its last state goes, --drain ends it "
+            "for good"
+        )
     _end(id, session, StopJob(drain, absolute(savepoint) if savepoint else None))
 
 
@@ -108,6 +113,15 @@ def savepoint(id: str, directory: str, session: str) -> None:
     with opened(session) as connection:
         report = connection.savepoint(id, absolute(directory))
     click.echo(f"savepoint of job {id} in {directory}: {report.size:,} bytes, {report.duration:.2f} s")
+
+
+def _keeps_nothing(id: str, session: str) -> bool:
+    """Whether a job that ends has nowhere to keep what another run would go on from."""
+    from tidegate.runners.streaming.session import opened
+
+    with opened(session) as connection:
+        job = connection.info(id)
+    return job.ended is None and job.checkpoint_dir is None
 
 
 def _end(id: str, session: str, event: Any) -> None:

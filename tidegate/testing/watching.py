@@ -6,7 +6,7 @@ so sees what became of each. What it keeps is bounded however long the run: even
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
@@ -177,7 +177,7 @@ class Watcher(Operator):
     def restore(self, state: Any) -> None:
         self._inner.restore(state)
 
-    def touched(self) -> list[Sequence[Any]] | None:
+    def touched(self) -> list[Collection[Any]] | None:
         return self._inner.touched()
 
     def close(self) -> None:

@@ -24,6 +24,7 @@ from tidegate.runners.engine.snapshots import (
     KeyedState,
     Touched,
     Touches,
+    first_of,
     of_keys,
     without,
 )
@@ -87,8 +88,8 @@ class LiveSessions(SessionTable, ByKey):
             self._touches.note(self.keys_of(block))
         return iter(())
 
-    def keys_of(self, block: Block) -> Sequence[Any]:
-        return block.values if self.key == "element" else [k for k, _ in self.keyed(block)]
+    def keys_of(self, block: Block) -> Iterable[Any]:
+        return block.values if self.key == "element" else map(first_of, self.keyed(block))
 
     def _waits(self, block: Block) -> bool:
         """Let the times of a block wait, if that is all that counts and no element can be late."""

@@ -6,7 +6,7 @@ its output has nowhere to go; it takes a snapshot only between iterators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -114,7 +114,7 @@ class Operator:
     def restore(self, state: Any) -> None:
         """Go on from what `snapshot` gave; called after `open`, before any event."""
 
-    def touched(self) -> list[Sequence[Any]] | None:
+    def touched(self) -> list[Collection[Any]] | None:
         """Runs of keys, some more than once: all whose state may have changed since this was asked last; None: any.
 
         To ask is to have them noted from now on: until then that costs nothing.

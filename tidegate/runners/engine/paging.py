@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tidegate.runners.engine.memory import TABLE_ENTRY, deep_size
@@ -27,7 +27,6 @@ Record: TypeAlias = tuple[Any, bytes | None, Instants | None]
 LOT: Final = 16_384
 """How many keys are woken, written or left out at a time."""
 _SAMPLE: Final = 32
-_WRITTEN: Final = 256
 
 
 class Cold(Protocol):
@@ -63,13 +62,13 @@ class Paged(Operator):
         """Those of them of which the store has anything."""
         self._block = 0
         self._per_key = 500
-        self._runs: Touched = []
-        """Runs of keys that have been touched and not told yet; those of `_left` are no longer in memory."""
+        self._touched: dict[Any, None] = {}
+        """Keys that have been touched and not told yet; those of `_left` are no longer in memory."""
         self._left: list[Any] = []
-        self.writing: list[Any] = []
-        """Keys that are to be stored while they stay in memory, some with each block."""
-        self.asleep_too = True
-        """Whether a snapshot of all has what is in the store."""
+        self.taking: Taking | None = None
+        """What looks up the state of some keys as it was at an instant, until it has."""
+        self.without_keys = False
+        """Whether a snapshot has nothing that is by key: that is looked up by `taking`."""
 
     # -- events
 
@@ -80,17 +79,15 @@ class Paged(Operator):
         try:
             keys = dict.fromkeys(self.inner.keys_of(block))
         except (TypeError, ValueError):
+            self._about_to_change(None)
             yield from self.inner.process(block, collection)  # which knows how to say what is wrong
             return
         self._block += 1
+        self._about_to_change(keys)
         self.bring([key for key in keys if key not in self._used])
         self._used.update(dict.fromkeys(keys, self._block))
         self._current.difference_update(keys)
         yield from self.inner.process(block, collection)
-        if self.writing:
-            some = self.writing[-_WRITTEN:]
-            del self.writing[-_WRITTEN:]
-            self.store([key for key in some if key in self._used and key not in self._current])
         self._make_room()
 
     def finish_bundle(self) -> Iterator[Emitted]:
@@ -111,6 +108,7 @@ class Paged(Operator):
         return self.inner.hold() if held is None else min(held, self.inner.hold())
 
     def finish(self) -> Iterator[Emitted]:
+        self._about_to_change(None)
         yield from self.on_watermark(MAX_MICROS)
         yield from self.inner.finish()
 
@@ -119,12 +117,14 @@ class Paged(Operator):
 
     def _woken(self, which: Which, micros: int, event: Callable[[int], Iterator[Emitted]]) -> Iterator[Emitted]:
         due = self.cold.due(which, micros, LOT + 1)
+        if due or self._reaches(which, micros):
+            self._about_to_change(None)
         if len(due) <= LOT:
             self.bring(due)
             # What the event may change are the keys here that it concerns; which, the operator tells.
-            before = self.inner.touched() or []
+            self._note(self.inner.touched())
             yield from event(micros)
-            for run in self._noted(before):
+            for run in self._note(self.inner.touched()):
                 self._current.difference_update(run)
             self._make_room()
             return
@@ -136,11 +136,26 @@ class Paged(Operator):
             yield from event(micros)
             self.leave(list(self._used))
 
-    def _noted(self, before: Touched) -> Touched:
-        """The runs of keys touched since; those from before are not forgotten."""
-        after = self.inner.touched() or []
-        self._runs = [*self._runs, *before, *after]
-        return after
+    def _reaches(self, which: Which, micros: int) -> bool:
+        """Whether an event may change the state of a key that is in memory."""
+        if which == "event":
+            return self.inner.next_event() <= micros
+        at = self.inner.next_clock()
+        return at is not None and at <= micros
+
+    def _about_to_change(self, keys: Collection[Any] | None) -> None:
+        """What happens next may change these keys (None: any), which are not all looked up yet."""
+        if self.taking is not None:
+            if keys is None:
+                self.taking.take_rest()
+            else:
+                self.taking.take(keys)
+
+    def _note(self, runs: Touched | None) -> Touched:
+        """Keep what the operator says was touched, until it is asked for."""
+        for run in runs or ():
+            self._touched.update(dict.fromkeys(run))
+        return runs or []
 
     # -- keys in memory
 
@@ -163,6 +178,7 @@ class Paged(Operator):
         """Let keys go from memory; what has changed is stored."""
         for start in range(0, len(keys), LOT):
             lot = keys[start : start + LOT]
+            self._about_to_change(lot)
             self._left += [key for key in lot if key not in self._current]
             # Also of those of which the store has the state: their instants count again.
             self.cold.save(self._records(lot))
@@ -171,12 +187,6 @@ class Paged(Operator):
                 del self._used[key]
             self._current.difference_update(lot)
             self._stored.difference_update(lot)
-
-    def store(self, keys: Sequence[Any]) -> None:
-        """Write the state of keys that stay in memory to the store; they do not sleep there."""
-        self.cold.save([(key, data, None) for key, data, _ in self._records(keys)])
-        self._current.update(keys)
-        self._stored.update(keys)
 
     def _records(self, keys: Sequence[Any]) -> Iterator[Record]:
         state = self.inner.snapshot(keys)
@@ -212,10 +222,13 @@ class Paged(Operator):
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         """All state, in memory; of `keys`, what is in the operator."""
+        if self.without_keys:
+            head = self.inner.snapshot(())
+            return replace(head, keys=None, windows=None) if keys is None else head
         if keys is not None:
             return self.inner.snapshot(keys)
         state = self.inner.snapshot()
-        for key, data in self.cold.scan() if self.asleep_too else ():
+        for key, data in self.cold.scan():
             if key not in self._used:
                 for name, window, stored in pickle.loads(data)[1]:
                     state.tables[name].setdefault(window, {})[key] = stored
@@ -237,28 +250,94 @@ class Paged(Operator):
             )
 
     def touched(self) -> Touched | None:
-        runs, self._runs = self._runs, []
+        before, self._touched = self._touched, {}
         left, self._left = self._left, []
         noted = self.inner.touched()
-        return None if noted is None else [*runs, *noted, left]
-
-    def stale(self) -> list[Any]:
-        """The keys in memory whose state the store has not."""
-        return [key for key in self._used if key not in self._current]
+        return None if noted is None else [before, *noted, left]
 
     def awake(self) -> set[Any]:
         """The keys in memory."""
         return set(self._used)
 
-    def forget_emptied(self, keys: Iterable[Any], state: KeyedState) -> None:
-        """Of keys in memory that have no state left, the store is to have none either."""
+    def begin_taking(self, runs: Iterable[Iterable[Any]] | None) -> Taking:
+        """Have the state of these keys looked up as it is now; None: of all that are in memory."""
+        self.taking = Taking(self, [list(self._used)] if runs is None else runs)
+        return self.taking
+
+    def emptied(self, keys: Iterable[Any], state: KeyedState) -> list[Any]:
+        """Which of these keys, whose state this is, have none left, while the store has what they had before."""
         gone = [key for key in keys if key in self._stored and key in self._used]
         for tables in state.tables.values() if gone else ():
             for table in tables.values():
                 gone = [key for key in gone if key not in table]
-        if gone:
-            self.cold.save((key, None, None) for key in gone)
-            self._stored.difference_update(gone)
+        return gone
+
+
+GONE: Final = "gone"
+"""The table, in what is taken, of keys of which the store has state that they no longer have."""
+
+
+class Taking:
+    """The state of some keys as it was at an instant, looked up a little at a time, while the operator goes on.
+
+    What is about to change is looked up before it does. As snapshots to be laid over one that has none of these keys.
+    """
+
+    def __init__(self, paged: Paged, runs: Iterable[Iterable[Any]]) -> None:
+        self._paged = paged
+        self._keys = chain.from_iterable(runs)
+        self._seen: set[Any] = set()
+        self._taken: list[KeyedState] = []
+        self._over = False
+
+    def take(self, keys: Iterable[Any]) -> None:
+        """Look these up now, if they have not been: also some that nobody asked for, which does no harm."""
+        fresh = dict.fromkeys(key for key in keys if key not in self._seen)
+        if fresh:
+            self._seen.update(fresh)
+            state = self._paged.inner.snapshot(fresh)
+            gone = self._paged.emptied(fresh, state)
+            if gone:
+                state.tables[GONE] = {None: dict.fromkeys(gone, True)}
+            self._taken.append(replace(state, keys=list(fresh)))
+
+    def take_rest(self) -> None:
+        """Look up all that is left."""
+        if not self._over:
+            self.take(dict.fromkeys(self._keys))
+            self.give_up()
+
+    def pieces(self) -> Iterator[KeyedState | None]:
+        """What has been looked up, and then the rest; None where there was nothing new among as many keys as are looked
+        at in one go."""
+        while True:
+            while self._taken:
+                yield self._taken.pop()
+            if self._over:
+                return
+            some = list(islice(self._keys, _LOOKED_AT))
+            if not some:
+                self.give_up()
+                return
+            self.take(some)
+            if not self._taken:
+                yield None
+
+    def give_up(self) -> None:
+        """Nothing more is to be looked up."""
+        self._over = True
+        if self._paged.taking is self:
+            self._paged.taking = None
+
+
+def known_keys(state: KeyedState) -> set[Any]:
+    """The keys of which a state says what they have, be it nothing; from now on it says nothing of the latter."""
+    known = set(by_keys(state))
+    state.tables.pop(GONE, None)
+    return known
+
+
+_LOOKED_AT: Final = 8_192
 
 
 def by_keys(state: KeyedState) -> dict[Any, list[tuple[str, Any, Any]]]:

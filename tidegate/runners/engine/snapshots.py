@@ -6,9 +6,10 @@ snapshots by key, puts them together, and lays later ones over earlier ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, repeat
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegate.runners.engine.operator import Operator
@@ -18,7 +19,7 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 Tables: TypeAlias = dict[Any, dict[Any, Any]]
 """By window, then by key."""
 
-Touched: TypeAlias = list[Sequence[Any]]
+Touched: TypeAlias = list[Collection[Any]]
 """Runs of keys, some more than once."""
 
 CELLS: Final = "cells"
@@ -62,8 +63,9 @@ NEVER: Final = MAX_MICROS + 1
 class ByKey(Operator):
     """An operator whose state is by key, and can be taken, given back and moved out of memory key by key."""
 
-    def keys_of(self, block: Block) -> Sequence[Any]:
-        """The key of each element of a block. TypeError or ValueError where there is none."""
+    def keys_of(self, block: Block) -> Iterable[Any]:
+        """The key of each element of a block. TypeError, also while it is gone through, where there is none; or, as
+        `process` then says what is wrong, anything."""
         raise NotImplementedError
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
@@ -80,6 +82,10 @@ class ByKey(Operator):
     def touched(self) -> Touched | None:
         raise NotImplementedError
 
+    def next_event(self) -> int:
+        """A watermark (µs) before which none changes the state of any key; MIN_MICROS: not known."""
+        return MIN_MICROS
+
     def evict(self, keys: Collection[Any]) -> None:
         """Forget these keys, whose state has been taken and will be restored before anything happens to them."""
         raise NotImplementedError
@@ -90,42 +96,34 @@ class ByKey(Operator):
 
 
 class Touches:
-    """Notes which keys are touched, from when it was first asked: `on` says whether it does.
+    """Notes which keys are touched, from when it was first asked: `on` says whether it does. In the order in which they
+    first come, so that what is written of them is the same in each run."""
 
-    What costs is to look each key up among those seen before, and most are looked up never: the runs are joined by
-    whoever writes the state, in a process of its own, and here only when they have become many.
-    """
-
-    __slots__ = ("_many", "_runs", "_size", "on")
+    __slots__ = ("_seen", "on")
 
     def __init__(self) -> None:
         self.on = False
-        self._runs: Touched = []
-        self._size = 0
-        self._many = MANY
+        self._seen: dict[Any, None] = {}
 
-    def note(self, keys: Sequence[Any]) -> None:
+    def note(self, keys: Iterable[Any]) -> None:
         """These have been touched."""
-        self._runs.append(keys)
-        self._size += len(keys)
-        if self._size > self._many:
-            self._runs = [list(distinct(self._runs))]
-            self._size = len(self._runs[0])
-            self._many = max(MANY, 2 * self._size)
+        self._seen.update(zip(keys, repeat(None)))
 
     def take(self) -> Touched | None:
         """What was touched since this was last called; None for the first time."""
-        runs, self._runs, self._size = self._runs, [], 0
+        seen, self._seen = self._seen, {}
         before, self.on = self.on, True
-        return runs if before else None
+        return [seen] if before else None
 
 
-MANY: Final = 1 << 19
-"""How many keys are noted before they are looked at."""
+first_of: Final = itemgetter(0)
+"""The key of a pair; of what is none, it may be anything."""
 
 
 def distinct(runs: Touched) -> dict[Any, None]:
     """Every key once, in the order in which they first come."""
+    if len(runs) == 1 and isinstance(runs[0], dict):
+        return runs[0]
     return dict.fromkeys(chain.from_iterable(runs))
 
 

@@ -10,7 +10,7 @@ The end of input is the watermark at the end of time: there timers on the clock 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, Literal
@@ -21,7 +21,17 @@ from tidegate.runners.engine.checks import check_travels
 from tidegate.runners.engine.codegen import Source
 from tidegate.runners.engine.links import Link
 from tidegate.runners.engine.operator import Context, Emitted
-from tidegate.runners.engine.snapshots import NEVER, ByKey, Instants, KeyedState, Touched, Touches, of_keys, without
+from tidegate.runners.engine.snapshots import (
+    NEVER,
+    ByKey,
+    Instants,
+    KeyedState,
+    Touched,
+    Touches,
+    first_of,
+    of_keys,
+    without,
+)
 from tidegate.runners.engine.state import CombiningCell, StateTables
 from tidegate.runners.engine.stateloop import (
     KEY_LINK,
@@ -165,8 +175,8 @@ class StatefulOperator(Chain, ByKey):
         if self._touches.on:
             self._touches.note(self.keys_of(block))
 
-    def keys_of(self, block: Block) -> Sequence[Any]:
-        return [k for k, _ in block.values]
+    def keys_of(self, block: Block) -> Iterable[Any]:
+        return map(first_of, block.values)
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         tables = {f"{_CELL}{name}": tables for name, tables in self.tables.snapshot(keys).items()}

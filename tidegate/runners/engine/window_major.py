@@ -7,8 +7,8 @@ what is put into them: late elements cost the loop nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final
 
 from tidegate.runners.engine.blame import close_all
 from tidegate.runners.engine.chain import Chain
@@ -21,6 +21,7 @@ from tidegate.runners.engine.snapshots import (
     KeyedState,
     Touched,
     Touches,
+    first_of,
     of_keys,
     without,
 )
@@ -32,6 +33,9 @@ from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.window_types import GLOBAL_WINDOW, window_end
 from tidegate.sdk.windows import GlobalWindows
+
+MOST_PARTS: Final = 1 << 16
+"""How many keys, of all windows, a combine's parts are held back for."""
 
 
 class Gate:
@@ -98,6 +102,12 @@ class WindowMajorGrouping(Grouping):
         self._next_end = min(self._next_end, window_end(window))
         return super().table_in(window)
 
+    @property
+    def full(self) -> bool:
+        """Whether parts should leave before their bundle ends: all that is left then leaves at once, which takes time,
+        and a checkpoint waits for it."""
+        return not self.gate.refuses and sum(map(len, self._tables.values())) >= MOST_PARTS
+
     def settle(self) -> None:
         """After each block. State stays in memory: a window's table must be there when it fires."""
         self.context.count(self.label, "dropped_late", self.gate.taken())
@@ -160,12 +170,14 @@ class WindowMajor(Chain, ByKey):
         yield from super().process(block, collection)
         if self._touches.on:
             self._touches.note(self.keys_of(block))
+        if self.grouping.full:
+            yield from self.grouping.drain()
 
-    def keys_of(self, block: Block) -> Sequence[Any]:
+    def keys_of(self, block: Block) -> Iterable[Any]:
         node = self.grouping.node
         if isinstance(node, CombinePerKey) and node.key == "element" and self.grouping.phase != "merge":
             return block.values
-        return [k for k, _ in block.values]
+        return map(first_of, block.values)
 
     def finish_bundle(self) -> Iterator[Emitted]:
         yield from super().finish_bundle()

@@ -8,7 +8,7 @@ Windows that merge are in `merging`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import repeat
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ from tidegate.runners.engine.snapshots import (
     Tables,
     Touched,
     Touches,
+    first_of,
     of_keys,
 )
 from tidegate.runners.engine.tables import ONLY_PANE
@@ -482,8 +483,8 @@ class WindowOperator(GroupedByKey, ByKey):
 
     # -- state by key
 
-    def keys_of(self, block: Block) -> Sequence[Any]:
-        return [k for k, _ in self.keyed(block)]
+    def keys_of(self, block: Block) -> Iterable[Any]:
+        return map(first_of, self.keyed(block))
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         return KeyedState(

@@ -36,17 +36,14 @@ from tidegate.runners.spark.frames import (
 from tidegate.runners.spark.levels import assign_levels, shuffles
 from tidegate.runners.spark.reading import Inputs, deal_out, without_values
 from tidegate.runners.spark.rows import (
-    COLUMNS,
     ORDER,
     RESULT,
     SCHEMA,
     decode_blocks,
     decode_result,
     joined,
-    record_batch,
 )
 from tidegate.runners.spark.sides import SideInputs
-from tidegate.runners.spark.task import created_by
 from tidegate.runners.spark.work import Work, numbered
 from tidegate.runners.spark.workers import packages_in
 from tidegate.sdk.defaults import default_memory_budget
@@ -95,7 +92,7 @@ class Execution:
         self._artifacts = Artifacts(spark, local=local)
         self._feeds = frames_read(plan)
         self._sinks = frames_made(plan)
-        self._inputs = deal_out(plan, self._partitions, self._feeds)
+        self._inputs = deal_out(plan, self._partitions, self._artifacts, self._feeds)
         self._frames = {id: self._schema_of(sink, plan.steps[id]) for id, sink in self._sinks.items()}
         self._plan = without_values(plan)
         self._persisted: list[Any] = []
@@ -107,7 +104,7 @@ class Execution:
             self._plan,
             self._levels,
             numbered(self._plan),
-            Inputs({}, {}, []),
+            Inputs({}, {}, {}),
             self._partitions,
             run_id,
             options.memory_budget,
@@ -175,6 +172,16 @@ class Execution:
         steps = [step for step in plan.steps if start <= levels.of_step[step.id] < end]
         work = replace(self._work, inputs=self._inputs, sides=self._sides.made_for(steps))
         kept = [number for number, edge in enumerate(work.edges) if levels.kept(edge)]
+        labels = ", ".join(dict.fromkeys(node.label for step in steps for node in step.nodes))
+        with self._describe(f"{self._name}: {labels}"), raised_by():
+            frame = self._frame(work, start, end, kept)
+            told = frame.where(frame["edge"] == RESULT) if self._frames and end == levels.count else frame
+            rows = told.select("src", "seq", "left", "data").collect()
+        self._take(map(decode_result, joined((src, seq, left, bytes(data)) for src, seq, left, data in rows)))
+
+    def _frame(self, work: Work, start: int, end: int, kept: list[int]) -> Any:
+        """The rows that the last of some levels gives; those that are on `kept` edges are persisted."""
+        levels = self._levels
         makers = {levels.of_step[work.edges[number].source] for number in kept}
         frame: Any = None
         for level in range(start, end):
@@ -190,11 +197,7 @@ class Execution:
                     self._kept.append((level, frame))
                     frame = frame.where(~frame["edge"].isin(kept))
         self._last = frame
-        labels = ", ".join(dict.fromkeys(node.label for step in steps for node in step.nodes))
-        with self._describe(f"{self._name}: {labels}"), raised_by():
-            told = frame.where(frame["edge"] == RESULT) if self._frames and end == levels.count else frame
-            rows = told.select("src", "seq", "left", "data").collect()
-        self._take(map(decode_result, joined((src, seq, left, bytes(data)) for src, seq, left, data in rows)))
+        return frame
 
     def _first(self, work: Work, level: int) -> Any:
         """The first level of an action: over elements of sources and kept ones, and beside it over each DataFrame."""
@@ -213,7 +216,6 @@ class Execution:
     def _entering(self, work: Work, level: int, steps: list[Step]) -> Any:
         """The rows that an action begins with; rows that say nothing where tasks read all by themselves."""
         levels = self._levels
-        ids = {step.id for step in steps}
         numbers = [
             number
             for number, edge in enumerate(work.edges)
@@ -223,9 +225,6 @@ class Execution:
         for number in numbers:
             by_level.setdefault(levels.of_step[work.edges[number].source], []).append(number)
         parts = [frame.where(frame["edge"].isin(by_level[made])) for made, frame in self._kept if made in by_level]
-        rows = [row for row in self._inputs.rows if row[0] in ids]
-        if rows:
-            parts.append(self._rows_in(rows))
         if not parts:
             alone = all(step.id in self._feeds for step in steps if step.is_source)
             tasks = 1 if alone and any(step.is_source for step in steps) else self._partitions
@@ -233,11 +232,18 @@ class Execution:
         frame = parts[0]
         for part in parts[1:]:
             frame = frame.unionAll(part)
-        in_place = len(parts) == 1 and not rows and all(not shuffles(work.edges[n]) for n in numbers)
-        made = next(iter(by_level), -1)
-        if not in_place or levels.partitions(made, self._partitions) != self._partitions:
+        if (
+            len(parts) > 1
+            or any(shuffles(work.edges[n]) for n in numbers)
+            or not self._has_own_partitions(next(iter(by_level)))
+        ):
             frame = frame.repartitionById(self._partitions, "target")
         return frame.sortWithinPartitions(*ORDER)
+
+    def _has_own_partitions(self, level: int) -> bool:
+        """Whether a level has as many tasks as there are partitions; DataFrames that are read bring more."""
+        fed = any(step.id in self._feeds for step in self._levels.steps(self._plan, level))
+        return not fed and self._levels.partitions(level, self._partitions) == self._partitions
 
     def _mapped(self, frame: Any, work: Work, level: int, feed: Step | None = None) -> Any:
         steps = [feed] if feed is not None else work.levels.steps(work.plan, level)
@@ -249,13 +255,6 @@ class Execution:
         """What a level's tasks must know: in the closure, or as a file if it is long."""
         data = pickle.dumps(work.of_level(level), 5)
         return data if len(data) <= 2 * CLOSURE_BYTES else self._artifacts.give_bytes(data)
-
-    def _rows_in(self, rows: Iterable[tuple[int, int, int, bytes]]) -> Any:
-        """The elements of large `Create`s."""
-        import pyarrow as pa  # type: ignore[import-untyped]
-
-        made = [(partition, created_by(step), partition, number, 0, data) for step, partition, number, data in rows]
-        return self._spark.createDataFrame(pa.Table.from_batches([record_batch(made)])).select(*COLUMNS)
 
     # -- what tasks tell
 
@@ -284,7 +283,7 @@ class Execution:
 
     def _typed(self, step: Step, sink: DataFrameSink) -> Any:
         """A step's elements as columns."""
-        import pyarrow as pa
+        import pyarrow as pa  # type: ignore[import-untyped]
         from pyspark.sql.pandas.types import from_arrow_schema
         from pyspark.sql.types import StructType
 
@@ -303,13 +302,8 @@ class Execution:
 def _in_step(step: Step) -> Iterator[None]:
     """What is raised inside, as an error of Tidegate's in that step."""
     try:
-        try:
+        with raised_by():
             yield
-        except TidegateError:
-            raise
-        except Exception:
-            with raised_by():
-                raise
     except TidegateError as error:
         rethrow(located(error, step.label, step.tail.where))
 

@@ -45,6 +45,8 @@ def raised_by() -> Iterator[None]:
     """What Spark raises inside, as the author's own error where a worker has marked one, else as a RunError."""
     try:
         yield
+    except TidegateError:
+        raise
     except Exception as error:
         text = _text_of(error)
         found = unmarked(text)

@@ -1,7 +1,7 @@
 """Where a run's elements come from: splits dealt out by the driver, and the values of `Create`.
 
 The driver looks at each source once, so that all tasks read the same splits. Few values of a `Create` travel with the
-work; many go as rows, so that each task gets only its own.
+work; many are a file, of which each task reads its own part.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Final
 
 from tidegate.runners.engine.blame import guarded, rethrow, user_error
@@ -17,6 +17,7 @@ from tidegate.runners.engine.clock import SystemClock
 from tidegate.runners.engine.created import created
 from tidegate.runners.engine.ingest import SplitReader
 from tidegate.runners.plan import Plan, Step
+from tidegate.runners.spark.artifacts import CLOSURE_BYTES, Artifact, Artifacts, path_of
 from tidegate.runners.spark.routing import shares_of
 from tidegate.runners.spark.rows import blocks_of, encode_blocks
 from tidegate.sdk.block import BLOCK_SIZE, Block
@@ -24,30 +25,33 @@ from tidegate.sdk.coders import decode_columns, encode_columns
 from tidegate.sdk.portable.pipeline import Create, Read, Values
 from tidegate.sdk.sources import Source, Split
 
-CLOSURE_BYTES: Final = 1 << 20
-"""What is larger does not travel with the work."""
-
-_ROW_ELEMENTS: Final = 50_000
+_PIECE: Final = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What partitions read, by step: the splits of a source, or the elements of a small `Create`, for each partition.
-
-    `rows` are larger ones: step, partition, number, and encoded blocks.
-    """
+    """What partitions read, by step: for each partition the splits of a source, or the elements of a `Create`."""
 
     splits: dict[int, list[list[Split]]]
     elements: dict[int, list[bytes]]
-    rows: list[tuple[int, int, int, bytes]]
+    files: dict[int, tuple[Artifact, list[list[int]]]]
+    """Of a `Create` with many elements: a file, and for each partition where its pieces begin, and where they end."""
+
+    def of_steps(self, steps: Container[int]) -> Inputs:
+        """What these steps read."""
+        splits, elements, files = (
+            {id: share for id, share in shares.items() if id in steps}
+            for shares in (self.splits, self.elements, self.files)
+        )
+        return Inputs(splits, elements, files)  # type: ignore[arg-type]
 
 
-def deal_out(plan: Plan, partitions: int, besides: Container[int] = ()) -> Inputs:
+def deal_out(plan: Plan, partitions: int, artifacts: Artifacts, besides: Container[int] = ()) -> Inputs:
     """Look at every source, and give each partition its share; `besides` are steps that something else feeds.
 
     Raises what looking raises, naming the step.
     """
-    inputs = Inputs({}, {}, [])
+    inputs = Inputs({}, {}, {})
     for step in plan.steps:
         match step.head:
             case Read() if step.id in besides:
@@ -62,12 +66,35 @@ def deal_out(plan: Plan, partitions: int, besides: Container[int] = ()) -> Input
                 if sum(map(sum, ([len(part) for part in share] for share in shared))) <= CLOSURE_BYTES:
                     inputs.elements[step.id] = [pickle.dumps(share, 5) for share in shared]
                 else:
-                    inputs.rows.extend(
-                        (step.id, partition, number, part)
-                        for partition, share in enumerate(shared)
-                        for number, part in enumerate(share)
-                    )
+                    inputs.files[step.id] = _filed(shared, artifacts)
     return inputs
+
+
+def _filed(shared: list[list[bytes]], artifacts: Artifacts) -> tuple[Artifact, list[list[int]]]:
+    path = artifacts.new()
+    places = []
+    with path.open("wb") as file:
+        for share in shared:
+            ends = [file.tell()]
+            for piece in share:
+                file.write(piece)
+                ends.append(file.tell())
+            places.append(ends)
+    return artifacts.give(path), places
+
+
+def read_elements(step: Step, inputs: Inputs, partition: int) -> Iterator[Block]:
+    """A partition's elements of a `Create`."""
+    if step.id in inputs.elements:
+        for piece in pickle.loads(inputs.elements[step.id][partition]):
+            yield from decode_share(piece)
+    elif step.id in inputs.files:
+        artifact, places = inputs.files[step.id]
+        ends = places[partition]
+        with open(path_of(artifact), "rb") as file:
+            file.seek(ends[0])
+            for start, end in pairwise(ends):
+                yield from decode_share(file.read(end - start))
 
 
 def without_values(plan: Plan) -> Plan:
@@ -106,13 +133,10 @@ def _slices(node: Create, partitions: int) -> Iterator[Any]:
 
 
 def encode_share(elements: Any) -> list[bytes]:
-    """A partition's elements of a `Create`, as the data of rows."""
+    """A partition's elements of a `Create`, in pieces."""
     if isinstance(elements, range):
         return [encode_columns((elements,))]
-    return [
-        encode_blocks([created(elements[start : start + _ROW_ELEMENTS])])
-        for start in range(0, len(elements), _ROW_ELEMENTS)
-    ]
+    return [encode_blocks([created(elements[start : start + _PIECE])]) for start in range(0, len(elements), _PIECE)]
 
 
 def decode_share(data: Any) -> Iterator[Block]:

@@ -84,6 +84,8 @@ class SparkRunner(Runner):
             with noted(own.spark_commit_dir, run_id, list(sinks.values())):
                 for committing in sinks.values():
                     committing.commit()
+            if frames:  # of which Spark may make lost parts again, by tasks that write too
+                sweep_later(sinks.values())
         except BaseException:
             sweep_later(sinks.values())
             raise

@@ -21,7 +21,7 @@ from tidegate.runners.plan import Edge, Step
 from tidegate.runners.spark.artifacts import Artifact, content_of
 from tidegate.runners.spark.failures import marked
 from tidegate.runners.spark.frames import FrameWriting, read_batches
-from tidegate.runners.spark.reading import decode_share, read_splits
+from tidegate.runners.spark.reading import read_elements, read_splits
 from tidegate.runners.spark.routing import Router
 from tidegate.runners.spark.rows import RESULT, OutgoingRows, decode, encode_result, read_rows, row_sum
 from tidegate.runners.spark.sides import SideRows, opened
@@ -68,6 +68,8 @@ class LevelTask:
         self.level = level
         self._feed = feed
         self._number = partition
+        if feed is None and partition >= work.levels.partitions(level, work.partitions):
+            raise RunError(f"Spark runs more tasks than the {work.partitions} partitions of level {level}")
         if feed is not None:
             self._number += sum(isinstance(step.head, Read) for step in work.plan.steps[: feed + 1]) << 20
         self.partition = partition % work.partitions
@@ -153,13 +155,11 @@ class LevelTask:
     def _read(self, graph: Graph, context: Context) -> Iterator[None]:
         inputs = self.work.inputs
         for step in self._sources:
-            blocks: list[Iterator[Block]] = []
             if step.id in inputs.splits:
-                blocks.append(read_splits(step, inputs.splits[step.id][self.partition]))
-            elif step.id in inputs.elements:
-                blocks += map(decode_share, pickle.loads(inputs.elements[step.id][self.partition]))
-            for part in blocks:
-                yield from self._enter(step, part, graph, context)
+                blocks = read_splits(step, inputs.splits[step.id][self.partition])
+            else:
+                blocks = read_elements(step, inputs, self.partition)
+            yield from self._enter(step, blocks, graph, context)
 
     def _enter(self, step: Step, blocks: Iterable[Block], graph: Graph, context: Context) -> Iterator[None]:
         for whole in blocks:
@@ -174,7 +174,6 @@ class LevelTask:
         """The rows for this level, in order; those for a later one go on."""
         levels, edges = self.work.levels, self.work.edges
         here = {step.id for step in (*self._inner, *self._sinks)}
-        sources = {created_by(step.id): step for step in self._sources}
         moved = self.level not in levels.starts
         pieces: list[bytes] = []
         for target, number, src, seq, left, data in read_rows(batches):
@@ -185,7 +184,7 @@ class LevelTask:
             if number == RESULT:
                 self._out.forward(0, number, src, seq, left, data.to_pybytes())
                 continue
-            if number not in sources and levels.of_step[edges[number].target] != self.level:
+            if levels.of_step[edges[number].target] != self.level:
                 self._out.forward(self.partition, number, src, seq, left, data.to_pybytes())
                 yield
                 continue
@@ -194,9 +193,6 @@ class LevelTask:
                 if left:
                     continue
                 data, pieces = b"".join(pieces), []
-            if number in sources:
-                yield from self._enter(sources[number], decode_share(data), graph, context)
-                continue
             edge = edges[number]
             if edge.target not in here:
                 continue
@@ -258,11 +254,6 @@ class LevelTask:
 
     def _result(self, kind: str, value: Any) -> None:
         self._results = self._out.send(0, RESULT, self._src, self._results, encode_result(kind, value))
-
-
-def created_by(step: int) -> int:
-    """The number, in rows, of the elements of a `Create`."""
-    return -2 - step
 
 
 @contextlib.contextmanager

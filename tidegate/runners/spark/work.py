@@ -37,12 +37,7 @@ class Work:
     def of_level(self, level: int) -> Work:
         """Without what only other levels ask for."""
         steps = self.levels.steps(self.plan, level)
-        ids = {step.id for step in steps}
-        inputs = Inputs(
-            {id: splits for id, splits in self.inputs.splits.items() if id in ids},
-            {id: elements for id, elements in self.inputs.elements.items() if id in ids},
-            [],
-        )
+        inputs = self.inputs.of_steps({step.id for step in steps})
         wanted = {id for step in steps for id in sides_of(step)}
         return replace(self, inputs=inputs, sides={id: side for id, side in self.sides.items() if id in wanted})
 

@@ -200,8 +200,6 @@ class Changes:
     _chain: tuple[StateFile, ...] = ()
     _open: dict[int, Keys] = field(default_factory=dict)
     _chains: dict[int, tuple[StateFile, ...]] = field(default_factory=dict)
-    _anew: bool = False
-    """Whether one of those that were taken since the one on which the next builds does not build on that."""
 
     def since(
         self, checkpoint: int, operators: Mapping[str, Operator], *, whole: bool
@@ -211,17 +209,9 @@ class Changes:
         if whole:
             return everything, ()
         self._open[checkpoint] = {name: operator.touched() for name, operator in operators.items()}
-        if not self._chain or self._anew or len(self._chain) >= self.full_every:
+        if not self._chain or len(self._chain) >= self.full_every:
             return everything, ()
         return {name: _union(changed.get(name) for changed in self._open.values()) for name in operators}, self._chain
-
-    def anew(self) -> None:
-        """The one that is being taken builds on nothing, though it could."""
-        self._anew = True
-
-    def of(self, checkpoint: int) -> Keys:
-        """What was touched before a checkpoint, since the one before."""
-        return self._open[checkpoint]
 
     def stored(self, checkpoint: int, chain: tuple[StateFile, ...]) -> None:
         """A checkpoint's files are in place."""
@@ -233,7 +223,6 @@ class Changes:
         if chain is None or checkpoint < max(self._open, default=0):
             return
         self._chain = chain
-        self._anew = False
         self._open.clear()
         self._chains.clear()
 
@@ -289,9 +278,16 @@ class Nothing:
 
 
 class InSlices:
-    """Frames of what has been copied already, written a little at a time by whoever asks whether it is done."""
+    """Frames written a little at a time by whoever asks whether it is done."""
 
-    def __init__(self, parts: Iterator[tuple[bytes, int]], name: str, files: Files) -> None:
+    def __init__(
+        self,
+        parts: Iterator[tuple[bytes, int]],
+        name: str,
+        files: Files,
+        abandoned: Callable[[], None] | None = None,
+    ) -> None:
+        self._abandoned = abandoned
         self._frames: Iterator[tuple[bytes, int]] | None = parts
         self._name = name
         self._files = files
@@ -299,16 +295,19 @@ class InSlices:
         self._entries = 0
 
     def poll(self) -> tuple[StateFile, ...] | None:
-        most = self._entries + PIECE
+        looked_at = 0
         for data, entries in self._frames or ():
             self._data += data
             self._entries += entries
-            if self._entries >= most:
+            looked_at += entries if data else PIECE
+            if looked_at >= PIECE:
                 return None
         self._data += Written(crc32(self._data), self._entries).packed()
         return (self._files.put(self._name, bytes(self._data)),)
 
     def abandon(self) -> None:
+        if self._abandoned is not None:
+            self._abandoned()
         self._frames = None
         self._data.clear()
 

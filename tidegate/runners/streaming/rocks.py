@@ -1,8 +1,8 @@
 """State in RocksDB, with what is in use in memory: for keyed state that does not fit there.
 
 The store holds the keys that sleep. A checkpoint is a hard-link checkpoint of it, of which only files that are new are
-taken anywhere, and over it the chain of what has changed in memory, as the memory backend writes it; that chain begins
-anew once all that was in it has been written to the store, a little with each block. Never a fork: RocksDB has threads.
+taken anywhere, and over it the chain of what has changed in memory, of which every so often a file has everything that
+is there. These files are written a little at a time between events. Never a fork: RocksDB has threads.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 import shutil
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -18,10 +18,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from tidegate.runners.engine.operator import Operator
-from tidegate.runners.engine.paging import LOT, Paged, Record, Which, by_keys
+from tidegate.runners.engine.paging import GONE, LOT, Paged, Record, Taking, Which, known_keys
 from tidegate.runners.engine.rescale import Keeps, overlaid, part, rescaled
-from tidegate.runners.engine.snapshots import ByKey, Instants, KeyedState, Touched
-from tidegate.runners.engine.waiting import SidesSnapshot
+from tidegate.runners.engine.snapshots import ByKey, Instants, KeyedState
+from tidegate.runners.engine.waiting import Part, SidesSnapshot
 from tidegate.runners.streaming.backends import Capture, Changes, Files, InSlices, Keys, Operators, looked_up
 from tidegate.runners.streaming.statefiles import (
     STORED,
@@ -165,11 +165,7 @@ class RocksBackend:
         self._db: Any = None
         self._paged: dict[str, Paged] = {}
         self._taken: dict[str, StateFile] = {}
-        self._changes = Changes(1 << 30)
-        self._most = full_every
-        self._chain = 0
-        self._since: dict[str, Touched] | None = None
-        """What has been touched since all that is stale began to be stored; None: it has not."""
+        self._changes = Changes(full_every)
 
     @property
     def paged(self) -> Callable[[str, ByKey], Operator]:
@@ -197,49 +193,20 @@ class RocksBackend:
     def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
         operators = self._operators()
         if whole:
-            return InSlices(self._everything(operators), name, self._files)
-        keys, base = self._to_write(checkpoint, operators)
-        wanted = looked_up(keys)
-        for paged in self._paged.values():
-            paged.asleep_too = False
-        snapshots = list(snapshots_of(operators, wanted))
-        for paged in self._paged.values():
-            paged.asleep_too = True
-        for label, snapshot in snapshots:
-            if label in self._paged and wanted[label] is not None:
-                self._paged[label].forget_emptied(wanted[label], _keyed(snapshot))
-        own = InSlices(frames(snapshots, list(operators)), name, self._files)
+            asleep = None if self._db is None else _Asleep(self._hard_links(checkpoint), self._paged)
+            return self._taking(name, operators, dict.fromkeys(operators), asleep)
+        keys, base = self._changes.since(checkpoint, operators, whole=False)
+        own = self._taking(name, operators, keys)
         return _Linked(own, checkpoint, base, self._changes, self._links(checkpoint, name))
 
     def completed(self, checkpoint: int) -> None:
         self._changes.completed(checkpoint)
 
-    def _to_write(self, checkpoint: int, operators: Mapping[str, Operator]) -> tuple[Keys, tuple[StateFile, ...]]:
-        """The keys to write, and the files these build on: none, once the store has all that was in them."""
-        keys, base = self._changes.since(checkpoint, operators, whole=False)
-        if self._since is not None:
-            for label, runs in self._changes.of(checkpoint).items():
-                if runs is None:
-                    self._since = None
-                    break
-                self._since.setdefault(label, []).extend(runs)
-        if self._since is not None and not any(paged.writing for paged in self._paged.values()):
-            since, self._since = self._since, None
-            self._changes.anew()
-            return {label: since.get(label, []) if label in self._paged else None for label in operators}, ()
-        if self._since is None and len(base) >= self._most:
-            self._since = {}
-            for paged in self._paged.values():
-                paged.writing = paged.stale()
-        return keys, base
-
     def _links(self, checkpoint: int, name: str) -> tuple[StateFile, ...]:
         """A hard-link checkpoint of the store, of which the files that are new are taken to the others."""
         if self._db is None:
             return ()
-        folder = self._folder / f"checkpoint-{checkpoint}"
-        shutil.rmtree(folder, ignore_errors=True)
-        self._rocks.Checkpoint(self._db).create_checkpoint(str(folder))
+        folder = self._hard_links(checkpoint)
         files, taken = [], {}
         for path in sorted(folder.iterdir()):
             file = self._taken.get(path.name)
@@ -252,28 +219,61 @@ class RocksBackend:
         shutil.rmtree(folder)
         return tuple(files)
 
-    def _everything(self, operators: Mapping[str, Operator]) -> Iterator[tuple[bytes, int]]:
-        """The frames of a savepoint: what is in memory is copied now; the store is read later, as it is now."""
-        for paged in self._paged.values():
-            paged.asleep_too = False
-        snapshots = list(snapshots_of(operators, dict.fromkeys(operators)))
-        for paged in self._paged.values():
-            paged.asleep_too = True
-        view = self._db.snapshot() if self._db is not None else None
-        awake = {label: paged.awake() for label, paged in self._paged.items()}
+    def _taking(
+        self,
+        name: str,
+        operators: Mapping[str, Operator],
+        keys: Keys,
+        asleep: _Asleep | None = None,
+    ) -> Capture:
+        """A file of what is in memory now of these keys. What is by key is looked up later, as it is now; then
+        follows, of each that is paged, what is `asleep`."""
+        heads: list[tuple[str, Any]] = []
+        takings: dict[str, Taking] = {}
+        for label, operator in operators.items():
+            runs, paged = keys[label], self._paged.get(label)
+            if paged is None:
+                heads += snapshots_of({label: operator}, looked_up({label: runs}))
+                continue
+            paged.without_keys = True
+            parts = None if runs is None else [key for run in runs if _of_parts(run) for key in run]
+            heads.append((label, operator.snapshot(parts)))
+            paged.without_keys = False
+            takings[label] = paged.begin_taking(None if runs is None else [run for run in runs if not _of_parts(run)])
 
-        def parts() -> Iterator[tuple[str, Any]]:
-            for label, snapshot in snapshots:
-                yield label, snapshot
-                if label not in self._paged or view is None:
+        def snapshots() -> Iterator[tuple[str, Any] | None]:
+            for label, head in heads:
+                yield label, head
+                if label not in takings:
                     continue
-                number = list(self._paged).index(label)
-                asleep = (item for item in records(view, _NUMBER.pack(number)) if item[0] not in awake[label])
-                empty = replace(_keyed(snapshot), tables={}, keys=(), windows=None)
-                for lot in _lots(asleep, empty):
-                    yield label, _within(snapshot, lot)
+                keyed = _keyed(head)
+                for taken in takings[label].pieces():
+                    if taken is None:
+                        yield None
+                        continue
+                    if asleep is not None:
+                        taken.tables.pop(GONE, None)
+                    own = replace(keyed, tables=taken.tables, keys=taken.keys, windows=None)
+                    yield label, _within(head, own)
+                for lot in asleep.pieces(label, head) if asleep is not None else ():
+                    yield label, lot
+            if asleep is not None:
+                asleep.close()
 
-        return frames(parts(), list(operators))
+        def give_up() -> None:
+            for taking in takings.values():
+                taking.give_up()
+            if asleep is not None:
+                asleep.close()
+
+        return InSlices(frames(snapshots(), list(operators)), name, self._files, give_up)
+
+    def _hard_links(self, checkpoint: int) -> Path:
+        """A folder with the store as it is now."""
+        folder = self._folder / f"checkpoint-{checkpoint}"
+        shutil.rmtree(folder, ignore_errors=True)
+        self._rocks.Checkpoint(self._db).create_checkpoint(str(folder))
+        return folder
 
     # -- in
 
@@ -315,7 +315,7 @@ class RocksBackend:
             if label not in self._paged or label not in awake:
                 continue
             hot = _keyed(awake[label])
-            known = by_keys(hot)
+            known = known_keys(hot)
             asleep = (
                 item
                 for item in records(db, _NUMBER.pack(number))
@@ -351,7 +351,7 @@ def read_stored(files: Sequence[StateFile], read: Read) -> dict[str, Any]:
         for number, label in enumerate(pickle.loads(db.get(_NAMES))):
             if label in states:
                 awake = _keyed(states[label])
-                known = by_keys(awake)
+                known = known_keys(awake)
                 asleep = (item for item in records(db, _NUMBER.pack(number)) if item[0] not in known)
                 for lot in _lots(asleep, replace(awake, tables={}, keys=(), windows=None)):
                     states[label] = overlaid(states[label], _within(states[label], lot))
@@ -389,6 +389,34 @@ def open_store(folder: Path) -> Any:
 _NAMES: Final = b"\xff\xffnames"
 
 
+class _Asleep:
+    """What slept at an instant, of each operator: hard links to the store as it was, opened when first read. (An
+    iterator over what RocksDB calls a snapshot would not do: rocksdict's reads what has been written since, too.)
+    """
+
+    def __init__(self, folder: Path, paged: Mapping[str, Paged]) -> None:
+        self._folder = folder
+        self._awake = {label: each.awake() for label, each in paged.items()}
+        self._db: Any = None
+
+    def pieces(self, label: str, head: Any) -> Iterator[Any]:
+        """Of one operator, as pieces of its snapshot, of which `head` is the first."""
+        if self._db is None:
+            self._db = open_store(self._folder)
+        awake = self._awake[label]
+        number = list(self._awake).index(label)
+        found = (item for item in records(self._db, _NUMBER.pack(number)) if item[0] not in awake)
+        for lot in _lots(found, replace(_keyed(head), tables={}, keys=(), windows=None)):
+            yield _within(head, lot)
+
+    def close(self) -> None:
+        """Nothing more is read."""
+        if self._db is not None:
+            self._db.close()
+            self._db = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
 class _Linked:
     """A capture with the files of the store it goes with."""
 
@@ -411,6 +439,11 @@ class _Linked:
 
     def abandon(self) -> None:
         self._own.abandon()
+
+
+def _of_parts(run: Collection[Any]) -> bool:
+    """Whether what was touched here are parts of a step's state that are not by key."""
+    return type(next(iter(run), None)) is Part
 
 
 def _keyed(snapshot: Any) -> KeyedState:

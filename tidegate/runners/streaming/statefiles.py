@@ -76,10 +76,15 @@ class UnpicklableState(Exception):
         self.why = why
 
 
-def frames(snapshots: Iterable[tuple[str, Any]], names: Iterable[str]) -> Iterator[tuple[bytes, int]]:
-    """Frames of a file, and how many entries each has."""
+def frames(snapshots: Iterable[tuple[str, Any] | None], names: Iterable[str]) -> Iterator[tuple[bytes, int]]:
+    """Frames of a file, and how many entries each has; none of an operator's (None) gives an empty frame: it took time
+    to find that there was nothing."""
     yield framed(pickle.dumps(Head(FORMAT, tuple(names)), 5)), 0
-    for name, snapshot in snapshots:
+    for each in snapshots:
+        if each is None:
+            yield b"", 0
+            continue
+        name, snapshot = each
         for piece, entries in pieces(snapshot):
             try:
                 data = pickle.dumps((name, piece), 5)

@@ -1,0 +1,59 @@
+"""On which files a checkpoint builds, when what is said of earlier ones is late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.runners.streaming.backends import Changes
+from tidegate.runners.streaming.checkpoints import Checkpoints, Wanted
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.messages import Acknowledge, StateHandle
+from tidegate.runners.streaming.settings import CheckpointSettings
+
+TASK = TaskId(0, 0)
+
+
+class Untouched:
+    """An operator of which nothing has changed."""
+
+    def touched(self) -> list[Any]:
+        return []
+
+
+OPERATORS: Mapping[str, Any] = {"step": Untouched()}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["complete", "give up", "savepoint"]), st.integers(0, 3)), max_size=30),
+    st.integers(2, 5),
+)
+def test_no_checkpoint_builds_on_files_that_may_be_gone(rounds: list[tuple[str, int]], full_every: int) -> None:
+    """Whoever takes parts hears late, and not of all at once, which checkpoints are complete."""
+    checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=1000))
+    changes = Changes(full_every)
+    there: set[str] = set()
+    unheard: list[int] = []
+    for what, hears in rounds:
+        number = checkpoints.begin(
+            Wanted("savepoint", "/saved") if what == "savepoint" else Wanted("regular"), [TASK], 0
+        ).number
+        for complete in unheard[:hears]:
+            changes.completed(complete)
+        del unheard[:hears]
+        own = (f"chk-{number:06}/data", 1, 1)
+        _, base = changes.since(number, OPERATORS, whole=what == "savepoint")
+        chain = (own, *base)
+        there.add(own[0])
+        if what != "savepoint":
+            changes.stored(number, chain)
+        checkpoints.acknowledge(Acknowledge(number, TASK, StateHandle(chain)))
+        if what == "give up":
+            checkpoints.abandon(0)
+            continue
+        there -= set(checkpoints.complete([name for name, _, _ in chain], 0))
+        assert {name for name, _, _ in chain} <= there
+        unheard.append(number)

@@ -1,0 +1,107 @@
+"""Checkpoints in an object store: a real one over HTTP, by the client that authors use.
+
+Needs `pip install 's3fs' 'moto[server]'`, which the tests' own environment does without.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from streaming.counting import Reports, counted, elements, follow, running
+from streaming.processes import children
+from tidegate.runners.streaming.opening import claim_epoch
+from tidegate.runners.streaming.storage import open_storage
+
+LACKS = [name for name in ("s3fs", "moto", "flask") if find_spec(name) is None]
+pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"needs s3fs and moto[server]: {', '.join(LACKS)} not installed")
+
+SERVER = """
+import sys
+from moto.server import ThreadedMotoServer
+server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+server.start()
+print(server.get_host_and_port()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """The URL of a bucket of a store that this process and those it starts find."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        command = [sys.executable, "-W", "ignore", "-c", SERVER]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as server:
+            assert server.stdout is not None
+            patch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{int(server.stdout.readline())}")
+            subprocess.run([sys.executable, "-c", "import s3fs; s3fs.S3FileSystem().mkdir('tides')"], check=True)
+            yield "s3://tides"
+            server.communicate()
+
+
+def test_a_name_is_created_once_and_what_is_written_is_read_listed_and_deleted(bucket: str) -> None:
+    storage = open_storage(f"{bucket}/names")
+    assert storage.list("") == []
+    assert storage.create("epochs/1", b"mine")
+    assert not storage.create("epochs/1", b"theirs")
+    storage.write("chk-1/deep/a", b"one")
+    storage.write("chk-1/deep/a", b"two")
+    assert (storage.read("epochs/1"), storage.read("chk-1/deep/a")) == (b"mine", b"two")
+    assert storage.list("") == ["chk-1/deep/a", "epochs/1"]
+    storage.delete("chk-1/deep/a")
+    storage.delete("chk-1/deep/a")
+    assert storage.list("chk-1") == []
+    with pytest.raises(FileNotFoundError):
+        storage.read("chk-1/deep/a")
+
+
+def test_epochs_are_claimed_one_after_another(bucket: str) -> None:
+    assert [claim_epoch(open_storage(f"{bucket}/claimed"), who) for who in "abc"] == [1, 2, 3]
+
+
+def test_a_bucket_that_is_not_there_is_told_by_name(bucket: str) -> None:
+    p = tg.Pipeline()
+    counted(p)
+    job = running(p, "--checkpoint_dir=s3://nowhere-to-be-found/kept")
+    job.wait()
+    job.close()
+    assert "checkpoints can't be kept in s3://nowhere-to-be-found/kept: " in str(job.error)
+
+
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_a_killed_job_goes_on_from_what_is_there(bucket: str, backend: str) -> None:
+    if backend == "rocksdb":
+        pytest.importorskip("rocksdict")
+    p = tg.Pipeline()
+    counted(p)
+    told = Reports()
+    flags = ["--checkpoint_interval=50ms", "--restart_delay=10ms", f"--state_backend={backend}"]
+    job: Any = running(p, *flags, f"--checkpoint_dir={bucket}/{backend}", on_report=told)
+    try:
+        for victim in (lambda: children(job._process.pid)[0], lambda: job._process.pid):
+            before = max(told.checkpoints, default=0)
+            follow(
+                job,
+                lambda before=before: max(told.checkpoints, default=0) > before + 1 and bool(elements(job, "count")),
+            )
+            said = len(told.texts)
+            os.kill(victim(), signal.SIGKILL)
+            follow(job, lambda said=said: any("going on from checkpoint" in text for text in told.texts[said:]))
+        before = max(told.checkpoints)
+        follow(job, lambda: max(told.checkpoints) > before)
+    finally:
+        job.close()
