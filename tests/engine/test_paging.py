@@ -14,7 +14,8 @@ from tests.engine.driving import Clock, Elements, Event, Watermark
 from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
 from tests.engine.windowing import ASSIGNERS, RESULTS, combine, group, window_operator
 from tidegate.runners.engine import paging
-from tidegate.runners.engine.paging import Paged, Record, Which
+from tidegate.runners.engine.contents import Buffer
+from tidegate.runners.engine.paging import Paged, Record, Which, by_keys
 from tidegate.runners.engine.rescale import merged, part
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.windowing import WindowingStrategy
@@ -118,6 +119,65 @@ def test_a_snapshot_of_a_paged_operator_goes_on_anywhere(case: Any, at: int, bud
         expected = by_key(answer(plain, event))
         assert by_key(answer(there, event)) == expected
         assert by_key(answer(here, event)) == expected
+
+
+def told(entries: Any) -> list[str]:
+    """Stored state in words that show what is in it, whoever holds it."""
+
+    def plain(stored: Any) -> Any:
+        match stored:
+            case tuple() | list():
+                return [plain(part) for part in stored]
+            case dict():
+                return {key: plain(part) for key, part in stored.items()}
+            case Buffer():
+                return [plain(getattr(stored, name)) for name in Buffer.__slots__]
+            case _:
+                return stored
+
+    return sorted(repr(plain(entry)) for entry in entries)
+
+
+def takes_what_was_there(make: Make, events: list[Event], at: int, budget: int, looks: frozenset[int]) -> None:
+    """Whatever happens before all has been looked up; `looks`: before which events a piece is."""
+    some = paged(make, budget)
+    some.open()
+    for event in events[:at]:
+        answer(some, event)
+    there = by_keys(some.inner.snapshot(list(some.awake())))
+    pieces = some.begin_taking(None).pieces()
+    taken: list[Any] = []
+    for number, event in enumerate((*events[at:], None)):
+        if number in looks:
+            taken.append(next(pieces, None))
+        answer(some, event)
+    found: dict[Any, Any] = {}
+    for piece in (*taken, *pieces):
+        if piece is not None:
+            piece.tables.pop(paging.GONE, None)
+            for key, entries in by_keys(piece).items():
+                assert key not in found
+                found[key] = entries
+    assert {key: told(found.get(key, ())) for key in there} == {key: told(entries) for key, entries in there.items()}
+    assert some.taking is None
+
+
+@settings(max_examples=120, deadline=None)
+@given(windowed(), st.integers(0, 12), budgets, leavings)
+def test_windows_are_taken_as_they_were(case: Any, at: int, budget: int, looks: frozenset[int]) -> None:
+    takes_what_was_there(*case, at, budget, looks)
+
+
+@settings(max_examples=120, deadline=None)
+@given(on_time(), st.integers(0, 12), budgets, leavings)
+def test_tables_are_taken_as_they_were(case: Any, at: int, budget: int, looks: frozenset[int]) -> None:
+    takes_what_was_there(*case, at, budget, looks)
+
+
+@settings(max_examples=120, deadline=None)
+@given(timers.scripts, st.integers(0, 12), budgets, leavings)
+def test_timers_are_taken_as_they_were(events: Any, at: int, budget: int, looks: frozenset[int]) -> None:
+    takes_what_was_there(timers.step, [Clock(0), *events], at, budget, looks)
 
 
 def test_only_as_many_keys_stay_in_memory_as_there_is_room_for() -> None:

@@ -221,6 +221,11 @@ class StatefulOperator(Chain, ByKey):
     def touched(self) -> Touched | None:
         return self._touches.take()
 
+    def next_event(self) -> int:
+        timer = self.timers.next_event()
+        expiry = self._by_expiry[0][0] if self._by_expiry else MAX_MICROS
+        return min(expiry, MAX_MICROS if timer is None else timer)
+
     def evict(self, keys: Collection[Any]) -> None:
         self.tables.evict(keys)
         self.timers.evict(keys)

@@ -223,6 +223,10 @@ class Timers:
         first = self._by_output.first()
         return MAX_MICROS if first is None else first
 
+    def next_event(self) -> int | None:
+        """When the first timer in event time is due; None if there is none."""
+        return self._by_event.first()
+
     def next_clock(self) -> int | None:
         """When the first timer on the clock is due; None if there is none, or it waits for the end of input."""
         return None if self.bounded else self._by_clock.first()

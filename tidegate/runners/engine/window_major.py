@@ -91,7 +91,8 @@ class WindowMajorGrouping(Grouping):
         super().__init__(node, phase, context, main)
         self.gate = Gate(phase)
         self._refusing = _Refusing(self.gate)
-        self._next_end = MAX_MICROS + 1
+        self.next_end = MAX_MICROS + 1
+        """When (µs) the first of the windows ends."""
 
     def table_in(self, window: Any) -> dict[Any, Any]:
         table = self._tables.get(window)
@@ -99,7 +100,7 @@ class WindowMajorGrouping(Grouping):
             return table
         if not self.gate.is_open(window):
             return self._refusing
-        self._next_end = min(self._next_end, window_end(window))
+        self.next_end = min(self.next_end, window_end(window))
         return super().table_in(window)
 
     @property
@@ -117,7 +118,7 @@ class WindowMajorGrouping(Grouping):
         if micros <= self.gate.watermark:
             return
         self.gate.watermark = micros
-        if micros >= self._next_end:
+        if micros >= self.next_end:
             yield from self.drain()
 
     def _parts(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
@@ -127,7 +128,7 @@ class WindowMajorGrouping(Grouping):
             table = self._tables.pop(window)
             self._check_keys(table)
             yield window, table
-        self._next_end = min(map(window_end, self._tables), default=MAX_MICROS + 1)
+        self.next_end = min(map(window_end, self._tables), default=MAX_MICROS + 1)
         self._by_start = {low: found for low, found in self._by_start.items() if found[1] > self.gate.watermark}
         if not self.gate.refuses:
             self._by_start = {}
@@ -200,6 +201,9 @@ class WindowMajor(Chain, ByKey):
     def touched(self) -> Touched | None:
         # Behind other steps of a loop, keys don't show.
         return None if self.links else self._touches.take()
+
+    def next_event(self) -> int:
+        return self.grouping.next_end
 
     def evict(self, keys: Collection[Any]) -> None:
         self.grouping.evict(keys)
