@@ -1,6 +1,6 @@
 """The workloads on Spark: Tidegate's runner beside hand-written RDD code, in one warm session, on the same input.
 
-    python benchmarks/spark.py [W1 … W7 W3f] [--input files|frames] [--scale 1.0] [--repeat 3] [--cores 2]
+    python benchmarks/spark.py [W1 … W7 W3f] [--input frames|files] [--scale 1.0] [--repeat 3] [--cores 2]
 
 All read the same input, in as many tasks: with `frames` DataFrames that Spark has persisted, which is the form that
 RDD code (`.rdd`), DataFrame operations and pipelines (`ReadFromSpark`) can all read; with `files` pickled lists, which
