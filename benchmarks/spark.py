@@ -1,6 +1,6 @@
 """The workloads on Spark: Tidegate's runner beside hand-written RDD code, in one warm session, on the same input.
 
-    python benchmarks/spark.py [W1 … W7 W3f] [--input frames|files] [--scale 1.0] [--repeat 3] [--cores 2]
+    python benchmarks/spark.py [W1 … W7 W3f] [--input files|frames] [--scale 1.0] [--repeat 3] [--cores 2]
 
 All read the same input, in as many tasks: with `frames` DataFrames that Spark has persisted, which is the form that
 RDD code (`.rdd`), DataFrame operations and pipelines (`ReadFromSpark`) can all read; with `files` pickled lists, which
@@ -449,7 +449,7 @@ def persist(spark: Any, name: str, sizes: Sizes, parts: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", metavar="W1…W7")
-    parser.add_argument("--input", choices=["frames", "files"], default="frames")
+    parser.add_argument("--input", choices=["frames", "files"], default="files")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count())

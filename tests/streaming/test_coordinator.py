@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from streaming.coordinating import Play, deployed, job_of, of, sent, to_text
 from streaming.counting import Counting
+from tidegate.runners.engine.carried import packed, unpacked
 from tidegate.runners.streaming.actions import (
     CancelJob,
     CheckpointReport,
@@ -31,7 +32,6 @@ from tidegate.runners.streaming.actions import (
     Unreachable,
     WorkerGone,
 )
-from tidegate.runners.streaming.failures import packed, unpacked
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.manifest import loads
 from tidegate.runners.streaming.messages import (

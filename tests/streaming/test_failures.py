@@ -6,7 +6,8 @@ import pickle
 
 import pytest
 
-from tidegate.runners.streaming.failures import in_short, packed, unpacked
+from tidegate.runners.engine.carried import packed, unpacked
+from tidegate.runners.streaming.failures import in_short
 from tidegate.sdk.errors import RunError, UserCodeError
 
 
@@ -37,12 +38,13 @@ def test_what_is_not_ours_becomes_an_error_of_the_run_and_keeps_its_notes(error:
     assert back.__notes__ == ["where it was"]
 
 
-def test_a_cause_that_cannot_travel_stays_behind() -> None:
+def test_a_cause_that_cannot_travel_is_told_in_words() -> None:
     error = RunError("it broke")
     error.__cause__ = Unpicklable("x")
     back = unpacked(packed(error))
     assert str(back) == "it broke"
-    assert back.__cause__ is None
+    assert type(back.__cause__) is RunError
+    assert str(back.__cause__) == "Unpicklable: x"
 
 
 def test_an_error_that_cannot_travel_is_told_in_words() -> None:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from streaming.standins import submitted
+from tidegate.runners.engine.carried import unpacked
 from tidegate.runners.streaming import actions
-from tidegate.runners.streaming.failures import unpacked
 from tidegate.runners.streaming.wire import CONTROL, Link, pair
 
 LONG = 60.0

@@ -18,12 +18,12 @@ from zlib import crc32
 
 from streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
 from streaming.simulation.pipeline import Broken, Checker
+from tidegate.runners.engine.carried import packed, unpacked
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend, StorageFiles
 from tidegate.runners.streaming.coordinator import Coordinator
 from tidegate.runners.streaming.events import Item
-from tidegate.runners.streaming.failures import packed, unpacked
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.manifest import ManifestError, latest, numbers

@@ -17,9 +17,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.runners.engine.carried import unpacked
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.actions import CancelJob, JobState, StopJob, TakeSavepoint
-from tidegate.runners.streaming.failures import unpacked
 from tidegate.runners.streaming.forking import Forked, can_fork, fork_job
 from tidegate.runners.streaming.messages import TaskStatus
 from tidegate.runners.streaming.observed import Observed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
+from tidegate.runners.engine.carried import packed
 from tidegate.runners.streaming.actions import (
     Action,
     Begin,
@@ -31,7 +32,6 @@ from tidegate.runners.streaming.checkpointing import Checkpointing
 from tidegate.runners.streaming.checkpoints import Wanted
 from tidegate.runners.streaming.crew import Crew, Finished
 from tidegate.runners.streaming.deployment import Deployment
-from tidegate.runners.streaming.failures import packed
 from tidegate.runners.streaming.gathering import commits_of
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import TaskId

@@ -25,9 +25,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from tidegate.runners.engine.carried import packed
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.actions import Action, CoordinatorEvent
-from tidegate.runners.streaming.failures import packed
 from tidegate.runners.streaming.messages import AbortOutput, Commit
 from tidegate.runners.streaming.opening import Opened, open_job
 from tidegate.runners.streaming.record import RECORDED

@@ -7,13 +7,13 @@ from itertools import compress
 from operator import not_
 from typing import Any, Final, Protocol
 
-from tidegate.runners.engine.blame import located, not_pairs, rethrow
+from tidegate.runners.engine.blame import rethrow, unfit_for_key
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.streaming.events import Barrier
 from tidegate.sdk.block import Block, Each
 from tidegate.sdk.errors import KeyEncodingError
-from tidegate.sdk.keys import PartitionCache, check_key, check_keys, key_group
+from tidegate.sdk.keys import PartitionCache, check_keys, key_group
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable.pipeline import CombinePerKey, Write
 
@@ -153,16 +153,5 @@ class _Keys:
 
     def refused(self, block: Block, error: Exception) -> BaseException:
         """The error for the author: which element is no pair, or which key has no encoding."""
-        where = self._step.head.where
-        for element in block.values:
-            key = element
-            if not self._whole:
-                try:
-                    key, _ = element
-                except (TypeError, ValueError):
-                    return not_pairs(element, self._step.label, where)
-            try:
-                check_key(key)
-            except KeyEncodingError as unfit:
-                return located(unfit, self._step.label, where)
-        return error
+        step = self._step
+        return unfit_for_key(block.values, error, step.label, step.head.where, pairs=not self._whole)

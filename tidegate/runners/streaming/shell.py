@@ -23,11 +23,11 @@ from typing import Final, NoReturn, Protocol
 from zlib import crc32
 
 from tidegate.runners.engine.blame import located
+from tidegate.runners.engine.carried import packed
 from tidegate.runners.engine.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend, StorageFiles
 from tidegate.runners.streaming.codec import decode_items, encode_items
 from tidegate.runners.streaming.events import Item
-from tidegate.runners.streaming.failures import packed
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.messages import Ready, StateHandle, TaskFailed, ToCoordinator, ToWorker

@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from tidegate.runners.engine.blame import located, rethrow
+from tidegate.runners.engine.carried import packed
 from tidegate.runners.engine.clock import ManualClock
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.writing import sink_call
 from tidegate.runners.streaming.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.events import Barrier, Item
-from tidegate.runners.streaming.failures import in_short, packed
+from tidegate.runners.streaming.failures import in_short
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.messages import (
