@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress
-from operator import not_
 from typing import Any, Final, Protocol
 
 from tidegate.runners.engine.blame import rethrow, unfit_for_key
@@ -19,6 +18,8 @@ from tidegate.sdk.portable.pipeline import CombinePerKey, Write
 
 _MOST_KEYS: Final = 1 << 18
 """How many keys' groups are remembered: to work one out again takes ten times as long."""
+
+_BYTE: Final = 256
 
 
 class Target(Protocol):
@@ -42,6 +43,7 @@ class Router:
             self._keys = _Keys(plan, edge)
             owners = [owner(group, len(targets), max_parallelism) for group in range(max_parallelism)]
             self._owners = PartitionCache(max_parallelism, limit=_MOST_KEYS, names=owners)
+            self._shares = [bytes(at == index for at in range(_BYTE)) for index in range(len(targets))]
         self._routing = routing
         self._among = len(targets)
         tail = plan.steps[edge.target].tail
@@ -79,15 +81,21 @@ class Router:
             owners = self._owners.partitions(keys)
         except KeyEncodingError as error:
             rethrow(self._keys.refused(block, error))
-        first = owners[0]
-        if owners.count(first) == len(owners):
-            self.targets[first].add(block, now)
-        elif len(self.targets) == 2:  # their numbers say which are the second's
-            self.targets[0].add(picked(block, list(map(not_, owners))), now)
-            self.targets[1].add(picked(block, owners), now)
-        else:
+        if len(self.targets) > _BYTE:
             for index in sorted(set(owners)):
                 self.targets[index].add(picked(block, [at == index for at in owners]), now)
+            return
+        # As bytes they are counted, and turned into who is in and who is out, many at a time.
+        column = bytes(owners)
+        for target, share in zip(self.targets, self._shares, strict=True):
+            selected = column.translate(share)
+            match selected.count(1):
+                case 0:
+                    continue
+                case n if n == len(column):
+                    target.add(block, now)
+                    return
+            target.add(picked(block, selected), now)
 
     def _in_turn(self, block: Block, now: int) -> None:
         """One element to one task after another, by position: a few costly ones are spread too."""
