@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tidegate.runners.engine.rescale import overlaid
+from tidegate.runners.engine.snapshots import KeyedState
 from tidegate.runners.engine.state import StateTables
+from tidegate.runners.streaming.statefiles import pieces
 from tidegate.sdk.errors import CheckError
 from tidegate.sdk.time import Timestamp
 
@@ -289,3 +292,71 @@ def test_a_cell_and_a_timer_need_names() -> None:
         tg.BagStateSpec("")
     with pytest.raises(tg.BuildError, match="a timer needs a name"):
         tg.EventTimer("")
+
+
+@given(st.lists(steps, min_size=1, max_size=4), st.sampled_from([SPECS, SPECS[:1]]), st.booleans())
+def test_what_changed_laid_over_what_was_before_is_all_there_is(
+    epochs: list[list[Any]], specs: tuple[Any, ...], sole: bool
+) -> None:
+    tables = StateTables(specs, expiring=False)
+    built: Any = None
+    for script in epochs:
+        changed = tables.changed()
+        assert (changed is None) == (built is None)
+        cells = tables.snapshot(changed)
+        saved = KeyedState({name: dict(by_window) for name, by_window in cells.items()})
+        if changed is not None:
+            saved.keys = tables.replaced(changed, cells)
+            saved.windows = ["w1", "w2"]
+        for piece, _ in pieces(saved):
+            built = overlaid(built, pickle.loads(pickle.dumps(piece)))
+        assert without_empty(built.tables) == without_empty(tables.snapshot())
+        names = [spec.name for spec in specs]
+        for key, window, (cell, method, argument) in script:
+            if cell in names:
+                apply(tables, key, "w1" if sole else window, cell, method, argument)
+
+
+def without_empty(tables: Any) -> Any:
+    return {name: {window: table for window, table in by_window.items() if table} for name, by_window in tables.items()}
+
+
+def test_what_was_only_read_has_not_changed() -> None:
+    tables = StateTables(SPECS, expiring=False)
+    tables.enter("w")
+    value: Any = tables.cells["value"]
+    for key in ("read", "written"):
+        value.at(key)
+        value.write(1)
+    tables.changed()
+    value.at("read")
+    assert value.read() == 1
+    value.at("written")
+    value.write(2)
+    value.write(3)
+    value.at("new")
+    value.write(4)
+    changed = tables.changed()
+    assert changed is not None
+    assert [*changed] == ["written", "new"]
+    assert tables.snapshot(changed)["value"] == {"w": {"written": 3, "new": 4}}
+
+
+def test_a_key_that_is_cleared_is_told_also_if_it_comes_again() -> None:
+    tables = StateTables(SPECS[:1], expiring=False)
+    tables.enter("w")
+    (cell,) = tables.cells.values()
+    handle: Any = cell
+    for key in ("gone", "again"):
+        handle.at(key)
+        handle.write(1)
+    tables.changed()
+    for key in ("gone", "again"):
+        handle.at(key)
+        handle.clear()
+    handle.write(2)
+    changed = tables.changed()
+    assert changed is not None
+    stored = tables.snapshot(changed)
+    assert stored == {cell.name: {"w": {"again": 2}}}
+    assert sorted(tables.replaced(changed, stored)) == ["again", "gone"]

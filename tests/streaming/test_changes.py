@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.backends import Changes
+from tidegate.runners.engine.operator import Operator
+from tidegate.runners.engine.snapshots import KeyedState, Touched
+from tidegate.runners.streaming.backends import Changes, worth_a_child
 from tidegate.runners.streaming.checkpoints import Checkpoints, Wanted
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.messages import Acknowledge, StateHandle
@@ -17,14 +19,17 @@ from tidegate.runners.streaming.settings import CheckpointSettings
 TASK = TaskId(0, 0)
 
 
-class Untouched:
-    """An operator of which nothing has changed."""
+class Untouched(Operator):
+    """An operator with state of which nothing has changed."""
 
-    def touched(self) -> list[Any]:
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        return KeyedState()
+
+    def touched(self) -> Touched:
         return []
 
 
-OPERATORS: Mapping[str, Any] = {"step": Untouched()}
+OPERATORS: Mapping[str, Operator] = {"step": Untouched()}
 
 
 @given(
@@ -57,3 +62,13 @@ def test_no_checkpoint_builds_on_files_that_may_be_gone(rounds: list[tuple[str, 
         there -= set(checkpoints.complete([name for name, _, _ in chain], 0))
         assert {name for name, _, _ in chain} <= there
         unheard.append(number)
+
+
+def test_who_keeps_nothing_is_never_written_whole() -> None:
+    changes = Changes(2)
+    operators: Mapping[str, Operator] = {"map": Operator(), "state": Untouched()}
+    whole, _ = changes.since(1, operators, whole=True)
+    first, _ = changes.since(2, operators, whole=False)
+    assert whole == first == {"map": [], "state": None}
+    assert not worth_a_child({"map": Operator()}, {"map": first["map"]})
+    assert worth_a_child(operators, first)

@@ -120,9 +120,9 @@ first_of: Final = itemgetter(0)
 """The key of a pair; of what is none, it may be anything."""
 
 
-def distinct(runs: Touched) -> dict[Any, None]:
-    """Every key once, in the order in which they first come."""
-    if len(runs) == 1 and isinstance(runs[0], dict):
+def distinct(runs: Touched) -> Collection[Any]:
+    """Every key once, in the order in which they first come; a run that is no list goes as it is to whose it is."""
+    if len(runs) == 1 and type(runs[0]) is not list:
         return runs[0]
     return dict.fromkeys(chain.from_iterable(runs))
 

@@ -2,6 +2,8 @@
 
 Window-major, so that a window expires by dropping one dict per cell, and a rescale splits each dict by its keys. A
 cell is its own handle: the DoFn holds one object for all elements, which is pointed at the window and key in hand.
+What is under a key stands in an `Entry`, found once for each element. It knows the epoch of its last change, and puts
+itself down with the first of each epoch: what changed between two checkpoints costs no look-up of its own.
 Two variants of each cell's class exist, made on demand: one that dates its writes for a time-to-live, and one that
 remembers what was read, so that a change made in place is found.
 """
@@ -10,7 +12,9 @@ from __future__ import annotations
 
 import pickle
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import repeat
 from typing import Any, ClassVar, Final
 
 from tidegate.runners.engine.checks import changed, mutated, snapshot
@@ -22,10 +26,56 @@ from tidegate.sdk.time import Timestamp, TimestampLike, timestamp_micros
 _SCALARS: Final = frozenset({int, float, str, bytes, bool, complex, type(None), type(NOTHING)})
 
 
-class Cell:
-    """One cell of all keys and windows. `table` is that of the window in hand, `key` the key in hand."""
+class Entry:
+    """What a cell stores under one key and window, and the epoch in which that last changed. `home` is the table that
+    has it; None: it has been taken out."""
 
-    __slots__ = ("clock", "dates", "key", "name", "reads", "table", "tables", "ttl", "window_dates")
+    __slots__ = ("epoch", "home", "key", "value")
+
+    def __init__(self, home: dict[Any, Entry], key: Any, value: Any, epoch: object) -> None:
+        self.home: dict[Any, Entry] | None = home
+        self.key = key
+        self.value = value
+        self.epoch = epoch
+
+
+class Changed(Collection[Any]):
+    """The keys under which anything changed in an epoch, in that order, some more than once; and the entries."""
+
+    __slots__ = ("entries",)
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.entries = entries
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (entry.key for entry in self.entries)
+
+    def __contains__(self, key: object) -> bool:
+        return any(entry.key == key for entry in self.entries)
+
+
+class Cell:
+    """One cell of all keys and windows. `table` is that of the window in hand, `key` the key in hand, and `entry` what
+    is under it (None: nothing). `changed` takes down the entries that change while it is `epoch`.
+    """
+
+    __slots__ = (
+        "changed",
+        "clock",
+        "dates",
+        "entry",
+        "epoch",
+        "key",
+        "name",
+        "reads",
+        "table",
+        "tables",
+        "ttl",
+        "window_dates",
+    )
 
     readers: ClassVar[tuple[str, ...]] = ("read",)
     writers: ClassVar[tuple[str, ...]] = ("add",)
@@ -33,8 +83,11 @@ class Cell:
     def __init__(self, spec: StateSpec) -> None:
         self.name = spec.name
         self.key: Any = None
-        self.tables: Tables = {}
-        self.table: dict[Any, Any] = {}
+        self.entry: Entry | None = None
+        self.tables: dict[Any, dict[Any, Entry]] = {}
+        self.table: dict[Any, Entry] = {}
+        self.epoch: object = None
+        self.changed: list[Entry] | deque[Entry] = deque(maxlen=0)
         self.ttl = spec.ttl.micros if spec.ttl is not None else 0
         self.clock: Clock = Clock()
         self.dates: dict[Any, dict[Any, int]] = {}
@@ -43,18 +96,46 @@ class Cell:
 
     def clear(self) -> None:
         """Forget what is stored under the key in hand."""
-        self.table.pop(self.key, None)
+        if self.entry is not None:
+            self.touch(self.entry)
+            del self.table[self.key]
+            self.entry.home = None
+            self.entry = None
 
     def enter(self, window: Any) -> None:
-        """Point at a window."""
+        """Point at a window; at which key is not known then."""
         table = self.tables.get(window)
         if table is None:
             table = self.tables[window] = {}
         self.table = table
+        self.entry = None
 
     def at(self, key: Any) -> None:
         """Point at a key."""
         self.key = key
+        self.entry = self.table.get(key)
+
+    def stored(self, nothing: Any) -> Any:
+        """What is under the key in hand."""
+        return nothing if self.entry is None else self.entry.value
+
+    def store(self, value: Any) -> None:
+        """Put this under the key in hand."""
+        entry = self.entry
+        if entry is None:
+            entry = self.entry = self.table[self.key] = Entry(self.table, self.key, value, self.epoch)
+            self.changed.append(entry)
+            return
+        entry.value = value
+        if entry.epoch is not self.epoch:
+            entry.epoch = self.epoch
+            self.changed.append(entry)
+
+    def touch(self, entry: Entry) -> None:
+        """What is stored there changes."""
+        if entry.epoch is not self.epoch:
+            entry.epoch = self.epoch
+            self.changed.append(entry)
 
     def copied(self, stored: Any) -> Any:
         """What is stored, for a snapshot: it shares no container with the cell."""
@@ -77,10 +158,10 @@ class ValueCell(Cell):
     writers = ("write",)
 
     def read(self) -> Any:
-        return self.table.get(self.key)
+        entry = self.entry
+        return None if entry is None else entry.value
 
-    def write(self, value: Any) -> None:
-        self.table[self.key] = value
+    write = Cell.store
 
 
 class BagCell(Cell):
@@ -89,14 +170,14 @@ class BagCell(Cell):
     __slots__ = ()
 
     def read(self) -> tuple[Any, ...]:
-        return tuple(self.table.get(self.key, ()))
+        return tuple(self.stored(()))
 
     def add(self, value: Any) -> None:
-        stored = self.table.get(self.key)
-        if stored is None:
-            self.table[self.key] = [value]
+        if self.entry is None:
+            self.store([value])
         else:
-            stored.append(value)
+            self.entry.value.append(value)
+            self.touch(self.entry)
 
     def copied(self, stored: list[Any]) -> list[Any]:
         return stored[:]
@@ -109,24 +190,24 @@ class SetCell(Cell):
     writers = ("add", "discard")
 
     def read(self) -> tuple[Any, ...]:
-        return tuple(self.table.get(self.key, ()))
+        return tuple(self.stored(()))
 
     def __contains__(self, value: object) -> bool:
-        return value in self.table.get(self.key, ())
+        return value in self.stored(())
 
     def add(self, value: Any) -> None:
-        stored = self.table.get(self.key)
-        if stored is None:
-            self.table[self.key] = {value: None}
+        if self.entry is None:
+            self.store({value: None})
         else:
-            stored[value] = None
+            self.entry.value[value] = None
+            self.touch(self.entry)
 
     def discard(self, value: Any) -> None:
-        stored = self.table.get(self.key)
-        if stored is not None:
-            stored.pop(value, None)
-            if not stored:
-                del self.table[self.key]
+        if self.entry is not None:
+            self.entry.value.pop(value, None)
+            self.touch(self.entry)
+            if not self.entry.value:
+                Cell.clear(self)
 
     def copied(self, stored: dict[Any, None]) -> dict[Any, None]:
         return stored.copy()
@@ -140,28 +221,27 @@ class MapCell(Cell):
     writers = ("put", "remove")
 
     def get(self, key: Any, default: Any = None) -> Any:
-        stored = self.table.get(self.key)
-        return default if stored is None else stored.get(key, default)
+        return default if self.entry is None else self.entry.value.get(key, default)
 
     def __contains__(self, key: object) -> bool:
-        return key in self.table.get(self.key, ())
+        return key in self.stored(())
 
     def items(self) -> tuple[tuple[Any, Any], ...]:
-        return tuple(self.table.get(self.key, {}).items())
+        return tuple(self.stored({}).items())
 
     def put(self, key: Any, value: Any) -> None:
-        stored = self.table.get(self.key)
-        if stored is None:
-            self.table[self.key] = {key: value}
+        if self.entry is None:
+            self.store({key: value})
         else:
-            stored[key] = value
+            self.entry.value[key] = value
+            self.touch(self.entry)
 
     def remove(self, key: Any) -> None:
-        stored = self.table.get(self.key)
-        if stored is not None:
-            stored.pop(key, None)
-            if not stored:
-                del self.table[self.key]
+        if self.entry is not None:
+            self.entry.value.pop(key, None)
+            self.touch(self.entry)
+            if not self.entry.value:
+                Cell.clear(self)
 
     def copied(self, stored: dict[Any, Any]) -> dict[Any, Any]:
         return stored.copy()
@@ -182,33 +262,34 @@ class OrderedListCell(Cell):
 
     def add(self, timestamp: TimestampLike, value: Any) -> None:
         micros = timestamp_micros(timestamp)
-        stored = self.table.get(self.key)
-        if stored is None:
-            self.table[self.key] = ([micros], [value])
+        if self.entry is None:
+            self.store(([micros], [value]))
             return
-        times, values = stored
+        times, values = self.entry.value
         place = bisect_right(times, micros)
         times.insert(place, micros)
         values.insert(place, value)
+        self.touch(self.entry)
 
     def clear_range(self, start: TimestampLike, end: TimestampLike) -> None:
         first, past = self._range(start, end)
-        if first < past:
-            times, values = self.table[self.key]
+        if first < past and self.entry is not None:
+            times, values = self.entry.value
             del times[first:past], values[first:past]
+            self.touch(self.entry)
             if not times:
-                del self.table[self.key]
+                Cell.clear(self)
 
     def copied(self, stored: tuple[list[int], list[Any]]) -> tuple[list[int], list[Any]]:
         return stored[0][:], stored[1][:]
 
     def _range(self, start: TimestampLike, end: TimestampLike) -> tuple[int, int]:
         low, high = timestamp_micros(start), timestamp_micros(end)
-        times = self.table.get(self.key, ((), ()))[0]
+        times = self.stored(((), ()))[0]
         return bisect_left(times, low), bisect_left(times, high)
 
     def _pairs(self, first: int, past: int | None) -> Iterator[tuple[Timestamp, Any]]:
-        times, values = self.table.get(self.key, ((), ()))
+        times, values = self.stored(((), ()))
         pairs = list(zip(times[first:past], values[first:past], strict=True))
         return ((Timestamp.of_micros(micros), value) for micros, value in pairs)
 
@@ -224,16 +305,14 @@ class CombiningCell(Cell):
         self.fn: CombineFn[Any, Any, Any] = spec.combine_fn.load()
 
     def read(self) -> Any:
-        accumulator = self.table.get(self.key, NOTHING)
-        if accumulator is not NOTHING:
+        if self.entry is not None:
             # The result may be the accumulator, or part of it, and later inputs change that in place.
-            return self.fn.extract_output(independent(accumulator))
+            return self.fn.extract_output(independent(self.entry.value))
         return self.fn.extract_output(self.fn.create_accumulator()) if self.fn.has_identity else None
 
     def add(self, value: Any) -> None:
-        fn, table, key = self.fn, self.table, self.key
-        accumulator = table.get(key, NOTHING)
-        table[key] = fn.add_input(fn.create_accumulator() if accumulator is NOTHING else accumulator, value)
+        fn, entry = self.fn, self.entry
+        self.store(fn.add_input(fn.create_accumulator() if entry is None else entry.value, value))
 
     def copied(self, stored: Any) -> Any:
         return independent(stored)
@@ -247,6 +326,29 @@ _CELLS: Final[dict[str, type[Cell]]] = {
     "ordered_list": OrderedListCell,
     "combining": CombiningCell,
 }
+
+
+def take_out(table: dict[Any, Entry], keys: Iterable[Any]) -> None:
+    """Drop these keys from a table, as far as they are in it."""
+    for entry in map(table.pop, keys, repeat(None)):
+        if entry is not None:
+            entry.home = None
+
+
+def _entries(table: dict[Any, Entry], keys: Collection[Any] | None, sole: dict[Any, Entry] | None) -> Iterable[Entry]:
+    """The entries of a table, all or those under these keys. `sole`: `keys` are entries, of which some are in it."""
+    if sole is not None:
+        return [entry for entry in keys or () if entry.home is sole]
+    if keys is None:
+        return table.values()
+    return [entry for entry in map(table.get, keys) if entry is not None]
+
+
+def _plain(entries: Iterable[Entry], copied: Callable[[Any], Any] | None) -> dict[Any, Any]:
+    """What entries store, by key; `copied` None: it need not be copied."""
+    if copied is None:
+        return {entry.key: entry.value for entry in entries}
+    return {entry.key: copied(entry.value) for entry in entries}
 
 
 def _copying(cell: Cell) -> Callable[[Any], Any] | None:
@@ -279,10 +381,10 @@ def _dated(cell: type[Cell]) -> type[Cell]:
         self.window_dates = self.dates.setdefault(window, {})
 
     def at(self: Cell, key: Any) -> None:
-        self.key = key
+        cell.at(self, key)
         if self.window_dates.get(key, self.clock.now + 1) <= self.clock.now:
             del self.window_dates[key]
-            self.table.pop(key, None)
+            cell.clear(self)
 
     def clear(self: Cell) -> None:
         cell.clear(self)
@@ -292,7 +394,7 @@ def _dated(cell: type[Cell]) -> type[Cell]:
         def method(self: Cell, *args: Any) -> None:
             write(self, *args)
             self.window_dates.pop(self.key, None)
-            if self.key in self.table:
+            if self.entry is not None:
                 self.window_dates[self.key] = self.clock.now + self.ttl
 
         return method
@@ -345,6 +447,7 @@ class StateTables:
             other.tables, other.dates, other.reads = cell.tables, cell.dates, self._reads
             cell.clock = other.clock = self.clock
         self._all: tuple[Cell, ...] = (*self.cells.values(), *self.watched.values())
+        self._changed: list[Entry] | None = None
         self._mortal: tuple[Cell, ...] = tuple(cell for cell in self.cells.values() if expiring and cell.ttl)
 
     def enter(self, window: Any) -> None:
@@ -392,10 +495,8 @@ class StateTables:
                     if end > now:
                         break
                     over.append(key)
-                table = cell.tables[window]
-                for key in over:
-                    del dates[key]
-                    table.pop(key, None)
+                take_out(cell.tables[window], over)
+                without(dates, over)
 
     def next_sweep(self) -> int | None:
         """When something next outlives its time-to-live; None if nothing will."""
@@ -404,12 +505,42 @@ class StateTables:
 
     # -- snapshots
 
+    def changed(self) -> Changed | None:
+        """What was written or cleared since this was last called; None for the first time."""
+        before, self._changed = self._changed, []
+        epoch = object()
+        for cell in self._all:
+            cell.epoch, cell.changed = epoch, self._changed
+        return None if before is None else Changed(before)
+
     def snapshot(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
         """By cell, window and key what is stored, or what is under `keys`; nothing that is empty."""
+        sole = self._sole(keys)
+        if isinstance(keys, Changed):
+            keys = keys.entries if sole is not None else dict.fromkeys(keys)
         return {
-            name: {window: of_keys(table, keys, _copying(cell)) for window, table in cell.tables.items() if table}
+            name: {
+                window: _plain(_entries(table, keys, sole), _copying(cell))
+                for window, table in cell.tables.items()
+                if table
+            }
             for name, cell in self.cells.items()
         }
+
+    def replaced(self, keys: Collection[Any], stored: dict[str, Tables]) -> list[Any]:
+        """Of which of these keys earlier snapshots are to be forgotten before what is `stored` of them is laid over."""
+        if isinstance(keys, Changed) and (sole := self._sole(keys)) is not None:
+            there = sum(len(table) for tables in stored.values() for table in tables.values())
+            return [] if there == len(keys) else [entry.key for entry in keys.entries if entry.home is not sole]
+        return list(keys)
+
+    def _sole(self, keys: Collection[Any] | None) -> dict[Any, Entry] | None:
+        """The one table, if there is only one, and entries of it are asked for: then these need not be looked up, and
+        all that there is of a key is what changed. None: there are more."""
+        if not isinstance(keys, Changed):
+            return None
+        tables = [table for cell in self.cells.values() for table in cell.tables.values()]
+        return tables[0] if len(tables) == 1 else None
 
     def dates(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
         """By cell, window and key when what is stored outlives its time-to-live."""
@@ -421,8 +552,10 @@ class StateTables:
     def evict(self, keys: Collection[Any]) -> None:
         """Forget these keys."""
         for cell in self.cells.values():
-            for table in (*cell.tables.values(), *cell.dates.values()):
-                without(table, keys)
+            for entries in cell.tables.values():
+                take_out(entries, keys)
+            for dates in cell.dates.values():
+                without(dates, keys)
 
     def restore(self, stored: dict[str, Tables], dates: dict[str, Tables], now: int) -> None:
         """Take in what the two gave, which stays as it is. KeyError for a cell that is not declared."""
@@ -430,7 +563,8 @@ class StateTables:
         for name, tables in stored.items():
             cell = self.cells[name]
             for window, table in tables.items():
-                cell.tables.setdefault(window, {}).update({key: cell.copied(kept) for key, kept in table.items()})
+                home = cell.tables.setdefault(window, {})
+                home.update({key: Entry(home, key, cell.copied(kept), None) for key, kept in table.items()})
         for name, ends in dates.items():
             cell = self.cells[name]
             for window, ends_of in ends.items() if cell in self._mortal else ():

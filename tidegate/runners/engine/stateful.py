@@ -102,6 +102,8 @@ class StatefulOperator(Chain, ByKey):
         self._by_expiry: list[tuple[int, int, Any]] = []
         self._places: tuple[Any, Callable[[int], tuple[int, int]] | None] = (None, None)
         self._touches = Touches()
+        """Of keys whose timers, arrivals or times-to-live may have changed; what is in cells is noted there."""
+        self._noting = bool(node.timers or self._expiration or self._facts.mortal)
         self._out: list[Any] = []
         self._out_t: list[int] = []
         self._out_w: list[tuple[Any, ...]] = []
@@ -172,14 +174,15 @@ class StatefulOperator(Chain, ByKey):
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         yield from super().process(block, collection)
-        if self._touches.on:
+        if self._noting and self._touches.on:
             self._touches.note(self.keys_of(block))
 
     def keys_of(self, block: Block) -> Iterable[Any]:
         return map(first_of, block.values)
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
-        tables = {f"{_CELL}{name}": tables for name, tables in self.tables.snapshot(keys).items()}
+        cells = self.tables.snapshot(keys)
+        tables = {f"{_CELL}{name}": tables for name, tables in cells.items()}
         tables |= {f"{_ENDS}{name}": tables for name, tables in self.tables.dates(keys).items()}
         if self.timers.specs:
             tables[_TIMERS] = self.timers.snapshot(keys)
@@ -189,7 +192,7 @@ class StatefulOperator(Chain, ByKey):
             tables,
             self.timers.watermark,
             self.timers.clock,
-            keys=keys,
+            keys=None if keys is None else self.tables.replaced(keys, cells),
             windows=None if keys is None else list(self._expiries),
         )
 
@@ -219,7 +222,10 @@ class StatefulOperator(Chain, ByKey):
             self._expiry(window)
 
     def touched(self) -> Touched | None:
-        return self._touches.take()
+        changed, touched = self.tables.changed(), self._touches.take()
+        if changed is None or touched is None:
+            return None
+        return [changed, *touched] if self._noting else [changed]
 
     def next_event(self) -> int:
         timer = self.timers.next_event()

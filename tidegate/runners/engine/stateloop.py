@@ -80,6 +80,8 @@ def generate_process(link: Link, facts: Facts, shape: StateShape) -> Source:
             w.put("    return")
             if facts.arrivals:
                 w.put("seen = arrivals(w)")
+            if finders := _finders(facts, shape):
+                w.put(finders)
         case "single":
             w.put("lo = hi = 0; live = False")
         case "each":
@@ -101,7 +103,7 @@ def generate_process(link: Link, facts: Facts, shape: StateShape) -> Source:
         w.put("arrives(v0)", 0, "v0")
         w.put("s0 = snapshot(v0)")
     _windows(w, facts, shape)
-    for line in _pointing(facts, shape.checked):
+    for line in _pointing(facts, shape.checked, "find_{}"):
         w.put(line, 0, "v0")
     if facts.timers:
         w.put("timers.key = k; timers.time = t")
@@ -124,15 +126,17 @@ def generate_process(link: Link, facts: Facts, shape: StateShape) -> Source:
 
 def _windows(w: _Writer, facts: Facts, shape: StateShape) -> None:
     """Point at the element's window where it is not the one before's, and go on where that has expired."""
-    seen = "; seen = arrivals(w)" if facts.arrivals else ""
+    entered = [finders] if (finders := _finders(facts, shape)) else []
+    if facts.arrivals:
+        entered.append("seen = arrivals(w)")
     match shape.windows:
         case "one":
             pass
         case "single":
             w.put("if not lo <= t < hi:")
             w.put("    lo, hi, w, live = place(t)", 0, "v0")
-            if seen:
-                w.put(f"    if live: {seen[2:]}")
+            if entered:
+                w.put(f"    if live: {'; '.join(entered)}")
             w.put("if not live:")
             w.put("    late += 1")
             w.put("    continue")
@@ -142,8 +146,8 @@ def _windows(w: _Writer, facts: Facts, shape: StateShape) -> None:
             w.depth += 1
             w.put("if w is not at_w and w != at_w:")
             w.put("    at_w = w; live = enter(w)", 0, "v0")
-            if seen:
-                w.put(f"    if live: {seen[2:]}")
+            if entered:
+                w.put(f"    if live: {'; '.join(entered)}")
             w.put("if not live:")
             w.put("    gone += 1")
             w.put("    continue")
@@ -151,10 +155,22 @@ def _windows(w: _Writer, facts: Facts, shape: StateShape) -> None:
         w.put("if k not in seen: seen[k] = len(seen)", 0, "v0")
 
 
-def _pointing(facts: Facts, watched: bool) -> list[str]:
-    plain = [_cell(n, watched) for n, name in enumerate(facts.cells) if name not in facts.mortal]
-    lines = [" = ".join(f"{cell}.key" for cell in plain) + " = k"] if plain else []
-    return lines + [f"{_cell(n, watched)}.at(k)" for n, name in enumerate(facts.cells) if name in facts.mortal]
+def _pointing(facts: Facts, watched: bool, find: str) -> list[str]:
+    """Point at the key in hand. `find` looks up what a cell, by its number, has under it."""
+    lines = []
+    for n, name in enumerate(facts.cells):
+        cell = _cell(n, watched)
+        if name in facts.mortal:
+            lines.append(f"{cell}.at(k)")
+        else:
+            lines.append(f"{cell}.key = k; {cell}.entry = {find.format(n)}(k)")
+    return lines
+
+
+def _finders(facts: Facts, shape: StateShape) -> str:
+    """Have at hand what looks up the entries of a cell in the window in hand."""
+    plain = [n for n, name in enumerate(facts.cells) if name not in facts.mortal]
+    return "; ".join(f"find_{n} = {_cell(n, shape.checked)}.table.get" for n in plain)
 
 
 def _cell(n: int, watched: bool) -> str:
@@ -264,7 +280,7 @@ def generate_callback(callback: Callback, facts: Facts, number: int, *, watched:
     w = _Writer()
     w.put("def run(k, w, t, tag):")
     w.depth = 1
-    for line in _pointing(facts, watched):
+    for line in _pointing(facts, watched, "cell_{}.table.get"):
         w.put(line)
     if facts.timers:
         w.put("timers.key = k; timers.time = t")

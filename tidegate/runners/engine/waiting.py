@@ -17,6 +17,7 @@ from tidegate.runners.engine.memory import deep_size
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.sides import SideView, window_order
 from tidegate.runners.engine.snapshots import Touched
+from tidegate.runners.engine.spill import spilling
 from tidegate.sdk.block import Block, Each, PanesColumn, Same, TimestampsColumn, take_panes, take_timestamps
 from tidegate.sdk.portable.pipeline import KeyOf
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
@@ -158,8 +159,7 @@ class WaitForSides(Operator):
 
     def touched(self) -> Touched | None:
         """Among the keys of the step itself are parts of this one's own state."""
-        stateless = type(self.inner).snapshot is Operator.snapshot
-        inner = [] if stateless else self.inner.touched()
+        inner = self.inner.touched()
         parts = [Part(id) for id, side in self.sides.items() if side.changed]
         for side in self.sides.values():
             side.changed = False
@@ -344,7 +344,7 @@ class _Queue:
 
         if self.file is None:
             self.file = path()
-        with self.file.open("ab") as file:
+        with spilling(self.file), self.file.open("ab") as file:
             for columns in self.blocks:
                 pickle.dump(columns, file, 5)
         self.blocks, self.bytes = [], 0
