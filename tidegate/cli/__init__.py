@@ -2,7 +2,7 @@
 
 A TARGET is `file.py[:name]`, `package.module[:name]` or a compiled `pipeline.json`; `name` is a Pipeline, or a function
 `pipeline(options: MyOptions) -> Pipeline`, whose options are the command's flags. Exit codes: 0 done, 1 the pipeline
-failed, 2 misuse.
+failed, 2 misuse, 143 ended by SIGTERM.
 """
 
 from __future__ import annotations
@@ -94,6 +94,13 @@ def main() -> None:
 @click.pass_context
 def run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
     """Run TARGET. `tidegate run TARGET --help` lists its flags."""
+    from tidegate.cli.ending import ending_at_sigterm
+
+    with ending_at_sigterm():
+        _run(ctx, target, flags)
+
+
+def _run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
     found, options = _opened(ctx, target, flags)
     from tidegate.cli.progress import run_with_progress
     from tidegate.sdk.runner import PipelineState

@@ -6,6 +6,10 @@ code raised while a pipeline ran.
 
 from __future__ import annotations
 
+import errno
+import os
+from typing import Final
+
 
 class TidegateError(Exception):
     """The root: `except tg.TidegateError` catches whatever Tidegate itself raises."""
@@ -86,6 +90,25 @@ def said(error: BaseException) -> str:
         return str(error)
     except Exception as worse:
         return f"<an exception whose text raised {type(worse).__name__}>"
+
+
+def unwritten(error: OSError, elsewhere: str, path: object = None) -> str:
+    """Why something could not be written: what the system says, of which file, and what helps where it has no room.
+
+    `elsewhere` is what may be given instead of the place, `path` what the system may not have named.
+    """
+    if error.errno is None:
+        return said(error) if type(error) is OSError else f"{type(error).__name__}: {said(error)}"
+    place = path or error.filename2 or error.filename
+    told = f"{error.strerror or os.strerror(error.errno)}{f': {place}' if place else ''}"
+    if error.errno in _NO_ROOM:
+        return f"{told}; make room there, or give {elsewhere}"
+    if error.errno == errno.EFBIG:
+        return f"{told}; files may be larger elsewhere, or after `ulimit -f unlimited`: give {elsewhere}"
+    return told
+
+
+_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def shorten(value: object, limit: int = 120) -> str:

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 from tidegate.runners.engine.blame import located
 from tidegate.runners.engine.memory import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.spill import Spill, SpilledValues
+from tidegate.runners.engine.spill import Spill, SpilledValues, spilling
 from tidegate.sdk.coders import decode_columns, encode_columns
 from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.functions import Where
@@ -132,7 +132,7 @@ class _Run:
 
     def __init__(self, path: Path, entries: list[Any]) -> None:
         self.path = path
-        with path.open("wb") as file:
+        with spilling(path), path.open("wb") as file:
             for start in range(0, len(entries), self.frame):
                 data = encode_columns((entries[start : start + self.frame],))
                 file.write(len(data).to_bytes(8, "big"))

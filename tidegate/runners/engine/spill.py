@@ -8,6 +8,7 @@ they are asked for.
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -17,6 +18,7 @@ from threading import local
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, overload
 
 from tidegate.sdk.coders import decode_columns, encode_columns
+from tidegate.sdk.errors import RunError, unwritten
 from tidegate.sdk.keys import partition_of
 
 if TYPE_CHECKING:
@@ -83,6 +85,16 @@ class SpilledValues(Sequence[Any]):
         if _within.run:
             return SpilledValues, (self._path, self._frames, self._count)
         return list, (list(self),)
+
+
+@contextlib.contextmanager
+def spilling(path: Path) -> Iterator[None]:
+    """Inside, a file of what does not fit in memory is written. RunError if the disk has no room for it either."""
+    try:
+        yield
+    except OSError as error:
+        why = unwritten(error, "another --temp_dir", path)
+        raise RunError(f"what does not fit in memory can't be written to disk: {why}") from error
 
 
 class _Within(local):
@@ -264,7 +276,7 @@ class _Partition:
             body = encode_columns((values,))
         finally:
             _within.run = False
-        with self.path.open("ab") as file:
+        with spilling(self.path), self.path.open("ab") as file:
             file.write(_HEADER.pack(len(head), len(body)))
             file.write(head)
             file.write(body)

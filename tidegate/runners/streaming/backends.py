@@ -7,18 +7,22 @@ no lock, and leaves without a word. Where that is not safe, or not worth it, the
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Final, Protocol, TypeAlias
 from zlib import crc32
 
-from tidegate.runners.engine.operator import Operator
+from tidegate.runners.engine.operator import Operator, keeps_state
 from tidegate.runners.engine.rescale import Keeps, rescaled
 from tidegate.runners.engine.snapshots import ByKey, Touched, distinct
+from tidegate.runners.streaming.failures import how_ended
 from tidegate.runners.streaming.forking import can_fork
 from tidegate.runners.streaming.statefiles import (
     END_SIZE,
@@ -167,7 +171,7 @@ class MemoryBackend:
     def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
         operators = self._operators()
         keys, base = self._changes.since(checkpoint, operators, whole=whole)
-        if self._forks and worth_a_child(keys) and can_fork():
+        if self._forks and worth_a_child(operators, keys) and can_fork():
             path = self._directory() / f"{os.getpid()}-{name.replace('/', '-')}"
             written: Capture = Forked(operators, keys, path, name, self._files)
         else:
@@ -205,7 +209,7 @@ class Changes:
         self, checkpoint: int, operators: Mapping[str, Operator], *, whole: bool
     ) -> tuple[Keys, tuple[StateFile, ...]]:
         """The keys that a checkpoint has to write, and the files it builds on."""
-        everything: Keys = dict.fromkeys(operators)
+        everything: Keys = {name: None if keeps_state(operator) else [] for name, operator in operators.items()}
         if whole:
             return everything, ()
         self._open[checkpoint] = {name: operator.touched() for name, operator in operators.items()}
@@ -236,9 +240,27 @@ def _union(parts: Iterator[Touched | None]) -> Touched | None:
     return runs
 
 
-def worth_a_child(keys: Keys) -> bool:
-    """Whether there is enough to write that a fork costs less."""
-    return any(runs is None or sum(map(len, runs)) > _FEW for runs in keys.values())
+def worth_a_child(operators: Mapping[str, Operator], keys: Keys) -> bool:
+    """Whether it would take longer to write these here than a fork costs: that is the copies of all pages that change
+    while the child is there, and half of them again afterwards."""
+    seconds = 0.0
+    for name, runs in keys.items():
+        if runs is None:
+            return True
+        count = sum(map(len, runs))
+        if count > _MANY:
+            return True
+        if count > _FEW:
+            seconds += count / _SAMPLE * _time_of(operators[name], list(islice(chain.from_iterable(runs), _SAMPLE)))
+    return seconds > _LONG
+
+
+def _time_of(operator: Operator, keys: list[Any]) -> float:
+    """How long it takes to write these keys (s)."""
+    began = perf_counter()
+    with contextlib.suppress(Exception):  # whoever writes them says what can't be pickled
+        pickle.dumps(operator.snapshot(keys), 5)
+    return perf_counter() - began
 
 
 def looked_up(keys: Keys) -> dict[str, Any]:
@@ -272,6 +294,19 @@ class Nothing:
 
     def poll(self) -> tuple[StateFile, ...]:
         return ()
+
+    def abandon(self) -> None:
+        return
+
+
+class Unkept:
+    """What could not even be begun to be written."""
+
+    def __init__(self, error: OSError) -> None:
+        self._error = error
+
+    def poll(self) -> tuple[StateFile, ...] | None:
+        raise self._error
 
     def abandon(self) -> None:
         return
@@ -325,6 +360,9 @@ class Forked:
             self._child = os.fork()
             if self._child == 0:
                 _write_and_leave(file, operators, keys)
+        except OSError:  # no room for another process
+            path.unlink(missing_ok=True)
+            raise
         finally:
             os.close(file)
 
@@ -337,8 +375,10 @@ class Forked:
         try:
             if code == _UNPICKLABLE:
                 raise UnpicklableState(*pickle.loads(self._path.read_bytes()))
+            if code >= _ERRNO:
+                raise OSError(code - _ERRNO, os.strerror(code - _ERRNO), str(self._path))
             if code != 0:
-                raise OSError(f"the process that writes {self._name} ended with {code}")
+                raise OSError(f"who was to write {self._path} did not: {how_ended(status)}")
             with self._path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - END_SIZE))
@@ -373,20 +413,32 @@ def _write_and_leave(file: int, operators: Mapping[str, Operator], keys: Keys) -
 
         try:
             write_to(write, frames(snapshots_of(operators, looked_up(keys)), list(operators)))
-            code = 0
+            written = 0
         except UnpicklableState as error:
             os.ftruncate(file, 0)
             os.lseek(file, 0, os.SEEK_SET)
             write(pickle.dumps(error.args))
-            code = _UNPICKLABLE
+            written = _UNPICKLABLE
         os.fsync(file)
+        code = written
+    except OSError as error:  # what the parent says of it needs no room on a disk that is full
+        if error.errno is not None:
+            code = _ERRNO + error.errno
     finally:
         os._exit(code)
 
 
 _FEW: Final = 4_096
-"""How many keys are written here rather than by a child."""
+"""How many keys are always written here rather than by a child."""
+_MANY: Final = 200_000
+"""How many keys a child writes in any case: the stream waits while they are looked up here."""
+_SAMPLE: Final = 256
+"""How many keys are written to see how long it takes."""
+_LONG: Final = 0.1
+"""What a child may cost (s)."""
 _NICE: Final = 10
 """What a child yields: where there is no processor to spare, the stream comes first."""
 _UNPICKLABLE: Final = 3
 """The exit code of a child that has written what it could not pickle."""
+_ERRNO: Final = 100
+"""The exit code of a child that could not write, less the error's number."""

@@ -6,6 +6,7 @@ written is never found.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import zlib
@@ -17,7 +18,7 @@ from tidegate.runners.engine.marks import Mark
 from tidegate.runners.streaming.codec import decode_items, encode_items
 from tidegate.runners.streaming.layout import ChannelId
 from tidegate.sdk.block import Block
-from tidegate.sdk.errors import RunError
+from tidegate.sdk.errors import RunError, unwritten
 
 _HEAD: Final = struct.Struct("<QI")
 _LEVEL: Final = 1
@@ -35,26 +36,34 @@ class RunWriter:
     def write(self, block: Block) -> None:
         """Some elements. RunError when the disk is full; PicklingError for what can't be pickled."""
         data = zlib.compress(b"".join(encode_items([block])), _LEVEL)
-        try:
+        with self._keeping():
             if self._file is None:
                 self._file = self._path.open("wb")
             self._file.write(_HEAD.pack(len(data), zlib.crc32(data)))
             self._file.write(data)
-        except OSError as error:
-            raise RunError(f"can't keep a result in {self._directory}: {error.strerror}; see --temp_dir") from error
 
     def finish(self) -> None:
-        """Everything is written."""
+        """Everything is written. RunError when it does not fit."""
         if self._file is None:
             return
-        self._file.close()
-        os.replace(self._path, self._directory / run_name(self.channel))
+        with self._keeping():
+            self._file.close()
+            os.replace(self._path, self._directory / run_name(self.channel))
 
     def abandon(self) -> None:
         """The task has failed."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # what is still to be written may have no room
+                self._file.close()
             self._path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _keeping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = unwritten(error, "another --temp_dir", self._path)
+            raise RunError(f"a result can't be kept for the steps behind it: {why}") from error
 
 
 class RunReader:

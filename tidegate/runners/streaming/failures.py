@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from tidegate.sdk.errors import TidegateError
 
 
@@ -10,3 +13,15 @@ def in_short(error: BaseException) -> str:
     lines = str(error).splitlines()[:2]
     told = ", ".join(line.strip() for line in lines if line.strip())
     return told if told and isinstance(error, TidegateError) else f"{type(error).__name__}: {told}"
+
+
+def how_ended(status: int) -> str:
+    """How a process has ended that did not end well; `status` as `os.waitpid` gives it."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:
+        name = f"signal {-code}"
+    return f"killed by {name}" + (": perhaps the machine is out of memory" if name == "SIGKILL" else "")

@@ -28,6 +28,7 @@ from typing import Any, Protocol
 from tidegate.runners.engine.carried import packed
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.actions import Action, CoordinatorEvent
+from tidegate.runners.streaming.failures import how_ended
 from tidegate.runners.streaming.messages import AbortOutput, Commit
 from tidegate.runners.streaming.opening import Opened, open_job
 from tidegate.runners.streaming.record import RECORDED
@@ -36,7 +37,7 @@ from tidegate.runners.streaming.storage import copy_savepoint, open_storage
 from tidegate.runners.streaming.submission import Submit, ToClient
 from tidegate.runners.streaming.telling import MetricsFile
 from tidegate.runners.streaming.wire import CONTROL, Link, pair
-from tidegate.sdk.errors import RunError, TidegateError
+from tidegate.sdk.errors import RunError, TidegateError, unwritten
 from tidegate.sdk.time import SECOND
 
 
@@ -163,6 +164,8 @@ class JobProcess:
                         return actions.Fenced(reason)
                 else:
                     copy_savepoint(storage, open_storage(action.directory), action.name, action.data)
+            except OSError as raised:
+                error = unwritten(raised, "another --checkpoint_dir" if action.directory is None else "another folder")
             except Exception as raised:  # of a remote store, whatever its client raises
                 error = f"{type(raised).__name__}: {raised}"
         return actions.Stored(action.checkpoint, error)
@@ -271,7 +274,7 @@ class JobProcess:
             self._hear(child)
         self._forget(child)
         del self._children[child.index]
-        self._events.append(actions.WorkerGone(child.index, child.attempt, _reason(status)))
+        self._events.append(actions.WorkerGone(child.index, child.attempt, how_ended(status)))
 
     def _forget(self, child: _Child) -> None:
         if self._asked.pop(child.link, 0):
@@ -424,17 +427,6 @@ def _reap(pid: int, *, kill: bool = False) -> int:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     return os.waitpid(pid, 0)[1]
-
-
-def _reason(status: int) -> str:
-    code = os.waitstatus_to_exitcode(status)
-    if code >= 0:
-        return f"its process ended with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
-    return f"killed by {name}" + (": perhaps the machine is out of memory" if name == "SIGKILL" else "")
 
 
 def _allow_files(count: int) -> None:

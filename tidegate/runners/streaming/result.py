@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from tidegate.runners.engine.latch import Latch
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.actions import CancelJob, CheckpointReport, JobState, StopJob, TakeSavepoint
 from tidegate.runners.streaming.client import Job
@@ -93,7 +94,7 @@ class StreamingResult(PipelineResult):
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._over = threading.Event()
+        self._over = Latch()
         self._interrupted = False
         self._failed: TidegateError | None = None
         self._news = threading.Condition()
@@ -108,7 +109,7 @@ class StreamingResult(PipelineResult):
             self._failed = RunError(f"the run was lost: {type(error).__name__}: {error}")
         finally:
             self._job.close()
-            self._over.set()
+            self._over.open()
             with self._news:
                 self._news.notify_all()
 
@@ -122,7 +123,7 @@ class StreamingResult(PipelineResult):
 
     @property
     def state(self) -> PipelineState:
-        if not self._over.is_set():
+        if not self._over.opened:
             return PipelineState.RUNNING
         state = _STATES.get(self._job.state, PipelineState.FAILED)
         return PipelineState.CANCELLED if self._interrupted and state is PipelineState.DONE else state
@@ -138,7 +139,7 @@ class StreamingResult(PipelineResult):
             except KeyboardInterrupt:
                 return self.cancel()
         error = self._failed or self._job.error
-        if self._over.is_set() and error is not None:
+        if self._over.opened and error is not None:
             raise error.with_traceback(None) from error.__cause__
         return self.state
 
@@ -152,7 +153,7 @@ class StreamingResult(PipelineResult):
         taken."""
         self._job.ask(TakeSavepoint(directory))
         with self._news:
-            self._news.wait_for(lambda: self._saved.get(directory) or self._over.is_set())
+            self._news.wait_for(lambda: self._saved.get(directory) or self._over.opened)
             told = self._saved.get(directory)
             error = told.popleft().error if told else "the run ended before it was complete"
         if error:

@@ -34,7 +34,7 @@ from tidegate.runners.streaming.statefiles import (
     read_states,
     snapshots_of,
 )
-from tidegate.sdk.errors import UnsupportedError
+from tidegate.sdk.errors import RunError, UnsupportedError
 from tidegate.sdk.keys import key_bytes
 from tidegate.sdk.time import MAX_MICROS
 
@@ -66,8 +66,7 @@ class RocksCold:
                 for index in self._index_keys(key, data):
                     batch.delete(index)
         if not batch.is_empty():
-            self._db.write(batch)
-            self._first = dict.fromkeys(_INDEXES)
+            self._write(batch)
         return [None if data is None else data[_skip(data) :] for data in found]
 
     def save(self, records: Iterable[Record]) -> None:
@@ -84,8 +83,7 @@ class RocksCold:
             for index in self._index_keys(encoded, stored):
                 batch.put(index, b"")
         if not batch.is_empty():
-            self._db.write(batch)
-            self._first = dict.fromkeys(_INDEXES)
+            self._write(batch)
 
     def due(self, which: Which, until: int, limit: int) -> list[Any]:
         first = self.first(which)
@@ -113,6 +111,13 @@ class RocksCold:
 
     def scan(self) -> Iterator[tuple[Any, bytes]]:
         return records(self._db, self._head)
+
+    def _write(self, batch: Any) -> None:
+        try:
+            self._db.write(batch)
+        except Exception as error:  # it has no other kind, and names the file
+            raise RunError(f"keys can't be put on disk: {error}; see --temp_dir") from error
+        self._first = dict.fromkeys(_INDEXES)
 
     def _index_keys(self, key: bytes, stored: bytes) -> Iterator[bytes]:
         at = 1
@@ -197,7 +202,12 @@ class RocksBackend:
             return self._taking(name, operators, dict.fromkeys(operators), asleep)
         keys, base = self._changes.since(checkpoint, operators, whole=False)
         own = self._taking(name, operators, keys)
-        return _Linked(own, checkpoint, base, self._changes, self._links(checkpoint, name))
+        try:
+            links = self._links(checkpoint, name)
+        except OSError:
+            own.abandon()
+            raise
+        return _Linked(own, checkpoint, base, self._changes, links)
 
     def completed(self, checkpoint: int) -> None:
         self._changes.completed(checkpoint)
@@ -208,15 +218,17 @@ class RocksBackend:
             return ()
         folder = self._hard_links(checkpoint)
         files, taken = [], {}
-        for path in sorted(folder.iterdir()):
-            file = self._taken.get(path.name)
-            if file is None:
-                file = self._files.link(f"{name}{STORED}{path.name}", path)
-            if path.suffix == ".sst":
-                taken[path.name] = file
-            files.append(file)
+        try:
+            for path in sorted(folder.iterdir()):
+                file = self._taken.get(path.name)
+                if file is None:
+                    file = self._files.link(f"{name}{STORED}{path.name}", path)
+                if path.suffix == ".sst":
+                    taken[path.name] = file
+                files.append(file)
+        finally:
+            shutil.rmtree(folder)
         self._taken = taken
-        shutil.rmtree(folder)
         return tuple(files)
 
     def _taking(
@@ -269,10 +281,13 @@ class RocksBackend:
         return InSlices(frames(snapshots(), list(operators)), name, self._files, give_up)
 
     def _hard_links(self, checkpoint: int) -> Path:
-        """A folder with the store as it is now."""
+        """A folder with the store as it is now. OSError if there is no room for it."""
         folder = self._folder / f"checkpoint-{checkpoint}"
         shutil.rmtree(folder, ignore_errors=True)
-        self._rocks.Checkpoint(self._db).create_checkpoint(str(folder))
+        try:
+            self._rocks.Checkpoint(self._db).create_checkpoint(str(folder))
+        except Exception as error:  # it has no other kind, and names the file
+            raise OSError(f"the store can't be linked in {folder}: {error}; see --temp_dir") from error
         return folder
 
     # -- in
@@ -368,7 +383,7 @@ def _unpacked(files: Sequence[StateFile], read: Read, folder: Path) -> Any:
 
 
 def open_store(folder: Path) -> Any:
-    """A RocksDB in a folder."""
+    """A RocksDB in a folder. RunError if there can be none."""
     rocks = rocksdb()
     options = rocks.Options(raw_mode=True)
     options.create_if_missing(True)
@@ -379,7 +394,10 @@ def open_store(folder: Path) -> Any:
     table.set_bloom_filter(10, False)
     table.set_block_cache(rocks.Cache(32 << 20))
     options.set_block_based_table_factory(table)
-    db = rocks.Rdict(str(folder), options)
+    try:
+        db = rocks.Rdict(str(folder), options)
+    except Exception as error:  # it has no other kind
+        raise RunError(f"no RocksDB can be opened in {folder}: {error}; see --temp_dir") from error
     writing = rocks.WriteOptions()
     writing.disable_wal = True
     db.set_write_options(writing)

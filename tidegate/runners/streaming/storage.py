@@ -113,16 +113,16 @@ class LocalStorage:
         part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}{_PART}")
         try:
             _make_folder(path.parent)
-            _write_new(part, data)
+            _write_new(part, data, path)
         except FileNotFoundError:  # whoever deleted the folder's last file took the folder, too
             _make_folder(path.parent)
-            _write_new(part, data)
+            _write_new(part, data, path)
         return part
 
     def _create_in_place(self, path: Path, data: bytes) -> bool:
         """On a file system without hard links: the name is taken first, so a crash may leave it with less data."""
         try:
-            _write_new(path, data)
+            _write_new(path, data, path)
         except FileExistsError:
             return False
         _flush_folder(path.parent)
@@ -217,16 +217,21 @@ def _checked(name: str) -> str:
     return str(path)
 
 
-def _write_new(path: Path, data: bytes) -> None:
-    """A new file, on the disk when this returns, or none. FileExistsError if it is there already."""
-    with open(path, "xb") as file:
-        try:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+def _write_new(path: Path, data: bytes, named: Path) -> None:
+    """A new file, on the disk when this returns, or none. FileExistsError if it is there already; of a disk that is
+    full the system does not say what was to be written, so this does: the file it is to be."""
+    try:
+        with open(path, "xb") as file:
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        error.filename = str(named)
+        raise
 
 
 def _make_folder(folder: Path) -> None:

@@ -19,7 +19,7 @@ from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.writing import Writing
 from tidegate.runners.plan import Edge, Step
 from tidegate.runners.streaming.alignment import Alignment
-from tidegate.runners.streaming.backends import StateBackend
+from tidegate.runners.streaming.backends import Capture, StateBackend, Unkept
 from tidegate.runners.streaming.blocking import RunReader, RunWriter
 from tidegate.runners.streaming.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.events import Barrier
@@ -48,7 +48,7 @@ from tidegate.runners.streaming.snapshots import TaskState
 from tidegate.runners.streaming.statefiles import UnpicklableState
 from tidegate.runners.streaming.world import World
 from tidegate.sdk.block import Block
-from tidegate.sdk.errors import PicklingError
+from tidegate.sdk.errors import PicklingError, unwritten
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting
 from tidegate.sdk.portable.pipeline import TestStream, Write
 
@@ -528,9 +528,11 @@ class Task:
         assert self._backend is not None
         try:
             whole = barrier.kind == "savepoint"
-            capture = self._backend.capture(barrier.checkpoint, f"{name}.data", whole=whole)
+            capture: Capture = self._backend.capture(barrier.checkpoint, f"{name}.data", whole=whole)
         except UnpicklableState as error:
             rethrow(blamed(error, self._inner))
+        except OSError as error:
+            capture = Unkept(error)
         metrics = MetricCells()
         metrics.merge(self.context.metrics)
         state = TaskState(self._graph.standings(), outgoing, incoming, metrics)
@@ -568,7 +570,8 @@ class Task:
         except OSError as error:
             self._share = None
             share.capture.abandon()
-            self.world.tell(Decline(share.checkpoint, self.id, str(error), share.prepared))
+            why = f"its state can't be kept: {unwritten(error, 'another --checkpoint_dir')}"
+            self.world.tell(Decline(share.checkpoint, self.id, why, share.prepared))
         except UnpicklableState as error:
             rethrow(blamed(error, self._inner))
         else:

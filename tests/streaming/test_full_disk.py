@@ -1,0 +1,243 @@
+"""A disk that has no room: what could not be written, where, and what to do is said; nothing is lost silently.
+
+A limit on the size of files stands for a full disk, and so does the device `/dev/full`; neither needs another user.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from streaming.counting import Reports, counted, follow, running
+from streaming.processes import children
+from tidegate.runners.engine.gathered import in_order
+from tidegate.runners.engine.spill import Spill
+from tidegate.runners.engine.waiting import Waiting
+from tidegate.runners.streaming.actions import CheckpointReport, Report
+from tidegate.runners.streaming.backends import Capture, Forked, StorageFiles
+from tidegate.runners.streaming.blocking import RunWriter
+from tidegate.runners.streaming.layout import ChannelId
+from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.sdk.block import Block
+from tidegate.sdk.errors import RunError, unwritten
+from tidegate.sdk.metrics import ENGINE, MetricKey
+from tidegate.sdk.panes import NO_PANE
+from tidegate.sdk.window_types import GLOBAL_WINDOW
+
+ID = ChannelId(3, 1, 0)
+LETTERS = "".join(chr(0x100 + n * 7919 % 0x5000) for n in range(20_000))
+
+
+@contextlib.contextmanager
+def files_of(size: int) -> Iterator[None]:
+    """Inside, this process can't write files that are larger (bytes)."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def limit(pids: Iterable[int], size: int | None) -> None:
+    """The same for other processes; None: no limit."""
+    for pid in pids:
+        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most if size is None else size, most))
+
+
+# -- what is said
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_where_there_is_no_room_it_is_said_what_helps(number: int) -> None:
+    error = OSError(number, "it is full", "/there/file")
+    assert unwritten(error, "another --flag") == "it is full: /there/file; make room there, or give another --flag"
+
+
+def test_of_a_file_that_is_moved_the_place_where_it_goes_is_named() -> None:
+    error = OSError(errno.ENOSPC, "it is full", "/here/file", None, "/there/file")
+    assert unwritten(error, "another --flag").startswith("it is full: /there/file; ")
+
+
+def test_other_errors_are_told_as_the_system_says_them() -> None:
+    assert unwritten(OSError(errno.EACCES, "not yours", "/there"), "another --flag") == "not yours: /there"
+    assert unwritten(OSError("no number"), "another --flag") == "no number"
+    assert unwritten(TimeoutError("too late"), "another --flag") == "TimeoutError: too late"
+
+
+# -- each of those that write
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_a_store_names_the_file_that_has_no_room_and_leaves_nothing_there(tmp_path: Path, create: bool) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.write("chk-1/first", b"x")
+    with files_of(100), pytest.raises(OSError, match="File too large") as raised:
+        (storage.create if create else storage.write)("chk-1/second", bytes(1000))
+    assert raised.value.filename == str(tmp_path / "chk-1" / "second")
+    assert [path.name for path in (tmp_path / "chk-1").iterdir()] == ["first"]
+
+
+def child_that_writes_to(path: Path) -> Forked:
+    return Forked({}, {}, path, "chk-1/0.0.1.data", StorageFiles(LocalStorage(path.parent)))
+
+
+def outcome(capture: Capture) -> Any:
+    deadline = time.monotonic() + 60
+    while (files := capture.poll()) is None:
+        assert time.monotonic() < deadline
+    return files
+
+
+@pytest.mark.parametrize(("device", "number"), [("/dev/full", errno.ENOSPC), ("/dev/null", errno.EINVAL)])
+def test_a_child_that_can_not_write_or_flush_a_file_says_why(tmp_path: Path, device: str, number: int) -> None:
+    (tmp_path / "part").symlink_to(device)
+    with pytest.raises(OSError, match=str(tmp_path / "part")) as raised:
+        outcome(child_that_writes_to(tmp_path / "part"))
+    assert raised.value.errno == number
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_of_a_child_that_was_killed_it_is_said_by_what(tmp_path: Path) -> None:
+    class Killed:
+        def touched(self) -> None:
+            return None
+
+        def snapshot(self, keys: Any) -> Any:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    operators: Any = {"step": Killed()}
+    child = Forked(operators, {"step": None}, tmp_path / "part", "x", StorageFiles(LocalStorage(tmp_path)))
+    with pytest.raises(OSError, match=f"{tmp_path / 'part'} did not: killed by SIGKILL: perhaps .* out of memory"):
+        outcome(child)
+
+
+def test_a_result_between_regions_that_has_no_room_fails_with_the_place_and_the_flag(tmp_path: Path) -> None:
+    (tmp_path / "run-3.1.0.1").symlink_to("/dev/full")
+    writer = RunWriter(tmp_path, ID, 1)
+    told = f"No space left on device: {tmp_path}/run-3.1.0.1; .* another --temp_dir"
+    with pytest.raises(RunError, match=told):
+        writer.write(Block([LETTERS]))
+    writer.abandon()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_so_does_a_small_one_that_is_written_only_when_it_ends(tmp_path: Path) -> None:
+    (tmp_path / "run-3.1.0.1").symlink_to("/dev/full")
+    writer = RunWriter(tmp_path, ID, 1)
+    writer.write(Block(["little"]))
+    with pytest.raises(RunError, match=f"No space left on device: {tmp_path}/run-3.1.0.1; "):
+        writer.finish()
+    writer.abandon()
+    assert list(tmp_path.iterdir()) == []
+
+
+def grouping(folder: Path) -> None:
+    Spill(lambda: folder, True, min, 1_000).write(GLOBAL_WINDOW, {"a": [LETTERS]})
+
+
+def waiting(folder: Path) -> None:
+    Waiting(1, lambda: folder).add(GLOBAL_WINDOW, ([LETTERS], 0, NO_PANE), 0)
+
+
+def sorting(folder: Path) -> None:
+    list(in_order(((n, LETTERS) for n in range(2)), lambda: folder))
+
+
+@pytest.mark.parametrize("spill", [grouping, waiting, sorting])
+def test_what_is_spilled_and_has_no_room_fails_with_the_place_and_the_flag(
+    tmp_path: Path, spill: Callable[[Path], None]
+) -> None:
+    with files_of(1_000), pytest.raises(RunError, match=f"File too large: {tmp_path}/.*another --temp_dir"):
+        spill(tmp_path)
+
+
+# -- a job
+
+
+class Running:
+    """A stream that checkpoints, however often that fails."""
+
+    def __init__(self, folder: Path) -> None:
+        p = tg.Pipeline()
+        counted(p)
+        self.told = Reports()
+        flags = [f"--checkpoint_dir={folder}", "--checkpoint_interval=20ms", "--tolerated_failed_checkpoints=1000000"]
+        self.job: Any = running(p, *flags, on_report=self.told)
+
+    def wait_for_checkpoint(self) -> None:
+        """Until one more has been completed."""
+        before = len(self.told.checkpoints)
+        follow(self.job, lambda: len(self.told.checkpoints) > before)
+
+    def wait_for_failure(self) -> str:
+        """Until the next one has failed; why."""
+        before = len(self.told.all)
+
+        def failed() -> list[str]:
+            new = self.told.all[before:]
+            return [report.error for report in new if isinstance(report, CheckpointReport) and report.error]
+
+        follow(self.job, lambda: bool(failed()))
+        return failed()[0]
+
+    @property
+    def restarted(self) -> bool:
+        return any(isinstance(report, Report) and report.state == "restarting" for report in self.told.all)
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Iterator[Running]:
+    at_work = Running(tmp_path)
+    at_work.wait_for_checkpoint()
+    yield at_work
+    at_work.job.close()
+
+
+def test_a_checkpoint_whose_state_has_no_room_fails_and_the_next_is_kept_when_there_is(
+    stream: Running, tmp_path: Path
+) -> None:
+    workers = children(stream.job._process.pid)
+    limit(workers, 64)
+    why = stream.wait_for_failure()
+    assert "its state can't be kept: File too large: " in why
+    assert str(tmp_path / "chk-") in why
+    assert "another --checkpoint_dir" in why
+    limit(workers, None)
+    stream.wait_for_checkpoint()
+    assert not stream.restarted
+    failures = MetricKey("", ENGINE, "checkpoints_failed")
+    follow(stream.job, lambda: stream.job.metrics.counters.get(failures, 0) > 0)
+
+
+def test_a_checkpoint_whose_manifest_has_no_room_fails_and_the_next_is_kept_when_there_is(
+    stream: Running, tmp_path: Path
+) -> None:
+    limit([stream.job._process.pid], 64)
+    why = stream.wait_for_failure()
+    assert why.startswith(f"its manifest could not be stored: File too large: {tmp_path}/chk-")
+    assert "/manifest.json; " in why
+    limit([stream.job._process.pid], None)
+    stream.wait_for_checkpoint()
+    assert not stream.restarted
+
+
+def test_a_checkpoint_that_can_not_even_begin_to_be_written_is_a_failed_one(stream: Running, tmp_path: Path) -> None:
+    parts = tmp_path / "chk-parts"  # where a child of a worker writes every tenth, of everything
+    parts.rename(tmp_path / "elsewhere")
+    parts.touch()
+    assert f"its state can't be kept: File exists: {parts}" in stream.wait_for_failure()
+    parts.unlink()
+    stream.wait_for_checkpoint()
+    assert not stream.restarted
