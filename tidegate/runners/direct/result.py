@@ -18,8 +18,8 @@ class Running(PipelineResult):
         self._state = PipelineState.RUNNING
         self._error: BaseException | None = None
         self._cancelled = False
-        self._thread = threading.Thread(target=self._work, args=(work,), name="tidegate-direct", daemon=True)
-        self._thread.start()
+        self._over = threading.Event()  # a thread's own end is lost on who is interrupted while he waits for it
+        threading.Thread(target=self._work, args=(work,), name="tidegate-direct", daemon=True).start()
 
     def _work(self, work: Callable[[], None]) -> None:
         try:
@@ -29,6 +29,8 @@ class Running(PipelineResult):
             self._state = PipelineState.FAILED
         else:
             self._state = PipelineState.CANCELLED if self._cancelled else PipelineState.DONE
+        finally:
+            self._over.set()
 
     @property
     def state(self) -> PipelineState:
@@ -36,7 +38,7 @@ class Running(PipelineResult):
 
     def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
         try:
-            self._thread.join(timeout)
+            self._over.wait(timeout)
         except KeyboardInterrupt:
             return self.cancel()
         if self._error is not None:
@@ -47,7 +49,7 @@ class Running(PipelineResult):
         if not self._state.ended:
             self._cancelled = True
             self._stop.set()
-            self._thread.join()
+            self._over.wait()
         return self.wait_until_finish()
 
     def metrics(self) -> MetricResults:
