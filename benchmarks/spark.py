@@ -1,13 +1,14 @@
 """The workloads on Spark: Tidegate's runner beside hand-written RDD code, in one warm session, on the same input.
 
-    python benchmarks/spark.py [W1 … W7 W3f] [--input files|frames] [--scale 1.0] [--repeat 3] [--cores 2]
+    python benchmarks/spark.py [W1 … W7 W3f] [--input rdds|frames|files] [--scale 1.0] [--repeat 3] [--cores 2]
 
-All read the same input, in as many tasks: with `frames` DataFrames that Spark has persisted, which is the form that
-RDD code (`.rdd`), DataFrame operations and pipelines (`ReadFromSpark`) can all read; with `files` pickled lists, which
-RDD code and pipelines alike unpickle by themselves, a file at a time: what is left to compare then is what comes after
-reading. W1 counts, and W2 reads text lines. The figure is the median time of the runs, taken in turn after one of each
-that warms up; a result that differs ends it. `--scale 1` is W1 at
-10 M, W3 and W4 at 5 M, the others as `make bench` has them; W3f is W3 with six times as many windows. W2, W3 and W5
+All read the same input, in as many tasks: with `rdds` RDDs of tuples that Spark has persisted, which is what RDD code
+has at hand; with `frames` persisted DataFrames, which RDD code reads by `.rdd`, as `Row`s; pipelines read either by
+`ReadFromSpark`. With `files` RDD code and pipelines alike unpickle lists by themselves, a file at a time: what is left
+to compare then is what comes after reading. W1 counts, and W2 reads text lines. The figure is the median time of the
+runs, taken in turn after one of each that warms up, and some of little input before that: a session is warm when its
+JVM has compiled what it runs. A result that differs ends it. `--scale 1` is W1 at 10 M, W3 and W4 at 5 M, the others
+as `make bench` has them; W3f is W3 with six times as many windows. W2, W3 and W5
 are also done by DataFrame operations alone, Python serving only to read the pickles and to add up the checksum. `MB`
 is the most that Spark's Python workers held together (resident, looked at 20 times a second), by hand and as a
 pipeline.
@@ -42,6 +43,7 @@ from tidegate.sdk.sources import Position, Reader, Source, Split
 
 MUST = {"W1": 0.9, "W2": 0.8, "W3": 0.5, "W3f": 0.5, "W4": 0.9, "W5": 0.9, "W6": 0.9, "W7": 0.5}
 FILES = 8
+WARM_UPS = 8
 T = TypeVar("T")
 Result = tuple[int, int]
 Rdd = Any
@@ -86,27 +88,30 @@ class _PickleReader(Reader[Any]):
         return self._at
 
 
+RDDS: dict[str, Rdd] = {}
+"""The persisted RDDs, by the folder that each was made of."""
 FRAMES: dict[str, DataFrame] = {}
-"""The persisted DataFrames, by the folder that each was made of."""
+"""The persisted DataFrames, likewise."""
 
 
 def read(folder: str, time: int | None = None) -> Any:
     """The input of a pipeline; `time`: the field with the event time in ms."""
-    frame = FRAMES.get(folder)
-    return tg.Read(Pickles(folder, time)) if frame is None else Tuples(frame, time)
+    stamp = None if time is None else lambda element: element[time] / 1000
+    if folder in RDDS:
+        return tg.io.ReadFromSpark(RDDS[folder], timestamp=stamp)
+    if folder in FRAMES:
+        return Tuples(tg.io.ReadFromSpark(FRAMES[folder], timestamp=stamp))
+    return tg.Read(Pickles(folder, time))
 
 
 class Tuples(tg.PTransform[Any, Any]):
     """The rows of a DataFrame as plain tuples, as the files have them."""
 
-    def __init__(self, frame: DataFrame, time: int | None) -> None:
-        self.frame = frame
-        self.time = time
+    def __init__(self, rows: tg.PTransform[Any, Any]) -> None:
+        self.rows = rows
 
     def expand(self, input: Any) -> Any:
-        at = self.time
-        rows = input | tg.io.ReadFromSpark(self.frame, timestamp=None if at is None else lambda row: row[at] / 1000)
-        return rows | tg.Map(lambda row: tuple(row))
+        return input | self.rows | tg.Map(lambda row: tuple(row))
 
 
 def load(path: str) -> list[Any]:
@@ -183,6 +188,8 @@ def count_and_sum(terms: Rdd) -> Result:
 
 
 def by_hand(sc: Any, folder: str, parts: int) -> Rdd:
+    if folder in RDDS:
+        return RDDS[folder]
     if folder in FRAMES:
         return FRAMES[folder].rdd
     paths = sorted(map(str, Path(folder).iterdir()))
@@ -431,8 +438,8 @@ def resident_in_workers() -> int:
     return sum(size for pid, size in resident.items() if is_ours(pid))
 
 
-def persist(spark: Any, name: str, sizes: Sizes, parts: int) -> None:
-    """The input of a workload as DataFrames that Spark keeps."""
+def persist(spark: Any, name: str, sizes: Sizes, parts: int, form: str) -> None:
+    """The input of a workload as RDDs or DataFrames that Spark keeps."""
     inputs: dict[str, list[tuple[str, tuple[str, ...]]]] = {
         "W4": [(sizes.visits(), ("key", "ms"))],
         "W5": [(sizes.pairs(), ("key", "value"))],
@@ -441,15 +448,35 @@ def persist(spark: Any, name: str, sizes: Sizes, parts: int) -> None:
     }
     inputs["W3"] = inputs["W3f"] = [(sizes.events(), ("key", "ms", "value"))]
     for folder, fields in inputs.get(name, []):
-        frame = rows_of(spark, folder, parts, fields).persist()
-        frame.count()
-        FRAMES[folder] = frame
+        if form == "rdds":
+            RDDS[folder] = by_hand(spark.sparkContext, folder, parts).persist()
+            RDDS[folder].count()
+        elif form == "frames":
+            FRAMES[folder] = rows_of(spark, folder, parts, fields).persist()
+            FRAMES[folder].count()
+
+
+def warm_up(spark: Any, name: str, small: Sizes, parts: int, form: str) -> None:
+    """Do a workload some times each way."""
+    persist(spark, name, small, parts, form)
+    for _ in range(WARM_UPS):
+        BY_HAND[name](spark.sparkContext, small, parts)
+        piped(name, small, parts)
+    forget()
+
+
+def forget() -> None:
+    """Let go of what is persisted."""
+    for kept in (*RDDS.values(), *FRAMES.values()):
+        kept.unpersist()
+    RDDS.clear()
+    FRAMES.clear()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", metavar="W1…W7")
-    parser.add_argument("--input", choices=["frames", "files"], default="files")
+    parser.add_argument("--input", choices=["rdds", "frames", "files"], default="rdds")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cores", type=int, default=os.cpu_count())
@@ -476,8 +503,9 @@ def main() -> None:
     print(f"Spark {spark.version}, local[{args.cores}], {args.input}, scale {args.scale:g}, median of {args.repeat}")
     print(f"{'':4}{'by hand s':>10}{'pipeline s':>12}{'ratio':>8}{'must':>7}{'DataFrame s':>13}{'MB':>14}")
     for name in args.workloads or BY_HAND:
-        if args.input == "frames":
-            persist(spark, name, sizes, parts)
+        if name != "W2":  # which has one size
+            warm_up(spark, name, Sizes(min(args.scale, 0.001)), parts, args.input)
+        persist(spark, name, sizes, parts, args.input)
         ways: list[Callable[[], Result]] = [
             partial(BY_HAND[name], sc, sizes, parts),
             partial(piped, name, sizes, parts),
@@ -502,8 +530,7 @@ def main() -> None:
         shown = f"{frame[0]:13.2f}" if frame else " " * 13
         held_by = f"{memory[0] >> 20} / {memory[1] >> 20}"
         print(f"{name:4}{hand:10.2f}{pipe:12.2f}{pipe / hand:8.2f}{MUST[name]:>7.1f}{shown}{held_by:>14}", flush=True)
-        while FRAMES:
-            FRAMES.popitem()[1].unpersist()
+        forget()
     spark.stop()
 
 

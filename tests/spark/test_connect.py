@@ -15,7 +15,7 @@ import tidegate as tg
 import tidegate.io
 from spark.daemons import SMALL_JVM, Daemon, spark_home
 from tidegate.runners.spark.session import missing, stop
-from tidegate.sdk.errors import UserCodeError
+from tidegate.sdk.errors import BuildError, UserCodeError
 
 pytest.importorskip("grpc")
 
@@ -107,5 +107,22 @@ def test_dataframes_go_in_and_come_out_over_connect(remote: list[str], tmp_path:
         wanted = [(key, sum(range(key, 100, 3))) for key in range(3)]
         for frame in (p.result.dataframe("totals"), spark.read.parquet(str(tmp_path / "out"))):
             assert sorted(map(tuple, frame.collect())) == wanted
+    finally:
+        spark.stop()
+
+
+def test_an_rdd_is_refused_over_connect(remote: list[str], spark_session: Any) -> None:
+    from pyspark.sql.connect.session import SparkSession
+
+    spark = SparkSession.builder.remote(remote[3]).create()
+    try:
+        p = tg.Pipeline(options=remote[:2])
+        frame = p | "frame" >> tg.io.ReadFromSpark(spark.range(3))
+        rdd = p | "rdd" >> tg.io.ReadFromSpark(spark_session.sparkContext.parallelize([1]))
+        _ = (frame, rdd) | tg.Flatten() | tg.Map(print)
+        with pytest.raises(
+            BuildError, match=r"the RDD belongs to another SparkContext .* over Spark Connect there are none"
+        ):
+            p.run()
     finally:
         spark.stop()

@@ -330,7 +330,7 @@ def test_nothing_is_written_when_a_step_fails(flags: list[str], tmp_path: Path) 
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (lambda p: p | tg.io.ReadFromSpark([1]), "takes a DataFrame of Spark's or a table's name"),
+        (lambda p: p | tg.io.ReadFromSpark([1]), "takes a DataFrame or an RDD of Spark's, or a table's name"),
         (lambda p: p | tg.io.ReadFromSpark(" "), "there is no table's name"),
         (lambda p: p | tg.io.ReadFromSpark("t", columns="id"), "columns is a list of names"),
         (lambda p: p | tg.io.ReadFromSpark("t", columns=["a", "a"]), "each once"),
@@ -356,7 +356,7 @@ def test_columns_that_can_not_be_fields_are_refused_with_what_to_do(spark: Any) 
 def test_other_runners_refuse_by_name(spark: Any, tmp_path: Path) -> None:
     p = tg.Pipeline()
     _ = p | tg.io.ReadFromSpark("t") | tg.Map(print)
-    with pytest.raises(UnsupportedError, match="only the spark runner reads DataFrames and tables: say --runner spark"):
+    with pytest.raises(UnsupportedError, match="only the spark runner reads DataFrames, tables and RDDs: say --runner"):
         p.run()
     for write in (tg.ToDataFrame(), tg.io.WriteToSpark(tmp_path / "out", format="json")):
         p = tg.Pipeline()

@@ -1,17 +1,19 @@
-"""Tables and DataFrames of Spark's: `ReadFromSpark` and `WriteToSpark`, for the Spark runner alone.
+"""Tables, DataFrames and RDDs of Spark's: `ReadFromSpark` and `WriteToSpark`, for the Spark runner alone.
 
-A pipeline can so stand in the middle of a Spark job: Arrow batches of a DataFrame go straight into its first steps, on
-the executors, and what it gives is written by Spark's own writers. Nothing here imports PySpark.
+A pipeline can so stand in the middle of a Spark job: Arrow batches of a DataFrame, or the pickles that an RDD is made
+of, go straight into its first steps, on the executors, and what it gives is written by Spark's own writers. PySpark is
+imported only where an RDD is opened.
 """
 
 from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from tidegate.sdk.block import BLOCK_SIZE
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Read, Write
@@ -28,20 +30,25 @@ _COMMITTING: Final = frozenset({"avro", "csv", "delta", "hudi", "iceberg", "json
 
 
 class ReadFromSpark(Read[Any]):
-    """The rows of a DataFrame, or of a table by its name, as `tg.Row`s with the columns as fields.
+    """The rows of a DataFrame, or of a table by its name, as `tg.Row`s with the columns as fields; the elements of an
+    RDD as they are.
 
         pipeline | tg.io.ReadFromSpark(spark.table("sales").where("amount > 0"))
         pipeline | tg.io.ReadFromSpark("sales", columns=["customer", "amount"])
+        pipeline | tg.io.ReadFromSpark(sc.textFile("sales.csv").map(parsed).persist())
 
-    Each partition of the DataFrame goes to the steps where it is, batch by batch; nothing is collected. A DataFrame
-    belongs to the process that made it: what is compiled to run elsewhere has to name a table.
+    Each partition of a DataFrame or an RDD goes to the steps where it is, batch by batch; nothing is collected, and
+    what Spark has persisted is not computed again. Both belong to the process that made them: what is compiled to run
+    elsewhere has to name a table. Elements of classes of your own script travel on if they are known:
+    `.with_output_types(Visit)`.
 
     - `columns`: which columns, in this order; all of them unless given.
     - `as_dicts`: dicts instead of Rows, for columns whose names can't be fields (`_1`).
     - `timestamp`: from an element to its event time.
 
     Structs come as dicts, maps as dicts, arrays as lists, timestamps as aware datetimes. Raises BuildError when applied
-    to what is neither a DataFrame nor a name; when running, for columns that are not there or can't be fields.
+    to anything else, or to an RDD with `columns` or `as_dicts`; when running, for columns that are not there or can't
+    be fields, and for what belongs to another session.
     """
 
     def __init__(
@@ -54,31 +61,43 @@ class ReadFromSpark(Read[Any]):
         out_of_orderness: DurationLike = 0,
         name: str | None = None,
     ) -> None:
-        if isinstance(source, str):
-            held, table = None, source
-        elif all(hasattr(source, part) for part in ("mapInArrow", "schema", "sparkSession")):
-            held, table = _Held(source), None
-        else:
-            raise BuildError(f"ReadFromSpark takes a DataFrame of Spark's or a table's name, not {shorten(source)}")
-        if isinstance(columns, str):
-            raise BuildError(f"ReadFromSpark: columns is a list of names, not one {columns!r}")
-        chosen = None if columns is None else tuple(columns)
         super().__init__(
-            SparkSource(held, table, chosen, as_dicts),
-            timestamp=timestamp,
-            out_of_orderness=out_of_orderness,
-            name=name,
+            _source_of(source, columns, as_dicts), timestamp=timestamp, out_of_orderness=out_of_orderness, name=name
         )
 
     def default_label(self) -> str:
-        return f"ReadFromSpark({self.source.name})" if self.source.name != "DataFrame" else "ReadFromSpark"
+        match self.source:
+            case SparkSource(table=str() as table):
+                return f"ReadFromSpark({table})"
+            case _:
+                return "ReadFromSpark"
+
+
+def _source_of(given: Any, columns: Iterable[str] | None, as_dicts: bool) -> SparkSource | RddSource:
+    held: _Held | None = None
+    table: str | None = None
+    if isinstance(given, str):
+        table = given
+    elif all(hasattr(given, part) for part in ("mapInArrow", "schema", "sparkSession")):
+        held = _Held(given)
+    elif all(hasattr(given, part) for part in ("mapPartitions", "_jrdd_deserializer", "ctx")):
+        if columns is not None or as_dicts:
+            raise BuildError("ReadFromSpark: columns and as_dicts are for DataFrames and tables, not for an RDD")
+        return RddSource(_Held(given))
+    else:
+        raise BuildError(
+            f"ReadFromSpark takes a DataFrame or an RDD of Spark's, or a table's name, not {shorten(given)}"
+        )
+    if isinstance(columns, str):
+        raise BuildError(f"ReadFromSpark: columns is a list of names, not one {columns!r}")
+    return SparkSource(held, table, None if columns is None else tuple(columns), as_dicts)
 
 
 class _Held:
-    """A DataFrame of this process. Pickled, it is a number by which this process finds it again."""
+    """A DataFrame or RDD of this process. Pickled, it is a number by which this process finds it again."""
 
-    def __init__(self, frame: Any) -> None:
-        self.frame = frame
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
         self.number = f"{os.getpid()}-{id(self):x}-{os.urandom(4).hex()}"
         _held[self.number] = self
 
@@ -90,7 +109,7 @@ _held: Final[weakref.WeakValueDictionary[str, _Held]] = weakref.WeakValueDiction
 
 
 def _found(number: str) -> _Held | str:
-    """The DataFrame; its number in another process, which tasks are."""
+    """What is held; its number in another process, which tasks are."""
     return _held.get(number, number)
 
 
@@ -117,12 +136,10 @@ class SparkSource(Source[Any]):
         if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):
             raise BuildError(f"ReadFromSpark: columns are some names, each once, not {list(self.columns)}")
         if isinstance(self.held, _Held):
-            self._select(self.held.frame)
+            self._select(self.held.thing)
 
     def splits(self, desired: int) -> list[Split]:
-        raise UnsupportedError(
-            "only the spark runner reads DataFrames and tables: say --runner spark; in a test, put Rows into a Create"
-        )
+        raise UnsupportedError(_ONLY_ON_SPARK)
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
         raise AssertionError("Spark reads it")
@@ -130,31 +147,29 @@ class SparkSource(Source[Any]):
     @property
     def session(self) -> Any:
         """The Spark session of the DataFrame; None for a table, which any session reads."""
-        return self.held.frame.sparkSession if isinstance(self.held, _Held) else None
+        return self.held.thing.sparkSession if isinstance(self.held, _Held) else None
 
     def open_dataframe(self, session: Any) -> Any:
         """The DataFrame with the chosen columns."""
         match self.held:
-            case _Held(frame=frame):
+            case _Held(thing=frame):
                 if not _same(frame.sparkSession, session):
                     raise BuildError(
                         "the DataFrame belongs to another Spark session than the one that runs the pipeline"
                     )
                 return self._select(frame)
             case str():
-                raise BuildError(
-                    "the DataFrame belongs to the process in which the pipeline was written: to run it elsewhere, "
-                    "read a table by its name"
-                )
+                raise BuildError(_elsewhere("DataFrame"))
         return self._select(session.table(self.table))
 
-    def elements_of(self, batch: Any) -> Sequence[Any]:
+    def elements_of(self, batch: Any, loads: Callable[[Any], Any]) -> Iterator[Sequence[Any]]:
         """The rows of an Arrow record batch."""
         columns = [_values(column) for column in batch.columns]
         names = tuple(batch.schema.names)
         if self.as_dicts:
-            return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
-        return list(map(row_maker(names), zip(*columns, strict=True)))
+            yield [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        else:
+            yield list(map(row_maker(names), zip(*columns, strict=True)))
 
     def _select(self, frame: Any) -> Any:
         there = frame.columns
@@ -171,6 +186,82 @@ class SparkSource(Source[Any]):
                 "(DataFrame.withColumnRenamed), or say as_dicts=True"
             )
         return frame if self.columns is None else frame.select(*[f"`{name}`" for name in names])
+
+
+@dataclass(frozen=True, slots=True)
+class RddSource(Source[Any]):
+    """An RDD of Python objects, read as Spark has it: pickles of many elements each, a row of bytes for each pickle."""
+
+    held: _Held | str
+
+    @property
+    def name(self) -> str:
+        return "RDD"
+
+    def splits(self, desired: int) -> list[Split]:
+        raise UnsupportedError(_ONLY_ON_SPARK)
+
+    def reader(self, split: Split, position: Position = None) -> Reader[Any]:
+        raise AssertionError("Spark reads it")
+
+    @property
+    def session(self) -> Any:
+        """A session of the RDD's SparkContext; None where there is no RDD. BuildError if its SparkContext is over."""
+        if not isinstance(self.held, _Held):
+            return None
+        context = self.held.thing.ctx
+        if context._jsc is None:
+            raise BuildError("the SparkContext of the RDD has been stopped")
+        from pyspark.sql import SparkSession
+
+        return SparkSession.builder.getOrCreate()
+
+    def open_dataframe(self, session: Any) -> Any:
+        """Its pickles, as the only column of a DataFrame."""
+        if not isinstance(self.held, _Held):
+            raise BuildError(_elsewhere("RDD"))
+        rdd = self.held.thing
+        if getattr(session, "_sc", None) is not rdd.ctx:
+            raise BuildError(
+                "the RDD belongs to another SparkContext than the session that runs the pipeline; over Spark Connect "
+                "there are none"
+            )
+        from pyspark.sql import DataFrame
+
+        rdd = rdd if _in_pickled_lists(rdd) else rdd._pickled()
+        binary = session._jvm.org.apache.spark.sql.Encoders.BINARY()
+        return DataFrame(session._jsparkSession.createDataset(rdd._jrdd.rdd(), binary).toDF(), session)
+
+    def elements_of(self, batch: Any, loads: Callable[[Any], Any]) -> Iterator[Sequence[Any]]:
+        """The elements of an Arrow record batch of pickles."""
+        some: list[Any] = []
+        for data in batch.column(0):
+            some += loads(data.as_buffer())
+            if len(some) >= BLOCK_SIZE:
+                yield some
+                some = []
+        if some:
+            yield some
+
+
+def _in_pickled_lists(rdd: Any) -> bool:
+    """Whether an RDD, as it is in the JVM, consists of pickles of several elements each, as most do."""
+    from pyspark.serializers import AutoBatchedSerializer, BatchedSerializer, CPickleSerializer
+
+    form = rdd._jrdd_deserializer
+    return type(form) in (AutoBatchedSerializer, BatchedSerializer) and type(form.serializer) is CPickleSerializer
+
+
+_ONLY_ON_SPARK: Final = (
+    "only the spark runner reads DataFrames, tables and RDDs: say --runner spark; in a test, put elements into a Create"
+)
+
+
+def _elsewhere(what: str) -> str:
+    return (
+        f"the {what} belongs to the process in which the pipeline was written: to run it elsewhere, read a table by "
+        "its name"
+    )
 
 
 def _same(one: Any, other: Any) -> bool:

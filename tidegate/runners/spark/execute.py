@@ -55,7 +55,7 @@ from tidegate.sdk.sinks import Committable
 if TYPE_CHECKING:
     from tidegate.runners.spark.options import SparkOptions
 
-_BATCH_BYTES: Final = 64 << 20
+_BATCH_BYTES: Final = 4 << 20
 """No Arrow batch that Spark hands to a worker is longer, but for one row."""
 
 
@@ -203,7 +203,9 @@ class Execution:
         """The first level of an action: over elements of sources and kept ones, and beside it over each DataFrame."""
         steps = work.levels.steps(work.plan, level)
         feeds = [step for step in steps if step.id in self._feeds]
-        frames = [self._mapped(self._entering(work, level, steps), work, level)]
+        frames = []
+        if not self._only_fed(level, steps):
+            frames.append(self._mapped(self._entering(work, level, steps), work, level))
         for step in feeds:
             with _in_step(step):
                 source = self._feeds[step.id].open_dataframe(self._spark)
@@ -212,6 +214,14 @@ class Execution:
         for frame in frames[1:]:
             whole = whole.unionAll(frame)
         return whole
+
+    def _only_fed(self, level: int, steps: list[Step]) -> bool:
+        """Whether DataFrames alone bring what a level gets, and a DataFrame without partitions would bring nothing that
+        is missed: the levels after it run all the same.
+        """
+        sources = [step for step in steps if step.is_source]
+        last = level + 1 in (*self._levels.starts, self._levels.count)
+        return bool(sources) and not last and level == 0 and all(step.id in self._feeds for step in sources)
 
     def _entering(self, work: Work, level: int, steps: list[Step]) -> Any:
         """The rows that an action begins with; rows that say nothing where tasks read all by themselves."""

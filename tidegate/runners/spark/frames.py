@@ -1,4 +1,4 @@
-"""DataFrames as sources and sinks: Arrow batches go straight into the steps, and come out of them.
+"""DataFrames (RDDs among them) as sources and sinks: Arrow batches go straight into the steps, and come out of them.
 
 A source or a sink that is one of Spark's has the methods below; no other runner knows them. Tasks read a DataFrame's
 own partitions. What goes into a DataFrame leaves the last level as rows that hold an Arrow stream each; from these
@@ -8,6 +8,7 @@ Spark makes the columns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final, Protocol, runtime_checkable
 
 from tidegate.runners.engine.blame import located, rethrow, user_error
@@ -34,8 +35,8 @@ class DataFrameSource(Protocol):
     def open_dataframe(self, session: Any) -> Any:
         """The DataFrame, on the driver. BuildError if there is none, or its rows can't be elements."""
 
-    def elements_of(self, batch: Any) -> Sequence[Any]:
-        """The elements of an Arrow record batch of it, in a worker."""
+    def elements_of(self, batch: Any, loads: Callable[[Any], Any]) -> Iterable[Sequence[Any]]:
+        """The elements of an Arrow record batch of it, in a worker, some at a time; `loads` reads PySpark's pickles."""
 
 
 @runtime_checkable
@@ -87,11 +88,13 @@ def framed_by(step: int) -> int:
 # -- in a worker
 
 
-def read_batches(step: Step, batches: Iterable[Any]) -> Iterator[Block]:
-    """The elements of a DataFrame's Arrow batches, stamped as the author asked."""
+def read_batches(step: Step, batches: Iterable[Any], loads: Callable[[Any], Any]) -> Iterator[Block]:
+    """The elements of a DataFrame's Arrow batches, stamped as the author asked; `loads` reads PySpark's pickles."""
     node = step.head
     assert isinstance(node, Read)
-    reader = SplitReader(node, _Fed(node.source.load(), iter(batches)), Split("dataframe"), SystemClock())
+    source: DataFrameSource = node.source.load()
+    elements = chain.from_iterable(source.elements_of(batch, loads) for batch in batches)
+    reader = SplitReader(node, _Fed(elements), Split("dataframe"), SystemClock())
     try:
         while not reader.ended:
             block = reader.poll(BLOCK_SIZE)
@@ -104,27 +107,23 @@ def read_batches(step: Step, batches: Iterable[Any]) -> Iterator[Block]:
 class _Fed(Source[Any]):
     """A source of what Spark hands to this task."""
 
-    def __init__(self, source: DataFrameSource, batches: Iterator[Any]) -> None:
-        self._source = source
-        self._batches = batches
+    def __init__(self, elements: Iterator[Sequence[Any]]) -> None:
+        self._elements = elements
 
     def splits(self, desired: int) -> list[Split]:
         return [Split("dataframe")]
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
-        return _BatchReader(self._source, self._batches)
+        return _FedReader(self._elements)
 
 
-class _BatchReader(Reader[Any]):
-    def __init__(self, source: DataFrameSource, batches: Iterator[Any]) -> None:
-        self._source = source
-        self._batches = batches
+class _FedReader(Reader[Any]):
+    def __init__(self, elements: Iterator[Sequence[Any]]) -> None:
+        self._elements = elements
 
     def read(self, limit: int) -> Batch:
-        batch = next(self._batches, None)
-        if batch is None:
-            return Batch(Block.of(()), end=True)
-        return Batch(Block(self._source.elements_of(batch)))
+        some = next(self._elements, None)
+        return Batch(Block.of(()), end=True) if some is None else Batch(Block(some))
 
     def position(self) -> Position:
         return None

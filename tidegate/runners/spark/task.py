@@ -9,7 +9,7 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tidegate.runners.engine.graph import Graph, Outlet
 from tidegate.runners.engine.keyed import Keyed
@@ -21,6 +21,7 @@ from tidegate.runners.plan import Edge, Step
 from tidegate.runners.spark.artifacts import Artifact, content_of
 from tidegate.runners.spark.failures import marked
 from tidegate.runners.spark.frames import FrameWriting, read_batches
+from tidegate.runners.spark.pickles import unpickling
 from tidegate.runners.spark.reading import read_elements, read_splits
 from tidegate.runners.spark.routing import Router
 from tidegate.runners.spark.rows import RESULT, OutgoingRows, decode, encode_result, read_rows, row_sum
@@ -34,6 +35,8 @@ from tidegate.sdk.errors import RunError
 from tidegate.sdk.functions import install_classes
 from tidegate.sdk.metrics import ENGINE, MetricKey, collecting
 from tidegate.sdk.portable.pipeline import Create, Read
+
+_FEW: Final = 64
 
 
 def run_task(payload: bytes | Artifact, level: int, feed: int | None, batches: Iterable[Any]) -> Iterator[Any]:
@@ -132,7 +135,8 @@ class LevelTask:
             graph.open()
             if self._feed is not None:
                 (step,) = self._sources
-                yield from self._enter(step, read_batches(step, batches), graph, context)
+                blocks = read_batches(step, batches, unpickling(self.plan.pipeline.classes))
+                yield from self._enter(step, blocks, graph, context)
             else:
                 yield from self._read(graph, context)
                 yield from self._take_rows(graph, context, sinks, batches)
@@ -162,7 +166,7 @@ class LevelTask:
             yield from self._enter(step, blocks, graph, context)
 
     def _enter(self, step: Step, blocks: Iterable[Block], graph: Graph, context: Context) -> Iterator[None]:
-        for whole in blocks:
+        for whole in _few_first(blocks):
             for block in whole.split(BLOCK_SIZE):
                 context.count(step.label, "elements_out", len(block))
                 yield from graph.pushing(step.outputs[0], block)
@@ -254,6 +258,17 @@ class LevelTask:
 
     def _result(self, kind: str, value: Any) -> None:
         self._results = self._out.send(0, RESULT, self._src, self._results, encode_result(kind, value))
+
+
+def _few_first(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Blocks of which the first is short: by its elements steps learn what they give, and go about the rest at once."""
+    rest = iter(blocks)
+    for block in rest:
+        yield block.slice(0, _FEW)
+        if len(block) > _FEW:
+            yield block.slice(_FEW, len(block))
+        break
+    yield from rest
 
 
 @contextlib.contextmanager

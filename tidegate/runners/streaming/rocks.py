@@ -22,7 +22,16 @@ from tidegate.runners.engine.paging import GONE, LOT, Paged, Record, Taking, Whi
 from tidegate.runners.engine.rescale import Keeps, overlaid, part, rescaled
 from tidegate.runners.engine.snapshots import ByKey, Instants, KeyedState
 from tidegate.runners.engine.waiting import Part, SidesSnapshot
-from tidegate.runners.streaming.backends import Capture, Changes, Files, InSlices, Keys, Operators, looked_up
+from tidegate.runners.streaming.backends import (
+    Capture,
+    Changes,
+    Files,
+    InSlices,
+    Keys,
+    Nothing,
+    Operators,
+    looked_up,
+)
 from tidegate.runners.streaming.statefiles import (
     STORED,
     Read,
@@ -252,6 +261,9 @@ class RocksBackend:
             heads.append((label, operator.snapshot(parts)))
             paged.without_keys = False
             takings[label] = paged.begin_taking(None if runs is None else [run for run in runs if not _of_parts(run)])
+
+        if not heads and asleep is None:
+            return Nothing()
 
         def snapshots() -> Iterator[tuple[str, Any] | None]:
             for label, head in heads:
