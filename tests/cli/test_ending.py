@@ -110,6 +110,19 @@ class Service:
         assert self._process is not None
         self._process.terminate()
 
+    def suspend(self) -> None:
+        """It stands still, all of its threads."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+        stopped = os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)
+        assert stopped is not None
+        assert stopped.si_code == os.CLD_STOPPED
+
+    def go_on(self) -> None:
+        """After it was suspended."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
     def ended(self) -> tuple[int, str]:
         """Its exit code, and what it has said."""
         assert self._process is not None
@@ -155,8 +168,9 @@ def test_a_bounded_run_ends_and_leaves_no_output(service: Service, flags: list[s
     assert service.written() == []
 
 
-def test_a_stream_is_stopped_and_what_it_has_read_is_written(service: Service) -> None:
-    service.start(LIVE, "--runner", "streaming")
+@pytest.mark.parametrize("runner", ["direct", "streaming"])
+def test_a_stream_is_stopped_and_what_it_has_read_is_written(service: Service, runner: str) -> None:
+    service.start(LIVE, "--runner", runner)
     service.wait_for("n", ENOUGH)
     service.terminate()
     code, said = service.ended()
@@ -164,6 +178,17 @@ def test_a_stream_is_stopped_and_what_it_has_read_is_written(service: Service) -
     lines = service.written()
     assert len(lines) >= ENOUGH
     assert numbered(lines)
+
+
+@pytest.mark.parametrize("runner", ["direct", "streaming"])
+def test_a_stream_that_is_suspended_as_it_is_told_to_end_does_so_when_it_goes_on(service: Service, runner: str) -> None:
+    service.start(LIVE, "--runner", runner)
+    service.wait_for("n", ENOUGH)
+    service.suspend()
+    service.terminate()  # as it goes on, any of its threads may be the one that the signal wakes
+    service.go_on()
+    assert service.ended() == (143, "")
+    assert numbered(service.written())
 
 
 def test_a_stream_with_checkpoints_goes_on_where_it_was_told_to_end(service: Service, tmp_path: Path) -> None:

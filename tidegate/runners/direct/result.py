@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from tidegate.runners.engine.latch import Latch
 from tidegate.sdk.metrics import MetricCells, MetricResults
 from tidegate.sdk.runner import PipelineResult, PipelineState
 
@@ -18,7 +19,7 @@ class Running(PipelineResult):
         self._state = PipelineState.RUNNING
         self._error: BaseException | None = None
         self._cancelled = False
-        self._over = threading.Event()  # a thread's own end is lost on who is interrupted while he waits for it
+        self._over = Latch()
         threading.Thread(target=self._work, args=(work,), name="tidegate-direct", daemon=True).start()
 
     def _work(self, work: Callable[[], None]) -> None:
@@ -30,7 +31,7 @@ class Running(PipelineResult):
         else:
             self._state = PipelineState.CANCELLED if self._cancelled else PipelineState.DONE
         finally:
-            self._over.set()
+            self._over.open()
 
     @property
     def state(self) -> PipelineState:

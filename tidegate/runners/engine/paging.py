@@ -266,11 +266,11 @@ class Paged(Operator):
 
     def emptied(self, keys: Iterable[Any], state: KeyedState) -> list[Any]:
         """Which of these keys, whose state this is, have none left, while the store has what they had before."""
-        gone = [key for key in keys if key in self._stored and key in self._used]
-        for tables in state.tables.values() if gone else ():
+        gone = list(keys)
+        for tables in state.tables.values():
             for table in tables.values():
                 gone = [key for key in gone if key not in table]
-        return gone
+        return [key for key in gone if key in self._stored and key in self._used]
 
 
 GONE: Final = "gone"
