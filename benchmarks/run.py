@@ -3,10 +3,10 @@
     python benchmarks/run.py [W1 W2 …] [--runner direct] [--repeat 3] [-- flags for the runner]
 
 Ratios within one run are what counts: absolute times drift. Each figure is the median of the repeats, pipelines and
-loops taking turns. W8 is a whole process: start, import, a pipeline of ten elements, end. The streaming runner is
-measured as a stream, on two workers with a checkpoint each second (`-- --mode streaming --workers 2
---checkpoint_interval 1s`); what two of its tasks read comes in no order, so that W6 adds up there what each element
-changes.
+loops taking turns. Each workload has a process of its own, so that none pays for another's input, which a fork has to
+share. W8 is a whole process: start, import, a pipeline of ten elements, end. The streaming runner is measured as a
+stream, on two workers with a checkpoint each second (`-- --mode streaming --workers 2 --checkpoint_interval 1s`); what
+two of its tasks read comes in no order, so that W6 adds up there what each element changes.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import gc
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -91,6 +92,15 @@ def whole(code: str, repeat: int) -> tuple[float, float]:
     return statistics.median(times), peak
 
 
+def alone(name: str, argv: list[str], flags: list[str]) -> None:
+    """The row of one workload, measured by a process of its own."""
+    own = [arg for arg in argv if not re.fullmatch(r"W\d", arg)]
+    done = subprocess.run([sys.executable, __file__, name, *own, "--", *flags], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    print(done.stdout.splitlines()[-1], flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", metavar="W1…W8")
@@ -110,6 +120,9 @@ def main() -> None:
             print(f"W8: {seconds:.3f} s for a whole process (must {must}), {peak:.0f} MB at its peak (direct: must 50)")
             bare, (loaded, memory) = whole("", 7)[0], whole("import tidegate", 7)
             print(f"import tidegate: {(loaded - bare) * 1000:.0f} ms (must 150), {memory:.0f} MB at its peak (must 40)")
+            continue
+        if len(names) > 1:
+            alone(name, argv[:cut], flags)
             continue
         loop, pipeline = compare(name, ["--runner", args.runner, *flags], args.repeat)
         must = f"{targets[name]:.1f}" if name in targets else ""

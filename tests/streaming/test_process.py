@@ -177,3 +177,62 @@ def test_a_fault_of_the_coordinator_ends_the_job_with_an_error(start: Any) -> No
     job = start("Standing", "Faulty")
     job.wait_until_all_are_gone()
     assert job.process.wait() != 0
+
+
+AS_IT_FORKS = """
+import os, signal
+import tidegate as tg
+
+me = os.getpid()
+
+def interrupt():
+    if os.getpid() == me:
+        os.kill(me, signal.SIGTERM)
+
+def end(*_):
+    raise KeyboardInterrupt
+
+signal.signal(signal.SIGTERM, end)
+p = tg.Pipeline(options=["--runner", "streaming", "--workers", "1", "--run_for", "60"])
+p | tg.PeriodicImpulse(0.01) | tg.Map(lambda tick: None)
+os.register_at_fork(after_in_parent=interrupt)
+try:
+    p.run().wait_until_finish()
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_whoever_is_interrupted_as_the_jobs_process_is_forked_hears_of_it(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(AS_IT_FORKS)
+    ran = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")],
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+    )
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("interrupted\n", "", 0)
+
+
+def test_a_forked_jobs_processes_hear_what_was_held_back_meanwhile(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    script = (
+        "import signal\nimport tidegate as tg\n"
+        "p = tg.Pipeline(options=['--runner', 'streaming', '--workers', '1'])\n"
+        "def masked(n):\n    return sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ()))\n"
+        f"p | tg.Create([1]) | tg.Map(masked) | tg.Map(lambda held: open({str(told)!r}, 'w').write(str(held)))\n"
+        "p.run()\n"
+        "print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))\n"
+    )
+    (tmp_path / "script.py").write_text(script)
+    ran = subprocess.run(
+        [sys.executable, str(tmp_path / "script.py")],
+        capture_output=True,
+        text=True,
+        timeout=LONG,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+    )
+    assert (ran.stdout, told.read_text()) == ("set()\n", "[]"), ran.stderr

@@ -12,8 +12,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -85,7 +85,7 @@ class Job:
         self._process: Popen[bytes] | Born | Forked
         if self._travelling is not None and not _Warm.wanted and can_fork():
             ours, theirs = pair()
-            with theirs:
+            with theirs, _ends_held_back():
                 self._process, self.link = fork_job(self.submitted, theirs), Link(ours)
         else:
             if self._travelling is not None:
@@ -190,6 +190,17 @@ class Job:
             return
         self.error = RunError(f"the job's process has died ({cause}), and its workers with it")
         self._take(actions.Finish("failed"))
+
+
+@contextmanager
+def _ends_held_back() -> Iterator[None]:
+    """Inside, Ctrl-C and SIGTERM wait. In the midst of a fork, what their handlers raise would be lost among what runs
+    after it, of which the locks that are let go there may then stay held."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _Warm:

@@ -373,6 +373,7 @@ def run_job(client: Link, submitted: Submit) -> None:
     from tidegate.runners.streaming.coordinator import Coordinator
     from tidegate.runners.streaming.worker import Worker
 
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))  # held back where it was forked
     gc.freeze()
     gc.enable()
     try:
