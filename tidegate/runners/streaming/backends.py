@@ -385,7 +385,7 @@ class Forked:
                 end = file.read()
             return (self._files.move(self._name, self._path, size, crc32(end, read_end(end).check)),)
         finally:
-            self._path.unlink(missing_ok=True)
+            self._clear_up()
 
     def abandon(self) -> None:
         if not self._over:
@@ -394,7 +394,11 @@ class Forked:
             os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, 0)
             self._over = True
-        self._path.unlink(missing_ok=True)
+        self._clear_up()
+
+    def _clear_up(self) -> None:
+        with contextlib.suppress(OSError):  # what stays is in nobody's way; why it can't be written is told elsewhere
+            self._path.unlink()
 
 
 def _write_and_leave(file: int, operators: Mapping[str, Operator], keys: Keys) -> None:
