@@ -50,8 +50,9 @@ class Lines:
 class MetricsFile:
     """JSON lines about every task, each `metrics_interval`, and about every checkpoint and change of state.
 
-    Counts are of the interval; `busy`, `idle` and `backpressured` are shares of it; times are in seconds, `watermark`
-    an instant in UTC, and `lag` how far it is behind the clock (null where there is none).
+    Counts are of the interval; `busy`, `idle` and `backpressured` are shares of it (of all time, where a task has told
+    nothing in it); times are in seconds, `watermark` an instant in UTC, and `lag` how far it is behind the clock (null
+    where there is none).
 
     RunError where there can be no such file. What can't be written later, on a full disk, is left out.
     """
@@ -108,7 +109,9 @@ class MetricsFile:
             task.idle - before.idle,
             task.backpressured - before.backpressured,
         ]
-        whole = max(sum(spent), 1e-9)
+        if not any(spent):  # nothing has been heard of it since: then as it has been so far
+            spent = [task.busy, task.idle, task.backpressured] if task.busy or task.backpressured else [0.0, 1.0, 0.0]
+        whole = sum(spent)
         known = MIN_MICROS < task.watermark < MAX_MICROS
         return {
             "task": str(task.task),
