@@ -306,7 +306,7 @@ def test_what_changed_laid_over_what_was_before_is_all_there_is(
         cells = tables.snapshot(changed)
         saved = KeyedState({name: dict(by_window) for name, by_window in cells.items()})
         if changed is not None:
-            saved.keys = tables.replaced(changed, cells)
+            saved.keys = tables.replaced(changed)
             saved.windows = ["w1", "w2"]
         for piece, _ in pieces(saved):
             built = overlaid(built, pickle.loads(pickle.dumps(piece)))
@@ -359,4 +359,25 @@ def test_a_key_that_is_cleared_is_told_also_if_it_comes_again() -> None:
     assert changed is not None
     stored = tables.snapshot(changed)
     assert stored == {cell.name: {"w": {"again": 2}}}
-    assert sorted(tables.replaced(changed, stored)) == ["again", "gone"]
+    assert sorted(tables.replaced(changed)) == ["again", "gone"]
+
+
+def test_what_changed_in_a_window_that_is_over_is_not_forgotten_of_the_one_that_is_left() -> None:
+    tables = StateTables(SPECS[:1], expiring=False)
+    cell: Any = tables.cells["value"]
+    tables.enter("left")
+    cell.at("k")
+    cell.write(1)
+    tables.changed()
+    before = KeyedState(tables.snapshot())
+    tables.enter("over")
+    cell.at("k")
+    cell.write(2)
+    tables.collect("over")
+    changed = tables.changed()
+    assert changed is not None
+    later = KeyedState(tables.snapshot(changed), keys=tables.replaced(changed), windows=["left"])
+    built: Any = before
+    for piece, _ in pieces(later):
+        built = overlaid(built, piece)
+    assert built.tables == {"value": {"left": {"k": 1}}}

@@ -338,7 +338,7 @@ def take_out(table: dict[Any, Entry], keys: Iterable[Any]) -> None:
 def _entries(table: dict[Any, Entry], keys: Collection[Any] | None, sole: dict[Any, Entry] | None) -> Iterable[Entry]:
     """The entries of a table, all or those under these keys. `sole`: `keys` are entries, of which some are in it."""
     if sole is not None:
-        return [entry for entry in keys or () if entry.home is sole]
+        return keys or ()
     if keys is None:
         return table.values()
     return [entry for entry in map(table.get, keys) if entry is not None]
@@ -527,20 +527,21 @@ class StateTables:
             for name, cell in self.cells.items()
         }
 
-    def replaced(self, keys: Collection[Any], stored: dict[str, Tables]) -> list[Any]:
-        """Of which of these keys earlier snapshots are to be forgotten before what is `stored` of them is laid over."""
-        if isinstance(keys, Changed) and (sole := self._sole(keys)) is not None:
-            there = sum(len(table) for tables in stored.values() for table in tables.values())
-            return [] if there == len(keys) else [entry.key for entry in keys.entries if entry.home is not sole]
-        return list(keys)
+    def replaced(self, keys: Collection[Any]) -> list[Any]:
+        """Of which of these keys earlier snapshots are to be forgotten before one of them is laid over."""
+        return [] if self._sole(keys) is not None else list(dict.fromkeys(keys))
 
     def _sole(self, keys: Collection[Any] | None) -> dict[Any, Entry] | None:
-        """The one table, if there is only one, and entries of it are asked for: then these need not be looked up, and
-        all that there is of a key is what changed. None: there are more."""
+        """The one table there is, if all entries that are asked for are in it: then these need not be looked up, and
+        all that there is of a key is what changed. None: there are more, or some have been taken out, or with a window
+        that is over: of such a key there may be more in another."""
         if not isinstance(keys, Changed):
             return None
         tables = [table for cell in self.cells.values() for table in cell.tables.values()]
-        return tables[0] if len(tables) == 1 else None
+        if len(tables) != 1:
+            return None
+        (sole,) = tables
+        return sole if {id(entry.home) for entry in keys.entries} <= {id(sole)} else None
 
     def dates(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
         """By cell, window and key when what is stored outlives its time-to-live."""

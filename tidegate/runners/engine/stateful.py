@@ -192,7 +192,7 @@ class StatefulOperator(Chain, ByKey):
             tables,
             self.timers.watermark,
             self.timers.clock,
-            keys=None if keys is None else self.tables.replaced(keys, cells),
+            keys=None if keys is None else self.tables.replaced(keys),
             windows=None if keys is None else list(self._expiries),
         )
 
