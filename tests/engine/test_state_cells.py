@@ -294,27 +294,39 @@ def test_a_cell_and_a_timer_need_names() -> None:
         tg.EventTimer("")
 
 
-@given(st.lists(steps, min_size=1, max_size=4), st.sampled_from([SPECS, SPECS[:1]]), st.booleans())
+@given(
+    st.lists(steps, min_size=1, max_size=4),
+    st.sampled_from([SPECS, SPECS[:1]]),
+    st.booleans(),
+    st.integers(1, 4),
+    st.sets(st.sampled_from("ab")),
+)
 def test_what_changed_laid_over_what_was_before_is_all_there_is(
-    epochs: list[list[Any]], specs: tuple[Any, ...], sole: bool
+    epochs: list[list[Any]], specs: tuple[Any, ...], sole: bool, over: int, evicted: set[str]
 ) -> None:
+    """`over`: in which epoch the second window is over, and some keys leave."""
     tables = StateTables(specs, expiring=False)
     built: Any = None
-    for script in epochs:
+    windows = ["w1", "w2"]
+    for number, script in enumerate([*epochs, []]):
         changed = tables.changed()
         assert (changed is None) == (built is None)
         cells = tables.snapshot(changed)
         saved = KeyedState({name: dict(by_window) for name, by_window in cells.items()})
         if changed is not None:
             saved.keys = tables.replaced(changed)
-            saved.windows = ["w1", "w2"]
+            saved.windows = windows
         for piece, _ in pieces(saved):
             built = overlaid(built, pickle.loads(pickle.dumps(piece)))
         assert without_empty(built.tables) == without_empty(tables.snapshot())
         names = [spec.name for spec in specs]
         for key, window, (cell, method, argument) in script:
             if cell in names:
-                apply(tables, key, "w1" if sole else window, cell, method, argument)
+                apply(tables, key, window if window in windows and not sole else "w1", cell, method, argument)
+        if number == over:
+            tables.collect("w2")
+            windows = ["w1"]
+            tables.evict(evicted)
 
 
 def without_empty(tables: Any) -> Any:

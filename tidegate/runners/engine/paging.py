@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tidegate.runners.engine.memory import TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Emitted, Operator
-from tidegate.runners.engine.snapshots import ByKey, Instants, KeyedState, Touched
+from tidegate.runners.engine.snapshots import ByKey, Instants, KeyedState, Touched, distinct
 from tidegate.sdk.block import Block
 from tidegate.sdk.time import MAX_MICROS
 
@@ -26,6 +26,8 @@ Record: TypeAlias = tuple[Any, bytes | None, Instants | None]
 
 LOT: Final = 16_384
 """How many keys are woken, written or left out at a time."""
+AT_ONCE: Final = 200_000
+"""How many keys are at most looked up while the stream waits: that takes less of it than to do it little by little."""
 _SAMPLE: Final = 32
 
 
@@ -117,8 +119,10 @@ class Paged(Operator):
 
     def _woken(self, which: Which, micros: int, event: Callable[[int], Iterator[Emitted]]) -> Iterator[Emitted]:
         due = self.cold.due(which, micros, LOT + 1)
-        if due or self._reaches(which, micros):
-            self._about_to_change(None)
+        if not due and not self._reaches(which, micros):
+            yield from event(micros)
+            return
+        self._about_to_change(None)
         if len(due) <= LOT:
             self.bring(due)
             # What the event may change are the keys here that it concerns; which, the operator tells.
@@ -228,11 +232,14 @@ class Paged(Operator):
         if keys is not None:
             return self.inner.snapshot(keys)
         state = self.inner.snapshot()
+        all_tables = {
+            name: {window: dict(table) for window, table in tables.items()} for name, tables in state.tables.items()
+        }
         for key, data in self.cold.scan():
             if key not in self._used:
                 for name, window, stored in pickle.loads(data)[1]:
-                    state.tables[name].setdefault(window, {})[key] = stored
-        return state
+                    all_tables[name].setdefault(window, {})[key] = stored
+        return replace(state, tables=all_tables)
 
     def restore(self, state: KeyedState) -> None:
         """Into the store, with what it may have of the same keys; memory fills as keys are used."""
@@ -259,10 +266,15 @@ class Paged(Operator):
         """The keys in memory."""
         return set(self._used)
 
-    def begin_taking(self, runs: Iterable[Iterable[Any]] | None) -> Taking:
+    def begin_taking(self, runs: Touched | None) -> Taking:
         """Have the state of these keys looked up as it is now; None: of all that are in memory."""
-        self.taking = Taking(self, [list(self._used)] if runs is None else runs)
-        return self.taking
+        runs = [list(self._used)] if runs is None else [run for run in runs if run]
+        taking = Taking(self, runs)
+        if sum(map(len, runs)) <= AT_ONCE:
+            taking.take_at_once(runs)
+        else:
+            self.taking = taking
+        return taking
 
     def emptied(self, keys: Iterable[Any], state: KeyedState) -> list[Any]:
         """Which of these keys, whose state this is, have none left, while the store has what they had before."""
@@ -283,7 +295,7 @@ class Taking:
     What is about to change is looked up before it does. As snapshots to be laid over one that has none of these keys.
     """
 
-    def __init__(self, paged: Paged, runs: Iterable[Iterable[Any]]) -> None:
+    def __init__(self, paged: Paged, runs: Touched) -> None:
         self._paged = paged
         self._keys = chain.from_iterable(runs)
         self._seen: set[Any] = set()
@@ -295,11 +307,21 @@ class Taking:
         fresh = dict.fromkeys(key for key in keys if key not in self._seen)
         if fresh:
             self._seen.update(fresh)
-            state = self._paged.inner.snapshot(fresh)
-            gone = self._paged.emptied(fresh, state)
-            if gone:
-                state.tables[GONE] = {None: dict.fromkeys(gone, True)}
-            self._taken.append(replace(state, keys=list(fresh)))
+            self._take(fresh)
+
+    def take_at_once(self, runs: Touched) -> None:
+        """Look up all there are."""
+        if runs:
+            self._take(distinct(runs))
+        self._over = True
+
+    def _take(self, keys: Collection[Any]) -> None:
+        state = self._paged.inner.snapshot(keys)
+        assert state.keys is not None
+        gone = self._paged.emptied(state.keys, state)
+        if gone:
+            state.tables[GONE] = {None: dict.fromkeys(gone, True)}
+        self._taken.append(state)
 
     def take_rest(self) -> None:
         """Look up all that is left."""

@@ -6,7 +6,7 @@ snapshots by key, puts them together, and lays later ones over earlier ones.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from operator import itemgetter
@@ -137,6 +137,47 @@ def of_keys(table: dict[Any, Any], keys: Collection[Any] | None, copied: Callabl
     if copied is None:
         return {key: stored for key, stored in found if stored is not _MISSING}
     return {key: copied(stored) for key, stored in found if stored is not _MISSING}
+
+
+class Columns(Mapping[Any, Any]):
+    """A table of a snapshot as a column of keys, each once, and one of what is stored under them: these are made, cut
+    and pickled in half the time of a dict. Pickled it is a dict."""
+
+    __slots__ = ("_by_key", "_keys", "_stored")
+
+    def __init__(self, keys: list[Any], stored: list[Any]) -> None:
+        self._keys = keys
+        self._stored = stored
+        self._by_key: dict[Any, Any] | None = None
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._dict()[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def items(self) -> ItemsView[Any, Any]:
+        return self._dict().items()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _dict_of, (self._keys, self._stored)
+
+    def _dict(self) -> dict[Any, Any]:
+        if self._by_key is None:
+            self._by_key = _dict_of(self._keys, self._stored)
+        return self._by_key
+
+    def cut(self, size: int) -> Iterator[Columns]:
+        """As several of at most so many keys, in order."""
+        for start in range(0, len(self._keys), size):
+            yield Columns(self._keys[start : start + size], self._stored[start : start + size])
+
+
+def _dict_of(keys: list[Any], stored: list[Any]) -> dict[Any, Any]:
+    return dict(zip(keys, stored, strict=True))
 
 
 class Chosen(Mapping[Any, Any]):

@@ -13,12 +13,11 @@ from __future__ import annotations
 import pickle
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import repeat
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
 from tidegate.runners.engine.checks import changed, mutated, snapshot
-from tidegate.runners.engine.snapshots import Tables, of_keys, without
+from tidegate.runners.engine.snapshots import Columns, Tables, of_keys, without
 from tidegate.sdk.combine import NOTHING, CombineFn
 from tidegate.sdk.state import StateSpec
 from tidegate.sdk.time import Timestamp, TimestampLike, timestamp_micros
@@ -32,34 +31,63 @@ class Entry:
 
     __slots__ = ("epoch", "home", "key", "value")
 
-    def __init__(self, home: dict[Any, Entry], key: Any, value: Any, epoch: object) -> None:
+    def __init__(self, home: dict[Any, Entry], key: Any, value: Any, epoch: Epoch) -> None:
         self.home: dict[Any, Entry] | None = home
         self.key = key
         self.value = value
         self.epoch = epoch
 
 
+class Epoch:
+    """What happens between two snapshots: the entries that change, each once; the keys of those that are taken out; and
+    whether any window has gone with all it had. Unless it is `noted`, the first two stay empty."""
+
+    __slots__ = ("changed", "collected", "removed")
+
+    def __init__(self, *, noted: bool) -> None:
+        self.changed: list[Entry] | deque[Entry] = [] if noted else deque(maxlen=0)
+        self.removed: list[Any] | deque[Any] = [] if noted else deque(maxlen=0)
+        self.collected = False
+
+
+_NEVER: Final = Epoch(noted=False)
+"""When what is as it was restored has changed."""
+
+
 class Changed(Collection[Any]):
-    """The keys under which anything changed in an epoch, in that order, some more than once; and the entries."""
+    """The keys under which anything changed in an epoch, some more than once."""
 
-    __slots__ = ("entries",)
+    __slots__ = ("epoch",)
 
-    def __init__(self, entries: list[Entry]) -> None:
-        self.entries = entries
+    def __init__(self, epoch: Epoch) -> None:
+        self.epoch = epoch
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.epoch.changed) + len(self.epoch.removed)
 
     def __iter__(self) -> Iterator[Any]:
-        return (entry.key for entry in self.entries)
+        yield from (entry.key for entry in self.epoch.changed)
+        yield from self.epoch.removed
 
     def __contains__(self, key: object) -> bool:
-        return any(entry.key == key for entry in self.entries)
+        return any(each == key for each in self)
+
+    def by_table(self, tables: Sequence[dict[Any, Entry]]) -> dict[int, list[Entry]]:
+        """By the id of a table, the entries in it that changed: without the keys of which any was taken out."""
+        changed, removed = list(self.epoch.changed), frozenset(self.epoch.removed)
+        if len(tables) == 1 and not removed and not self.epoch.collected:
+            return {id(tables[0]): changed}
+        found: dict[int, list[Entry]] = {id(table): [] for table in tables}
+        for entry in changed:
+            into = found.get(id(entry.home))
+            if into is not None and entry.key not in removed:
+                into.append(entry)
+        return found
 
 
 class Cell:
     """One cell of all keys and windows. `table` is that of the window in hand, `key` the key in hand, and `entry` what
-    is under it (None: nothing). `changed` takes down the entries that change while it is `epoch`.
+    is under it (None: nothing). `changed` are the entries that have changed in this `epoch`.
     """
 
     __slots__ = (
@@ -86,8 +114,8 @@ class Cell:
         self.entry: Entry | None = None
         self.tables: dict[Any, dict[Any, Entry]] = {}
         self.table: dict[Any, Entry] = {}
-        self.epoch: object = None
-        self.changed: list[Entry] | deque[Entry] = deque(maxlen=0)
+        self.epoch = Epoch(noted=False)
+        self.changed = self.epoch.changed
         self.ttl = spec.ttl.micros if spec.ttl is not None else 0
         self.clock: Clock = Clock()
         self.dates: dict[Any, dict[Any, int]] = {}
@@ -97,10 +125,10 @@ class Cell:
     def clear(self) -> None:
         """Forget what is stored under the key in hand."""
         if self.entry is not None:
-            self.touch(self.entry)
             del self.table[self.key]
             self.entry.home = None
             self.entry = None
+            self.epoch.removed.append(self.key)
 
     def enter(self, window: Any) -> None:
         """Point at a window; at which key is not known then."""
@@ -328,27 +356,23 @@ _CELLS: Final[dict[str, type[Cell]]] = {
 }
 
 
-def take_out(table: dict[Any, Entry], keys: Iterable[Any]) -> None:
-    """Drop these keys from a table, as far as they are in it."""
-    for entry in map(table.pop, keys, repeat(None)):
-        if entry is not None:
-            entry.home = None
+def _columns(entries: Collection[Entry], copied: Callable[[Any], Any] | None) -> dict[Any, Any]:
+    """What entries store, by key; `copied` None: it need not be copied."""
+    keys, values = [entry.key for entry in entries], [entry.value for entry in entries]
+    if copied is not None:
+        values = list(map(copied, values))
+    return Columns(keys, values)  # type: ignore[return-value]  # to be read, which is all that is done with it
 
 
-def _entries(table: dict[Any, Entry], keys: Collection[Any] | None, sole: dict[Any, Entry] | None) -> Iterable[Entry]:
-    """The entries of a table, all or those under these keys. `sole`: `keys` are entries, of which some are in it."""
-    if sole is not None:
-        return keys or ()
+def _entries(
+    table: dict[Any, Entry], keys: Collection[Any] | None, changed: Collection[Entry] | None
+) -> Collection[Entry]:
+    """The entries of a table: all, or those under these keys and the ones that have changed."""
     if keys is None:
         return table.values()
-    return [entry for entry in map(table.get, keys) if entry is not None]
-
-
-def _plain(entries: Iterable[Entry], copied: Callable[[Any], Any] | None) -> dict[Any, Any]:
-    """What entries store, by key; `copied` None: it need not be copied."""
-    if copied is None:
-        return {entry.key: entry.value for entry in entries}
-    return {entry.key: copied(entry.value) for entry in entries}
+    if not keys:
+        return changed or ()
+    return [*(changed or ()), *(entry for entry in map(table.get, keys) if entry is not None)]
 
 
 def _copying(cell: Cell) -> Callable[[Any], Any] | None:
@@ -447,7 +471,7 @@ class StateTables:
             other.tables, other.dates, other.reads = cell.tables, cell.dates, self._reads
             cell.clock = other.clock = self.clock
         self._all: tuple[Cell, ...] = (*self.cells.values(), *self.watched.values())
-        self._changed: list[Entry] | None = None
+        self._epoch: Epoch | None = None
         self._mortal: tuple[Cell, ...] = tuple(cell for cell in self.cells.values() if expiring and cell.ttl)
 
     def enter(self, window: Any) -> None:
@@ -470,7 +494,8 @@ class StateTables:
     def collect(self, window: Any) -> None:
         """Forget a window."""
         for cell in self.cells.values():
-            cell.tables.pop(window, None)
+            if cell.tables.pop(window, None) is not None:
+                cell.epoch.collected = True
             cell.dates.pop(window, None)
 
     def windows(self) -> Iterator[Any]:
@@ -495,7 +520,7 @@ class StateTables:
                     if end > now:
                         break
                     over.append(key)
-                take_out(cell.tables[window], over)
+                self._take_out(cell, cell.tables[window], over)
                 without(dates, over)
 
     def next_sweep(self) -> int | None:
@@ -507,20 +532,20 @@ class StateTables:
 
     def changed(self) -> Changed | None:
         """What was written or cleared since this was last called; None for the first time."""
-        before, self._changed = self._changed, []
-        epoch = object()
+        before, self._epoch = self._epoch, Epoch(noted=True)
         for cell in self._all:
-            cell.epoch, cell.changed = epoch, self._changed
+            cell.epoch, cell.changed = self._epoch, self._epoch.changed
         return None if before is None else Changed(before)
 
     def snapshot(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
         """By cell, window and key what is stored, or what is under `keys`; nothing that is empty."""
-        sole = self._sole(keys)
+        changed: dict[int, list[Entry]] = {}
         if isinstance(keys, Changed):
-            keys = keys.entries if sole is not None else dict.fromkeys(keys)
+            changed = keys.by_table([table for cell in self.cells.values() for table in cell.tables.values()])
+            keys = self.replaced(keys)
         return {
             name: {
-                window: _plain(_entries(table, keys, sole), _copying(cell))
+                window: _columns(_entries(table, keys, changed.get(id(table))), _copying(cell))
                 for window, table in cell.tables.items()
                 if table
             }
@@ -528,20 +553,9 @@ class StateTables:
         }
 
     def replaced(self, keys: Collection[Any]) -> list[Any]:
-        """Of which of these keys earlier snapshots are to be forgotten before one of them is laid over."""
-        return [] if self._sole(keys) is not None else list(dict.fromkeys(keys))
-
-    def _sole(self, keys: Collection[Any] | None) -> dict[Any, Entry] | None:
-        """The one table there is, if all entries that are asked for are in it: then these need not be looked up, and
-        all that there is of a key is what changed. None: there are more, or some have been taken out, or with a window
-        that is over: of such a key there may be more in another."""
-        if not isinstance(keys, Changed):
-            return None
-        tables = [table for cell in self.cells.values() for table in cell.tables.values()]
-        if len(tables) != 1:
-            return None
-        (sole,) = tables
-        return sole if {id(entry.home) for entry in keys.entries} <= {id(sole)} else None
+        """Of which of these keys earlier snapshots are to be forgotten before one of them is laid over: of what has
+        only been written, and not been taken out, what is laid over is enough."""
+        return list(dict.fromkeys(keys.epoch.removed if isinstance(keys, Changed) else keys))
 
     def dates(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
         """By cell, window and key when what is stored outlives its time-to-live."""
@@ -553,10 +567,18 @@ class StateTables:
     def evict(self, keys: Collection[Any]) -> None:
         """Forget these keys."""
         for cell in self.cells.values():
-            for entries in cell.tables.values():
-                take_out(entries, keys)
+            for table in cell.tables.values():
+                self._take_out(cell, table, keys)
             for dates in cell.dates.values():
                 without(dates, keys)
+
+    def _take_out(self, cell: Cell, table: dict[Any, Entry], keys: Iterable[Any]) -> None:
+        """Drop these keys from a table, as far as they are in it."""
+        for key in keys:
+            entry = table.pop(key, None)
+            if entry is not None:
+                entry.home = None
+                cell.epoch.removed.append(key)
 
     def restore(self, stored: dict[str, Tables], dates: dict[str, Tables], now: int) -> None:
         """Take in what the two gave, which stays as it is. KeyError for a cell that is not declared."""
@@ -565,7 +587,7 @@ class StateTables:
             cell = self.cells[name]
             for window, table in tables.items():
                 home = cell.tables.setdefault(window, {})
-                home.update({key: Entry(home, key, cell.copied(kept), None) for key, kept in table.items()})
+                home.update({key: Entry(home, key, cell.copied(kept), _NEVER) for key, kept in table.items()})
         for name, ends in dates.items():
             cell = self.cells[name]
             for window, ends_of in ends.items() if cell in self._mortal else ():

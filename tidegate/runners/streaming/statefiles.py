@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from tidegate.runners.engine.rescale import overlaid
-from tidegate.runners.engine.snapshots import KeyedState
+from tidegate.runners.engine.snapshots import Columns, KeyedState
 from tidegate.runners.engine.waiting import SidesSnapshot
 from tidegate.sdk.errors import RunError
 
@@ -106,8 +106,7 @@ def pieces(snapshot: Any) -> Iterator[tuple[Any, int]]:
             rest = replace(snapshot, tables={}, keys=(), windows=None)
             for name, tables in snapshot.tables.items():
                 for window, table in tables.items():
-                    entries = iter(table.items())
-                    while some := dict(islice(entries, PIECE)):
+                    for some in _lots(table):
                         yield replace(rest, tables={name: {window: some}}), len(some)
         case SidesSnapshot(inner=inner) if inner is not None:
             outer = snapshot
@@ -116,6 +115,16 @@ def pieces(snapshot: Any) -> Iterator[tuple[Any, int]]:
                 outer = replace(snapshot, waiting=None, sides={})
         case _:
             yield snapshot, 1
+
+
+def _lots(table: Mapping[Any, Any]) -> Iterator[Any]:
+    """A table a few entries at a time."""
+    if isinstance(table, Columns):
+        yield from table.cut(PIECE)
+        return
+    entries = iter(table.items())
+    while some := dict(islice(entries, PIECE)):
+        yield some
 
 
 def write_to(write: Callable[[bytes], object], parts: Iterable[tuple[bytes, int]]) -> None:
