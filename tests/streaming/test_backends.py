@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,6 +82,12 @@ class Disk:
         path = self.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
+
+    def put(self, name: str, data: bytes) -> None:
+        self.write(name, data)
+
+    def settle(self, names: Iterable[str]) -> None:
+        raise AssertionError("that is for whoever writes the manifest")
 
     def create(self, name: str, data: bytes) -> bool:
         raise AssertionError("state files are written by one task alone")

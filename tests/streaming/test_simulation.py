@@ -26,6 +26,7 @@ from tidegate.runners.streaming import backends, opening, worker
 from tidegate.runners.streaming.alignment import Alignment
 from tidegate.runners.streaming.backends import Changes
 from tidegate.runners.streaming.channels import InputChannel
+from tidegate.runners.streaming.checkpoints import Checkpoints
 from tidegate.runners.streaming.messages import Prepared, SplitProgress, StateHandle
 from tidegate.runners.streaming.reading import Reading
 from tidegate.runners.streaming.restoring import Restoring
@@ -63,10 +64,16 @@ def acknowledge_before_writing(patch: pytest.MonkeyPatch) -> None:
     """State is on its way to the disk when the coordinator hears that it is there."""
 
     def store(self: WorkerProcess, name: str, state: bytes) -> StateHandle:
-        self.simulation.after(300_000, lambda: self.do(lambda: self.storage.write(name, state)))
+        self.storage.put(name, state[: len(state) // 2])
+        self.simulation.after(300_000, lambda: self.do(lambda: self.storage.put(name, state)))
         return StateHandle(((name, len(state), crc32(state)),))
 
     patch.setattr(WorkerProcess, "store", store)
+
+
+def leave_it_to_the_system(patch: pytest.MonkeyPatch) -> None:
+    """A manifest is in place while what it names may still be lost with the power."""
+    patch.setattr(Checkpoints, "fresh", lambda self, files: ())
 
 
 def commit_early(patch: pytest.MonkeyPatch) -> None:
@@ -166,6 +173,7 @@ def as_it_comes(simulation: Simulation) -> None:
     [
         pytest.param(skip_alignment, as_it_comes, id="skip-alignment"),
         pytest.param(acknowledge_before_writing, as_it_comes, id="acknowledge-before-writing"),
+        pytest.param(leave_it_to_the_system, as_it_comes, id="leave-it-to-the-system"),
         pytest.param(commit_early, as_it_comes, id="commit-early"),
         pytest.param(forget_timers, as_it_comes, id="forget-timers"),
         pytest.param(forget_elements_under_way, as_it_comes, id="forget-elements-under-way"),

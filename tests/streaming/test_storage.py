@@ -41,6 +41,37 @@ def test_a_name_is_created_once(storage: Storage) -> None:
     assert storage.list("epochs") == ["epochs/1"]
 
 
+def test_what_is_put_is_read_and_can_be_settled(storage: Storage) -> None:
+    storage.put("chk-1/deep/a", b"one")
+    storage.put("chk-1/b", b"two")
+    assert (storage.read("chk-1/deep/a"), storage.read("chk-1/b")) == (b"one", b"two")
+    storage.settle(["chk-1/deep/a", "chk-1/b"])
+    assert storage.list("") == ["chk-1/b", "chk-1/deep/a"]
+
+
+def test_settling_flushes_the_files_and_every_folder_up_to_the_top(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = LocalStorage(tmp_path)
+    flushed: list[str] = []
+
+    def flush(descriptor: int) -> None:
+        flushed.append(os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), tmp_path))
+
+    monkeypatch.setattr(os, "fsync", flush)
+    storage.put("chk-1/a", b"one")
+    storage.put("chk-1/b", b"two")
+    assert flushed == []
+    storage.settle(["chk-1/a", "chk-1/b"])
+    assert flushed[:2] == ["chk-1/a", "chk-1/b"]
+    assert sorted(flushed[2:]) == [".", "chk-1"]
+
+
+def test_what_is_gone_can_not_be_settled(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        LocalStorage(tmp_path).settle(["chk-1/a"])
+
+
 def test_all_files_under_a_folder_are_listed_with_their_whole_names(storage: Storage) -> None:
     for name in ("job.json", "chk-1/a", "chk-1/deep/b", "chk-2/c"):
         storage.write(name, b"")

@@ -5,7 +5,7 @@ All of it is found by the name of a simulation, because user code reaches tasks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
@@ -162,6 +162,7 @@ class Disk:
 
     files: dict[str, bytes] = field(default_factory=dict)
     strike: Callable[[str], None] = lambda place: None
+    unsettled: set[str] = field(default_factory=set)
 
     def read(self, name: str) -> bytes:
         self.strike("disk read")
@@ -176,6 +177,17 @@ class Disk:
         del self.files[f"{name}.tmp"]
         self.files[name] = data
         self.strike("disk written")
+
+    def put(self, name: str, data: bytes) -> None:
+        self.write(name, data)
+        self.unsettled.add(name)
+
+    def settle(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.strike("disk settle")
+            if name not in self.files:
+                raise FileNotFoundError(name)
+            self.unsettled.discard(name)
 
     def create(self, name: str, data: bytes) -> bool:
         self.strike("disk create")

@@ -26,12 +26,13 @@ from tidegate.runners.streaming.coordinator import Coordinator
 from tidegate.runners.streaming.events import Item
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
-from tidegate.runners.streaming.manifest import ManifestError, latest, numbers
+from tidegate.runners.streaming.manifest import ManifestError, latest, loads, numbers
 from tidegate.runners.streaming.messages import AbortOutput, Commit, Ready, StateHandle, ToCoordinator
 from tidegate.runners.streaming.opening import Opened, open_job
 from tidegate.runners.streaming.record import RECORD, RECORDED
 from tidegate.runners.streaming.storage import copy_savepoint
 from tidegate.runners.streaming.worker import Worker
+from tidegate.runners.streaming.world import Storage
 from tidegate.sdk.block import Block
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.time import SECOND
@@ -152,7 +153,7 @@ class WorkerProcess(Process):
         return MemoryBackend(operators, files, self.directory, forks=False, full_every=full_every)
 
     def store(self, name: str, state: bytes) -> StateHandle:
-        self.storage.write(name, state)
+        self.storage.put(name, state)
         return StateHandle(((name, len(state), crc32(state)),))
 
     def seconds(self) -> float:
@@ -338,14 +339,24 @@ class CoordinatorProcess(Process):
                 self.simulation.breaks(f"a savepoint lacks something: {error}")
             self.take(actions.Stored(action.checkpoint))
         else:
-            error = ""
-            if action.checkpoint == RECORDED:
-                self.opened.storage.write(action.name, action.data)
-            elif not self.opened.storage.create(action.name, action.data):
-                error = "is there already"
+            error = self.stored(action, self.opened.storage)
             if self.is_fenced():
                 return
             self.take(actions.Stored(action.checkpoint, error))
+
+    def stored(self, action: actions.Store, storage: Storage) -> str:
+        """Settle what a manifest names, and put it in place; why that can't be."""
+        try:
+            storage.settle(action.fresh)
+        except OSError as error:
+            return str(error)
+        if action.checkpoint == RECORDED:
+            storage.write(action.name, action.data)
+            return ""
+        for name, _, _ in loads(action.data).files():
+            if name in self.simulation.disk.unsettled:
+                self.simulation.breaks(f"{action.name} is written before {name} is durable")
+        return "" if storage.create(action.name, action.data) else "is there already"
 
     def is_fenced(self) -> bool:
         """Whether the job is another process's now; the machine is told."""

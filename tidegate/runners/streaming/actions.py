@@ -112,12 +112,14 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Write a manifest, atomically, named within the checkpoint directory or within `directory`; then say `Stored`."""
+    """Write a manifest, atomically, named within the checkpoint directory or within `directory`; then say `Stored`.
+    Before that settle what tasks have put there for it, `fresh`."""
 
     checkpoint: int
     name: str
     data: bytes
     directory: str | None = None
+    fresh: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,13 +44,14 @@ Operators: TypeAlias = Callable[[], Mapping[str, Operator]]
 
 
 class Files(Protocol):
-    """Where state files go, by their names in the checkpoint directory. Raises OSError."""
+    """Where state files go, by their names in the checkpoint directory: they are durable when that has been told to
+    settle them. Raises OSError."""
 
     def put(self, name: str, data: bytes) -> StateFile:
-        """Write a file; durable when it returns."""
+        """Write a file."""
 
     def move(self, name: str, path: Path, size: int, check: int) -> StateFile:
-        """Take in a local file, which is gone afterwards; durable when it returns."""
+        """Take in a local file, which is gone afterwards."""
 
     def link(self, name: str, path: Path) -> StateFile:
         """Take in a local file that never changes, and stays where it is."""
@@ -65,17 +66,16 @@ class StorageFiles:
 
     def put(self, name: str, data: bytes) -> StateFile:
         """Write a file."""
-        self._storage.write(name, data)
+        self._storage.put(name, data)
         return name, len(data), crc32(data)
 
     def move(self, name: str, path: Path, size: int, check: int) -> StateFile:
-        """Take in a local file that is durable already."""
+        """Take in a local file."""
         target = self._local(name, path)
         if target is None:
-            self._storage.write(name, path.read_bytes())
+            self._storage.put(name, path.read_bytes())
         else:
             os.replace(path, target)
-            _settle_folder(target.parent)
         path.unlink(missing_ok=True)
         return name, size, check
 
@@ -84,10 +84,9 @@ class StorageFiles:
         data = path.read_bytes()
         target = self._local(name, path)
         if target is None:
-            self._storage.write(name, data)
+            self._storage.put(name, data)
         else:
             os.link(path, target)
-            _settle_folder(target.parent)
         return name, len(data), crc32(data)
 
     def _local(self, name: str, path: Path) -> Path | None:
@@ -97,15 +96,6 @@ class StorageFiles:
         target = self._root / name
         target.parent.mkdir(parents=True, exist_ok=True)
         return target if target.parent.stat().st_dev == path.stat().st_dev else None
-
-
-def _settle_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Capture(Protocol):

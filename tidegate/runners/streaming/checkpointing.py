@@ -198,7 +198,8 @@ class Checkpointing:
             return self._give_up(str(error), now)
         pending.storing = True
         self._manifest, self._new_commits = manifest, tuple(commits)
-        self._out.add(Store(pending.number, manifest.name, data))
+        fresh = self._checkpoints.fresh(name for name, _, _ in manifest.files())
+        self._out.add(Store(pending.number, manifest.name, data, fresh=fresh))
         return ""
 
     def _complete(self, pending: Pending, now: int) -> None:

@@ -148,6 +148,10 @@ class Checkpoints:
         own = [part for task in sorted(self.pending.acks) for part in self.pending.acks[task].prepared]
         return self._carried + own
 
+    def fresh(self, files: Iterable[str]) -> tuple[str, ...]:
+        """Which of these files no checkpoint has that is complete."""
+        return tuple(name for name in files if not any(name in kept.files for kept in self._kept))
+
     def abandon(self, now: int) -> bool:
         """The one under way is given up; whether the job may go on after so many in a row. Savepoints don't count."""
         if self._give_up(now).purpose != "savepoint":

@@ -155,6 +155,7 @@ class JobProcess:
         if storage is not None:
             try:
                 error = ""
+                storage.settle(action.fresh)
                 if action.directory is None:
                     if action.checkpoint == RECORDED:
                         storage.write(action.name, action.data)

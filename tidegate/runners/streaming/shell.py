@@ -155,7 +155,7 @@ class ProcessWorld:
         """Write a task's state to the checkpoint directory."""
         if self.storage is None:
             raise RunError("this run keeps no checkpoints")
-        self.storage.write(name, state)
+        self.storage.put(name, state)
         return StateHandle(((name, len(state), crc32(state)),))
 
     def directory(self) -> Path:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -74,6 +75,23 @@ class LocalStorage:
             raise
         _flush_folder(path.parent)
 
+    def put(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        part = self._part(path, data, settled=False)
+        try:
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+    def settle(self, names: Iterable[str]) -> None:
+        paths = [self._path(name) for name in names]
+        for path in paths:
+            _flush(path)
+        folders = {folder for path in paths for folder in path.relative_to(self._directory).parents}
+        for folder in folders:
+            _flush(self._directory / folder)
+
     def create(self, name: str, data: bytes) -> bool:
         path = self._path(name)
         part = self._part(path, data)
@@ -108,15 +126,15 @@ class LocalStorage:
     def _path(self, name: str) -> Path:
         return self._directory / _checked(name)
 
-    def _part(self, path: Path, data: bytes) -> Path:
-        """The data on the disk under a name that nobody looks at."""
+    def _part(self, path: Path, data: bytes, *, settled: bool = True) -> Path:
+        """The data on the disk under a name that nobody looks at; or, not `settled`, on its way there."""
         part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}{_PART}")
         try:
-            _make_folder(path.parent)
-            _write_new(part, data, path)
+            _make_folder(path.parent, settled=settled)
+            _write_new(part, data, path, settled=settled)
         except FileNotFoundError:  # whoever deleted the folder's last file took the folder, too
-            _make_folder(path.parent)
-            _write_new(part, data, path)
+            _make_folder(path.parent, settled=settled)
+            _write_new(part, data, path, settled=settled)
         return part
 
     def _create_in_place(self, path: Path, data: bytes) -> bool:
@@ -140,6 +158,12 @@ class FsspecStorage:
 
     def write(self, name: str, data: bytes) -> None:
         self._fs.pipe_file(self._path(name), data)
+
+    def put(self, name: str, data: bytes) -> None:
+        self.write(name, data)
+
+    def settle(self, names: Iterable[str]) -> None:
+        """A put of a store is durable when it returns."""
 
     def create(self, name: str, data: bytes) -> bool:
         try:
@@ -217,15 +241,16 @@ def _checked(name: str) -> str:
     return str(path)
 
 
-def _write_new(path: Path, data: bytes, named: Path) -> None:
-    """A new file, on the disk when this returns, or none. FileExistsError if it is there already; of a disk that is
-    full the system does not say what was to be written, so this does: the file it is to be."""
+def _write_new(path: Path, data: bytes, named: Path, *, settled: bool = True) -> None:
+    """A new file, if `settled` on the disk when this returns, or none. FileExistsError if it is there already; of a
+    disk that is full the system does not say what was to be written, so this does: the file it is to be."""
     try:
         with open(path, "xb") as file:
             try:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                if settled:
+                    os.fsync(file.fileno())
             except BaseException:
                 path.unlink(missing_ok=True)
                 raise
@@ -234,20 +259,24 @@ def _write_new(path: Path, data: bytes, named: Path) -> None:
         raise
 
 
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it; the names of new ones are flushed to the disk."""
+def _make_folder(folder: Path, *, settled: bool = True) -> None:
+    """Make a folder and those above it; if `settled`, the names of new ones are flushed to the disk."""
     if folder.is_dir():
         return
-    _make_folder(folder.parent)
+    _make_folder(folder.parent, settled=settled)
     folder.mkdir(exist_ok=True)
-    _flush_folder(folder.parent)
+    if settled:
+        _flush_folder(folder.parent)
 
 
 def _flush_folder(folder: Path) -> None:
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except FileNotFoundError:
-        return  # its last file was deleted meanwhile, by who had a right to
+    with contextlib.suppress(FileNotFoundError):  # its last file was deleted meanwhile, by who had a right to
+        _flush(folder)
+
+
+def _flush(path: Path) -> None:
+    """Have a file's data, or a folder's names, on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

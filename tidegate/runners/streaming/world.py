@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +23,12 @@ class Storage(Protocol):
 
     def write(self, name: str, data: bytes) -> None:
         """Durable when it returns, whole or not at all; replaces what was there."""
+
+    def put(self, name: str, data: bytes) -> None:
+        """As `write`, but durable only when `settle` has been told its name: nobody waits for the disk."""
+
+    def settle(self, names: Iterable[str]) -> None:
+        """Make durable what has been put under these names, by this process or another."""
 
     def create(self, name: str, data: bytes) -> bool:
         """As `write`, but False, and nothing changed, where the name exists already. Exactly one of many succeeds."""
@@ -55,7 +61,7 @@ class World(Protocol):
         """What keeps the state of a task, of which `budget` bytes in memory where it need not all be there."""
 
     def store(self, name: str, state: bytes) -> StateHandle:
-        """Store a task's state; durable when it returns."""
+        """Store a task's state; whoever stores the manifest settles it."""
 
     def seconds(self) -> float:
         """A clock that only tells how long things take."""
