@@ -1,17 +1,20 @@
 """`make bench-checkpoints`: what checkpoints of large state cost a stream. Prints a table.
 
     python benchmarks/checkpoints.py [--keys 1000000] [--backends memory,rocksdb] [--workers 1,2] [--state combine]
-        [--seconds 12] [--repeat 3] [--interval 1] [--memory_budget 1GB]
+        [--turns 4] [--repeat 1] [--memory_budget 1GB]
 
 A source counts, by key, as fast as it is let: first every key once, then those of a twentieth that moves on by its own
-width each second, so that a tenth of all is counted between two checkpoints. A run with a checkpoint each
-second follows one without any, so that both meet the same weather; what they
-cost is worked out for each pair, and shown as the median with the least and the most of all pairs. `cost` is by how
-much less gets through, `cpu` by how much more processor time an element takes, children that write included: the
-latter says the same on a busy machine. `pause` is the longest that a task stood still for its part of a checkpoint, as
-it tells; `gap` the longest between two reads of a source, which is what the stream feels (the median of the runs), and
-`work` how much of the longest was the worker's own: the rest it waited for a processor. `--state dofn` keeps the counts
-in a `DoFn`'s state instead of a combine's, whose parts for all the keys of a second leave in front of each barrier.
+width each second, so that a tenth of all is counted between two checkpoints. In turns there is a checkpoint each
+second for some seconds, and none for some: what they cost is by how much less gets through meanwhile. It is one run,
+for two may differ by several hundredths, as memory happens to lie; `cost` is the median of all turns, with the least
+and the most. (`--repeat`: in so many runs.) The first second of a turn with checkpoints is not looked at, for that
+has to take what changed without them, nor is the first half of one without, in which the last is still written.
+
+`pause` is the longest that a task stood still for its part of a checkpoint, as it tells; `gap` the longest between two
+reads of a source in a second, which is what the stream feels (the median of all), and `without` the same in turns
+without checkpoints. `lasts` is how long a checkpoint takes until it is complete, `taken` how many there were.
+`--state dofn` keeps the counts in a `DoFn`'s state instead of a combine's, whose parts for all the keys of a second
+leave in front of each barrier.
 """
 
 from __future__ import annotations
@@ -25,23 +28,31 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import tidegate as tg
+from tidegate.runners.streaming import checkpointing
 from tidegate.runners.streaming.actions import CancelJob, CheckpointReport
+from tidegate.runners.streaming.checkpoints import Checkpoints
 from tidegate.runners.streaming.client import Job
 from tidegate.runners.streaming.runner import StreamingRunner
 from tidegate.sdk.block import Block
 from tidegate.sdk.options import PipelineOptions
 from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.time import SECOND
 
 TENTHS = 10
 COUNT = tg.ValueStateSpec("count")
 STRIDE = 7919
 """Neighbours in time are no neighbours in memory."""
-SETTLE = 2.0
+ON, OFF = 5.0, 4.0
+"""Seconds with a checkpoint each, and without, in turns."""
+SETTLE = 1.0
 """Seconds after the last key has come for the first time that are not looked at."""
-TICK = os.sysconf("SC_CLK_TCK")
+NOTED = 0.05
+"""Seconds after which a source notes again how far it has come."""
+LEAD, TAIL = 1.0, 0.5
+"""Seconds at the beginning of either that are not looked at."""
 
 
 @dataclass(frozen=True)
@@ -69,19 +80,16 @@ class _KeysReader(Reader[Any]):
         self._first = part * self._share
         self._at = 0
         self._notes = Path(source.folder, str(part)).open("w")  # noqa: SIM115  open as long as the process
-        self._noted = self._last = time.monotonic()
-        self._worked = time.thread_time()
-        self._gap = self._work = 0.0
+        self._noted = self._last = time.time()
+        self._gap = 0.0
 
     def read(self, limit: int) -> Batch:
-        now = time.monotonic()
+        now = time.time()
         self._gap, self._last = max(self._gap, now - self._last), now
-        worked = time.thread_time()
-        self._work, self._worked = max(self._work, worked - self._worked), worked
-        if now - self._noted > 0.1:
-            self._notes.write(f"{now} {self._at} {self._gap} {int(self._at >= self._share)} {self._work}\n")
+        if now - self._noted > NOTED:
+            self._notes.write(f"{now} {self._at} {self._gap} {int(self._at >= self._share)}\n")
             self._notes.flush()
-            self._noted, self._gap, self._work = now, 0.0, 0.0
+            self._noted, self._gap = now, 0.0
         start, self._at = self._at, self._at + limit
         if start < self._share:
             low, width = self._first, self._share
@@ -102,23 +110,40 @@ class Count(tg.DoFn):
         count.write((count.read() or 0) + element[1])
 
 
+class Alternating(Checkpoints):
+    """Checkpoints in turns, by the wall clock."""
+
+    def is_due(self, now: int) -> bool:
+        return super().is_due(now) and now / SECOND % (ON + OFF) < ON
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Elements a second with checkpoints and right afterwards without, and the longest gap in each (ms)."""
+
+    with_: float
+    without: float
+    gap: float
+    gap_without: float
+
+    @property
+    def cost(self) -> float:
+        return 1 - self.with_ / self.without
+
+
 @dataclass(frozen=True)
 class Measured:
-    """Of one run: elements a second, the longest gap and the most work in one (ms), µs of processor time an element,
-    memory (MB) of the largest worker at its peak, and the checkpoints that were completed."""
+    """Of one run; memory (MB) is that of the largest worker at its peak."""
 
-    throughput: float
-    gap: float
-    work: float
-    cpu: float
+    turns: list[Turn]
     memory: float
     checkpoints: list[CheckpointReport]
 
 
-def measure(args: argparse.Namespace, backend: str, workers: int, interval: float) -> Measured:
+def measure(args: argparse.Namespace, backend: str, workers: int) -> Measured:
     """One run."""
     with tempfile.TemporaryDirectory() as folder:
-        flags = ["--runner=streaming", f"--workers={workers}", f"--checkpoint_interval={interval}"]
+        flags = ["--runner=streaming", f"--workers={workers}", "--checkpoint_interval=1"]
         flags += [f"--state_backend={backend}", f"--memory_budget={args.memory_budget}", f"--temp_dir={folder}"]
         p = tg.Pipeline()
         keys = p | "keys" >> tg.Read(Keys(args.keys, workers, folder)) | "hours" >> tg.WindowInto(tg.FixedWindows(3600))
@@ -134,11 +159,10 @@ def measure(args: argparse.Namespace, backend: str, workers: int, interval: floa
                 reports.append(message)
 
         submitted = StreamingRunner().submission(p.sealed(), PipelineOptions.from_args(flags))
-        job = Job(submitted, on_report=heard)
+        job = Job(submitted, on_report=heard, travelling=lambda same: same)
 
-        def follow(seconds: float) -> None:
-            until = time.monotonic() + seconds
-            while (left := until - time.monotonic()) > 0:
+        def follow(until: float) -> None:
+            while (left := until - time.time()) > 0:
                 if job.ended:
                     raise SystemExit(f"the job has {job.state}: {job.error}")
                 job.wait(min(left, 0.2))
@@ -147,59 +171,53 @@ def measure(args: argparse.Namespace, backend: str, workers: int, interval: floa
         while not all(Path(folder, str(part)).exists() for part in range(workers)) or not all(
             _all_there(folder, workers)
         ):
-            follow(0.2)
-        follow(SETTLE)
+            follow(time.time() + 0.2)
+        begins = [((time.time() + SETTLE) // (ON + OFF) + 1 + turn) * (ON + OFF) for turn in range(args.turns + 1)]
+        follow(begins[0])
         del reports[:]
-        began, cpu = time.monotonic(), _cpu(job)
-        follow(args.seconds)
-        ended, cpu = time.monotonic(), _cpu(job) - cpu
+        follow(begins[-1] + TAIL)
         memory = max(_peaks(job))
         job.ask(CancelJob())
         while not job.ended:
             job.wait(1)
             job.hear()
-        through = gap = work = 0.0
-        for part in range(workers):
-            notes = [note for note in _notes(folder, part) if began <= note[0] <= ended]
-            through += (notes[-1][1] - notes[0][1]) / (notes[-1][0] - notes[0][0])
-            gap = max(gap, *(note[2] for note in notes[1:]))
-            work = max(work, *(note[4] for note in notes[1:]))
-        each = cpu / (through * (ended - began)) * 1e6
-        return Measured(through, gap * 1000, work * 1000, each, memory, reports)
+        notes = [_notes(folder, part) for part in range(workers)]
+        turns = [
+            Turn(
+                sum(_rate(of, begin + LEAD, begin + ON) for of in notes),
+                sum(_rate(of, begin + ON + TAIL, begin + ON + OFF) for of in notes),
+                max(_gap(of, begin + LEAD, begin + ON) for of in notes),
+                max(_gap(of, begin + ON + TAIL, begin + ON + OFF) for of in notes),
+            )
+            for begin in begins[:-1]
+        ]
+        return Measured(turns, memory, reports)
 
 
-def _notes(folder: str, part: int) -> list[tuple[float, float, float, float, float]]:
+Note: TypeAlias = tuple[float, float, float, float]
+"""When, how many elements until then, the longest gap since the note before, whether all keys have come."""
+
+
+def _notes(folder: str, part: int) -> list[Note]:
     lines = Path(folder, str(part)).read_text().split("\n")[:-1]
     return [tuple(map(float, line.split())) for line in lines]  # type: ignore[misc]
+
+
+def _rate(notes: list[Note], start: float, end: float) -> float:
+    """Elements a second."""
+    within = [note for note in notes if start <= note[0] <= end]
+    return (within[-1][1] - within[0][1]) / (within[-1][0] - within[0][0])
+
+
+def _gap(notes: list[Note], start: float, end: float) -> float:
+    """The longest gap (ms)."""
+    return max(note[2] for note in notes if start + NOTED <= note[0] <= end) * 1000
 
 
 def _all_there(folder: str, parts: int) -> Iterator[bool]:
     for part in range(parts):
         notes = _notes(folder, part)
         yield bool(notes) and bool(notes[-1][3])
-
-
-def _tree(pid: int) -> Iterator[int]:
-    """A process and all under it."""
-    yield pid
-    try:
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return
-    for child in children:
-        yield from _tree(int(child))
-
-
-def _cpu(job: Job) -> float:
-    """Seconds of processor time of all of a job's processes, those that have ended included."""
-    total = 0
-    for pid in _tree(job._process.pid):
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        total += sum(map(int, fields[11:15]))
-    return total / TICK
 
 
 def _peaks(job: Job) -> Iterator[float]:
@@ -222,33 +240,29 @@ def main() -> None:
     parser.add_argument("--backends", default="memory,rocksdb")
     parser.add_argument("--workers", default="1,2")
     parser.add_argument("--state", choices=["combine", "dofn"], default="combine")
-    parser.add_argument("--seconds", type=float, default=12.0)
-    parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--interval", type=float, default=1.0)
+    parser.add_argument("--turns", type=int, default=4)
+    parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--memory_budget", default="1GB")
     args = parser.parse_args()
-    print(f"{args.keys:,} keys, a checkpoint every {args.interval:g} s, {args.state}, {args.repeat} pairs of runs; "
+    checkpointing.Checkpoints = Alternating  # type: ignore[attr-defined]  # what a job's process, forked, begins with
+    print(f"{args.keys:,} keys, {args.state}, {args.repeat} runs of {args.turns} turns; "
           f"Python {sys.version.split()[0]}, {os.cpu_count()} cores")  # fmt: skip
-    print(f"{'backend':8}{'workers':>8}{'without/s':>12}{'with/s':>12}{'cost':>23}{'cpu':>23}{'pause ms':>10}"
-          f"{'gap ms':>8}{'work':>6}{'without':>9}{'lasts s':>9}{'taken':>7}{'peak MB':>9}")  # fmt: skip
+    print(f"{'backend':8}{'workers':>8}{'without/s':>12}{'with/s':>12}{'cost':>22}{'pause ms':>10}{'gap ms':>8}"
+          f"{'without':>9}{'lasts s':>9}{'taken':>7}{'peak MB':>9}")  # fmt: skip
     for backend in args.backends.split(","):
         for workers in map(int, args.workers.split(",")):
-            off, on = [], []
-            for _ in range(args.repeat):
-                off.append(measure(args, backend, workers, 3600))
-                on.append(measure(args, backend, workers, args.interval))
-            without, with_ = (statistics.median(run.throughput for run in runs) for runs in (off, on))
-            cost = [1 - b.throughput / a.throughput for a, b in zip(off, on, strict=True)]
-            cpu = [b.cpu / a.cpu - 1 for a, b in zip(off, on, strict=True)]
-            done = [report for run in on for report in run.checkpoints if not report.error]
-            failed = [report for run in on for report in run.checkpoints if report.error]
-            gaps = [statistics.median(run.gap for run in runs) for runs in (on, off)]
+            runs = [measure(args, backend, workers) for _ in range(args.repeat)]
+            turns = [turn for run in runs for turn in run.turns]
+            done = [report for run in runs for report in run.checkpoints if not report.error]
+            failed = [report for run in runs for report in run.checkpoints if report.error]
+            without, with_ = (statistics.median(getattr(turn, name) for turn in turns) for name in ("without", "with_"))
             print(
-                f"{backend:8}{workers:>8}{without:>12,.0f}{with_:>12,.0f}{_spread(cost):>23}{_spread(cpu):>23}"
-                f"{max((r.pause for r in done), default=0) * 1000:>10.1f}{gaps[0]:>8.1f}"
-                f"{max(run.work for run in on):>6.0f}{gaps[1]:>9.1f}"
-                f"{statistics.median([r.duration for r in done] or [0]):>9.2f}{len(done) / args.repeat:>7.1f}"
-                f"{max(run.memory for run in (*on, *off)):>9.0f}",
+                f"{backend:8}{workers:>8}{without:>12,.0f}{with_:>12,.0f}{_spread([turn.cost for turn in turns]):>22}"
+                f"{max((r.pause for r in done), default=0) * 1000:>10.1f}"
+                f"{statistics.median(turn.gap for turn in turns):>8.1f}"
+                f"{statistics.median(turn.gap_without for turn in turns):>9.1f}"
+                f"{statistics.median([r.duration for r in done] or [0]):>9.2f}{len(done):>7}"
+                f"{max(run.memory for run in runs):>9.0f}",
                 flush=True,
             )
             for report in failed:
