@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import chain, repeat
-from operator import itemgetter
+from itertools import chain, compress, repeat
+from operator import is_not, itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegate.runners.engine.operator import Operator
@@ -130,16 +130,19 @@ def distinct(runs: Touched) -> Collection[Any]:
 def of_keys(table: dict[Any, Any], keys: Collection[Any] | None, copied: Callable[[Any], Any] | None) -> dict[Any, Any]:
     """Copies of a table's entries, all or those of `keys` that are there; `copied` None: these are not changed."""
     if keys is None:
-        return table.copy() if copied is None else {key: copied(stored) for key, stored in table.items()}
-    if copied is None and len(keys) * _SPARSE > len(table):
-        return Chosen(table.copy(), keys)  # type: ignore[return-value]  # to be read, which is all that is done with it
-    found = zip(keys, map(table.get, keys, repeat(_MISSING)), strict=True)
-    if copied is None:
-        return {key: stored for key, stored in found if stored is not _MISSING}
-    return {key: copied(stored) for key, stored in found if stored is not _MISSING}
+        found, stored = list(table), list(table.values())
+    else:
+        found = list(keys)
+        stored = list(map(table.get, found, repeat(_MISSING)))
+        there = list(map(is_not, stored, repeat(_MISSING)))
+        if not all(there):
+            found, stored = list(compress(found, there)), list(compress(stored, there))
+    if copied is not None:
+        stored = list(map(copied, stored))
+    return ColumnTable(found, stored)  # type: ignore[return-value]  # to be read, which is all that is done with it
 
 
-class Columns(Mapping[Any, Any]):
+class ColumnTable(Mapping[Any, Any]):
     """A table of a snapshot as a column of keys, each once, and one of what is stored under them: these are made, cut
     and pickled in half the time of a dict. Pickled it is a dict."""
 
@@ -170,44 +173,17 @@ class Columns(Mapping[Any, Any]):
             self._by_key = _dict_of(self._keys, self._stored)
         return self._by_key
 
-    def cut(self, size: int) -> Iterator[Columns]:
+    def cut(self, size: int) -> Iterator[ColumnTable]:
         """As several of at most so many keys, in order."""
         for start in range(0, len(self._keys), size):
-            yield Columns(self._keys[start : start + size], self._stored[start : start + size])
+            yield ColumnTable(self._keys[start : start + size], self._stored[start : start + size])
 
 
 def _dict_of(keys: list[Any], stored: list[Any]) -> dict[Any, Any]:
     return dict(zip(keys, stored, strict=True))
 
 
-class Chosen(Mapping[Any, Any]):
-    """Some keys of a table, looked up when they are read: to look up a tenth of a large table takes several times as
-    long as to copy it, and the stream waits for the copy alone.
-    """
-
-    __slots__ = ("_keys", "_table")
-
-    def __init__(self, table: dict[Any, Any], keys: Collection[Any]) -> None:
-        self._table = table
-        self._keys = keys
-
-    def __getitem__(self, key: Any) -> Any:
-        if key in self._keys:
-            return self._table[key]
-        raise KeyError(key)
-
-    def __iter__(self) -> Iterator[Any]:
-        return filter(self._table.__contains__, self._keys)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self.items()),)
-
-
 _MISSING: Final = object()
-_SPARSE: Final = 16
 
 
 def without(table: dict[Any, Any], keys: Iterable[Any]) -> None:

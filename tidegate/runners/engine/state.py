@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
 from tidegate.runners.engine.checks import changed, mutated, snapshot
-from tidegate.runners.engine.snapshots import Columns, Tables, of_keys, without
+from tidegate.runners.engine.snapshots import ColumnTable, Tables, of_keys, without
 from tidegate.sdk.combine import NOTHING, CombineFn
 from tidegate.sdk.state import StateSpec
 from tidegate.sdk.time import Timestamp, TimestampLike, timestamp_micros
@@ -361,7 +361,7 @@ def _columns(entries: Collection[Entry], copied: Callable[[Any], Any] | None) ->
     keys, values = [entry.key for entry in entries], [entry.value for entry in entries]
     if copied is not None:
         values = list(map(copied, values))
-    return Columns(keys, values)  # type: ignore[return-value]  # to be read, which is all that is done with it
+    return ColumnTable(keys, values)  # type: ignore[return-value]  # to be read, which is all that is done with it
 
 
 def _entries(

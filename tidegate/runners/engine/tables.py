@@ -31,7 +31,7 @@ from tidegate.runners.engine.spill import Spill, SpilledValues, chunks
 from tidegate.runners.engine.trials import trials_of
 from tidegate.runners.plan import Phase
 from tidegate.sdk.block import BLOCK_SIZE, Block, Same
-from tidegate.sdk.combine import NOTHING, CallableFn, CombineFn, CountFn, ListFn, TupleFn
+from tidegate.sdk.combine import NOTHING, CallableFn, CombineFn, CountFn, ListFn, MaxFn, MinFn, SumFn, TupleFn
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
 from tidegate.sdk.functions import author_frames
 from tidegate.sdk.keys import check_key, check_keys
@@ -47,6 +47,8 @@ ONLY_PANE: Final = PaneInfo(True, True, Timing.ON_TIME, 0, 0)
 _SAMPLE: Final = 16
 _SLOT: Final = 9
 """What a list takes for each of its values, with the room it keeps to grow (bytes)."""
+_REPLACED: Final = frozenset({SumFn, CountFn, MinFn, MaxFn})
+"""Combiners that make an accumulator anew with each input, or keep it as it is."""
 _WINDOWS: Final = 8
 """In how many windows an element may be, as a first guess where it can be in several."""
 
@@ -275,9 +277,9 @@ class Grouping:
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         """All entries. Parts leave before any snapshot, so each key is of one task."""
-        cells: Tables = {window: of_keys(table, None, self._copied) for window, table in self._tables.items()}
+        cells: Tables = {window: of_keys(table, None, self._copying()) for window, table in self._tables.items()}
         for window, spilled in self._spill.entries() if self._spill is not None else ():
-            table = cells.setdefault(window, {})
+            table = cells[window] = dict(cells.get(window, {}))
             for key, entry in spilled.items():
                 table[key] = self._joined(entry, table[key]) if key in table else entry
         return KeyedState({CELLS: cells})
@@ -286,6 +288,10 @@ class Grouping:
         """Take in a snapshot."""
         for window, entries in state.tables[CELLS].items():
             self.table_in(window).update({key: self._copied(entry) for key, entry in entries.items()})
+
+    def _copying(self) -> Callable[[Any], Any] | None:
+        """How a snapshot copies an entry; None: entries are not changed, only replaced."""
+        return None if type(self.combiner) in _REPLACED and not self.lists else self._copied
 
     def _copied(self, entry: Any) -> Any:
         if self.lists:

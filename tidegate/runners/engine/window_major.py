@@ -135,7 +135,7 @@ class WindowMajorGrouping(Grouping):
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         """All entries, or those of these keys."""
-        cells = {window: of_keys(table, keys, self._copied) for window, table in self._tables.items()}
+        cells = {window: of_keys(table, keys, self._copying()) for window, table in self._tables.items()}
         windows = None if keys is None else list(self._tables)
         return KeyedState({CELLS: cells}, self.gate.watermark, keys=keys, windows=windows)
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from tidegate.runners.engine.rescale import overlaid
-from tidegate.runners.engine.snapshots import Columns, KeyedState
+from tidegate.runners.engine.snapshots import ColumnTable, KeyedState
 from tidegate.runners.engine.waiting import SidesSnapshot
 from tidegate.sdk.errors import RunError
 
@@ -119,7 +119,7 @@ def pieces(snapshot: Any) -> Iterator[tuple[Any, int]]:
 
 def _lots(table: Mapping[Any, Any]) -> Iterator[Any]:
     """A table a few entries at a time."""
-    if isinstance(table, Columns):
+    if isinstance(table, ColumnTable):
         yield from table.cut(PIECE)
         return
     entries = iter(table.items())
