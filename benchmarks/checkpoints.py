@@ -113,6 +113,13 @@ class Count(tg.DoFn):
 class Alternating(Checkpoints):
     """Checkpoints in turns, by the wall clock."""
 
+    def next_wake(self) -> int | None:
+        wake = super().next_wake()
+        if wake is None or self.pending is not None:
+            return wake
+        since = wake / SECOND % (ON + OFF)
+        return wake if since < ON else wake + int((ON + OFF - since) * SECOND)
+
     def is_due(self, now: int) -> bool:
         return super().is_due(now) and now / SECOND % (ON + OFF) < ON
 
