@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import tidegate as tg
 from tests.engine import test_stateful_timers as timers
-from tests.engine.driving import Clock, Elements, Event, Watermark
+from tests.engine.driving import SECOND, Clock, Elements, Event, Watermark, maker
 from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
 from tests.engine.windowing import ASSIGNERS, RESULTS, combine, group, window_operator
 from tidegate.runners.engine import paging
@@ -18,10 +19,25 @@ from tidegate.runners.engine.contents import Buffer
 from tidegate.runners.engine.paging import Paged, Record, Which, by_keys
 from tidegate.runners.engine.rescale import merged, part
 from tidegate.sdk.time import MAX_MICROS
+from tidegate.sdk.window_types import GLOBAL_WINDOW
 from tidegate.sdk.windowing import WindowingStrategy
 from tidegate.sdk.windows import assign
 
 WHICH: tuple[Which, ...] = ("event", "clock", "hold")
+
+BRIEF = tg.ValueStateSpec("brief", ttl=10)
+
+
+class Brief(tg.DoFn):
+    """Keeps its last value for a short time."""
+
+    def process(self, element: Any, brief: Any = tg.DoFn.StateParam(BRIEF)) -> Iterator[Any]:
+        brief.write(element[1])
+        yield element
+
+
+def briefly(p: tg.Pipeline) -> Any:
+    return p | tg.Create([("a", 1)]) | "step" >> tg.ParDo(Brief())
 
 
 class DictCold:
@@ -154,7 +170,7 @@ def takes_what_was_there(make: Make, events: list[Event], at: int, budget: int, 
     found: dict[Any, Any] = {}
     for piece in (*taken, *pieces):
         if piece is not None:
-            piece.tables.pop(paging.GONE, None)
+            piece.tables.pop(paging.AWAKE, None)
             for key, entries in by_keys(piece).items():
                 assert key not in found
                 found[key] = entries
@@ -207,3 +223,18 @@ def test_state_that_is_gone_is_gone_from_the_store_too() -> None:
     answer(some, Watermark(10))
     some.leave(list(some.awake()))
     assert not some.cold.records
+
+
+def test_what_has_outlived_its_time_to_live_goes_in_time_though_its_key_has_slept() -> None:
+    """Its date then stands behind those of keys that were there meanwhile."""
+    some = paged(maker(briefly, "step"), 1 << 20)
+    answer(some, Clock(0))
+    answer(some, Elements(((("old", 1), 0, (GLOBAL_WINDOW,)),)))
+    some.leave(["old"])
+    answer(some, Clock(5 * SECOND))
+    answer(some, Elements(((("new", 1), 0, (GLOBAL_WINDOW,)),)))
+    assert some.next_clock() == 10 * SECOND
+    answer(some, Clock(10 * SECOND))
+    assert list(by_keys(some.snapshot())) == ["new"]
+    some.leave(["old", "new"])
+    assert some.next_clock() == 15 * SECOND

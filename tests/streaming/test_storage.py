@@ -72,6 +72,18 @@ def test_what_is_gone_can_not_be_settled(tmp_path: Path) -> None:
         LocalStorage(tmp_path).settle(["chk-1/a"])
 
 
+def test_what_can_not_be_settled_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = LocalStorage(tmp_path)
+    storage.put("chk-1/a", b"one")
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="chk-1/a"):
+        storage.settle(["chk-1/a"])
+
+
 def test_all_files_under_a_folder_are_listed_with_their_whole_names(storage: Storage) -> None:
     for name in ("job.json", "chk-1/a", "chk-1/deep/b", "chk-2/c"):
         storage.write(name, b"")

@@ -58,15 +58,12 @@ class Paged(Operator):
         self._budget = budget
         self._used: dict[Any, int] = {}
         """The keys in memory, and the block in which each was used last."""
-        self._current: set[Any] = set()
-        """Those of them whose state is in the store as it is here."""
         self._stored: set[Any] = set()
         """Those of them of which the store has anything."""
         self._block = 0
         self._per_key = 500
-        self._touched: dict[Any, None] = {}
-        """Keys that have been touched and not told yet; those of `_left` are no longer in memory."""
-        self._left: list[Any] = []
+        self._moved: list[Any] = []
+        """Keys that have come from the store or left memory, and have not been told yet."""
         self.taking: Taking | None = None
         """What looks up the state of some keys as it was at an instant, until it has."""
         self.without_keys = False
@@ -88,7 +85,6 @@ class Paged(Operator):
         self._about_to_change(keys)
         self.bring([key for key in keys if key not in self._used])
         self._used.update(dict.fromkeys(keys, self._block))
-        self._current.difference_update(keys)
         yield from self.inner.process(block, collection)
         self._make_room()
 
@@ -125,18 +121,13 @@ class Paged(Operator):
         self._about_to_change(None)
         if len(due) <= LOT:
             self.bring(due)
-            # What the event may change are the keys here that it concerns; which, the operator tells.
-            self._note(self.inner.touched())
             yield from event(micros)
-            for run in self._note(self.inner.touched()):
-                self._current.difference_update(run)
             self._make_room()
             return
         before_all = self.inner.snapshot(())
         self.leave(list(self._used))
         while due := self.cold.due(which, micros, LOT):
             self.bring(due, before_all)
-            self._current.clear()
             yield from event(micros)
             self.leave(list(self._used))
 
@@ -155,12 +146,6 @@ class Paged(Operator):
             else:
                 self.taking.take(keys)
 
-    def _note(self, runs: Touched | None) -> Touched:
-        """Keep what the operator says was touched, until it is asked for."""
-        for run in runs or ():
-            self._touched.update(dict.fromkeys(run))
-        return runs or []
-
     # -- keys in memory
 
     def bring(self, keys: Sequence[Any], as_of: KeyedState | None = None) -> None:
@@ -172,8 +157,8 @@ class Paged(Operator):
                 continue
             for name, window, stored in pickle.loads(data)[1]:
                 tables[name].setdefault(window, {})[key] = stored
-            self._current.add(key)
             self._stored.add(key)
+            self._moved.append(key)
         self._used.update(dict.fromkeys(keys, self._block))
         state.tables = tables
         self.inner.restore(state)
@@ -183,13 +168,11 @@ class Paged(Operator):
         for start in range(0, len(keys), LOT):
             lot = keys[start : start + LOT]
             self._about_to_change(lot)
-            self._left += [key for key in lot if key not in self._current]
-            # Also of those of which the store has the state: their instants count again.
+            self._moved += lot
             self.cold.save(self._records(lot))
             self.inner.evict(lot)
             for key in lot:
                 del self._used[key]
-            self._current.difference_update(lot)
             self._stored.difference_update(lot)
 
     def _records(self, keys: Sequence[Any]) -> Iterator[Record]:
@@ -257,10 +240,9 @@ class Paged(Operator):
             )
 
     def touched(self) -> Touched | None:
-        before, self._touched = self._touched, {}
-        left, self._left = self._left, []
+        moved, self._moved = self._moved, []
         noted = self.inner.touched()
-        return None if noted is None else [before, *noted, left]
+        return None if noted is None else [*noted, moved]
 
     def awake(self) -> set[Any]:
         """The keys in memory."""
@@ -276,17 +258,16 @@ class Paged(Operator):
             self.taking = taking
         return taking
 
-    def emptied(self, keys: Iterable[Any], state: KeyedState) -> list[Any]:
-        """Which of these keys, whose state this is, have none left, while the store has what they had before."""
-        gone = list(keys)
-        for tables in state.tables.values():
-            for table in tables.values():
-                gone = [key for key in gone if key not in table]
-        return [key for key in gone if key in self._stored and key in self._used]
+    def outdated(self, keys: Collection[Any]) -> list[Any]:
+        """Of which of these keys the store has what they had before they came into memory."""
+        if not self._stored:
+            return []
+        return [key for key in keys if key in self._stored]
 
 
-GONE: Final = "gone"
-"""The table, in what is taken, of keys of which the store has state that they no longer have."""
+AWAKE: Final = "awake"
+"""The table, in what is taken, of keys that are in memory while the store has an earlier state of them: what they have
+is what is taken, be it nothing. Each that comes into memory is told once, and stays in it until it leaves."""
 
 
 class Taking:
@@ -318,9 +299,9 @@ class Taking:
     def _take(self, keys: Collection[Any]) -> None:
         state = self._paged.inner.snapshot(keys)
         assert state.keys is not None
-        gone = self._paged.emptied(state.keys, state)
-        if gone:
-            state.tables[GONE] = {None: dict.fromkeys(gone, True)}
+        outdated = self._paged.outdated(state.keys)
+        if outdated:
+            state.tables[AWAKE] = {None: dict.fromkeys(outdated, True)}
         self._taken.append(state)
 
     def take_rest(self) -> None:
@@ -355,7 +336,7 @@ class Taking:
 def known_keys(state: KeyedState) -> set[Any]:
     """The keys of which a state says what they have, be it nothing; from now on it says nothing of the latter."""
     known = set(by_keys(state))
-    state.tables.pop(GONE, None)
+    state.tables.pop(AWAKE, None)
     return known
 
 

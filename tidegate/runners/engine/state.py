@@ -14,6 +14,8 @@ import pickle
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from itertools import count
 from typing import Any, ClassVar, Final
 
 from tidegate.runners.engine.checks import changed, mutated, snapshot
@@ -22,6 +24,8 @@ from tidegate.sdk.combine import NOTHING, CombineFn
 from tidegate.sdk.state import StateSpec
 from tidegate.sdk.time import Timestamp, TimestampLike, timestamp_micros
 
+_SPARE: Final = 1024
+"""How many dates that keys no longer have may be there in any case."""
 _SCALARS: Final = frozenset({int, float, str, bytes, bool, complex, type(None), type(NOTHING)})
 
 
@@ -473,6 +477,10 @@ class StateTables:
         self._all: tuple[Cell, ...] = (*self.cells.values(), *self.watched.values())
         self._epoch: Epoch | None = None
         self._mortal: tuple[Cell, ...] = tuple(cell for cell in self.cells.values() if expiring and cell.ttl)
+        self._brought: list[tuple[int, int, Cell, Any, Any]] = []
+        """(end, number, cell, window, key) of dates that may stand behind later ones in their table: a heap. Some are
+        no longer those of their key."""
+        self._serial = count()
 
     def enter(self, window: Any) -> None:
         """Point every cell at a window."""
@@ -513,6 +521,10 @@ class StateTables:
     def sweep(self, now: int) -> None:
         """Processing time is `now`: forget what has outlived its time-to-live."""
         self.clock.now = now
+        while (first := self._first_brought()) is not None and first[0] <= now:
+            _, _, cell, window, key = heappop(self._brought)
+            self._take_out(cell, cell.tables[window], (key,))
+            del cell.dates[window][key]
         for cell in self._mortal:
             for window, dates in cell.dates.items():
                 over = []
@@ -526,7 +538,32 @@ class StateTables:
     def next_sweep(self) -> int | None:
         """When something next outlives its time-to-live; None if nothing will."""
         ends = [next(iter(dates.values())) for cell in self._mortal for dates in cell.dates.values() if dates]
+        if (first := self._first_brought()) is not None:
+            ends.append(first[0])
         return min(ends, default=None)
+
+    def _first_brought(self) -> tuple[int, int, Cell, Any, Any] | None:
+        """The first of these dates that still is its key's."""
+        while self._brought:
+            if self._holds(self._brought[0]):
+                return self._brought[0]
+            heappop(self._brought)
+        return None
+
+    def _holds(self, brought: tuple[int, int, Cell, Any, Any]) -> bool:
+        end, _, cell, window, key = brought
+        return cell.dates.get(window, {}).get(key) == end
+
+    def _bring(self, cell: Cell, window: Any, ends: dict[Any, int]) -> None:
+        """Dates of keys that were elsewhere meanwhile."""
+        cell.dates[window].update(ends)
+        for key, end in ends.items():
+            heappush(self._brought, (end, next(self._serial), cell, window, key))
+        dated = sum(len(dates) for each in self._mortal for dates in each.dates.values())
+        if len(self._brought) > _SPARE + 2 * dated:
+            kept = {(entry[2].name, *entry[3:]): entry for entry in self._brought if self._holds(entry)}
+            self._brought = list(kept.values())
+            heapify(self._brought)
 
     # -- snapshots
 
@@ -593,7 +630,7 @@ class StateTables:
             for window, ends_of in ends.items() if cell in self._mortal else ():
                 known = cell.dates.setdefault(window, {})
                 if known:
-                    known.update(ends_of)
+                    self._bring(cell, window, ends_of)
                 else:
                     # Parts of several tasks may have been put together: the order of the dates is what sweeping needs.
                     known.update(sorted(ends_of.items(), key=lambda item: item[1]))

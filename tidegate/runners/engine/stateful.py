@@ -228,6 +228,9 @@ class StatefulOperator(Chain, ByKey):
         return [changed, *touched] if self._noting else [changed]
 
     def next_event(self) -> int:
+        at = self.timers.next_clock()
+        if at is not None and at <= self.timers.clock:
+            return MIN_MICROS  # they are looked at with any event
         timer = self.timers.next_event()
         expiry = self._by_expiry[0][0] if self._by_expiry else MAX_MICROS
         return min(expiry, MAX_MICROS if timer is None else timer)

@@ -128,6 +128,7 @@ class Coordinator:
             case WorkerGone(worker=worker, attempt=attempt, reason=reason) if self._hears(attempt):
                 self._gone(worker, reason, now)
             case Stored(checkpoint=checkpoint, error=error):
+                self._crew.hear_all(now)  # what they said while it was written may be waiting
                 self._stored(checkpoint, error, now)
             case Fenced(reason=reason):
                 self._fenced(reason, now)

@@ -36,6 +36,10 @@ class Crew:
         """A worker has said something."""
         self._heard[worker] = now
 
+    def hear_all(self, now: int) -> None:
+        """Nobody is taken for silent from before."""
+        self._heard = dict.fromkeys(self._heard, now)
+
     def beat(self, worker: int, heartbeat: Heartbeat) -> None:
         """A worker has told how it is doing."""
         self._beats[worker] = heartbeat

@@ -138,7 +138,7 @@ class JobProcess:
             case actions.StopWorkers(grace=grace):
                 self._kill_at = time.monotonic() + grace
             case actions.Store():
-                self._events.append(self._store(action))
+                self._events.appendleft(self._store(action))  # meanwhile nobody was heard
             case actions.Delete(names=names):
                 self._delete(names)
             case actions.Finish():

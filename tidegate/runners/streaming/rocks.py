@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from tidegate.runners.engine.operator import Operator
-from tidegate.runners.engine.paging import GONE, LOT, Paged, Record, Taking, Which, known_keys
+from tidegate.runners.engine.paging import AWAKE, LOT, Paged, Record, Taking, Which, known_keys
 from tidegate.runners.engine.rescale import Keeps, overlaid, part, rescaled
 from tidegate.runners.engine.snapshots import ByKey, Instants, KeyedState
 from tidegate.runners.engine.waiting import Part, SidesSnapshot
@@ -276,7 +276,7 @@ class RocksBackend:
                         yield None
                         continue
                     if asleep is not None:
-                        taken.tables.pop(GONE, None)
+                        taken.tables.pop(AWAKE, None)
                     own = replace(keyed, tables=taken.tables, keys=taken.keys, windows=None)
                     yield label, _within(head, own)
                 for lot in asleep.pieces(label, head) if asleep is not None else ():

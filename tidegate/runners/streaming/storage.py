@@ -275,9 +275,13 @@ def _flush_folder(folder: Path) -> None:
 
 
 def _flush(path: Path) -> None:
-    """Have a file's data, or a folder's names, on the disk."""
+    """Have a file's data, or a folder's names, on the disk. Where that fails the system does not say of what, so this
+    does."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     finally:
         os.close(descriptor)

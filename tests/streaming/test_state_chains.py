@@ -1,0 +1,366 @@
+"""A step that fails again and again, and goes on from its last checkpoint, gives what one gives that never does.
+
+Checkpoints build on one another; some are given up, of some it is heard late that they are complete, and files that
+none needs any more are deleted. In RocksDB keys come into memory and leave it all the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import tidegate as tg
+from tests.engine import test_stateful_timers as timers
+from tests.engine.driving import SECOND, Clock, Elements, Event, Watermark, maker
+from tests.engine.test_grouping_paths import operator as grouping
+from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
+from tests.engine.windowing import group, window_operator
+from tests.streaming.test_backends import Disk, awaited
+from tidegate.runners.engine import paging
+from tidegate.runners.engine.operator import Operator
+from tidegate.runners.engine.snapshots import ByKey
+from tidegate.runners.streaming.backends import MemoryBackend, StateBackend, StorageFiles
+from tidegate.runners.streaming.rocks import RocksBackend
+from tidegate.runners.streaming.statefiles import StateFile
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.time import Duration
+from tidegate.sdk.triggers import AfterCount, AfterWatermark
+from tidegate.sdk.window_types import IntervalWindow
+from tidegate.sdk.windowing import ACCUMULATING, WindowingStrategy
+from tidegate.sdk.windows import FixedWindows
+
+Page = Callable[[str, ByKey], Operator] | None
+Build = Callable[[Page], Operator]
+"""Builds an operator, of which what is by key may be paged."""
+Backend = Literal["memory", "rocksdb"]
+Then = Literal["nothing", "checkpoint", "checkpoint, heard late", "given up", "savepoint", "failure"]
+BACKENDS: tuple[Backend, ...] = ("memory", "rocksdb")
+THENS: tuple[Then, ...] = (
+    "nothing",
+    "nothing",
+    "checkpoint",
+    "checkpoint",
+    "checkpoint, heard late",
+    "given up",
+    "savepoint",
+    "failure",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """How state is kept: `budget` (bytes) is for keys in memory, `full_every` as in `Changes`."""
+
+    backend: Backend
+    budget: int
+    full_every: int
+
+
+@st.composite
+def cases(draw: Any) -> Case:
+    """Some way to keep state."""
+    budget = draw(st.sampled_from([0, 600, 1 << 20]))
+    return Case(draw(st.sampled_from(BACKENDS)), budget, draw(st.sampled_from([2, 4, 9])))
+
+
+class Attempt:
+    """One attempt at a step: from its begin, or from a checkpoint, to its failure."""
+
+    def __init__(self, case: Case, build: Build, disk: Disk, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        files = StorageFiles(disk, disk.root)
+        steps: dict[str, Operator] = {}
+        if case.backend == "rocksdb":
+            rocks = RocksBackend(lambda: steps, files, lambda: folder, budget=case.budget, full_every=case.full_every)
+            self.backend: StateBackend = rocks
+            self.step = build(rocks.page)
+        else:
+            self.backend = MemoryBackend(lambda: steps, files, lambda: folder, forks=False, full_every=case.full_every)
+            self.step = build(None)
+        steps["step"] = self.step
+        self.step.open()
+        self._disk = disk
+        self._counted: dict[str, int] = {}
+
+    def restore(self, files: tuple[StateFile, ...]) -> None:
+        self.backend.restore([files], self._disk.read, None)
+
+    def gives(self, event: Event | None) -> Any:
+        """What comes of an event by key, what it counts, and what holds the watermark afterwards."""
+        rows = by_key(answer(self.step, event))
+        counted = counts(self.step)
+        new = {name: n - self._counted.get(name, 0) for name, n in counted.items() if n != self._counted.get(name, 0)}
+        self._counted = counted
+        return rows, new, self.step.hold()
+
+
+def counts(step: Any) -> dict[str, int]:
+    """What an operator has dropped so far."""
+    while not hasattr(step, "context"):
+        step = step.inner
+    metrics: MetricCells = step.context.metrics
+    return {key.name: n for key, n in metrics.counters.items() if key.name.startswith("dropped")}
+
+
+class Run:
+    """A job of one task with such a step."""
+
+    def __init__(self, case: Case, build: Build, root: Path) -> None:
+        self._case = case
+        self._build = build
+        self._root = root
+        self.disk = Disk(root / "checkpoints")
+        self._attempts = self._checkpoints = 0
+        self._late: list[int] = []
+        self.complete: tuple[int, tuple[StateFile, ...]] = 0, ()
+        """How many events the last complete checkpoint is after, and its files."""
+        self.attempt = self._begin()
+
+    def _begin(self) -> Attempt:
+        self._attempts += 1
+        return Attempt(self._case, self._build, self.disk, self._root / f"attempt-{self._attempts}")
+
+    def fail(self) -> int:
+        """Begin again; after how many events."""
+        self.attempt.step.close()
+        self.attempt.backend.close()
+        self.attempt = self._begin()
+        self._late = []
+        after, files = self.complete
+        if files:
+            self.attempt.restore(files)
+        return after
+
+    def then(self, what: Then, after: int) -> int:
+        """What happens beside the `after` events there have been; how many there have been then."""
+        match what:
+            case "nothing":
+                return after
+            case "failure":
+                return self.fail()
+            case _:
+                self._checkpoint(what, after)
+                return after
+
+    def _checkpoint(self, what: Then, after: int) -> None:
+        backend, whole = self.attempt.backend, what == "savepoint"
+        self._checkpoints += 1
+        number = self._checkpoints
+        list(self.attempt.step.finish_bundle())
+        files = awaited(backend.capture(number, f"chk-{number}/0.0.{self._attempts}.data", whole=whole))
+        for late in self._late:
+            backend.completed(late)
+        self._late = []
+        match what:
+            case "checkpoint" | "checkpoint, heard late":
+                self.complete = after, files
+                for name in {*self.disk.list("")} - {name for name, _, _ in files}:
+                    self.disk.delete(name)
+                if what == "checkpoint":
+                    backend.completed(number)
+                else:
+                    self._late.append(number)
+            case "savepoint":
+                if files:
+                    again = Attempt(self._case, self._build, self.disk, self._root / f"savepoint-{number}")
+                    again.restore(files)
+                    assert again.step.hold() == self.attempt.step.hold()
+                    again.backend.close()
+
+    def close(self) -> None:
+        self.attempt.backend.close()
+
+
+def fails_and_goes_on(build: Build, script: list[tuple[Event, Then]], case: Case, root: Path) -> None:
+    """After each event something may happen; at the end, the job fails and goes on once more."""
+    plain = Attempt(replace(case, backend="memory"), build, Disk(root), root / "plain")
+    events: list[Event | None] = [event for event, _ in script]
+    expected = [plain.gives(event) for event in (*events, None)]
+    run = Run(case, build, root)
+    at = 0
+    thens = [then for _, then in script]
+    while at < len(events):
+        assert run.attempt.gives(events[at]) == expected[at], at
+        then, thens[at] = thens[at], "nothing"
+        at = run.then(then, at + 1)
+    at = run.fail()
+    for number in range(at, len(expected)):
+        assert run.attempt.gives((*events, None)[number]) == expected[number], number
+    run.close()
+
+
+def scripted(events: st.SearchStrategy[list[Event]]) -> st.SearchStrategy[list[tuple[Event, Then]]]:
+    """Events, each with what happens then."""
+    return events.flatmap(
+        lambda some: st.tuples(*[st.tuples(st.just(each), st.sampled_from(THENS)) for each in some])
+    ).map(list)
+
+
+def paged(make: Make) -> Build:
+    return lambda page: make() if page is None else page("step", make())  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=[0, 1 << 20], ids=["little by little", "at once"], autouse=True)
+def taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many keys are looked up at once."""
+    monkeypatch.setattr(paging, "AT_ONCE", request.param)
+    monkeypatch.setattr(paging, "LOT", 3)
+
+
+# -- any window operator
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=windowed(), thens=st.lists(st.sampled_from(THENS), max_size=20), case=cases())
+def test_windows_survive_failures(
+    drawn: Any, thens: list[Then], case: Case, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    make, events = drawn
+    script = list(zip(events, (*thens, *["nothing"] * len(events)), strict=False))
+    fails_and_goes_on(paged(make), script, case, tmp_path_factory.mktemp("state"))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(drawn=on_time(), thens=st.lists(st.sampled_from(THENS), max_size=20), case=cases())
+def test_tables_survive_failures(
+    drawn: Any, thens: list[Then], case: Case, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    make, events = drawn
+    script = list(zip(events, (*thens, *["nothing"] * len(events)), strict=False))
+    fails_and_goes_on(paged(make), script, case, tmp_path_factory.mktemp("state"))
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(script=scripted(timers.scripts), case=cases())
+def test_timers_survive_failures(script: Any, case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
+    build = paged(timers.step)
+    fails_and_goes_on(build, [(Clock(0), "nothing"), *script], case, tmp_path_factory.mktemp("state"))
+
+
+# -- cells of every kind
+
+CELLS: dict[str, Any] = {
+    "value": tg.ValueStateSpec("value"),
+    "brief": tg.ValueStateSpec("brief", ttl=6),
+    "bag": tg.BagStateSpec("bag"),
+    "brief bag": tg.BagStateSpec("brief bag", ttl=9),
+    "set": tg.SetStateSpec("set"),
+    "map": tg.MapStateSpec("map"),
+    "list": tg.OrderedListStateSpec("list"),
+    "sum": tg.CombiningStateSpec("sum", sum),
+}
+VALUE, BRIEF, BAG, BRIEF_BAG, SET, MAP, LIST, SUM = (tg.DoFn.StateParam(spec) for spec in CELLS.values())
+
+
+class Everything(tg.DoFn):
+    """Reads all cells, and then does to one of them what its element says: "drop" takes out what is there."""
+
+    def process(
+        self,
+        element: Any,
+        value: Any = VALUE,
+        brief: Any = BRIEF,
+        bag: Any = BAG,
+        brief_bag: Any = BRIEF_BAG,
+        set: Any = SET,
+        map: Any = MAP,
+        list: Any = LIST,
+        sum: Any = SUM,
+    ) -> Iterator[Any]:
+        key, (cell, x) = element
+        read = value.read(), brief.read(), bag.read(), brief_bag.read(), set.read(), map.items(), sum.read()
+        yield key, (*read, *((t.micros, each) for t, each in list.read()))
+        drop = x == "drop"
+        match cell:
+            case "value":
+                value.clear() if drop else value.write(x)
+            case "brief":
+                brief.clear() if drop else brief.write(x)
+            case "bag":
+                bag.clear() if drop else bag.add(x)
+            case "brief bag":
+                brief_bag.clear() if drop else brief_bag.add(x)
+            case "set":
+                set.discard(1) if drop else set.add(x)
+            case "map":
+                map.remove(1) if drop else map.put(x, x)
+            case "list":
+                list.clear_range(0, 2) if drop else list.add(x, x)
+            case "sum":
+                sum.clear() if drop else sum.add(x)
+
+
+def everything(p: tg.Pipeline) -> Any:
+    windows = tg.WindowInto(tg.FixedWindows(10), allowed_lateness=3)
+    return p | tg.Create([("a", ("value", 1))]) | windows | "step" >> tg.ParDo(Everything())
+
+
+def in_windows(drawn: list[Any]) -> Elements:
+    return Elements(
+        tuple(((key, what), t * SECOND, (IntervalWindow(t // 10 * 10, t // 10 * 10 + 10),)) for key, what, t in drawn)
+    )
+
+
+deed = st.tuples(st.sampled_from([*CELLS, "none"]), st.one_of(st.integers(1, 3), st.just("drop")))
+happening = st.one_of(
+    st.lists(st.tuples(st.sampled_from("abcd"), deed, st.sampled_from([1, 5, 12])), min_size=1, max_size=4).map(
+        in_windows
+    ),
+    st.lists(st.tuples(st.sampled_from("abcd"), deed, st.sampled_from([1, 5, 12])), min_size=1, max_size=4).map(
+        in_windows
+    ),
+    st.sampled_from([10, 13, 20, 23]).map(lambda second: Watermark(second * SECOND)),
+    st.sampled_from([2, 5, 8, 11, 15]).map(lambda second: Clock(second * SECOND)),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(script=scripted(st.lists(happening, max_size=12)), case=cases())
+def test_cells_survive_failures(script: Any, case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
+    build = paged(maker(everything, "step"))
+    fails_and_goes_on(build, [(Clock(0), "nothing"), *script], case, tmp_path_factory.mktemp("state"))
+
+
+# -- windows that are over while their keys are in memory
+
+TEN = WindowingStrategy(FixedWindows(Duration(micros=10 * SECOND)))
+LATE = replace(
+    TEN,
+    trigger=AfterWatermark(late=AfterCount(1)),
+    allowed_lateness=Duration(micros=5 * SECOND),
+    accumulation=ACCUMULATING,
+)
+STEPS: dict[str, Make] = {
+    "tables": lambda: grouping("window_major", group(), TEN),
+    "general": lambda: window_operator(group(), TEN),
+    "with lateness": lambda: window_operator(group(), LATE),
+    "timers": timers.step,
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_was_in_a_window_that_is_over_does_not_come_back(name: str, backend: Backend, tmp_path: Path) -> None:
+    """The store still has what its keys had when they slept."""
+    window = (IntervalWindow.of_micros(0, 10 * SECOND),)
+    value: Any = (("set", "clock", 20, "", None),) if name == "timers" else 1
+    script: list[tuple[Event, Then]] = [
+        (Clock(0), "nothing"),
+        (Elements(((("a", value), SECOND, window), (("b", value), SECOND, window))), "checkpoint"),
+        (Clock(1), "failure"),
+        (Clock(2), "checkpoint"),
+        (Elements(((("b", value), SECOND, window),)), "checkpoint"),
+        (Watermark(10 * SECOND), "checkpoint"),
+        (Watermark(16 * SECOND), "checkpoint"),
+        (Clock(3), "failure"),
+        (Clock(30 * SECOND), "nothing"),
+        (Watermark(17 * SECOND), "checkpoint"),
+        (Watermark(40 * SECOND), "failure"),
+    ]
+    fails_and_goes_on(paged(STEPS[name]), script, Case(backend, 1 << 20, 9), tmp_path)
