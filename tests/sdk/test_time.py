@@ -23,6 +23,7 @@ from tidegate.sdk.time import (
     format_micros,
     timestamp_micros,
 )
+from tidegate.sdk.values import TimestampedValue
 
 
 def test_all_forms_of_an_instant_are_the_same_microseconds() -> None:
@@ -133,3 +134,58 @@ def test_a_column_with_what_is_no_time_is_refused() -> None:
         element_column([1.0, math.nan, 2.0])
     with pytest.raises(TypeError):
         element_column([1.0, "2"])
+
+
+HALVES = st.builds(
+    lambda whole, part: (whole + part) / 1e6, st.integers(-(10**15), 10**15), st.sampled_from([0, 0.25, 0.5])
+)
+
+
+@given(st.lists(st.one_of(HALVES, st.floats(-1e13, 1e13)), min_size=1, max_size=80))
+def test_a_long_column_of_floats_is_rounded_by_numpy_as_each_is_alone(some: list[float]) -> None:
+    pytest.importorskip("numpy")
+    values = some * (128 // len(some) + 1)
+    try:
+        expected = [element_micros(value) for value in values]
+    except ValueError:
+        with pytest.raises(ValueError, match="end of time"):
+            element_column(values)
+    else:
+        found = element_column(values)
+        assert found == expected
+        assert set(map(type, found)) == {int}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_long_column_with_what_is_no_time_is_refused(bad: float) -> None:
+    pytest.importorskip("numpy")
+    with pytest.raises(ValueError, match=r"nan|NaN|end of time"):
+        element_column([1.5] * 100 + [bad])
+
+
+@given(
+    st.one_of(
+        HALVES,
+        st.floats(-1e13, 1e13),
+        st.integers(-(10**13), 10**13),
+        st.integers(MIN_MICROS, MAX_MICROS - 1).map(lambda micros: Timestamp(micros=micros)),
+        st.datetimes(timezones=st.just(UTC)),
+    )
+)
+def test_a_timestamped_value_is_at_the_nearest_microsecond(timestamp: Any) -> None:
+    try:
+        expected = element_micros(timestamp)
+    except ValueError:
+        with pytest.raises(ValueError, match="end of time"):
+            TimestampedValue(None, timestamp)
+    else:
+        stamped = TimestampedValue(None, timestamp)
+        assert stamped.micros == expected
+        assert type(stamped.micros) is int
+        assert pickle.loads(pickle.dumps(stamped)) == stamped
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, True, "1", None])
+def test_a_timestamped_value_refuses_what_is_no_time(bad: Any) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        TimestampedValue(None, bad)

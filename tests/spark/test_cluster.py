@@ -156,6 +156,37 @@ def test_workers_without_tidegate_are_sent_it_and_any_executor_may_die(
     assert sorted(path.name for path in tmp_path.glob("*-died")) == sorted(f"{name}-died" for name in names)
 
 
+PERSISTED = (
+    KILLED.partition("def home")[0]
+    + """
+os.environ["PYSPARK_PYTHON"] = flags[flags.index("--worker_python") + 1]
+
+from pyspark.sql import SparkSession
+
+context = SparkSession.builder.getOrCreate().sparkContext
+rdd = context.parallelize(range(4000), 3).map(lambda x: (x % 50, x)).persist()
+assert rdd.count() == 4000
+for name, stage in [(f"{stage}{n}", stage) for n in range(kills) for stage in ("map", "result")]:
+    with tg.Pipeline(options=flags) as p:
+        pairs = p | tg.io.ReadFromSpark(rdd) | "map" >> tg.Map(die_once, "map", stage, name)
+        groups = pairs | tg.MapTuple(lambda k, v: (k % 5, v)) | tg.GroupByKey()
+        lines = groups | "result" >> tg.Map(die_once, "result", stage, name)
+        _ = lines | tg.Map(lambda pair: f"{pair[0]} {sum(pair[1])}") | tg.io.WriteToText(f"{folder}/{name}/out")
+"""
+)
+
+
+def test_what_a_dead_executor_had_of_a_persisted_rdd_is_made_again(
+    cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    kills = request.config.getoption("--spark-kills")
+    cluster.submit(PERSISTED, tmp_path, str(kills))
+    names = [f"{stage}{n}" for stage in ("map", "result") for n in range(kills)]
+    for name in names:
+        assert written(tmp_path / name) == SUMS
+    assert sorted(path.name for path in tmp_path.glob("*-died")) == sorted(f"{name}-died" for name in names)
+
+
 COPIED = '''
 import os, sys
 import tidegate as tg, tidegate.io

@@ -74,10 +74,13 @@ class SessionTable(GroupedByKey):
         """Every element's time to those of its key."""
         try:
             keys = block.values if self.key == "element" else [k for k, _ in self.keyed(block)]
-            _drain(map(list.append, map(self._times.__getitem__, keys), block.timestamp_list()))
+            self._put_times(keys, block.timestamp_list())
         except Exception as error:
             self._refuse(block, error)
         self._arrivals += len(block)
+
+    def _put_times(self, keys: Sequence[Any], stamps: Sequence[int]) -> None:
+        _drain(map(list.append, map(self._times.__getitem__, keys), stamps))
 
     def _refuse(self, block: Block, error: Exception) -> NoReturn:
         """Find the element that can't be taken in, and raise the error for it."""

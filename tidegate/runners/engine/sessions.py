@@ -15,6 +15,7 @@ from tidegate.runners.engine.gathered import Gathered, in_order
 from tidegate.runners.engine.memory import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.session_table import Columns, SessionTable, counted
+from tidegate.runners.engine.session_times import SessionTimes, by_key
 from tidegate.runners.engine.snapshots import CELLS, KeyedState
 from tidegate.runners.plan import Phase
 from tidegate.sdk.block import Block, DerivedFrom
@@ -49,6 +50,7 @@ class SessionMerge(SessionTable):
         self._blocks = 0
         self._gathered_arrivals = 0
         self._key_size = self._held_size = 0
+        self._numbered = SessionTimes.at_hand() if self.counts else None
         self._gathered = Gathered(node.label, node.where, context)
 
     # -- in
@@ -81,11 +83,43 @@ class SessionMerge(SessionTable):
                 known += sessions
         self._gathered.settle(large=True)
 
+    def _put_times(self, keys: Sequence[Any], stamps: Sequence[int]) -> None:
+        if self._numbered is None:
+            super()._put_times(keys, stamps)
+        else:
+            self._numbered.take(keys, stamps)
+
+    @property
+    def _timed(self) -> dict[Any, Any]:
+        """The keys whose times are kept, by first arrival."""
+        return self._times if self._numbered is None else self._numbered.numbers
+
+    def _cut(self) -> Iterator[tuple[Any, Sequence[int], Sequence[int], Sequence[Any]]]:
+        """Every key with the starts and ends of the sessions that its times make, and how many are in each; no times
+        are kept any longer."""
+        found = self._sorted_times()
+        if found is not None:
+            yield from by_key(*found)
+            return
+        for k, stamps in self._taken_times().items():
+            ends, starts, _, counts = counted({k: stamps}, self._gap)
+            yield k, starts, ends, counts
+
+    def _sorted_times(self) -> tuple[list[int], Columns] | None:
+        """What `SessionTimes.sessions` makes of all times, if they are kept there and it can."""
+        numbered = self._numbered
+        return numbered.sessions(self._gap) if numbered is not None and numbered.numbers else None
+
+    def _taken_times(self) -> dict[Any, list[int]]:
+        """All times by key, wherever they are kept; none are any longer."""
+        if self._numbered is not None:
+            return self._numbered.drain()
+        times, self._times = self._times, defaultdict(list)
+        return times
+
     def _place_times(self) -> None:
         """Make sessions of the times so far: what comes now brings sessions of its own."""
-        times, self._times = self._times, defaultdict(list)
-        for k, stamps in times.items():
-            ends, starts, _, counts = counted({k: stamps}, self._gap)
+        for k, starts, ends, counts in self._cut():
             self._sessions += len(ends)
             older = list(zip(starts[:-1], ends[:-1], counts[:-1], strict=True))
             self._table[k] = [starts[-1], ends[-1], counts[-1], older, self._keys]
@@ -105,16 +139,16 @@ class SessionMerge(SessionTable):
                 self._gathered.write_out()
 
     def _estimate(self) -> int:
-        if self._times:
+        if self._timed:
             held = self._arrivals - self._gathered_arrivals
-            return len(self._times) * (TABLE_ENTRY + LIST + self._key_size) + held * _TIME
+            return len(self._timed) * (TABLE_ENTRY + LIST + self._key_size) + held * _TIME
         held = self._arrivals - self._gathered_arrivals if self.lists else self._sessions
         keys = len(self._table) * (TABLE_ENTRY + LIST + self._key_size)
         return keys + self._sessions * _SESSION + held * self._held_size
 
     def _measure(self) -> None:
-        if self._times:
-            keys = [*islice(self._times, _SAMPLE), *islice(reversed(self._times), _SAMPLE)]
+        if self._timed:
+            keys = [*islice(self._timed, _SAMPLE), *islice(reversed(self._timed), _SAMPLE)]
             self._key_size = sum(map(deep_size, keys)) // len(keys)
         sample = [*islice(self._table.items(), _SAMPLE), *islice(reversed(self._table.items()), _SAMPLE)]
         if sample:
@@ -126,11 +160,9 @@ class SessionMerge(SessionTable):
         """Hand all sessions over to where they can be spilled from; they go on merging when they are read back."""
         for k, newest in self._table.items():
             self._gathered.table.setdefault(k, []).extend((*newest[3], tuple(newest[:3])))
-        for k, times in self._times.items():
-            ends, starts, _, counts = counted({k: times}, self._gap)
+        for k, starts, ends, counts in self._cut():
             self._gathered.table.setdefault(k, []).extend(zip(starts, ends, counts, strict=True))
         self._table = {}
-        self._times = defaultdict(list)
         self._sessions = 0
         self._gathered_arrivals = self._arrivals
 
@@ -202,11 +234,8 @@ class SessionMerge(SessionTable):
             self._gather()
             for k, entries in self._gathered.drain():
                 yield k, *self._merged(in_order(entries, self.context.temp_dir))
-        elif self._times:
-            times, self._times = self._times, defaultdict(list)
-            for k, stamps in times.items():
-                ends, starts, _, counts = counted({k: stamps}, self._gap)
-                yield k, starts, ends, counts
+        elif self._timed:
+            yield from self._cut()
         else:
             table, self._table = self._table, {}
             for k, newest in table.items():
@@ -247,8 +276,8 @@ class SessionMerge(SessionTable):
 
     def _columns(self) -> Columns:
         if self.context.checks is not None:
-            self._gathered.check(self._times or self._table)
-        if self._times:
-            times, self._times = self._times, defaultdict(list)
-            return counted(times, self._gap)
-        return super()._columns()
+            self._gathered.check(self._timed or self._table)
+        if not self._timed:
+            return super()._columns()
+        found = self._sorted_times()
+        return counted(self._taken_times(), self._gap) if found is None else found[1]

@@ -38,10 +38,10 @@ from tidegate.runners.spark.reading import Inputs, deal_out, without_values
 from tidegate.runners.spark.rows import (
     ORDER,
     RESULT,
-    SCHEMA,
     decode_blocks,
     decode_result,
     joined,
+    schema,
 )
 from tidegate.runners.spark.sides import SideInputs
 from tidegate.runners.spark.work import Work, numbered
@@ -82,6 +82,7 @@ class Execution:
         describe: Callable[[str], contextlib.AbstractContextManager[None]],
     ) -> None:
         self._spark = spark
+        self._by = _columns(spark)
         self._metrics = metrics
         self._describe = describe
         self._name = plan.pipeline.name
@@ -176,8 +177,8 @@ class Execution:
         with self._describe(f"{self._name}: {labels}"), raised_by():
             frame = self._frame(work, start, end, kept)
             told = frame.where(frame["edge"] == RESULT) if self._frames and end == levels.count else frame
-            rows = told.select("src", "seq", "left", "data").collect()
-        self._take(map(decode_result, joined((src, seq, left, bytes(data)) for src, seq, left, data in rows)))
+            rows = told.collect()
+        self._take(map(decode_result, joined((src, seq, left, bytes(data)) for _, _, src, seq, left, data in rows)))
 
     def _frame(self, work: Work, start: int, end: int, kept: list[int]) -> Any:
         """The rows that the last of some levels gives; those that are on `kept` edges are persisted."""
@@ -188,8 +189,8 @@ class Execution:
             if level == start:
                 frame = self._first(work, level)
             else:
-                frame = frame.repartitionById(levels.partitions(level, self._partitions), "target")
-                frame = self._mapped(frame.sortWithinPartitions(*ORDER), work, level)
+                frame = frame.repartitionById(levels.partitions(level, self._partitions), self._by["target"])
+                frame = self._mapped(self._sorted(frame), work, level)
             if level in makers or (level == levels.count - 1 and self._frames):
                 frame = frame.persist()
                 self._persisted.append(frame)
@@ -247,8 +248,11 @@ class Execution:
             or any(shuffles(work.edges[n]) for n in numbers)
             or not self._has_own_partitions(next(iter(by_level)))
         ):
-            frame = frame.repartitionById(self._partitions, "target")
-        return frame.sortWithinPartitions(*ORDER)
+            frame = frame.repartitionById(self._partitions, self._by["target"])
+        return self._sorted(frame)
+
+    def _sorted(self, frame: Any) -> Any:
+        return frame.sortWithinPartitions(*[self._by[name] for name in ORDER])
 
     def _has_own_partitions(self, level: int) -> bool:
         """Whether a level has as many tasks as there are partitions; DataFrames that are read bring more."""
@@ -259,7 +263,7 @@ class Execution:
         steps = [feed] if feed is not None else work.levels.steps(work.plan, level)
         name = " + ".join(dict.fromkeys(node.label for step in steps for node in step.nodes)) or "pass on"
         run = entry(name[:200], self._paths, self._packed(work, level), level, None if feed is None else feed.id)
-        return frame.mapInArrow(run, SCHEMA)
+        return frame.mapInArrow(run, schema())
 
     def _packed(self, work: Work, level: int) -> bytes | Artifact:
         """What a level's tasks must know: in the closure, or as a file if it is long."""
@@ -304,7 +308,7 @@ class Execution:
             spoken: Any = StructType.fromDDL(sink.columns)
         else:
             spoken = from_arrow_schema(pa.ipc.read_schema(pa.py_buffer(schema)))
-        rows = self._last.where(self._last["edge"] == framed_by(step.id)).sortWithinPartitions(*ORDER)
+        rows = self._sorted(self._last.where(self._last["edge"] == framed_by(step.id)))
         return rows.select("left", "data").mapInArrow(columns_of(schema, step.label[:200]), spoken)
 
 
@@ -330,6 +334,16 @@ def _paths(options: SparkOptions, *, local: bool) -> tuple[str, ...]:
     if local:
         return (str(Path(__file__).resolve().parents[3]),)
     return packages_in(options.spark_archive)
+
+
+_made: Final[weakref.WeakKeyDictionary[Any, dict[str, Any]]] = weakref.WeakKeyDictionary()
+
+
+def _columns(spark: Any) -> dict[str, Any]:
+    """The columns by which rows are dealt out and sorted, by name: made once, as each takes some words with the JVM."""
+    from pyspark.sql import functions
+
+    return _made.get(spark) or _made.setdefault(spark, {name: functions.col(name) for name in ("target", *ORDER)})
 
 
 _WANTED: Final = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, TypeGuard
 
 from tidegate.runners.engine.blame import located, rethrow, user_error
 from tidegate.runners.engine.clock import SystemClock
@@ -25,7 +25,6 @@ _ROW_ELEMENTS: Final = 16_384
 """How many elements a row of a DataFrame's future rows holds, at most."""
 
 
-@runtime_checkable
 class DataFrameSource(Protocol):
     """A source that Spark reads. `session`: the one it belongs to, which then runs the pipeline; None: any."""
 
@@ -39,7 +38,6 @@ class DataFrameSource(Protocol):
         """The elements of an Arrow record batch of it, in a worker, some at a time; `loads` reads PySpark's pickles."""
 
 
-@runtime_checkable
 class DataFrameSink(Protocol):
     """A sink that Spark writes. `columns`: what they are, as Spark's DDL; None: as their values are."""
 
@@ -59,7 +57,7 @@ def frames_read(plan: Plan) -> dict[int, DataFrameSource]:
     for step in plan.steps:
         if isinstance(step.head, Read):
             source = step.head.source.load()
-            if isinstance(source, DataFrameSource):
+            if _is_read(source):
                 found[step.id] = source
     return found
 
@@ -75,9 +73,17 @@ def frames_made(plan: Plan) -> dict[int, DataFrameSink]:
     for step in plan.steps:
         if isinstance(step.tail, Write):
             sink = step.tail.sink.load()
-            if isinstance(sink, DataFrameSink):
+            if _is_made(sink):
                 found[step.id] = sink
     return found
+
+
+def _is_read(source: object) -> TypeGuard[DataFrameSource]:
+    return hasattr(type(source), "open_dataframe")  # not `isinstance`, which may ask for `session`
+
+
+def _is_made(sink: object) -> TypeGuard[DataFrameSink]:
+    return hasattr(type(sink), "save_dataframe")
 
 
 def framed_by(step: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pickle
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator
+from functools import cache
 from typing import Any, Final
 from zlib import crc32
 
@@ -17,7 +18,6 @@ from tidegate.runners.engine.keyed import Keyed
 from tidegate.sdk.block import Block
 from tidegate.sdk.coders import decode_columns, encode_columns
 
-SCHEMA: Final = "target int, edge int, src int, seq int, left int, data binary"
 COLUMNS: Final = ("target", "edge", "src", "seq", "left", "data")
 ORDER: Final = ("edge", "src", "seq")
 
@@ -73,6 +73,15 @@ class OutgoingRows:
                 start, length = at + 1, 0
         if start < len(rows):
             yield record_batch(rows[start:])
+
+
+@cache
+def schema() -> Any:
+    """What Spark calls the columns' types."""
+    from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
+
+    numbers = [StructField(name, IntegerType()) for name in COLUMNS[:-1]]
+    return StructType([*numbers, StructField(COLUMNS[-1], BinaryType())])
 
 
 def record_batch(rows: list[tuple[int, int, int, int, int, Any]]) -> Any:
