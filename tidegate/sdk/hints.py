@@ -53,9 +53,11 @@ def union(hints: Iterable[Hint]) -> Hint:
             if member not in distinct:
                 distinct.append(member)
     try:
-        return Union[tuple(distinct)] if distinct else Any  # noqa: UP007
-    except TypeError:  # not hashable, or not allowed inside a union
+        found: Hint = Union[tuple(distinct)] if distinct else Any  # noqa: UP007
+        hash(found)  # since 3.13 a union can be made of what has none
+    except TypeError:  # or not allowed inside a union
         return Any
+    return found
 
 
 def substitute(hint: Hint, bindings: Mapping[TypeVar, Hint]) -> Hint:
