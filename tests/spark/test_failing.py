@@ -162,3 +162,11 @@ def test_a_setting_without_a_value_is_refused() -> None:
 
     with pytest.raises(OptionsError, match=r"--spark_conf takes name=value, not 'spark\.x'"):
         list(settings_of(SparkOptions(spark_conf=["spark.x"])))
+
+
+def test_what_fails_while_an_interrupt_is_handled_is_the_interrupt() -> None:
+    with pytest.raises(KeyboardInterrupt), raised_by():
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise ConnectionError("Answer from Java side is empty")

@@ -82,7 +82,6 @@ class Execution:
         describe: Callable[[str], contextlib.AbstractContextManager[None]],
     ) -> None:
         self._spark = spark
-        self._by = _columns(spark)
         self._metrics = metrics
         self._describe = describe
         self._name = plan.pipeline.name
@@ -189,8 +188,8 @@ class Execution:
             if level == start:
                 frame = self._first(work, level)
             else:
-                frame = frame.repartitionById(levels.partitions(level, self._partitions), self._by["target"])
-                frame = self._mapped(self._sorted(frame), work, level)
+                frame = frame.repartitionById(levels.partitions(level, self._partitions), "target")
+                frame = self._mapped(frame.sortWithinPartitions(*ORDER), work, level)
             if level in makers or (level == levels.count - 1 and self._frames):
                 frame = frame.persist()
                 self._persisted.append(frame)
@@ -248,11 +247,8 @@ class Execution:
             or any(shuffles(work.edges[n]) for n in numbers)
             or not self._has_own_partitions(next(iter(by_level)))
         ):
-            frame = frame.repartitionById(self._partitions, self._by["target"])
-        return self._sorted(frame)
-
-    def _sorted(self, frame: Any) -> Any:
-        return frame.sortWithinPartitions(*[self._by[name] for name in ORDER])
+            frame = frame.repartitionById(self._partitions, "target")
+        return frame.sortWithinPartitions(*ORDER)
 
     def _has_own_partitions(self, level: int) -> bool:
         """Whether a level has as many tasks as there are partitions; DataFrames that are read bring more."""
@@ -308,7 +304,7 @@ class Execution:
             spoken: Any = StructType.fromDDL(sink.columns)
         else:
             spoken = from_arrow_schema(pa.ipc.read_schema(pa.py_buffer(schema)))
-        rows = self._sorted(self._last.where(self._last["edge"] == framed_by(step.id)))
+        rows = self._last.where(self._last["edge"] == framed_by(step.id)).sortWithinPartitions(*ORDER)
         return rows.select("left", "data").mapInArrow(columns_of(schema, step.label[:200]), spoken)
 
 
@@ -334,16 +330,6 @@ def _paths(options: SparkOptions, *, local: bool) -> tuple[str, ...]:
     if local:
         return (str(Path(__file__).resolve().parents[3]),)
     return packages_in(options.spark_archive)
-
-
-_made: Final[weakref.WeakKeyDictionary[Any, dict[str, Any]]] = weakref.WeakKeyDictionary()
-
-
-def _columns(spark: Any) -> dict[str, Any]:
-    """The columns by which rows are dealt out and sorted, by name: made once, as each takes some words with the JVM."""
-    from pyspark.sql import functions
-
-    return _made.get(spark) or _made.setdefault(spark, {name: functions.col(name) for name in ("target", *ORDER)})
 
 
 _WANTED: Final = {

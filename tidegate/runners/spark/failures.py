@@ -48,12 +48,22 @@ def raised_by() -> Iterator[None]:
     except TidegateError:
         raise
     except Exception as error:
+        if _interrupted(error):  # which left a connection to Java in the middle of an answer
+            raise KeyboardInterrupt from error
         text = _text_of(error)
         found = unmarked(text)
         if found is None:
             why = f"{NOT_DETERMINISTIC}.\nSpark says: " if _OTHER_RESULTS.search(text) else ""
             raise RunError(f"Spark could not finish the run: {why}{gist(text)}") from error
         raise found from found.__cause__
+
+
+def _interrupted(error: BaseException) -> bool:
+    """Whether it came while an interrupt was handled."""
+    before = error.__context__
+    while before is not None and not isinstance(before, KeyboardInterrupt):
+        before = before.__context__
+    return before is not None
 
 
 def _text_of(error: Exception) -> str:
