@@ -165,8 +165,11 @@ def test_a_setting_without_a_value_is_refused() -> None:
 
 
 def test_what_fails_while_an_interrupt_is_handled_is_the_interrupt() -> None:
-    with pytest.raises(KeyboardInterrupt), raised_by():
+    def interrupted() -> None:
         try:
             raise KeyboardInterrupt
         finally:
             raise ConnectionError("Answer from Java side is empty")
+
+    with pytest.raises(KeyboardInterrupt), raised_by():
+        interrupted()
