@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -163,21 +162,3 @@ def test_a_step_that_sees_windows_is_called_once_for_each() -> None:
         return windowed | tg.Map(lambda x, w=tg.DoFn.WindowParam: w.start.seconds())
 
     assert seen(write) == [(0.0, 7.0, 0), (5.0, 7.0, 5)]
-
-
-EDGES = [-1, -0.5, -0.25, 0, 0.25, 0.5, 0.75, 1]
-"""Microseconds around a window's edge."""
-
-
-@pytest.mark.parametrize("base", [0, 1_700_000_000, 5_000_000_000, 8_000_000_000_000])
-@pytest.mark.parametrize("block_size", [3, 1000])
-def test_times_between_microseconds_are_in_the_window_of_the_one_they_round_to(base: int, block_size: int) -> None:
-    times: list[Any] = [base + edge + part / 1e6 for _ in range(3) for edge in (0, 10, 20, 10) for part in EDGES]
-    times += [base + 10, base + 20, tg.Timestamp(base + 10), tg.Timestamp(base + 20, -1)]
-    expected = Counter((tg.Timestamp.of(t).micros // (10 * SECOND)) * 10 for t in times)
-
-    def write(p: tg.Pipeline) -> Any:
-        stamped = p | tg.Create(times) | tg.Map(lambda t: tg.TimestampedValue(("all", 1), t))
-        return stamped | tg.WindowInto(tg.FixedWindows(10)) | tg.CombinePerKey(sum)
-
-    assert {start: value[1] for value, _, start in seen(write, block_size)} == expected

@@ -345,22 +345,6 @@ def test_a_tag_inside_a_timestamp_is_refused_however_often_it_comes() -> None:
         )
 
 
-def test_a_tag_inside_a_timestamp_is_refused_before_a_combiner_too() -> None:
-    def build(p: tg.Pipeline) -> None:
-        wrong = lambda x: tg.TimestampedValue(tg.TaggedOutput("odd", x) if x == 3 else (x, 1), 1)
-        stamped = p | tg.Create([1, 2, 3]) | "sort" >> tg.Map(wrong)
-        _ = stamped | tg.WindowInto(tg.FixedWindows(10)) | tg.CombinePerKey(sum)
-
-    from tidegate.runners.direct import DirectRunner
-
-    for block_size in (1, 3):
-        assert told(build, DirectRunner(block_size=block_size)) == (
-            "RunError: this step gave a TaggedOutput inside another wrapper: TaggedOutput('odd', 3). "
-            "Put the tag outside\n"
-            "  in step 'sort', applied at HERE"
-        )
-
-
 def append(values: list[int]) -> list[int]:
     values.append(2)
     return values

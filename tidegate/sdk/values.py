@@ -9,9 +9,6 @@ from tidegate.sdk.time import TimestampLike, element_micros
 
 T = TypeVar("T")
 
-_EXACT: Final = 1 << 53
-"""Floats hold all whole numbers below this."""
-
 
 @final
 class TimestampedValue(Generic[T]):
@@ -20,26 +17,17 @@ class TimestampedValue(Generic[T]):
     ValueError for the end of time, which is no element's.
     """
 
-    __slots__ = ("at", "value")
-
-    at: float
-    """The event time in µs, to be rounded (half to even): a float unless that would not be exact. The engine's."""
+    __slots__ = ("micros", "value")
 
     def __init__(self, value: T, timestamp: TimestampLike) -> None:
         self.value = value
-        # One of these is made per element: seconds as a plain number take a short way, and are rounded if need be.
-        if (timestamp.__class__ is float and -9e12 < timestamp < 9e12) or (
-            timestamp.__class__ is int and -9e9 < timestamp < 9e9
-        ):
-            self.at = timestamp * 1e6
+        # One of these is made per element: seconds as a plain number, surely within the ends of time, take a short way.
+        if timestamp.__class__ is float and -9e12 < timestamp < 9e12:
+            self.micros = (timestamp * 1e6).__round__()  # as `round`, which has to look for the method
+        elif timestamp.__class__ is int and -9e12 < timestamp < 9e12:
+            self.micros = timestamp * 1_000_000
         else:
-            micros = element_micros(timestamp)
-            self.at = float(micros) if -_EXACT < micros < _EXACT else micros
-
-    @property
-    def micros(self) -> int:
-        """The event time (µs)."""
-        return self.at.__round__()
+            self.micros = element_micros(timestamp)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is TimestampedValue and (other.value, other.micros) == (self.value, self.micros)

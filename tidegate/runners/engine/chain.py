@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.runners.engine import checks
 from tidegate.runners.engine.blame import close_all, guarded, guarded_items, located, rethrow, user_error
-from tidegate.runners.engine.codegen import Fold, Shape, generate, unrounded
+from tidegate.runners.engine.codegen import Fold, Shape, generate
 from tidegate.runners.engine.generated import Generated
 from tidegate.runners.engine.links import Link
 from tidegate.runners.engine.operator import Context, Emitted, Operator
@@ -239,7 +239,6 @@ class Chain(Operator):
             "packs": self._packs,
             "special": self._special,
             "restamped": self._restamped,
-            "unrounded": unrounded,
             "same_windows": lambda block: block.windows.windows,
             "derived": self._windows_at,
             "dead": self._dead,
@@ -323,7 +322,14 @@ class Chain(Operator):
         elif type(made) is WindowedValue:
             column, t, pane, made = Each([made.windows]), made.micros, made.pane, made.value
         if type(made) in SPECIAL:
-            raise _wrapped_twice(made, link)
+            raise located(
+                RunError(
+                    f"this step gave a {type(made).__name__} inside another wrapper: {shorten(made)}. "
+                    "Put the tag outside"
+                ),
+                link.label,
+                link.where,
+            )
         if isinstance(column, Each) and not column.windows[0]:
             return  # the assigner has no window for its new timestamp
         self._tally.left[k] += 1
@@ -524,8 +530,6 @@ class Chain(Operator):
             return error
         if place.link >= len(self.links):
             assert self.grouping is not None
-            if self._stamps and type(place.element) in SPECIAL:
-                return _wrapped_twice(place.element, self.links[max(self._stamps)])
             return self.grouping.blamed(error, place.element)
         link = self.links[place.link]
         if isinstance(error, TypeError) and place.in_loop:
@@ -541,13 +545,6 @@ class Chain(Operator):
         self._tally.begin()
         for suffix in self._suffixes.values():
             suffix.report()
-
-
-def _wrapped_twice(made: Any, link: Link) -> TidegateError:
-    error = RunError(
-        f"this step gave a {type(made).__name__} inside another wrapper: {shorten(made)}. Put the tag outside"
-    )
-    return located(error, link.label, link.where)
 
 
 def _not_iterable(link: Link, element: Any, result: Any) -> TypeError | None:

@@ -13,16 +13,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Final, Literal, TypeVar
+from typing import Literal
 
 from tidegate.runners.engine.links import Link
 from tidegate.sdk.dofn import Param
 from tidegate.sdk.portable.pipeline import ParDo
 from tidegate.sdk.windows import element_dependent
-
-T = TypeVar("T")
-
-_WHOLE: Final = 1 << 52
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +50,6 @@ class Fold:
     body: tuple[str, ...]
     windows: Literal["global", "same", "single", "multi"]
 
-    @property
-    def of_pairs(self) -> bool:
-        """Whether an element is taken apart into key and value."""
-        return self.key.startswith("k, x =")
-
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -88,8 +79,6 @@ class _Writer:
     """The local that holds the last link's input, where its call is made on the line that emits."""
     loops_windows: bool = False
     """Whether a step is called once for each of an element's windows."""
-    unrounded: bool = False
-    """Whether the current element's timestamp may be a float (µs)."""
     few: bool = False
     """Whether a plain function's results are as many as are written in its code, so that nothing need count them."""
     bounded_at: int = 0
@@ -148,16 +137,6 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
         w.put("return")
         w.put("yield")
     return Source("\n".join(w.text) + "\n", w.lines, counted)
-
-
-def unrounded(low: int, high: int, table: T) -> tuple[float, float, T]:
-    """The bounds (µs) of a window for times that are floats: what is between them rounds to a time of the window.
-
-    What they leave out at the edges has to be rounded. Beyond 2**52 floats are whole; they may not hold the bounds.
-    """
-    if low > -_WHOLE and high < _WHOLE:
-        return float(low), high - 0.5, table
-    return low, high - 1, table
 
 
 def _counted(links: Sequence[Link], fold: Fold | None) -> tuple[int, ...]:
@@ -351,13 +330,8 @@ def _guard(w: _Writer, k: int, link: Link, taken: str, made: str) -> None:
         if not w.windows and w.derived < 0 and looked_up:
             kept = _windows(w)
         w.time = f"t{k}"
-        if _only_compared(w, k):
-            w.unrounded = True
-            w.put(f"if type({made}) is TimestampedValue:")  # another wrapper in it is no pair
-            w.put(f"    t{k} = {made}.at; {made} = {made}.value")
-        else:
-            w.put(f"if type({made}) is TimestampedValue and type({made}.value) not in SPECIAL:")
-            w.put(f"    t{k} = {made}.at.__round__(); {made} = {made}.value")
+        w.put(f"if type({made}) is TimestampedValue and type({made}.value) not in SPECIAL:")
+        w.put(f"    t{k} = {made}.micros; {made} = {made}.value")
         if kept:
             w.put(f"    q{k} = restamped({k}, t{k}, {kept})")
             w.windows = f"q{k}"
@@ -380,15 +354,6 @@ def _guard(w: _Writer, k: int, link: Link, taken: str, made: str) -> None:
     if k in w.shape.stamps:
         w.put("else:")
         w.put(f"    t{k} = {before}" + (f"; q{k} = {kept}" if kept else ""))
-
-
-def _only_compared(w: _Writer, k: int) -> bool:
-    """Whether all that is asked of the timestamps that link `k` gives is in which window of a fold of pairs they are.
-
-    Then there is no need to round them: bounds are floats too, between which every time rounds to one of the window.
-    """
-    follows = all(link.form == "assign" and not link.looks_up_windows for link in w.links[k + 1 :])
-    return w.fold is not None and w.fold.windows == "single" and w.fold.of_pairs and follows and not w.shape.checked
 
 
 def _flush_when_full(w: _Writer, *, split: bool = False) -> None:
@@ -431,12 +396,7 @@ def _terminal(w: _Writer, made: str, carries_time: bool) -> None:
             w.put("        lo, lo_ = lo_, lo; hi, hi_ = hi_, hi; table, table_ = table_, table; get, get_ = get_, get")
             w.put("    else:")
             w.put("        lo_ = lo; hi_ = hi; table_ = table; get_ = get")
-            if w.unrounded:
-                w.put(
-                    f"        lo, hi, table = unrounded(*table_at({w.time}.__round__())); get = table.get", last, made
-                )
-            else:
-                w.put(f"        lo, hi, table = table_at({w.time}); get = table.get", last, made)
+            w.put(f"        lo, hi, table = table_at({w.time}); get = table.get", last, made)
         case "multi":
             w.put(f"for window in {_windows(w)}:", last, made)
             w.depth += 1

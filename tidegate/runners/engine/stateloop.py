@@ -239,7 +239,7 @@ def _take(w: _Writer, link: Link, shape: StateShape, index: str) -> None:
     if shape.stamps:
         w.put("tm = t; wm = (w,)")
         w.put("if type(made) is TimestampedValue and type(made.value) not in SPECIAL:")
-        w.put("    tm = made.at.__round__(); made = made.value; wm = restamped(0, tm, wm)")
+        w.put("    tm = made.micros; made = made.value; wm = restamped(0, tm, wm)")
         w.put("    if not wm: continue")
     if link.guarded:
         w.put("if type(made) in SPECIAL:")
