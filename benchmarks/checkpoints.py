@@ -6,8 +6,9 @@
 A source counts, by key, as fast as it is let: first every key once, then those of a twentieth that moves on by its own
 width each second, so that a tenth of all is counted between two checkpoints. In turns there is a checkpoint each
 second for some seconds, and none for some: what they cost is by how much less gets through meanwhile. It is one run,
-for two may differ by several hundredths, as memory happens to lie; `cost` is the median of all turns, with the least
-and the most. (`--repeat`: in so many runs.) The first second of a turn with checkpoints is not looked at, for that
+for two may differ by several hundredths, as memory happens to lie; `cost` is that of all turns together, so that a
+checkpoint which has everything counts as often as there is one, with the least and the most of a turn. (`--repeat`: in
+so many runs.) The first second of a turn with checkpoints is not looked at, for that
 has to take what changed without them, nor is the first half of one without, in which the last is still written.
 
 `pause` is the longest that a task stood still for its part of a checkpoint, as it tells; `gap` the longest between two
@@ -45,8 +46,8 @@ TENTHS = 10
 COUNT = tg.ValueStateSpec("count")
 STRIDE = 7919
 """Neighbours in time are no neighbours in memory."""
-ON, OFF = 5.0, 4.0
-"""Seconds with a checkpoint each, and without, in turns."""
+ON, OFF = 7.0, 4.0
+"""Seconds with a checkpoint each, and without, in turns: each has others of every ten, or twenty, checkpoints."""
 SETTLE = 1.0
 """Seconds after the last key has come for the first time that are not looked at."""
 NOTED = 0.05
@@ -236,9 +237,10 @@ def _peaks(job: Job) -> Iterator[float]:
                 yield int(line.split()[1]) / 1024
 
 
-def _spread(shares: list[float]) -> str:
-    """The median, and from where to where."""
-    return f"{statistics.median(shares):.1%} ({min(shares):.0%}…{max(shares):.0%})"
+def _spread(turns: list[Turn]) -> str:
+    """What checkpoints cost in all turns, and from where to where in each."""
+    cost = 1 - sum(turn.with_ for turn in turns) / sum(turn.without for turn in turns)
+    return f"{cost:.1%} ({min(turn.cost for turn in turns):.0%}…{max(turn.cost for turn in turns):.0%})"
 
 
 def main() -> None:
@@ -262,9 +264,9 @@ def main() -> None:
             turns = [turn for run in runs for turn in run.turns]
             done = [report for run in runs for report in run.checkpoints if not report.error]
             failed = [report for run in runs for report in run.checkpoints if report.error]
-            without, with_ = (statistics.median(getattr(turn, name) for turn in turns) for name in ("without", "with_"))
+            without, with_ = (statistics.mean(getattr(turn, name) for turn in turns) for name in ("without", "with_"))
             print(
-                f"{backend:8}{workers:>8}{without:>12,.0f}{with_:>12,.0f}{_spread([turn.cost for turn in turns]):>22}"
+                f"{backend:8}{workers:>8}{without:>12,.0f}{with_:>12,.0f}{_spread(turns):>22}"
                 f"{max((r.pause for r in done), default=0) * 1000:>10.1f}"
                 f"{statistics.median(turn.gap for turn in turns):>8.1f}"
                 f"{statistics.median(turn.gap_without for turn in turns):>9.1f}"

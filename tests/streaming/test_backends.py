@@ -108,7 +108,7 @@ class Held:
         self.disk = Disk(root / "checkpoints")
         self.folder = root / f"own-{os.urandom(4).hex()}"
         self.folder.mkdir(parents=True)
-        files = StorageFiles(self.disk, self.disk.root)
+        files = StorageFiles(self.disk, self.disk.root, lambda: self.folder)
         steps: dict[str, Operator] = {}
         world = context()
         if kind == "rocksdb":
@@ -117,7 +117,7 @@ class Held:
             self.backend: StateBackend = rocks
         else:
             forks = kind == "forked"
-            self.backend = MemoryBackend(lambda: steps, files, lambda: self.folder, forks=forks, full_every=full_every)
+            self.backend = MemoryBackend(lambda: steps, files, forks=forks, full_every=full_every)
         self.step = steps["step"] = operator(pipeline, "step", world=world)
         self.steps = steps
 
@@ -215,6 +215,7 @@ def test_what_several_tasks_captured_goes_on_in_others(
     meanwhile=st.lists(event, max_size=5),
     whole=st.booleans(),
     after=st.lists(event, max_size=4),
+    long=st.sampled_from([1, 300, 1 << 20]),
 )
 def test_what_happens_while_a_capture_is_written_is_not_in_it(
     kind: Kind,
@@ -222,10 +223,12 @@ def test_what_happens_while_a_capture_is_written_is_not_in_it(
     meanwhile: Any,
     whole: bool,
     after: Any,
+    long: int,
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(backends, "PIECE", 1)
+    monkeypatch.setattr(backends, "_LONG_FILE", long)
     monkeypatch.setattr(paging, "_LOOKED_AT", 1)
     root = tmp_path_factory.mktemp("state")
     held, plain = Held(kind, root), maker(noting, "step")()

@@ -72,3 +72,29 @@ def test_who_keeps_nothing_is_never_written_whole() -> None:
     assert whole == first == {"map": [], "state": None}
     assert not worth_a_child({"map": Operator()}, {"map": first["map"]})
     assert worth_a_child(operators, first)
+
+
+def files_until_all_is_written_again(base: int, change: int) -> int:
+    """How many files a state is built from before everything is written again."""
+    changes = Changes(full_every=5)
+    keys, chain = changes.since(1, OPERATORS, whole=False)
+    size = base
+    for checkpoint in range(2, 100):
+        changes.stored(checkpoint - 1, ((f"{checkpoint - 1}", size, 0), *chain))
+        changes.completed(checkpoint - 1)
+        keys, chain = changes.since(checkpoint, OPERATORS, whole=False)
+        if keys == {"step": None}:
+            assert chain == ()
+            return checkpoint - 1
+        size = change
+    raise AssertionError("never")
+
+
+def test_everything_is_written_again_when_what_is_laid_over_it_weighs_twice_as_much() -> None:
+    assert files_until_all_is_written_again(base=1000, change=1000) == 5
+    assert files_until_all_is_written_again(base=1000, change=500) == 5
+    assert files_until_all_is_written_again(base=1000, change=200) == 11
+
+
+def test_no_state_is_built_from_more_than_four_times_as_many_files() -> None:
+    assert files_until_all_is_written_again(base=1_000_000, change=1) == 20

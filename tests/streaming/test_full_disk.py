@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -24,10 +25,12 @@ from streaming.processes import children
 from tidegate.runners.engine.gathered import in_order
 from tidegate.runners.engine.spill import Spill
 from tidegate.runners.engine.waiting import Waiting
+from tidegate.runners.streaming import backends
 from tidegate.runners.streaming.actions import CheckpointReport, Report
-from tidegate.runners.streaming.backends import Capture, Forked, StorageFiles
+from tidegate.runners.streaming.backends import Capture, Forked, InSlices, StorageFiles
 from tidegate.runners.streaming.blocking import RunWriter
 from tidegate.runners.streaming.layout import ChannelId
+from tidegate.runners.streaming.statefiles import END_SIZE, PIECE, Written, read_end
 from tidegate.runners.streaming.storage import LocalStorage
 from tidegate.sdk.block import Block
 from tidegate.sdk.errors import RunError, unwritten
@@ -107,6 +110,42 @@ def test_a_child_that_can_not_write_or_flush_a_file_says_why(tmp_path: Path, dev
     with pytest.raises(OSError, match=str(tmp_path / "part")) as raised:
         outcome(child_that_writes_to(tmp_path / "part"))
     assert raised.value.errno == number
+    assert list(tmp_path.iterdir()) == []
+
+
+def in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InSlices:
+    """A capture of ten slices of 1,000 bytes, of which each goes to disk."""
+    monkeypatch.setattr(backends, "_LONG_FILE", 1)
+    slices = ((bytes(1000), PIECE) for _ in range(10))
+    return InSlices(slices, "chk-1/0", StorageFiles(LocalStorage(tmp_path), tmp_path, lambda: tmp_path))
+
+
+def test_a_capture_goes_to_disk_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = in_slices(tmp_path, monkeypatch)
+    assert capture.poll() is None
+    assert [path.stat().st_size for path in tmp_path.iterdir()] == [1000]
+    ((name, size, check),) = outcome(capture)
+    data = (tmp_path / "chk-1" / "0").read_bytes()
+    assert (name, size, check) == ("chk-1/0", len(data), crc32(data))
+    assert data[:-END_SIZE] == bytes(10_000)
+    assert read_end(data[-END_SIZE:]) == Written(crc32(bytes(10_000)), 10 * PIECE)
+    assert [path.name for path in tmp_path.iterdir()] == ["chk-1"]
+
+
+def test_a_capture_that_is_given_up_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = in_slices(tmp_path, monkeypatch)
+    assert capture.poll() is None
+    capture.abandon()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_capture_that_has_no_room_names_its_file_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture = in_slices(tmp_path, monkeypatch)
+    with files_of(2500), pytest.raises(OSError, match="File too large") as raised:
+        outcome(capture)
+    assert Path(raised.value.filename).parent == tmp_path
     assert list(tmp_path.iterdir()) == []
 
 

@@ -74,14 +74,14 @@ class Attempt:
 
     def __init__(self, case: Case, build: Build, disk: Disk, folder: Path) -> None:
         folder.mkdir(parents=True)
-        files = StorageFiles(disk, disk.root)
+        files = StorageFiles(disk, disk.root, lambda: folder)
         steps: dict[str, Operator] = {}
         if case.backend == "rocksdb":
             rocks = RocksBackend(lambda: steps, files, lambda: folder, budget=case.budget, full_every=case.full_every)
             self.backend: StateBackend = rocks
             self.step = build(rocks.page)
         else:
-            self.backend = MemoryBackend(lambda: steps, files, lambda: folder, forks=False, full_every=case.full_every)
+            self.backend = MemoryBackend(lambda: steps, files, forks=False, full_every=case.full_every)
             self.step = build(None)
         steps["step"] = self.step
         self.step.open()

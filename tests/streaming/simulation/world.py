@@ -150,7 +150,7 @@ class WorkerProcess(Process):
     def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
         files = StorageFiles(self.storage)
         full_every = self.simulation.job.settings.checkpoints.full_every
-        return MemoryBackend(operators, files, self.directory, forks=False, full_every=full_every)
+        return MemoryBackend(operators, files, forks=False, full_every=full_every)
 
     def store(self, name: str, state: bytes) -> StateHandle:
         self.storage.put(name, state)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, filterfalse, islice
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tidegate.runners.engine.memory import TABLE_ENTRY, deep_size
@@ -250,8 +250,9 @@ class Paged(Operator):
 
     def begin_taking(self, runs: Touched | None) -> Taking:
         """Have the state of these keys looked up as it is now; None: of all that are in memory."""
+        everything = runs is None
         runs = [list(self._used)] if runs is None else [run for run in runs if run]
-        taking = Taking(self, runs)
+        taking = Taking(self, runs, everything=everything)
         if sum(map(len, runs)) <= AT_ONCE:
             taking.take_at_once(runs)
         else:
@@ -273,11 +274,13 @@ is what is taken, be it nothing. Each that comes into memory is told once, and s
 class Taking:
     """The state of some keys as it was at an instant, looked up a little at a time, while the operator goes on.
 
-    What is about to change is looked up before it does. As snapshots to be laid over one that has none of these keys.
+    What is about to change is looked up before it does. As snapshots to be laid over one that may have had any of these
+    keys; or, of `everything`, over one that has no keys at all.
     """
 
-    def __init__(self, paged: Paged, runs: Touched) -> None:
+    def __init__(self, paged: Paged, runs: Touched, *, everything: bool) -> None:
         self._paged = paged
+        self._everything = everything
         self._keys = chain.from_iterable(runs)
         self._seen: set[Any] = set()
         self._taken: list[KeyedState] = []
@@ -285,7 +288,7 @@ class Taking:
 
     def take(self, keys: Iterable[Any]) -> None:
         """Look these up now, if they have not been: also some that nobody asked for, which does no harm."""
-        fresh = dict.fromkeys(key for key in keys if key not in self._seen)
+        fresh = dict.fromkeys(filterfalse(self._seen.__contains__, keys))
         if fresh:
             self._seen.update(fresh)
             self._take(fresh)
@@ -302,6 +305,8 @@ class Taking:
         outdated = self._paged.outdated(state.keys)
         if outdated:
             state.tables[AWAKE] = {None: dict.fromkeys(outdated, True)}
+        if self._everything:
+            state.keys = ()
         self._taken.append(state)
 
     def take_rest(self) -> None:

@@ -376,7 +376,7 @@ def _entries(
         return table.values()
     if not keys:
         return changed or ()
-    return [*(changed or ()), *(entry for entry in map(table.get, keys) if entry is not None)]
+    return [*(changed or ()), *filter(None, map(table.get, keys))]
 
 
 def _copying(cell: Cell) -> Callable[[Any], Any] | None:
@@ -592,7 +592,7 @@ class StateTables:
     def replaced(self, keys: Collection[Any]) -> list[Any]:
         """Of which of these keys earlier snapshots are to be forgotten before one of them is laid over: of what has
         only been written, and not been taken out, what is laid over is enough."""
-        return list(dict.fromkeys(keys.epoch.removed if isinstance(keys, Changed) else keys))
+        return list(dict.fromkeys(keys.epoch.removed) if isinstance(keys, Changed) else keys)
 
     def dates(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
         """By cell, window and key when what is stored outlives its time-to-live."""

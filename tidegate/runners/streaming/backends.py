@@ -56,13 +56,18 @@ class Files(Protocol):
     def link(self, name: str, path: Path) -> StateFile:
         """Take in a local file that never changes, and stays where it is."""
 
+    def begin(self, name: str) -> Path | None:
+        """Where a long file is written before it is moved; None: nowhere, it is put."""
+
 
 class StorageFiles:
-    """State files in a checkpoint storage. `root`: the folder of a local one, where files are moved and linked."""
+    """State files in a checkpoint storage. `root`: the folder of a local one, where files are moved and linked; `place`
+    makes the folder where they are written before."""
 
-    def __init__(self, storage: Storage, root: Path | None = None) -> None:
+    def __init__(self, storage: Storage, root: Path | None = None, place: Callable[[], Path] | None = None) -> None:
         self._storage = storage
         self._root = root
+        self._place = place
 
     def put(self, name: str, data: bytes) -> StateFile:
         """Write a file."""
@@ -88,6 +93,10 @@ class StorageFiles:
         else:
             os.link(path, target)
         return name, len(data), crc32(data)
+
+    def begin(self, name: str) -> Path | None:
+        """Where a long file is written before it is moved."""
+        return None if self._place is None else self._place() / f"{os.getpid()}-{name.replace('/', '-')}"
 
     def _local(self, name: str, path: Path) -> Path | None:
         """Where to move or link it to; None if that is elsewhere, or on another device."""
@@ -135,17 +144,13 @@ class StateBackend(Protocol):
 
 
 class MemoryBackend:
-    """State in the operators' own tables. `full_every`: how many files a state is at most built from.
-
-    `forks`: whether a child may write; not in a process of others' threads. `directory` makes a place for its files.
+    """State in the operators' own tables. `full_every`: as of `Changes`. `forks`: whether a child may write; not in a
+    process of others' threads.
     """
 
-    def __init__(
-        self, operators: Operators, files: Files, directory: Callable[[], Path], *, forks: bool, full_every: int
-    ) -> None:
+    def __init__(self, operators: Operators, files: Files, *, forks: bool, full_every: int) -> None:
         self._operators = operators
         self._files = files
-        self._directory = directory
         self._forks = forks
         self._changes = Changes(full_every)
         self.paged = None
@@ -161,8 +166,8 @@ class MemoryBackend:
     def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
         operators = self._operators()
         keys, base = self._changes.since(checkpoint, operators, whole=whole)
-        if self._forks and worth_a_child(operators, keys) and can_fork():
-            path = self._directory() / f"{os.getpid()}-{name.replace('/', '-')}"
+        forks = self._forks and worth_a_child(operators, keys) and can_fork()
+        if forks and (path := self._files.begin(name)) is not None:
             written: Capture = Forked(operators, keys, path, name, self._files)
         else:
             snapshots = list(snapshots_of(operators, looked_up(keys)))
@@ -188,6 +193,10 @@ class Changes:
 
     That a checkpoint is complete may be heard after later ones have been taken here: their barriers overtake it. What
     is taken meanwhile builds on what all of these build on, for the files of each of them may be gone by then.
+
+    When a state is built from `full_every` files, everything is written again. Where little changes that would be most
+    of what is ever written, so there it waits until what is laid over it weighs twice as much as it; but not for more
+    than four times as many files, each of which is opened when state is restored.
     """
 
     full_every: int
@@ -203,9 +212,16 @@ class Changes:
         if whole:
             return everything, ()
         self._open[checkpoint] = {name: operator.touched() for name, operator in operators.items()}
-        if not self._chain or len(self._chain) >= self.full_every:
+        if not self._chain or self._outweighed():
             return everything, ()
         return {name: _union(changed.get(name) for changed in self._open.values()) for name in operators}, self._chain
+
+    def _outweighed(self) -> bool:
+        """Whether what has everything is due again."""
+        *laid_over, (_, base, _) = self._chain
+        if len(self._chain) < self.full_every:
+            return False
+        return len(self._chain) >= _LONGEST * self.full_every or sum(size for _, size, _ in laid_over) >= _HEAVY * base
 
     def stored(self, checkpoint: int, chain: tuple[StateFile, ...]) -> None:
         """A checkpoint's files are in place."""
@@ -303,7 +319,7 @@ class Unkept:
 
 
 class InSlices:
-    """Frames written a little at a time by whoever asks whether it is done."""
+    """Frames written a little at a time by whoever asks whether it is done; a long file goes to disk as it grows."""
 
     def __init__(
         self,
@@ -318,23 +334,61 @@ class InSlices:
         self._files = files
         self._data = bytearray()
         self._entries = 0
+        self._path: Path | None = None
+        self._size = self._check = 0
+        """Of what is on disk."""
 
     def poll(self) -> tuple[StateFile, ...] | None:
+        try:
+            return self._written_on()
+        except OSError:
+            self._clear_up()
+            raise
+
+    def _written_on(self) -> tuple[StateFile, ...] | None:
         looked_at = 0
         for data, entries in self._frames or ():
             self._data += data
             self._entries += entries
             looked_at += entries if data else PIECE
             if looked_at >= PIECE:
+                if len(self._data) >= _LONG_FILE:
+                    self._spill()
                 return None
-        self._data += Written(crc32(self._data), self._entries).packed()
-        return (self._files.put(self._name, bytes(self._data)),)
+        self._data += Written(crc32(self._data, self._check), self._entries).packed()
+        if self._path is None:
+            return (self._files.put(self._name, bytes(self._data)),)
+        self._spill()
+        return (self._files.move(self._name, self._path, self._size, self._check),)
+
+    def _spill(self) -> None:
+        """What is in memory goes to disk, if there is a place."""
+        if self._path is None:
+            self._path = self._files.begin(self._name)
+            if self._path is None:
+                return
+            self._path.unlink(missing_ok=True)
+        try:
+            with self._path.open("ab") as file:
+                file.write(self._data)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+        self._size += len(self._data)
+        self._check = crc32(self._data, self._check)
+        self._data.clear()
 
     def abandon(self) -> None:
         if self._abandoned is not None:
             self._abandoned()
         self._frames = None
         self._data.clear()
+        self._clear_up()
+
+    def _clear_up(self) -> None:
+        if self._path is not None:
+            with contextlib.suppress(OSError):  # what stays is in nobody's way
+                self._path.unlink()
 
 
 class Forked:
@@ -422,6 +476,10 @@ def _write_and_leave(file: int, operators: Mapping[str, Operator], keys: Keys) -
         os._exit(code)
 
 
+_LONGEST: Final = 4
+_HEAVY: Final = 2
+"""What is laid over a file that has everything weighs so many times as much before there is another: of all bytes
+written a third at most are written again only to keep what a state is built from short."""
 _FEW: Final = 4_096
 """How many keys are always written here rather than by a child."""
 _MANY: Final = 200_000
@@ -430,6 +488,8 @@ _SAMPLE: Final = 256
 """How many keys are written to see how long it takes."""
 _LONG: Final = 0.1
 """What a child may cost (s)."""
+_LONG_FILE: Final = 1 << 20
+"""So much of a file is in memory before it goes to disk (bytes): to write it whole, at the end, would take longer."""
 _NICE: Final = 10
 """What a child yields: where there is no processor to spare, the stream comes first."""
 _UNPICKLABLE: Final = 3

@@ -179,6 +179,8 @@ class RocksBackend:
         self._db: Any = None
         self._paged: dict[str, Paged] = {}
         self._taken: dict[str, StateFile] = {}
+        self._linked: tuple[int, tuple[StateFile, ...]] = (-1, ())
+        """How much had been written to the store when it was last linked, and the files of it."""
         self._changes = Changes(full_every)
 
     @property
@@ -225,6 +227,9 @@ class RocksBackend:
         """A hard-link checkpoint of the store, of which the files that are new are taken to the others."""
         if self._db is None:
             return ()
+        written = self._db.latest_sequence_number()
+        if written == self._linked[0]:
+            return self._linked[1]
         folder = self._hard_links(checkpoint)
         files, taken = [], {}
         try:
@@ -237,8 +242,8 @@ class RocksBackend:
                 files.append(file)
         finally:
             shutil.rmtree(folder)
-        self._taken = taken
-        return tuple(files)
+        self._taken, self._linked = taken, (written, tuple(files))
+        return self._linked[1]
 
     def _taking(
         self,

@@ -143,13 +143,12 @@ class ProcessWorld:
         assert self.storage is not None
         settings = self._settings
         root = self.storage.root if isinstance(self.storage, LocalStorage) else None
-        files = StorageFiles(self.storage, root)
+        files = StorageFiles(self.storage, root, partial(_made, (root or self._directory) / "chk-parts"))
         if settings.state_backend == "rocksdb":
             place = partial(_made, self._directory / f"state-{task}.{attempt}")
             full_every = settings.checkpoints.full_every
             return RocksBackend(operators, files, place, budget=budget, full_every=full_every)
-        place = partial(_made, (root or self._directory) / "chk-parts")
-        return MemoryBackend(operators, files, place, forks=True, full_every=settings.checkpoints.full_every)
+        return MemoryBackend(operators, files, forks=True, full_every=settings.checkpoints.full_every)
 
     def store(self, name: str, state: bytes) -> StateHandle:
         """Write a task's state to the checkpoint directory."""
