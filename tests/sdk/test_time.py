@@ -126,7 +126,7 @@ def test_a_column_of_timestamps_is_as_each_is_alone(values: list[float]) -> None
         with pytest.raises(ValueError, match="end of time"):
             element_column(list(values))
     else:
-        assert element_column(list(values)) == expected
+        assert element_column(list(values)) == (expected, (min(expected), max(expected)))
 
 
 def test_a_column_with_what_is_no_time_is_refused() -> None:
@@ -151,9 +151,10 @@ def test_a_long_column_of_floats_is_rounded_by_numpy_as_each_is_alone(some: list
         with pytest.raises(ValueError, match="end of time"):
             element_column(values)
     else:
-        found = element_column(values)
+        found, span = element_column(values)
         assert found == expected
-        assert set(map(type, found)) == {int}
+        assert span == (min(expected), max(expected))
+        assert set(map(type, (*found, *span))) == {int}
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])

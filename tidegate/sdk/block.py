@@ -48,9 +48,12 @@ GLOBAL: Final = Same((GlobalWindow(),))
 
 
 class Block:
-    """A run of elements: `values`, and their `timestamps` (µs), `windows` and `panes` as columns."""
+    """A run of elements: `values`, and their `timestamps` (µs), `windows` and `panes` as columns.
 
-    __slots__ = ("panes", "timestamps", "values", "windows")
+    `span`: no timestamp is before the first or after the second; None: not known.
+    """
+
+    __slots__ = ("panes", "span", "timestamps", "values", "windows")
 
     def __init__(
         self,
@@ -58,11 +61,13 @@ class Block:
         timestamps: TimestampsColumn = MIN_MICROS,
         windows: WindowsColumn = GLOBAL,
         panes: PanesColumn = NO_PANE,
+        span: tuple[int, int] | None = None,
     ) -> None:
         self.values = values
         self.timestamps = timestamps
         self.windows = windows
         self.panes = panes
+        self.span = span
 
     @staticmethod
     def of(values: Sequence[Any], timestamps: TimestampsColumn = MIN_MICROS) -> Block:
@@ -77,7 +82,7 @@ class Block:
         timestamps = self.timestamps if isinstance(self.timestamps, int) else self.timestamps[start:stop]
         windows = Each(self.windows.windows[start:stop]) if isinstance(self.windows, Each) else self.windows
         panes = self.panes if isinstance(self.panes, PaneInfo) else self.panes[start:stop]
-        return Block(self.values[start:stop], timestamps, windows, panes)
+        return Block(self.values[start:stop], timestamps, windows, panes, self.span)
 
     def split(self, limit: int) -> Iterator[Block]:
         """The same elements in blocks of at most `limit`."""

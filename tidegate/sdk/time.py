@@ -152,21 +152,27 @@ def element_micros(value: TimestampLike) -> int:
     return micros
 
 
-def element_column(values: list[Any]) -> list[int]:
-    """`element_micros` of each; seconds as plain numbers, surely within the ends of time, take a short way."""
+def element_column(values: list[Any]) -> tuple[list[int], tuple[int, int]]:
+    """`element_micros` of each of some values, and the least and the greatest of them; seconds as plain numbers, surely
+    within the ends of time, take a short way."""
     match set(map(type, values)):
         case kinds if kinds == {float}:
             np = numpy_at_hand() if len(values) >= _COLUMN else None
             if np is not None:
                 seconds = np.array(values)
-                if seconds.min() > -9e12 and seconds.max() < 9e12:
-                    found: list[int] = np.rint(seconds * 1e6).astype(np.int64).tolist()  # halves to even, as `round`
-                    return found
-            elif min(values) > -9e12 and max(values) < 9e12:
-                return [(value * 1e6).__round__() for value in values]  # as `round`, which has to look for the method
-        case kinds if kinds == {int} and min(values) > -9_000_000_000_000 and max(values) < 9_000_000_000_000:
-            return [value * SECOND for value in values]
-    return list(map(element_micros, values))
+                first, last = float(seconds.min()), float(seconds.max())
+                if first > -9e12 and last < 9e12:
+                    micros = np.rint(seconds * 1e6).astype(np.int64)  # halves to even, as `round`
+                    return micros.tolist(), (round(first * 1e6), round(last * 1e6))
+            elif (first := min(values)) > -9e12 and (last := max(values)) < 9e12:
+                # as `round`, which has to look for the method
+                return [(value * 1e6).__round__() for value in values], (round(first * 1e6), round(last * 1e6))
+        case kinds if kinds == {int}:
+            first, last = min(values), max(values)
+            if first > -9_000_000_000_000 and last < 9_000_000_000_000:
+                return [value * SECOND for value in values], (first * SECOND, last * SECOND)
+    found = list(map(element_micros, values))
+    return found, (min(found), max(found))
 
 
 def numpy_at_hand() -> Any:

@@ -213,8 +213,9 @@ class Chain(Operator):
                 return self.grouping.fold("same")
             case DerivedFrom(GlobalWindows()):
                 return self.grouping.fold("global")
-            case DerivedFrom(assigner) if single_window(assigner) is not None:
-                return self.grouping.fold("single", assigner)
+            case DerivedFrom(assigner) if (bounds := single_window(assigner)) is not None:
+                inside = block.span is not None and not self._stamps and block.span[1] < bounds(block.span[0])[1]
+                return self.grouping.fold("inside" if inside else "single", assigner)
             case _:
                 return self.grouping.fold("multi")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from tidegate.runners.engine.links import Link
 from tidegate.sdk.dofn import Param
@@ -37,18 +37,22 @@ class Shape:
     typed: bool = False
 
 
+FoldedWindows: TypeAlias = Literal["global", "same", "inside", "single", "multi"]
+"""Where a grouping finds an element's windows: all are in the global window; all are in the block's one window; all are
+in one, told by the timestamp of any (`inside`); each is in one, told by its timestamp (`single`); or they must be
+looked up (`multi`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fold:
     """How a grouping takes in one element: the lines that do it, over `k`, `x`, `table` and `get`.
 
-    `key` is the line that finds `k` and `x` in the element `v`. `windows` says where an element's windows are found:
-    all are in the global window; all are in the block's one window; each is in one, told by its timestamp (`single`);
-    or they must be looked up (`multi`).
+    `key` is the line that finds `k` and `x` in the element `v`.
     """
 
     key: str
     body: tuple[str, ...]
-    windows: Literal["global", "same", "single", "multi"]
+    windows: FoldedWindows
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,8 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
         w.put("table = table_in(global_window); get = table.get")
     elif fold.windows == "same":
         w.put("table = table_in(block.windows.windows[0]); get = table.get")
+    elif fold.windows == "inside":
+        w.put("table = table_at(block.span[0])[2]; get = table.get")
     elif fold.windows == "single":
         w.put("lo = hi = lo_ = hi_ = 0; table = get = table_ = get_ = None")
     if shape.windows == "each":
@@ -401,7 +407,7 @@ def _terminal(w: _Writer, made: str, carries_time: bool) -> None:
             w.put(f"for window in {_windows(w)}:", last, made)
             w.depth += 1
             w.put("table = table_in(window); get = table.get")
-        case "global" | "same":
+        case "global" | "same" | "inside":
             pass
     w.put(w.fold.key.format(v=made), last, made)
     for line in w.fold.body:

@@ -47,9 +47,9 @@ class SplitReader:
             block = Block(block.values, now)
             self._advance(now)
         elif self._stamp is not None and len(block):
-            timestamps = self._stamped(block)
-            self._greatest = max(self._greatest, max(timestamps))
-            block = Block(block.values, timestamps)
+            timestamps, span = self._stamped(block)
+            self._greatest = max(self._greatest, span[1])
+            block = Block(block.values, timestamps, span=span)
             self._advance(clamp(self._greatest - stamping.out_of_orderness.micros))
         elif self._stamp is None:
             self._advance(batch.watermark)
@@ -82,12 +82,14 @@ class SplitReader:
         except Exception as error:
             rethrow(user_error(error, step=self.node.label, where=self.node.where, method="read"))
 
-    def _stamped(self, block: Block) -> list[int]:
+    def _stamped(self, block: Block) -> tuple[list[int], tuple[int, int]]:
+        """The timestamps, and the least and the greatest of them."""
         assert self._stamp is not None
         try:
             return element_column(list(map(self._stamp, block.values)))
         except Exception:  # once more, to find the element
-            return self._stamped_singly(block)
+            timestamps = self._stamped_singly(block)
+            return timestamps, (min(timestamps), max(timestamps))
 
     def _stamped_singly(self, block: Block) -> list[int]:
         assert self._stamp is not None

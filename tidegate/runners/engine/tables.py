@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from itertools import islice
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from tidegate.runners.engine import checks, folds
 from tidegate.runners.engine.blame import (
@@ -20,7 +20,7 @@ from tidegate.runners.engine.blame import (
     rethrow,
     user_error,
 )
-from tidegate.runners.engine.codegen import Fold
+from tidegate.runners.engine.codegen import Fold, FoldedWindows
 from tidegate.runners.engine.combiners import load_combiner, set_up, tear_down
 from tidegate.runners.engine.contents import detached
 from tidegate.runners.engine.keyed import Keyed
@@ -77,7 +77,7 @@ class Grouping:
 
     # -- what the generated loop uses
 
-    def fold(self, windows: Literal["global", "same", "single", "multi"], assigner: Any = None) -> Fold:
+    def fold(self, windows: FoldedWindows, assigner: Any = None) -> Fold:
         """How elements are taken in, where their windows are found this way."""
         if assigner is not None:
             self._bounds = single_window(assigner)
