@@ -55,22 +55,20 @@ DataFrame = Any
 
 @dataclass(frozen=True)
 class Pickles(Source[Any]):
-    """The files of a folder, each a pickled list; a split is a file. `time`: the field with the event time in ms."""
+    """The files of a folder, each a pickled list; a split is a file."""
 
     folder: str
-    time: int | None = None
 
     def splits(self, desired: int) -> list[Split]:
         return [Split(path.name, path.stat().st_size, str(path)) for path in sorted(Path(self.folder).iterdir())]
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
-        return _PickleReader(split.payload, self.time)
+        return _PickleReader(split.payload)
 
 
 class _PickleReader(Reader[Any]):
-    def __init__(self, path: str, time: int | None) -> None:
+    def __init__(self, path: str) -> None:
         self._values = load(path)
-        self._time = time
         self._at = 0
 
     def read(self, limit: int) -> Any:
@@ -79,10 +77,7 @@ class _PickleReader(Reader[Any]):
 
         values = self._values[self._at : self._at + limit]
         self._at += limit
-        end = self._at >= len(self._values)
-        if self._time is None:
-            return Batch(Block.of(values), end=end)
-        return Batch(Block.of(values, [ms * 1000 for ms in map(itemgetter(self._time), values)]), end=end)
+        return Batch(Block.of(values), end=self._at >= len(self._values))
 
     def position(self) -> Position:
         return self._at
@@ -101,7 +96,7 @@ def read(folder: str, time: int | None = None) -> Any:
         return tg.io.ReadFromSpark(RDDS[folder], timestamp=stamp)
     if folder in FRAMES:
         return Tuples(tg.io.ReadFromSpark(FRAMES[folder], timestamp=stamp))
-    return tg.Read(Pickles(folder, time))
+    return tg.Read(Pickles(folder), timestamp=stamp)
 
 
 class Tuples(tg.PTransform[Any, Any]):
@@ -335,12 +330,8 @@ def tg_w2(p: tg.Pipeline, sizes: Sizes, folder: str) -> None:
     counts | tg.MapTuple(lambda word, n: f"{word}\t{n}") | tg.io.WriteToText(f"{folder}/counts")
 
 
-def timed(event: tuple[int, int, int]) -> tg.TimestampedValue[tuple[int, int]]:
-    return tg.TimestampedValue((event[0], event[2]), event[1] / 1000)
-
-
 def tg_w3(p: tg.Pipeline, sizes: Sizes, folder: str, seconds: float = 10) -> None:
-    events = p | read(sizes.events()) | tg.Map(timed)
+    events = p | read(sizes.events(), time=1) | tg.Map(lambda event: (event[0], event[2]))
     sums = events | tg.WindowInto(tg.FixedWindows(seconds)) | tg.CombinePerKey(sum)
     total(sums | "term" >> tg.Map(windowed_term) | "all" >> tg.WindowInto(tg.GlobalWindows()), folder)
 

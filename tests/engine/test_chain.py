@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from collect import collect
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.engine.driving import operator, read
 from tidegate.runners.direct import DirectRunner
 from tidegate.runners.engine.build import build as build_operator
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.block import Block
+from tidegate.sdk.window_types import GLOBAL_WINDOW
 
 SECOND = 1_000_000
 
@@ -162,3 +167,67 @@ def test_a_step_that_sees_windows_is_called_once_for_each() -> None:
         return windowed | tg.Map(lambda x, w=tg.DoFn.WindowParam: w.start.seconds())
 
     assert seen(write) == [(0.0, 7.0, 0), (5.0, 7.0, 5)]
+
+
+# -- timestamps that differ within a block
+
+
+def perhaps_wrapped(pair: tuple[int, str]) -> Any:
+    """An element as it is, or in one of the wrappings that a step may give it."""
+    n, how = pair
+    match how:
+        case "later":
+            return tg.TimestampedValue(pair, 1000 + n)
+        case "elsewhere":
+            return tg.WindowedValue(pair, 2000 + n, (GLOBAL_WINDOW,))
+        case _:
+            return pair
+
+
+TIMED = st.lists(
+    st.tuples(
+        st.tuples(st.integers(0, 40), st.sampled_from(["plain", "plain", "plain", "later", "elsewhere"])),
+        st.integers(0, 15).map(lambda second: second * SECOND),
+    ),
+    max_size=30,
+)
+
+
+def in_blocks(timed: list[Any], size: int, *, span: bool) -> Iterator[Block]:
+    for start in range(0, len(timed), size):
+        values, times = (list(column) for column in zip(*timed[start : start + size], strict=True))
+        yield Block(values, times, span=(min(times), max(times)) if span else None)
+
+
+@given(TIMED, st.sampled_from([1, 3, 30]), st.sampled_from([0, 1, 2]))
+def test_elements_keep_their_timestamps_beside_those_that_a_step_wraps(timed: list[Any], size: int, more: int) -> None:
+    def write(p: tg.Pipeline) -> Any:
+        made = p | tg.Create([(1, "plain")]) | "step" >> tg.Map(perhaps_wrapped)
+        for _ in range(more):
+            made = made | tg.Map(lambda pair: pair)
+        return made
+
+    step = operator(write, "step")
+    found = [out[1:3] for block in in_blocks(timed, size, span=False) for out in read(step.process(block, "Create"))]
+    moves = {"later": 1000, "elsewhere": 2000}
+    assert found == [
+        (pair, (moves[pair[1]] + pair[0]) * SECOND if pair[1] in moves else micros) for pair, micros in timed
+    ]
+
+
+@given(TIMED, st.sampled_from([1, 3, 30]), st.booleans())
+@example([((0, "plain"), 0), ((0, "plain"), 7 * SECOND)], 3, True)
+def test_elements_fold_into_the_windows_of_their_timestamps_whether_or_not_a_block_tells_its_span(
+    timed: list[Any], size: int, span: bool
+) -> None:
+    def write(p: tg.Pipeline) -> Any:
+        made = p | tg.Create([(1, "plain")]) | "step" >> tg.Map(perhaps_wrapped)
+        return made | tg.WindowInto(tg.FixedWindows(7)) | tg.CombinePerElement(len) | tg.Map(repr)
+
+    step = operator(write, "step", streaming=False)
+    for block in in_blocks(timed, size, span=span):
+        assert not list(step.process(block, "Create"))
+    found = Counter({(pair, windows[0].start.micros): n for _, (pair, n), _, windows in read(step.finish())})
+    moves = {"later": 1000, "elsewhere": 2000}
+    seconds = [moves[pair[1]] + pair[0] if pair[1] in moves else micros // SECOND for pair, micros in timed]
+    assert found == Counter((pair, second // 7 * 7 * SECOND) for (pair, _), second in zip(timed, seconds, strict=True))

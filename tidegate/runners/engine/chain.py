@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.runners.engine import checks
 from tidegate.runners.engine.blame import close_all, guarded, guarded_items, located, rethrow, user_error
-from tidegate.runners.engine.codegen import Fold, Shape, generate
+from tidegate.runners.engine.codegen import Fold, Shape, asks_for_times, generate
 from tidegate.runners.engine.generated import Generated
 from tidegate.runners.engine.links import Link
 from tidegate.runners.engine.operator import Context, Emitted, Operator
@@ -80,6 +80,7 @@ class Chain(Operator):
         )
         self._watermark = self._clock = MIN_MICROS
         self._loops: dict[tuple[Shape, Fold | None], Callable[..., Iterator[Emitted]]] = {}
+        self._asking: dict[tuple[frozenset[int], Fold | None], bool] = {}
         self._generated = Generated()
         self._suffixes: dict[int, Chain] = {}
         self._seen = 0
@@ -183,19 +184,29 @@ class Chain(Operator):
                 windows = "each"
             case DerivedFrom():
                 windows = "derived"
+        timed = not isinstance(block.timestamps, int)
+        indexed = windows == "each" or not isinstance(block.panes, PaneInfo)
+        fold = self._fold(block)
         shape = Shape(
-            timed=not isinstance(block.timestamps, int),
-            indexed=windows == "each" or not isinstance(block.panes, PaneInfo),
+            timed=timed,
+            rarely=timed and not (checked or indexed) and type(block.values) is list and not self._asks(fold),
+            indexed=indexed,
             windows=windows,  # type: ignore[arg-type]
             stamps=self._stamps,
             checked=checked,
             typed=self.context.runtime_types,
         )
-        fold = self._fold(block)
         loop = self._loops.get((shape, fold))
         if loop is None:
             loop = self._loops[shape, fold] = self._compile(shape, fold)
         return loop
+
+    def _asks(self, fold: Fold | None) -> bool:
+        """See `asks_for_times`."""
+        known = self._asking.get((self._stamps, fold))
+        if known is None:
+            known = self._asking[self._stamps, fold] = asks_for_times(self.links, self._stamps, fold)
+        return known
 
     def _fold(self, block: Block) -> Fold | None:
         """How the grouping at the end takes elements in, by where their windows will be found."""

@@ -10,10 +10,10 @@ variant does not have.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tidegate.runners.engine.links import Link
 from tidegate.sdk.dofn import Param
@@ -25,11 +25,13 @@ from tidegate.sdk.windows import element_dependent
 class Shape:
     """What a variant of the loop is made for.
 
-    `timed`: timestamps differ within the block. `indexed`: windows or panes do. `windows`: where an element's windows
-    are found. `stamps`: the links that have been seen to emit TimestampedValues.
+    `timed`: timestamps differ within the block; `rarely`: they do, but the loop does not ask for each
+    (`asks_for_times`). `indexed`: windows or panes differ. `windows`: where an element's windows are found. `stamps`:
+    the links that have been seen to emit TimestampedValues.
     """
 
     timed: bool = False
+    rarely: bool = False
     indexed: bool = False
     windows: Literal["one", "same", "each", "derived"] = "one"
     stamps: frozenset[int] = frozenset()
@@ -94,10 +96,25 @@ class _Writer:
             self.lines[len(self.text)] = (link, local)
 
 
+def asks_for_times(links: Sequence[Link], stamps: Collection[int], fold: Fold | None) -> bool:
+    """Whether a loop needs the timestamp of each element in hand. Otherwise it is those that a step gives wrapped in
+    something which need theirs: they are rare, and it is counted out then whose it is."""
+    if stamps or (fold is not None and fold.windows in ("single", "multi")):
+        return True
+    for link in links:
+        looks_up = link.form == "assign" and link.looks_up_windows
+        tagged = isinstance(link.node, ParDo) and len(link.node.outputs) > 1
+        if looks_up or tagged or link.sees_window or any(param.kind == "timestamp" for param in link.params):
+            return True
+        if link.catches or (fold is None and link.changes_count):
+            return True
+    return False
+
+
 def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
     """The loop over `links`, ending in blocks, or in a fold into a table."""
     w = _Writer(links, shape, fold)
-    carries_time = shape.timed or bool(shape.stamps)
+    carries_time = (shape.timed and not shape.rarely) or bool(shape.stamps)
     counted = _counted(links, fold)
     functions = "".join(f", f{k}=f{k}" for k, link in enumerate(links) if link.fn is not None)  # locals are faster
     w.put(f"def run(values, t, block{functions}):")
@@ -123,6 +140,10 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
     for k in counted:
         w.put(f"n{k} = 0")
     match (shape.indexed, shape.timed):
+        case (False, True) if shape.rarely:
+            w.put("rest = iter(values)")
+            w.put("for v0 in rest:")
+            w.time = f"t[{_AT}]"
         case (False, False):
             w.put("for v0 in values:")
         case (True, False):
@@ -138,6 +159,8 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
         w.put(f"counts[{k}] += n{k}")
     if fold is None:
         w.put("if out:")
+        if shape.rarely:
+            w.put("    out_t = t if len(out) == len(values) else t[-len(out) :]")
         w.put(f"    yield {'from packs' if w.few else 'pack'}(block, out, out_t, out_i, out_w)")
     else:
         w.put("return")
@@ -352,6 +375,8 @@ def _guard(w: _Writer, k: int, link: Link, taken: str, made: str) -> None:
         w.put("        continue")
     if w.fold is None:
         w.put("    if out:")
+        if w.shape.rarely:
+            w.put(f"        out_t = t[{_AT} - len(out) : {_AT}]")
         w.put("        yield pack(block, out, out_t, out_i, out_w)")
         w.put("        out = []; out_t = []; out_i = []; out_w = []")
     special = f"special({k}, {made}, {before}, {kept or None}, {w.derived}, {_index(w)}, block)"
@@ -412,3 +437,7 @@ def _terminal(w: _Writer, made: str, carries_time: bool) -> None:
     w.put(w.fold.key.format(v=made), last, made)
     for line in w.fold.body:
         w.put(line, last, made)
+
+
+_AT: Final = "len(values) - rest.__length_hint__() - 1"
+"""Which of the values is in hand."""
