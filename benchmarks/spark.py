@@ -28,7 +28,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from operator import add, itemgetter
+from operator import add
 from pathlib import Path
 from typing import Any, TypeVar
 
