@@ -8,8 +8,8 @@ width each second, so that a tenth of all is counted between two checkpoints. In
 second for some seconds, and none for some: what they cost is by how much less gets through meanwhile. It is one run,
 for two may differ by several hundredths, as memory happens to lie; `cost` is that of all turns together, so that a
 checkpoint which has everything counts as often as there is one, with the least and the most of a turn. (`--repeat`: in
-so many runs.) The first second of a turn with checkpoints is not looked at, for that
-has to take what changed without them, nor is the first half of one without, in which the last is still written.
+so many runs.) The first second of a turn with checkpoints is not looked at, for that has to take what changed without
+them, nor is the first half of one without, in which the last is still written.
 
 `pause` is the longest that a task stood still for its part of a checkpoint, as it tells; `gap` the longest between two
 reads of a source in a second, which is what the stream feels (the median of all), and `without` the same in turns
@@ -47,7 +47,7 @@ COUNT = tg.ValueStateSpec("count")
 STRIDE = 7919
 """Neighbours in time are no neighbours in memory."""
 ON, OFF = 7.0, 4.0
-"""Seconds with a checkpoint each, and without, in turns: each has others of every ten, or twenty, checkpoints."""
+"""Seconds with a checkpoint each, and without, in turns: what has everything comes at another place in each."""
 SETTLE = 1.0
 """Seconds after the last key has come for the first time that are not looked at."""
 NOTED = 0.05
@@ -238,7 +238,7 @@ def _peaks(job: Job) -> Iterator[float]:
 
 
 def _spread(turns: list[Turn]) -> str:
-    """What checkpoints cost in all turns, and from where to where in each."""
+    """What checkpoints cost in all turns together, and the least and the most of a turn."""
     cost = 1 - sum(turn.with_ for turn in turns) / sum(turn.without for turn in turns)
     return f"{cost:.1%} ({min(turn.cost for turn in turns):.0%}…{max(turn.cost for turn in turns):.0%})"
 

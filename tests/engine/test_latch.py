@@ -106,6 +106,7 @@ class Interrupting:
 def interrupted(tracing: Interrupting) -> bool:
     """Whether a wait has been interrupted; False where it was over before."""
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 wants it before
     sys.settrace(tracing)
     try:
         tracing.latch.wait(0.001)

@@ -139,6 +139,16 @@ def test_a_capture_that_is_given_up_leaves_nothing(tmp_path: Path, monkeypatch: 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_capture_whose_file_somebody_removes_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture = in_slices(tmp_path, monkeypatch)
+    assert capture.poll() is None
+    (part,) = tmp_path.iterdir()
+    part.unlink()
+    with pytest.raises(OSError, match=f"is gone: '{part}'"):
+        outcome(capture)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_capture_that_has_no_room_names_its_file_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,8 +283,21 @@ def test_a_checkpoint_whose_manifest_has_no_room_fails_and_the_next_is_kept_when
     assert not stream.restarted
 
 
+def test_what_killed_workers_had_begun_to_write_goes_when_the_next_attempt_begins(tmp_path: Path) -> None:
+    parts = tmp_path / "chk-parts"
+    parts.mkdir()
+    earlier, later = parts / "1-chk-000007-0.0.0.data", parts / "1-chk-000007-0.0.999999.data"
+    for path in (earlier, later):
+        path.write_bytes(b"a part")
+    stream = Running(tmp_path)
+    stream.wait_for_checkpoint()
+    assert later.exists()
+    assert not earlier.exists()
+    stream.job.close()
+
+
 def test_a_checkpoint_that_can_not_even_begin_to_be_written_is_a_failed_one(stream: Running, tmp_path: Path) -> None:
-    parts = tmp_path / "chk-parts"  # where a child of a worker writes every tenth, of everything
+    parts = tmp_path / "chk-parts"  # where a child of a worker writes what has everything
     parts.rename(tmp_path / "elsewhere")
     parts.touch()
     why = stream.wait_for_failure()

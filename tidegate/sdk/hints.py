@@ -330,7 +330,8 @@ def is_subclass(cls: type, base: type) -> bool:
 
 def class_scopes(cls: type) -> list[Mapping[str, Any]]:
     module = sys.modules.get(cls.__module__)
-    parameters = {p.__name__: p for p in getattr(cls, "__type_params__", ())}
+    declared = getattr(cls, "__type_params__", ())  # of `type` itself it is a descriptor
+    parameters = {p.__name__: p for p in declared} if isinstance(declared, tuple) else {}
     globals_ = vars(module) if module else {}
     # A method named `list` must not hide the built-in, so a class's own names come last.
     return [parameters, globals_, vars(builtins), {c.__name__: c for c in reversed(cls.__mro__)}, vars(cls)]

@@ -93,7 +93,8 @@ class WorkerProcess(Process):
         self.index = index
         self.clock: Any = SimulatedClock(simulation)
         self.storage = simulation.disk
-        self.worker = simulation.make_worker(simulation.job, index, crew.attempt, self)
+        assert crew.coordinator.opened is not None
+        self.worker = simulation.make_worker(crew.coordinator.opened.job, index, crew.attempt, self)
         self.in_flight: dict[ChannelId, int] = {}
         self.marks: dict[ChannelId, Mark] = {}
         self.cut = False

@@ -8,6 +8,7 @@ no lock, and leaves without a word. Where that is not safe, or not worth it, the
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import pickle
@@ -56,13 +57,13 @@ class Files(Protocol):
     def link(self, name: str, path: Path) -> StateFile:
         """Take in a local file that never changes, and stays where it is."""
 
-    def begin(self, name: str) -> Path | None:
-        """Where a long file is written before it is moved; None: nowhere, it is put."""
+    def begin(self, name: str, *, cheap: bool) -> Path | None:
+        """Where a file is written before it is moved; None: nowhere. `cheap`: only if that does not read it."""
 
 
 class StorageFiles:
     """State files in a checkpoint storage. `root`: the folder of a local one, where files are moved and linked; `place`
-    makes the folder where they are written before."""
+    makes the folder where long ones are written before they are moved."""
 
     def __init__(self, storage: Storage, root: Path | None = None, place: Callable[[], Path] | None = None) -> None:
         self._storage = storage
@@ -94,9 +95,11 @@ class StorageFiles:
             os.link(path, target)
         return name, len(data), crc32(data)
 
-    def begin(self, name: str) -> Path | None:
-        """Where a long file is written before it is moved."""
-        return None if self._place is None else self._place() / f"{os.getpid()}-{name.replace('/', '-')}"
+    def begin(self, name: str, *, cheap: bool) -> Path | None:
+        """Where a file is written before it is moved."""
+        if self._place is None or (cheap and self._root is None):
+            return None
+        return self._place() / f"{os.getpid()}-{name.replace('/', '-')}"
 
     def _local(self, name: str, path: Path) -> Path | None:
         """Where to move or link it to; None if that is elsewhere, or on another device."""
@@ -167,7 +170,7 @@ class MemoryBackend:
         operators = self._operators()
         keys, base = self._changes.since(checkpoint, operators, whole=whole)
         forks = self._forks and worth_a_child(operators, keys) and can_fork()
-        if forks and (path := self._files.begin(name)) is not None:
+        if forks and (path := self._files.begin(name, cheap=False)) is not None:
             written: Capture = Forked(operators, keys, path, name, self._files)
         else:
             snapshots = list(snapshots_of(operators, looked_up(keys)))
@@ -194,9 +197,9 @@ class Changes:
     That a checkpoint is complete may be heard after later ones have been taken here: their barriers overtake it. What
     is taken meanwhile builds on what all of these build on, for the files of each of them may be gone by then.
 
-    When a state is built from `full_every` files, everything is written again. Where little changes that would be most
-    of what is ever written, so there it waits until what is laid over it weighs twice as much as it; but not for more
-    than four times as many files, each of which is opened when state is restored.
+    Everything is written again when a state is built from `full_every` files or more, and those laid over the first
+    weigh twice as much as that: where little changes, most of what is written would otherwise be the same again. From
+    four times as many files on it is written in any case, for each is opened when state is restored.
     """
 
     full_every: int
@@ -336,16 +339,16 @@ class InSlices:
         self._entries = 0
         self._path: Path | None = None
         self._size = self._check = 0
-        """Of what is on disk."""
+        """Size and checksum of what is on disk so far."""
 
     def poll(self) -> tuple[StateFile, ...] | None:
         try:
-            return self._written_on()
+            return self._go_on()
         except OSError:
             self._clear_up()
             raise
 
-    def _written_on(self) -> tuple[StateFile, ...] | None:
+    def _go_on(self) -> tuple[StateFile, ...] | None:
         looked_at = 0
         for data, entries in self._frames or ():
             self._data += data
@@ -364,12 +367,14 @@ class InSlices:
     def _spill(self) -> None:
         """What is in memory goes to disk, if there is a place."""
         if self._path is None:
-            self._path = self._files.begin(self._name)
+            self._path = self._files.begin(self._name, cheap=True)
             if self._path is None:
                 return
             self._path.unlink(missing_ok=True)
         try:
             with self._path.open("ab") as file:
+                if file.tell() != self._size:
+                    raise OSError(errno.ENOENT, "what had been written of it is gone")
                 file.write(self._data)
         except OSError as error:
             error.filename = str(self._path)
@@ -477,9 +482,10 @@ def _write_and_leave(file: int, operators: Mapping[str, Operator], keys: Keys) -
 
 
 _LONGEST: Final = 4
+"""So many times `full_every` files a state is built from at most."""
 _HEAVY: Final = 2
-"""What is laid over a file that has everything weighs so many times as much before there is another: of all bytes
-written a third at most are written again only to keep what a state is built from short."""
+"""When what is laid over a file that has everything weighs so many times as much, there is another: unless `_LONGEST`
+makes it come sooner, a third at most of all bytes is written only to keep chains short."""
 _FEW: Final = 4_096
 """How many keys are always written here rather than by a child."""
 _MANY: Final = 200_000

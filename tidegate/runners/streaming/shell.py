@@ -10,6 +10,7 @@ import gc
 import io
 import os
 import pickle
+import re
 import selectors
 import signal
 import struct
@@ -143,7 +144,9 @@ class ProcessWorld:
         assert self.storage is not None
         settings = self._settings
         root = self.storage.root if isinstance(self.storage, LocalStorage) else None
-        files = StorageFiles(self.storage, root, partial(_made, (root or self._directory) / "chk-parts"))
+        parts = (root or self._directory) / "chk-parts"
+        _clear(parts, attempt)
+        files = StorageFiles(self.storage, root, partial(_made, parts))
         if settings.state_backend == "rocksdb":
             place = partial(_made, self._directory / f"state-{task}.{attempt}")
             full_every = settings.checkpoints.full_every
@@ -246,6 +249,17 @@ class _Shell:
 def _made(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _clear(parts: Path, attempt: int) -> None:
+    """Remove what workers of earlier attempts, killed meanwhile, had begun to write."""
+    for path in parts.glob("*.data"):
+        begun = _BEGUN.fullmatch(path.name)
+        if begun is not None and int(begun[1]) < attempt:
+            path.unlink(missing_ok=True)
+
+
+_BEGUN: Final = re.compile(r"\d+-chk-\d+-[\d.]+\.(\d+)\.data")
 
 
 def _settle_in() -> None:

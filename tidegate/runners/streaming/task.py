@@ -236,6 +236,8 @@ class Task:
         """A checkpoint is given up."""
         if self._alignment.abort(checkpoint):
             self._unblock()
+            if self._current is None:  # its input may have ended meanwhile: it was to take part before it ends
+                self._finish_if_ended()
         if self._share is not None and self._share.checkpoint == checkpoint:
             self._give_up(self._share)
 

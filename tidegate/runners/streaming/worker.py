@@ -84,7 +84,7 @@ class Worker:
                     each.trigger(Barrier(checkpoint, kind, unaligned, clock))
             case Aborted(checkpoint=checkpoint):
                 for each in self._order:
-                    each.abort_checkpoint(checkpoint)
+                    self._guard(each.id, partial(each.abort_checkpoint, checkpoint))
             case Settled(settling=settling):
                 for each in self._order:
                     self._guard(each.id, partial(each.settled, settling))
