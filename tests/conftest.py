@@ -8,6 +8,7 @@ assert. `--hypothesis-profile` chooses by hand.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -21,6 +22,11 @@ settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 """One that lives for minutes: compiling its code thoroughly and collecting garbage in parallel is no gain."""
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As in the background of a script; what tests start would ignore Ctrl-C as well.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

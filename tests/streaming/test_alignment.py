@@ -103,3 +103,14 @@ def test_whatever_the_order_between_channels_each_checkpoint_is_taken_at_most_on
             taken.append(alignment.barrier.checkpoint)
             alignment.done()
     assert taken == sorted(set(taken))
+
+
+def test_a_barrier_of_a_checkpoint_before_the_one_under_way_means_nothing() -> None:
+    """It was given up, of which the word has not come yet."""
+    one, other = ChannelId(0, 0, 0), ChannelId(0, 1, 0)
+    alignment = Alignment([one, other])
+    assert alignment.arrive(other, Barrier(3))
+    assert not alignment.arrive(one, Barrier(2, "savepoint"))
+    assert alignment.missing == {one}
+    assert alignment.arrive(one, Barrier(3))
+    assert alignment.aligned

@@ -84,6 +84,8 @@ class Alignment:
             if self.barrier is not None:  # given up, of which the word has not come yet
                 self.done()
             self.barrier = barrier
+        elif barrier.checkpoint < self.barrier.checkpoint:
+            return False  # given up, of which the word has not come yet
         elif self.barrier.clock is None and barrier.clock is not None:
             self.barrier = barrier
         return True

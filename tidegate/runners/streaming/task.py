@@ -229,8 +229,9 @@ class Task:
 
     def trigger(self, barrier: Barrier) -> None:
         """A checkpoint or a settling begins; a task with live input waits for its barriers."""
+        before = self._alignment.barrier
         if self._alignment.trigger(barrier):
-            self._begin_alignment()
+            self._begin_alignment(before)
 
     def abort_checkpoint(self, checkpoint: int) -> None:
         """A checkpoint is given up."""
@@ -465,11 +466,16 @@ class Task:
 
     def _arrived(self, channel: Input, barrier: Barrier) -> None:
         assert isinstance(channel, InputChannel)
+        before = self._alignment.barrier
         if self._alignment.arrive(channel.id, barrier):
+            self._begin_alignment(before)
             channel.blocked = True
-            self._begin_alignment()
 
-    def _begin_alignment(self) -> None:
+    def _begin_alignment(self, before: Barrier | None) -> None:
+        barrier = self._alignment.barrier
+        assert barrier is not None
+        if before is not None and before.checkpoint < barrier.checkpoint:
+            self._unblock()  # the one before is given up, of which the word has not come yet
         if self._aligning is None:
             self._aligning = self.world.seconds()
 

@@ -1,0 +1,94 @@
+"""A task of a worker that is spoken to by hand: no word that a checkpoint is given up comes at a bad time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+
+import tidegate as tg
+from streaming.coordinating import job_of
+from tidegate.runners.engine.clock import ManualClock
+from tidegate.runners.engine.marks import Mark
+from tidegate.runners.streaming.backends import MemoryBackend, StorageFiles
+from tidegate.runners.streaming.events import Barrier
+from tidegate.runners.streaming.layout import TaskId
+from tidegate.runners.streaming.messages import Aborted, Acknowledge, Deploy, StateHandle, TaskEnded, Trigger
+from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.runners.streaming.worker import Worker
+from tidegate.sdk.time import MAX_MICROS
+
+
+class Alone:
+    """The world of one worker that the test speaks to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = ManualClock()
+        self.storage = LocalStorage(folder)
+        self.told: list[Any] = []
+
+    def tell(self, message: Any) -> None:
+        self.told.append(message)
+
+    def send(self, *_: Any, flush: bool) -> None: ...
+
+    def grant(self, *_: Any) -> None: ...
+
+    def backend(self, task: TaskId, attempt: int, operators: Any, budget: int) -> Any:
+        return MemoryBackend(operators, StorageFiles(self.storage), forks=False, full_every=10)
+
+    def store(self, name: str, state: bytes) -> StateHandle:
+        self.storage.put(name, state)
+        return StateHandle(((name, len(state), crc32(state)),))
+
+    def seconds(self) -> float:
+        return 0.0
+
+    def directory(self) -> Path:
+        raise AssertionError
+
+
+def double(p: tg.Pipeline) -> None:
+    _ = p | "read" >> tg.Create([1]) | "spread" >> tg.Reshuffle() | "double" >> tg.Map(lambda n: 2 * n)
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_task_ends_also_if_a_checkpoint_is_given_up_in_which_it_was_about_to_take_part(
+    tmp_path: Path, given_up: bool
+) -> None:
+    world, job, task = Alone(tmp_path), job_of(double), TaskId(1, 0)
+    worker = Worker(job, 0, 1, world)  # type: ignore[arg-type]
+    worker.on_message(Deploy(0, (task,)))
+    worker.on_message(Trigger(1, "savepoint"))
+    for channel in job.layout.channels_into(task):
+        worker.on_items(channel, [Mark(MAX_MICROS, ended=True)])
+        worker.work()
+    if given_up:
+        worker.on_message(Aborted(1))
+    while worker.work():
+        pass
+    assert [message.task for message in world.told if isinstance(message, TaskEnded)] == [task]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_channel_that_waits_for_a_checkpoint_which_the_next_one_ousts_goes_on(tmp_path: Path, late: bool) -> None:
+    world, job, task = Alone(tmp_path), job_of(double), TaskId(1, 0)
+    worker = Worker(job, 0, 1, world)  # type: ignore[arg-type]
+    worker.on_message(Deploy(0, (task,)))
+    one, other = job.layout.channels_into(task)
+    worker.on_message(Trigger(2, "checkpoint"))
+    worker.on_items(one, [Barrier(2)])
+    worker.work()
+    told = [Aborted(2), Trigger(3, "checkpoint")]
+    for message in () if late else told:
+        worker.on_message(message)
+    worker.on_items(other, [Barrier(3)])
+    worker.work()
+    for message in told if late else ():
+        worker.on_message(message)
+    worker.on_items(one, [Barrier(3)])
+    for _ in range(10):
+        worker.work()
+    assert [message.checkpoint for message in world.told if isinstance(message, Acknowledge)] == [3]
