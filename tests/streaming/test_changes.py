@@ -90,10 +90,10 @@ def files_until_all_is_written_again(base: int, change: int) -> int:
     raise AssertionError("never")
 
 
-def test_everything_is_written_again_when_what_is_laid_over_it_weighs_twice_as_much() -> None:
+def test_everything_is_written_again_when_what_is_laid_over_it_weighs_four_times_as_much() -> None:
     assert files_until_all_is_written_again(base=1000, change=1000) == 5
-    assert files_until_all_is_written_again(base=1000, change=500) == 5
-    assert files_until_all_is_written_again(base=1000, change=200) == 11
+    assert files_until_all_is_written_again(base=1000, change=500) == 9
+    assert files_until_all_is_written_again(base=1000, change=250) == 17
 
 
 def test_no_state_is_built_from_more_than_four_times_as_many_files() -> None:

@@ -198,8 +198,8 @@ class Changes:
     is taken meanwhile builds on what all of these build on, for the files of each of them may be gone by then.
 
     Everything is written again when a state is built from `full_every` files or more, and those laid over the first
-    weigh twice as much as that: where little changes, most of what is written would otherwise be the same again. From
-    four times as many files on it is written in any case, for each is opened when state is restored.
+    weigh four times as much as that: where little changes, most of what is written would otherwise be the same again.
+    From four times as many files on it is written in any case, for each is opened when state is restored.
     """
 
     full_every: int
@@ -483,9 +483,9 @@ def _write_and_leave(file: int, operators: Mapping[str, Operator], keys: Keys) -
 
 _LONGEST: Final = 4
 """So many times `full_every` files a state is built from at most."""
-_HEAVY: Final = 2
+_HEAVY: Final = 4
 """When what is laid over a file that has everything weighs so many times as much, there is another: unless `_LONGEST`
-makes it come sooner, a third at most of all bytes is written only to keep chains short."""
+makes it come sooner, a fifth at most of all bytes is written only to keep chains short."""
 _FEW: Final = 4_096
 """How many keys are always written here rather than by a child."""
 _MANY: Final = 200_000
