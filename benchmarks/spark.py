@@ -6,8 +6,8 @@ All read the same input, in as many tasks: with `rdds` RDDs of tuples that Spark
 has at hand; with `frames` persisted DataFrames, which RDD code reads by `.rdd`, as `Row`s; pipelines read either by
 `ReadFromSpark`. With `files` RDD code and pipelines alike unpickle lists by themselves, a file at a time: what is left
 to compare then is what comes after reading. W1 counts, and W2 reads text lines. The figure is the median time of the
-runs, taken in turn after one of each that warms up, and some of little input before that: a session is warm when its
-JVM has compiled what it runs. A result that differs ends it. `--scale 1` is W1 at 10 M, W3 and W4 at 5 M, the others
+runs, taken in turn after one of each that warms up, and before that as many of little input as the JVM takes to compile
+what it runs. A result that differs ends it. `--scale 1` is W1 at 10 M, W3 and W4 at 5 M, the others
 as `make bench` has them; W3f is W3 with six times as many windows. W2, W3 and W5
 are also done by DataFrame operations alone, Python serving only to read the pickles and to add up the checksum. `MB`
 is the most that Spark's Python workers held together (resident, looked at 20 times a second), by hand and as a
@@ -43,7 +43,8 @@ from tidegate.sdk.sources import Position, Reader, Source, Split
 
 MUST = {"W1": 0.9, "W2": 0.8, "W3": 0.5, "W3f": 0.5, "W4": 0.9, "W5": 0.9, "W6": 0.9, "W7": 0.5}
 FILES = 8
-WARM_UPS = 8
+WARM_UPS = 60
+WARM_MS = 150
 T = TypeVar("T")
 Result = tuple[int, int]
 Rdd = Any
@@ -448,11 +449,15 @@ def persist(spark: Any, name: str, sizes: Sizes, parts: int, form: str) -> None:
 
 
 def warm_up(spark: Any, name: str, small: Sizes, parts: int, form: str) -> None:
-    """Do a workload some times each way."""
+    """Do a workload each way until the JVM has compiled what it runs."""
     persist(spark, name, small, parts, form)
+    jit = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getCompilationMXBean()
     for _ in range(WARM_UPS):
+        before = jit.getTotalCompilationTime()
         BY_HAND[name](spark.sparkContext, small, parts)
         piped(name, small, parts)
+        if jit.getTotalCompilationTime() - before < WARM_MS:
+            break
     forget()
 
 
@@ -482,6 +487,7 @@ def main() -> None:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.driver.memory": "4g",
+        "spark.python.unix.domain.socket.enabled": "true",  # as sessions that Tidegate makes have it
     }
     for setting, value in quiet.items():
         builder = builder.config(setting, value)

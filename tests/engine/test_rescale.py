@@ -60,7 +60,7 @@ def answer(operator: Operator, event: Event | None) -> list[Row]:
         (collection, value, t, tuple(windows), pane)
         for collection, block in emitted()
         for value, t, windows, pane in zip(
-            block.values, block.timestamp_list(), block.window_list(), block.pane_list(), strict=True
+            block.values, block.timestamp_column(), block.window_list(), block.pane_list(), strict=True
         )
     ]
 

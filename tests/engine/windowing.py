@@ -95,7 +95,7 @@ def read(emitted: Any) -> list[tuple[Any, ...]]:
             continue
         assert len(block)
         for value, t, windows, pane in zip(
-            block.values, block.timestamp_list(), block.window_list(), block.pane_list(), strict=True
+            block.values, block.timestamp_column(), block.window_list(), block.pane_list(), strict=True
         ):
             (window,) = windows
             key, result = value

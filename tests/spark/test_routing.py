@@ -29,7 +29,7 @@ Element = tuple[Any, int, tuple[Any, ...], Any]
 
 
 def elements(block: Block) -> list[Element]:
-    return list(zip(block.values, block.timestamp_list(), block.window_list(), block.pane_list(), strict=True))
+    return list(zip(block.values, block.timestamp_column(), block.window_list(), block.pane_list(), strict=True))
 
 
 def planned(build: Any) -> Any:

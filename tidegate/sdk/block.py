@@ -41,7 +41,7 @@ class DerivedFrom:
 
 
 WindowsColumn: TypeAlias = Same | Each | DerivedFrom
-TimestampsColumn: TypeAlias = int | list[int]
+TimestampsColumn: TypeAlias = int | Sequence[int]
 PanesColumn: TypeAlias = PaneInfo | list[PaneInfo]
 
 GLOBAL: Final = Same((GlobalWindow(),))
@@ -50,7 +50,8 @@ GLOBAL: Final = Same((GlobalWindow(),))
 class Block:
     """A run of elements: `values`, and their `timestamps` (µs), `windows` and `panes` as columns.
 
-    `span`: no timestamp is before the first or after the second; None: not known.
+    Timestamps that differ are a list, or an `array` where they were made all at once. `span`: no timestamp is before
+    the first or after the second; None: not known.
     """
 
     __slots__ = ("panes", "span", "timestamps", "values", "windows")
@@ -92,7 +93,7 @@ class Block:
         for start in range(0, len(self.values), limit):
             yield self.slice(start, start + limit)
 
-    def timestamp_list(self) -> list[int]:
+    def timestamp_column(self) -> Sequence[int]:
         """One timestamp (µs) per element."""
         return [self.timestamps] * len(self.values) if isinstance(self.timestamps, int) else self.timestamps
 
@@ -144,7 +145,7 @@ def joined(blocks: Sequence[Block]) -> Block:
     values = list(chain.from_iterable([block.values for block in blocks]))
     timestamps: TimestampsColumn = first.timestamps
     if not isinstance(timestamps, int) or any(block.timestamps != timestamps for block in others):
-        timestamps = list(chain.from_iterable([block.timestamp_list() for block in blocks]))
+        timestamps = list(chain.from_iterable([block.timestamp_column() for block in blocks]))
     windows: WindowsColumn = first.windows
     if isinstance(windows, Each) or any(block.windows != windows for block in others):
         windows = Each(list(chain.from_iterable([block.window_list() for block in blocks])))

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import datetime as _dt
 import sys
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from functools import total_ordering
 from typing import Any, Final, TypeAlias, overload
 
@@ -152,25 +153,28 @@ def element_micros(value: TimestampLike) -> int:
     return micros
 
 
-def element_column(values: list[Any]) -> tuple[list[int], tuple[int, int]]:
-    """`element_micros` of each of some values, and the least and the greatest of them; seconds as plain numbers, surely
-    within the ends of time, take a short way."""
-    match set(map(type, values)):
-        case kinds if kinds == {float}:
-            np = numpy_at_hand() if len(values) >= _COLUMN else None
-            if np is not None:
-                seconds = np.array(values)
-                first, last = float(seconds.min()), float(seconds.max())
-                if first > -9e12 and last < 9e12:
-                    micros = np.rint(seconds * 1e6).astype(np.int64)  # halves to even, as `round`
-                    return micros.tolist(), (round(first * 1e6), round(last * 1e6))
-            elif (first := min(values)) > -9e12 and (last := max(values)) < 9e12:
-                # as `round`, which has to look for the method
-                return [(value * 1e6).__round__() for value in values], (round(first * 1e6), round(last * 1e6))
-        case kinds if kinds == {int}:
-            first, last = min(values), max(values)
-            if first > -9_000_000_000_000 and last < 9_000_000_000_000:
-                return [value * SECOND for value in values], (first * SECOND, last * SECOND)
+def element_column(values: list[Any]) -> tuple[Sequence[int], tuple[int, int]]:
+    """`element_micros` of each of some values, of which there is at least one, and the least and the greatest of them;
+    seconds as plain numbers, surely within the ends of time, take a short way.
+
+    With numpy at hand they are an `array`, since many steps need to know no more than the span.
+    """
+    kinds = list(map(type, values))
+    if kinds.count(float) == len(values):
+        np = numpy_at_hand() if len(values) >= _COLUMN else None
+        if np is not None:
+            seconds = np.fromiter(values, np.float64, len(values))
+            first, last = float(seconds.min()), float(seconds.max())
+            if first > -9e12 and last < 9e12:
+                micros = np.rint(seconds * 1e6).astype(np.int64)  # halves to even, as `round`
+                return array("q", micros.tobytes()), (round(first * 1e6), round(last * 1e6))
+        elif (first := min(values)) > -9e12 and (last := max(values)) < 9e12:
+            # as `round`, which has to look for the method
+            return [(value * 1e6).__round__() for value in values], (round(first * 1e6), round(last * 1e6))
+    elif kinds.count(int) == len(values):
+        first, last = min(values), max(values)
+        if first > -9_000_000_000_000 and last < 9_000_000_000_000:
+            return [value * SECOND for value in values], (first * SECOND, last * SECOND)
     found = list(map(element_micros, values))
     return found, (min(found), max(found))
 

@@ -281,7 +281,7 @@ def _pull(emitted: Iterator[Emitted]) -> tuple[Output, ...]:
 
 
 def _elements(collection: str, block: Block) -> Iterator[Output]:
-    columns = zip(block.values, block.timestamp_list(), block.window_list(), block.pane_list(), strict=True)
+    columns = zip(block.values, block.timestamp_column(), block.window_list(), block.pane_list(), strict=True)
     return (Output(collection, value, micros, windows, pane) for value, micros, windows, pane in columns)
 
 

@@ -202,7 +202,7 @@ class Watcher(Operator):
 
     def _arrive(self, block: Block, windows: tuple[Any, ...], collection: str) -> Iterator[Emitted]:
         """One element through the operator; then it is known whether it was dropped."""
-        (element,), (t,) = block.values, block.timestamp_list()
+        (element,), (t,) = block.values, block.timestamp_column()
         at = self._next()
         key, value = self._of_key(element)
         self._key = key
@@ -339,7 +339,7 @@ class Watcher(Operator):
         panes: set[Any] = set()
         for collection, block in emitted:
             if collection != self._late:
-                rows = zip(block.values, block.timestamp_list(), block.window_list(), block.pane_list(), strict=True)
+                rows = zip(block.values, block.timestamp_column(), block.window_list(), block.pane_list(), strict=True)
                 for value, t, windows, pane in rows:
                     window = windows[0] if windows else GLOBAL_WINDOW
                     key, value = self._pane_of(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from tidegate.runners.engine.codegen import Fold, Shape, asks_for_times, generat
 from tidegate.runners.engine.generated import Generated
 from tidegate.runners.engine.links import Link
 from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.parted import parted
 from tidegate.runners.engine.tally import Tally
 from tidegate.sdk.block import (
     Block,
@@ -78,6 +79,7 @@ class Chain(Operator):
         self._only_assigns = grouping is None and all(
             link.form == "assign" and not (link.looks_up_windows or link.may_drop) for link in links
         )
+        self._has_objects = any(link.dofn is not None for link in links)
         self._watermark = self._clock = MIN_MICROS
         self._loops: dict[tuple[Shape, Fold | None], Callable[..., Iterator[Emitted]]] = {}
         self._asking: dict[tuple[frozenset[int], Fold | None], bool] = {}
@@ -109,7 +111,8 @@ class Chain(Operator):
         if share:
             yield from self._run(block.slice(0, share), checked=True)
         if share < len(block):
-            yield from self._run(block.slice(share, len(block)) if share else block, checked=False)
+            for part in self._parted(block.slice(share, len(block)) if share else block):
+                yield from self._run(part, checked=False)
         if self.grouping is not None:
             self.grouping.taken += len(block)
             self.grouping.settle()
@@ -157,6 +160,13 @@ class Chain(Operator):
                 self._started.append(link)
 
     # -- one block
+
+    def _parted(self, block: Block) -> Iterable[Block]:
+        """A block as one for each window, where elements may come in any order and that is quicker."""
+        if self.grouping is None or self._has_objects or self._stamps:
+            return (block,)
+        fold = self._fold(block)
+        return parted(block, self.grouping.bounds) if fold is not None and fold.windows == "single" else (block,)
 
     def _run(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
         if self.grouping is not None and not self.links and not checked and self.grouping.counts_elements(block):

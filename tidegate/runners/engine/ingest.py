@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from tidegate.runners.engine.blame import guarded, located, rethrow, user_error
@@ -82,7 +83,7 @@ class SplitReader:
         except Exception as error:
             rethrow(user_error(error, step=self.node.label, where=self.node.where, method="read"))
 
-    def _stamped(self, block: Block) -> tuple[list[int], tuple[int, int]]:
+    def _stamped(self, block: Block) -> tuple[Sequence[int], tuple[int, int]]:
         """The timestamps, and the least and the greatest of them."""
         assert self._stamp is not None
         try:

@@ -65,7 +65,7 @@ class MergingWindowOperator(WindowOperator):
         element: Any = None
         k: Any = NOTHING
         try:
-            for element, t, (windows, bounds) in zip(pairs, block.timestamp_list(), self._own(block), strict=True):
+            for element, t, (windows, bounds) in zip(pairs, block.timestamp_column(), self._own(block), strict=True):
                 k = NOTHING
                 k, x = element
                 key = self._keys.get(k)
@@ -86,7 +86,7 @@ class MergingWindowOperator(WindowOperator):
         """Each element's own windows; of one session its bounds instead."""
         if isinstance(block.windows, DerivedFrom):
             bounds = assign_bounds(block.windows.assigner)
-            return zip(repeat(()), [bounds(t)[0] for t in block.timestamp_list()], strict=False)
+            return zip(repeat(()), [bounds(t)[0] for t in block.timestamp_column()], strict=False)
         if not self._sessions:
             return zip(block.window_list(), repeat(None), strict=False)
         return [

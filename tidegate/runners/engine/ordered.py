@@ -111,7 +111,7 @@ class InTimeOrder(Operator):
                 return [None] * len(block)
 
     def _entries(self, block: Block) -> Iterable[tuple[Any, ...]]:
-        times = block.timestamp_list()
+        times = block.timestamp_column()
         self._singles = True
         if (
             not isinstance(block.windows, Each)

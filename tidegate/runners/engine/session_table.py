@@ -74,7 +74,7 @@ class SessionTable(GroupedByKey):
         """Every element's time to those of its key."""
         try:
             keys = block.values if self.key == "element" else [k for k, _ in self.keyed(block)]
-            self._put_times(keys, block.timestamp_list())
+            self._put_times(keys, block.timestamp_column())
         except Exception as error:
             self._refuse(block, error)
         self._arrivals += len(block)
@@ -133,7 +133,7 @@ class SessionTable(GroupedByKey):
         values = self.keyed(block)
         match block.windows:
             case DerivedFrom(Sessions(gap=Duration(micros=gap))):
-                times = block.timestamp_list()
+                times = block.timestamp_column()
                 ends = [t + gap for t in times]
                 if ends and max(ends) > MAX_MICROS:
                     ends = [min(end, MAX_MICROS) for end in ends]

@@ -5,6 +5,7 @@ Only where numpy has been imported anyway; what it can't hold exactly is for `se
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ class SessionTimes:
         self._ids: list[Any] = []
         self._stamps: list[Any] = []
         self._few_ids: list[int] = []
-        self._few_stamps: list[int] = []
+        self._few_stamps = array("q")
 
     @staticmethod
     def at_hand() -> SessionTimes | None:
@@ -43,7 +44,7 @@ class SessionTimes:
         """Some elements' keys and times (µs). TypeError for a key that can't be hashed."""
         ids = list(map(self.numbers.__getitem__, keys))
         self._few_ids += ids
-        self._few_stamps += stamps
+        self._few_stamps.extend(stamps)
         if len(self._few_ids) >= _LEAST:
             self._settle()
 
@@ -51,8 +52,8 @@ class SessionTimes:
         """Make arrays of what has come since the last ones: small ones would take more than they hold."""
         n, whole = len(self._few_ids), self._numpy.int64
         self._ids.append(self._numpy.fromiter(self._few_ids, whole, n))
-        self._stamps.append(self._numpy.fromiter(self._few_stamps, whole, n))
-        self._few_ids, self._few_stamps = [], []
+        self._stamps.append(self._numpy.array(self._few_stamps, whole))
+        self._few_ids, self._few_stamps = [], array("q")
 
     def drain(self) -> dict[Any, list[int]]:
         """Every key with its times in the order in which they came. There are none afterwards."""

@@ -111,9 +111,13 @@ class Grouping:
             table = self._tables[window] = Counter() if type(self.combiner) is CountFn else {}
         return table
 
-    def _table_at(self, t: int) -> tuple[int, int, dict[Any, Any]]:
+    def bounds(self, t: int) -> tuple[int, int]:
+        """Those of the window of a timestamp (µs), where `fold` was given an assigner."""
         assert self._bounds is not None
-        low, high = self._bounds(t)
+        return self._bounds(t)
+
+    def _table_at(self, t: int) -> tuple[int, int, dict[Any, Any]]:
+        low, high = self.bounds(t)
         found = self._by_start.get(low)
         if found is None:
             found = self._by_start[low] = low, high, self.table_in(IntervalWindow.of_micros(low, high))

@@ -118,7 +118,7 @@ class WindowOperator(GroupedByKey, ByKey):
         element: Any = None
         k: Any = NOTHING
         try:
-            for element, t, opened in zip(pairs, block.timestamp_list(), self._opened(block), strict=False):
+            for element, t, opened in zip(pairs, block.timestamp_column(), self._opened(block), strict=False):
                 k = NOTHING
                 k, x = element
                 if not opened:
@@ -213,7 +213,7 @@ class WindowOperator(GroupedByKey, ByKey):
             case DerivedFrom(assigner) if (bounds := single_window(assigner)) is not None:
                 return self._by_bounds(bounds, block)
             case DerivedFrom(assigner):
-                return self._by_windows(map(assign_bounds(assigner), block.timestamp_list()), _of_bounds)
+                return self._by_windows(map(assign_bounds(assigner), block.timestamp_column()), _of_bounds)
             case Each(windows):
                 return self._by_windows(windows, _itself)
 
@@ -221,7 +221,7 @@ class WindowOperator(GroupedByKey, ByKey):
         low = high = 0
         opened: Opened = None
         known = self._by_start
-        for t in block.timestamp_list():
+        for t in block.timestamp_column():
             if not low <= t < high:
                 low, high = bounds(t)
                 opened = known.get(low)

@@ -77,7 +77,7 @@ class HeldByKey:
         keys, values = [k for k, _ in block.values], [v for _, v in block.values]
         lists = map(self._by_key.__getitem__, keys)
         if self._common[0] is None:
-            _drain(map(list.extend, lists, zip(values, block.timestamp_list(), strict=True)))
+            _drain(map(list.extend, lists, zip(values, block.timestamp_column(), strict=True)))
         else:
             _drain(map(list.append, lists, values))
         self.count += len(keys)

@@ -231,7 +231,7 @@ class _Share:
         timestamp, windows, pane = constants
         self.values += _at(block.values, index)
         if timestamp is None:
-            self.timestamps += _at(block.timestamp_list(), index)
+            self.timestamps += _at(block.timestamp_column(), index)
         if windows is None:
             self.windows += _at(block.window_list(), index)
         if pane is None:

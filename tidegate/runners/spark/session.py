@@ -200,6 +200,8 @@ def _classic(options: SparkOptions) -> Any:
         "spark.log.level": "OFF",
         "spark.ui.enabled": "false" if local else "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+        # Between TCP's delays, each small stage would wait 40 ms for its input.
+        "spark.python.unix.domain.socket.enabled": "true" if local and os.name == "posix" else "false",
     }
     for name, value in (*(defaults | submitted).items(), *settings_of(options)):
         builder = builder.config(name, value)
