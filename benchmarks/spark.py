@@ -11,7 +11,7 @@ what it runs. A result that differs ends it. `--scale 1` is W1 at 10 M, W3 and W
 as `make bench` has them; W3f is W3 with six times as many windows. W2, W3 and W5
 are also done by DataFrame operations alone, Python serving only to read the pickles and to add up the checksum. `MB`
 is the most that Spark's Python workers held together (resident, looked at 20 times a second), by hand and as a
-pipeline.
+pipeline, in the run that warms up: to look takes time.
 """
 
 from __future__ import annotations
@@ -469,6 +469,25 @@ def forget() -> None:
     FRAMES.clear()
 
 
+def medians(name: str, ways: dict[str, Callable[[], Result]], repeat: int, expected: Result) -> list[float]:
+    """The median time of each way to do a workload, taken in turn."""
+    times: dict[str, list[float]] = {way: [] for way in ways}
+    for _ in range(repeat):
+        for way, run in ways.items():
+            begun = time.perf_counter()
+            result = run()
+            times[way].append(time.perf_counter() - begun)
+            check(name, {way: result}, expected)
+    return [statistics.median(each) for each in times.values()]
+
+
+def check(name: str, results: dict[str, Result], expected: Result) -> None:
+    """End it all where a result differs."""
+    for way, result in results.items():
+        if result != expected:
+            raise SystemExit(f"{name}: {way} give {result}, not {expected}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workloads", nargs="*", metavar="W1…W7")
@@ -503,29 +522,21 @@ def main() -> None:
         if name != "W2":  # which has one size
             warm_up(spark, name, Sizes(min(args.scale, 0.001)), parts, args.input)
         persist(spark, name, sizes, parts, args.input)
-        ways: list[Callable[[], Result]] = [
-            partial(BY_HAND[name], sc, sizes, parts),
-            partial(piped, name, sizes, parts),
-            *([partial(DATAFRAMES[name], spark, sizes, parts)] if name in DATAFRAMES else []),
-        ]
-        times: list[list[float]] = [[] for _ in ways]
-        memory = [0] * len(ways)
-        results: list[Result] = []
-        for turn in range(args.repeat + 1):
-            for number, way in enumerate(ways):
-                begun = time.perf_counter()
-                result, held = with_memory(way)
-                if turn:  # the first run of each warms up
-                    times[number].append(time.perf_counter() - begun)
-                    memory[number] = max(memory[number], held)
-                results.append(result)
-                if result != results[0]:
-                    raise SystemExit(
-                        f"{name}: {('RDDs', 'pipeline', 'DataFrames')[number]} give {result}, not {results[0]}"
-                    )
-        hand, pipe, *frame = map(statistics.median, times)
-        shown = f"{frame[0]:13.2f}" if frame else " " * 13
-        held_by = f"{memory[0] >> 20} / {memory[1] >> 20}"
+        ways: dict[str, Callable[[], Result]] = {
+            "RDDs": partial(BY_HAND[name], sc, sizes, parts),
+            "pipeline": partial(piped, name, sizes, parts),
+        }
+        warm = {way: with_memory(run) for way, run in ways.items()}
+        expected = warm["RDDs"][0]
+        check(name, {way: result for way, (result, _) in warm.items()}, expected)
+        hand, pipe = medians(name, ways, args.repeat, expected)
+        shown = " " * 13
+        if name in DATAFRAMES:
+            frames: dict[str, Callable[[], Result]] = {"DataFrames": partial(DATAFRAMES[name], spark, sizes, parts)}
+            medians(name, frames, 1, expected)
+            (frame,) = medians(name, frames, args.repeat, expected)
+            shown = f"{frame:13.2f}"
+        held_by = " / ".join(str(held >> 20) for _, held in warm.values())
         print(f"{name:4}{hand:10.2f}{pipe:12.2f}{pipe / hand:8.2f}{MUST[name]:>7.1f}{shown}{held_by:>14}", flush=True)
         forget()
     spark.stop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -193,10 +195,10 @@ TIMED = st.lists(
 )
 
 
-def in_blocks(timed: list[Any], size: int, *, span: bool) -> Iterator[Block]:
+def in_blocks(timed: list[Any], size: int, *, span: bool, held: Callable[..., Any] = list) -> Iterator[Block]:
     for start in range(0, len(timed), size):
         values, times = (list(column) for column in zip(*timed[start : start + size], strict=True))
-        yield Block(values, times, span=(min(times), max(times)) if span else None)
+        yield Block(values, held(times), span=(min(times), max(times)) if span else None)
 
 
 @given(TIMED, st.sampled_from([1, 3, 30]), st.sampled_from([0, 1, 2]))
@@ -215,17 +217,25 @@ def test_elements_keep_their_timestamps_beside_those_that_a_step_wraps(timed: li
     ]
 
 
-@given(TIMED, st.sampled_from([1, 3, 30]), st.booleans())
-@example([((0, "plain"), 0), ((0, "plain"), 7 * SECOND)], 3, True)
-def test_elements_fold_into_the_windows_of_their_timestamps_whether_or_not_a_block_tells_its_span(
-    timed: list[Any], size: int, span: bool
+@given(
+    TIMED,
+    st.sampled_from([1, 3, 30]),
+    st.booleans(),
+    st.sampled_from([list, partial(array, "q")]),
+    st.sampled_from([1, 50]),
+)
+@example([((0, "plain"), 0), ((0, "plain"), 7 * SECOND)], 3, True, list, 1)
+def test_elements_fold_into_the_windows_of_their_timestamps_however_a_block_tells_them(
+    timed: list[Any], size: int, span: bool, held: Callable[..., Any], copies: int
 ) -> None:
+    timed = [element for element in timed for _ in range(copies)]  # as many of a window as are worth a block
+
     def write(p: tg.Pipeline) -> Any:
         made = p | tg.Create([(1, "plain")]) | "step" >> tg.Map(perhaps_wrapped)
         return made | tg.WindowInto(tg.FixedWindows(7)) | tg.CombinePerElement(len) | tg.Map(repr)
 
     step = operator(write, "step", streaming=False)
-    for block in in_blocks(timed, size, span=span):
+    for block in in_blocks(timed, size * copies, span=span, held=held):
         assert not list(step.process(block, "Create"))
     found = Counter({(pair, windows[0].start.micros): n for _, (pair, n), _, windows in read(step.finish())})
     moves = {"later": 1000, "elsewhere": 2000}

@@ -20,7 +20,7 @@ from tidegate.runners.engine.build import build
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.plan import Phase
 from tidegate.runners.planner import Traits, plan
-from tidegate.sdk.block import Block
+from tidegate.sdk.block import Block, Pairs
 from tidegate.sdk.window_types import GLOBAL_WINDOW
 
 IN_PARTS = [name for name in COMBINERS if name not in ("middle",)]
@@ -166,3 +166,26 @@ def test_extra_arguments_of_a_combine_reach_its_function() -> None:
     found = collect(write)
     assert found.values("per key") == [("a", 10), ("b", 14)]
     assert found.values("globally") == [24]
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 5), st.integers(-5, 20), min_size=1), min_size=1, max_size=4))
+def test_parts_merge_alike_in_columns_and_as_tuples(parts: list[dict[int, int]]) -> None:
+    def merged(blocks: list[Any]) -> list[Any]:
+        operator = operator_of(tg.CombinePerKey(sum), (1, 2), "merge")
+        return values(run(operator, [Block(block) for block in blocks]))
+
+    assert merged([Pairs(list(part), list(part.values())) for part in parts]) == merged(
+        [list(part.items()) for part in parts]
+    )
+
+
+@pytest.mark.parametrize("keys", [[1, 1, 2], [True, 1, 2]])
+def test_parts_of_one_key_that_come_together_are_merged(keys: list[Any]) -> None:
+    operator = operator_of(tg.CombinePerKey(sum), (1, 2), "merge")
+    assert values(run(operator, [Block(Pairs(keys, [5, 6, 7]))])) == [(1, 11), (2, 7)]
+
+
+def test_parts_under_a_key_that_is_none_are_refused_by_their_element() -> None:
+    operator = operator_of(tg.CombinePerKey(sum), (1, 2), "merge")
+    with pytest.raises(tg.KeyEncodingError, match="combine"):
+        run(operator, [Block(Pairs([1, [2]], [5, 6]))])

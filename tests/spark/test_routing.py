@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from decimal import Decimal
 from fractions import Fraction
@@ -20,7 +21,7 @@ from tidegate.runners.spark.levels import assign_levels
 from tidegate.runners.spark.reading import all_plain, decode_share, encode_share
 from tidegate.runners.spark.routing import PartitionsByKey, Router, shares_of
 from tidegate.runners.spark.rows import OutgoingRows, decode, decode_blocks, encode_blocks, read_rows
-from tidegate.sdk.block import Block, DerivedFrom, Each, Same
+from tidegate.sdk.block import Block, DerivedFrom, Each, Same, as_pairs
 from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.panes import NO_PANE
 from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow
@@ -82,12 +83,12 @@ WINDOWS = [Same((GLOBAL_WINDOW,)), DerivedFrom(tg.FixedWindows(10)), Same((Inter
 def blocks(draw: st.DrawFn) -> Block:
     size = draw(st.sampled_from([1, 3, 300]))
     values = [(draw(st.integers(0, 20)), n) for n in range(min(size, 3))] * (size // min(size, 3))
-    timestamps = draw(st.sampled_from([0, 7, list(range(len(values)))]))
+    timestamps = draw(st.sampled_from([0, 7, list(range(len(values))), array("q", range(len(values)))]))
     windows: Any = draw(st.sampled_from([*WINDOWS, None]))
     if windows is None:
         windows = Each([(IntervalWindow.of_micros(n, n + 5),) for n in range(len(values))])
     panes = draw(st.sampled_from([NO_PANE, [NO_PANE] * len(values)]))
-    return Block(values, timestamps, windows, panes)
+    return Block((as_pairs(values) or values) if draw(st.booleans()) else values, timestamps, windows, panes)
 
 
 @given(st.lists(blocks(), max_size=6), st.integers(1, 5))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.streaming.codec import decode_items, encode_items
 from tidegate.runners.streaming.events import Barrier, Item
-from tidegate.sdk.block import Block, DerivedFrom, Each, Same
+from tidegate.sdk.block import Block, DerivedFrom, Each, Same, as_pairs
 from tidegate.sdk.errors import PicklingError, RunError
 from tidegate.sdk.panes import NO_PANE, PaneInfo, Timing
 from tidegate.sdk.windows import FixedWindows, GlobalWindow, IntervalWindow
@@ -26,17 +27,19 @@ def sent(items: list[Item], *, own: bool = True) -> list[Item]:
 
 def columns(item: Item) -> Any:
     if isinstance(item, Block):
-        return list(item.values), item.timestamps, item.windows, item.panes
+        return list(item.values), list(item.timestamp_column()), item.windows, item.panes
     return item
 
 
-values = st.lists(st.integers() | st.text() | st.tuples(st.integers(), st.text()) | st.none(), max_size=8)
+values = st.lists(st.integers() | st.text() | st.tuples(st.integers(), st.text()) | st.none(), max_size=8) | st.lists(
+    st.tuples(st.integers(), st.text()), max_size=8
+)
 
 
 @st.composite
 def blocks(draw: st.DrawFn) -> Block:
     contents = draw(values)
-    timestamps = draw(st.just(7) | st.just(list(range(len(contents)))))
+    timestamps = draw(st.sampled_from([7, list(range(len(contents))), array("q", range(len(contents)))]))
     window = IntervalWindow(0, 10)
     windows = draw(
         st.sampled_from([Same((GlobalWindow(),)), Each([(window,)] * len(contents)), DerivedFrom(FixedWindows(5))])
@@ -44,7 +47,7 @@ def blocks(draw: st.DrawFn) -> Block:
     panes = draw(
         st.sampled_from([NO_PANE, [PaneInfo(True, False, Timing.EARLY, n, 0) for n, _ in enumerate(contents)]])
     )
-    return Block(contents, timestamps, windows, panes)
+    return Block((as_pairs(contents) or contents) if draw(st.booleans()) else contents, timestamps, windows, panes)
 
 
 events = st.builds(Mark, st.integers(0, 9), st.booleans(), st.booleans()) | st.builds(Barrier, st.integers(1, 9))
@@ -65,14 +68,14 @@ def test_pairs_of_other_types_and_lengths_stay_what_they_are() -> None:
 @pytest.mark.parametrize("own", [True, False])
 def test_large_arrays_come_beside_the_pickle_and_may_be_changed_where_they_arrive(own: bool) -> None:
     arrays = [np.arange(5000) + n for n in range(3)]
-    parts = encode_items([Block([(n, array) for n, array in enumerate(arrays)])])
+    parts = encode_items([Block([(n, each) for n, each in enumerate(arrays)])])
     assert [part.obj is not None for part in parts if isinstance(part, memoryview)] == [True] * 3
-    (block,) = sent([Block([(n, array) for n, array in enumerate(arrays)])], own=own)
+    (block,) = sent([Block([(n, each) for n, each in enumerate(arrays)])], own=own)
     assert isinstance(block, Block)
-    for (n, array), before in zip(block.values, arrays):
-        assert array.flags.aligned
-        array += 1
-        assert (array == before + 1).all(), n
+    for (n, each), before in zip(block.values, arrays):
+        assert each.flags.aligned
+        each += 1
+        assert (each == before + 1).all(), n
 
 
 def test_what_is_not_ours_to_keep_is_copied() -> None:

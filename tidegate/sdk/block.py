@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, overload
 
 from tidegate.sdk.panes import NO_PANE, PaneInfo
 from tidegate.sdk.time import MIN_MICROS
@@ -38,6 +38,46 @@ class DerivedFrom:
     """The windows an assigner gives each element's timestamp."""
 
     assigner: BuiltinAssigner
+
+
+class Pairs(Sequence[tuple[Any, Any]]):
+    """Pairs held as two columns, as groupings make them and as they travel: whoever asks for keys alone, or sends them
+    on, needs no tuples."""
+
+    __slots__ = ("firsts", "seconds")  # not "keys", by which dict knows a mapping
+
+    def __init__(self, firsts: Sequence[Any], seconds: Sequence[Any]) -> None:
+        self.firsts = firsts
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return zip(self.firsts, self.seconds, strict=True)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[Any, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Pairs: ...
+    def __getitem__(self, at: int | slice) -> tuple[Any, Any] | Pairs:
+        if isinstance(at, slice):
+            return Pairs(self.firsts[at], self.seconds[at])
+        return self.firsts[at], self.seconds[at]
+
+
+def as_pairs(values: Sequence[Any]) -> Pairs | None:
+    """Values as columns if all of them are pairs; None for others."""
+    if type(values) is Pairs:
+        return values
+    if set(map(type, values)) == {tuple} and set(map(len, values)) == {2}:
+        return Pairs([k for k, _ in values], [v for _, v in values])
+    return None
+
+
+def keys_of(values: Sequence[Any]) -> Sequence[Any]:
+    """The keys of values that should be pairs. TypeError or ValueError if one is none."""
+    return values.firsts if type(values) is Pairs else [k for k, _ in values]
 
 
 WindowsColumn: TypeAlias = Same | Each | DerivedFrom

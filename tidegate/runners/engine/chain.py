@@ -43,7 +43,6 @@ from tidegate.sdk.windows import (
     assign_windows,
     element_dependent,
     is_global_assigner,
-    single_window,
 )
 
 if TYPE_CHECKING:
@@ -169,8 +168,10 @@ class Chain(Operator):
         return parted(block, self.grouping.bounds) if fold is not None and fold.windows == "single" else (block,)
 
     def _run(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
-        if self.grouping is not None and not self.links and not checked and self.grouping.counts_elements(block):
-            return
+        grouping = self.grouping
+        if grouping is not None and not self.links and not checked:
+            if grouping.counts_elements(block) or grouping.adopts(block):
+                return
         self._tally.taken += len(block)
         if self._only_assigns:
             self._tally.emitted += len(block)
@@ -220,7 +221,8 @@ class Chain(Operator):
 
     def _fold(self, block: Block) -> Fold | None:
         """How the grouping at the end takes elements in, by where their windows will be found."""
-        if self.grouping is None:
+        grouping = self.grouping
+        if grouping is None:
             return None
         derived: WindowsColumn | None = block.windows
         for k, link in enumerate(self.links):
@@ -231,14 +233,14 @@ class Chain(Operator):
                 derived = None
         match derived:
             case Same(windows) if len(windows) == 1:
-                return self.grouping.fold("same")
+                return grouping.fold("same")
             case DerivedFrom(GlobalWindows()):
-                return self.grouping.fold("global")
-            case DerivedFrom(assigner) if (bounds := single_window(assigner)) is not None:
-                inside = block.span is not None and not self._stamps and block.span[1] < bounds(block.span[0])[1]
-                return self.grouping.fold("inside" if inside else "single", assigner)
+                return grouping.fold("global")
+            case DerivedFrom(assigner) if grouping.finds_windows(assigner):
+                span = None if self._stamps else block.span
+                return grouping.fold("single" if span is None or span[1] >= grouping.bounds(span[0])[1] else "inside")
             case _:
-                return self.grouping.fold("multi")
+                return grouping.fold("multi")
 
     def _compile(self, shape: Shape, fold: Fold | None) -> Callable[..., Iterator[Emitted]]:
         source = generate(self.links, shape, fold)

@@ -7,7 +7,7 @@ budget, and what comes out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import islice
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from tidegate.runners.engine.snapshots import CELLS, KeyedState, Tables, of_keys
 from tidegate.runners.engine.spill import Spill, SpilledValues, chunks
 from tidegate.runners.engine.trials import trials_of
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import BLOCK_SIZE, Block, Same
+from tidegate.sdk.block import BLOCK_SIZE, Block, Pairs, Same
 from tidegate.sdk.combine import NOTHING, CallableFn, CombineFn, CountFn, ListFn, MaxFn, MinFn, SumFn, TupleFn
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
 from tidegate.sdk.functions import author_frames
@@ -39,7 +39,7 @@ from tidegate.sdk.metrics import in_step
 from tidegate.sdk.panes import PaneInfo, Timing
 from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
 from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
-from tidegate.sdk.windows import single_window
+from tidegate.sdk.windows import BuiltinAssigner, single_window
 
 ONLY_PANE: Final = PaneInfo(True, True, Timing.ON_TIME, 0, 0)
 """The pane of a window that fires once, on time."""
@@ -68,6 +68,8 @@ class Grouping:
         )
         self._tables: dict[Any, dict[Any, Any]] = {}
         self._by_start: dict[int, tuple[int, int, dict[Any, Any]]] = {}
+        self._folds: dict[FoldedWindows, Fold] = {}
+        self._assigner: BuiltinAssigner | None = None
         self._bounds: Callable[[int], tuple[int, int]] | None = None
         self._spill: Spill | None = None
         self._key_size = self._value_size = 0
@@ -77,17 +79,26 @@ class Grouping:
 
     # -- what the generated loop uses
 
-    def fold(self, windows: FoldedWindows, assigner: Any = None) -> Fold:
+    def fold(self, windows: FoldedWindows) -> Fold:
         """How elements are taken in, where their windows are found this way."""
-        if assigner is not None:
-            self._bounds = single_window(assigner)
+        known = self._folds.get(windows)
+        if known is not None:
+            return known
         key = "first" if isinstance(self.node, GroupByKey) or self.phase == "merge" else self.node.key
         if windows == "multi":
             self._copies = _WINDOWS
         body = folds.fold_lines(self.combiner, self.phase)
         if self._trials is not None:
             body = (*body, "witness(k, x)")
-        return Fold(folds.key_line(key), body, windows)
+        made = self._folds[windows] = Fold(folds.key_line(key), body, windows)
+        return made
+
+    def finds_windows(self, assigner: BuiltinAssigner) -> bool:
+        """Whether a timestamp tells which window an element is in, and that is its only one; `bounds` are then those
+        of this assigner."""
+        if assigner is not self._assigner:
+            self._assigner, self._bounds = assigner, single_window(assigner)
+        return self._bounds is not None
 
     def environment(self) -> dict[str, Any]:
         """The names the generated lines use."""
@@ -112,7 +123,7 @@ class Grouping:
         return table
 
     def bounds(self, t: int) -> tuple[int, int]:
-        """Those of the window of a timestamp (µs), where `fold` was given an assigner."""
+        """Those of the window of a timestamp (µs), where `finds_windows` is true."""
         assert self._bounds is not None
         return self._bounds(t)
 
@@ -136,6 +147,25 @@ class Grouping:
                 return True
             case _:
                 return False
+
+    def adopts(self, block: Block) -> bool:
+        """Take parts in as they are, in one go, if they are the first of their window."""
+        if self.phase != "merge" or self._trials is not None or type(block.values) is not Pairs:
+            return False
+        match block.windows:
+            case Same((window,)):
+                table = self.table_in(window)
+            case _:
+                return False
+        if table or type(table) is not dict:
+            return False
+        try:
+            table.update(block.values)
+        except TypeError:  # a key that can't be hashed: element by element, it will be found
+            table.clear()
+        if len(table) < len(block):
+            table.clear()
+        return bool(table)
 
     def take_lists(self, window: Any, keyed: Keyed) -> None:
         """Elements of one window that come by key, where lists are grouped."""
@@ -272,10 +302,11 @@ class Grouping:
 
         What was spilled comes partition by partition instead.
         """
+        size = self.context.block_size
         for window, table in self._parts():
             timestamp = window_end(window) - 1
-            for chunk in chunks(table, self.context.block_size):
-                values = self._results(chunk)
+            entries: Iterable[Sequence[Any]] | None = self._as_held(table, size)
+            for values in map(self._results, chunks(table, size)) if entries is None else entries:
                 self.context.count(self.label, "elements_out", len(values))
                 yield self.main, Block(values, timestamp, Same((window,)), ONLY_PANE)
 
@@ -316,7 +347,14 @@ class Grouping:
             yield window, table
         self._by_start.clear()
 
-    def _results(self, chunk: list[tuple[Any, Any]]) -> list[Any]:
+    def _as_held(self, table: dict[Any, Any], size: int) -> Iterator[Pairs] | None:
+        """The table's entries as they are, where nothing need be done to them; None elsewhere."""
+        if self._trials is not None or self._spill is not None or folds.extracts(self.combiner, self.phase) is not None:
+            return None
+        keys, values = list(table), list(table.values())
+        return (Pairs(keys[at : at + size], values[at : at + size]) for at in range(0, len(keys), size))
+
+    def _results(self, chunk: list[tuple[Any, Any]]) -> Sequence[Any]:
         combiner = self.combiner
         if self._trials is not None:
             self._trials.check(chunk, self.node)

@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.runners.engine.blame import located, rethrow, user_error
 from tidegate.runners.engine.graph import quietly
 from tidegate.runners.plan import Step
-from tidegate.sdk.block import Block
+from tidegate.sdk.block import Block, Pairs
 from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.portable.pipeline import Write
 from tidegate.sdk.sinks import Attempt, Committable, Sink
@@ -35,7 +35,8 @@ class Writing:
         if not len(block):
             return
         attempts = self._open()
-        sink_call(self.node, attempts[self._next].write, block.values, method="write")
+        values = list(block.values) if type(block.values) is Pairs else block.values
+        sink_call(self.node, attempts[self._next].write, values, method="write")
         self._next = (self._next + 1) % len(attempts)
 
     def prepare(self, *, last: bool) -> tuple[Committable, ...]:

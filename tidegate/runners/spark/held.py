@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tidegate.runners.engine.keyed import Keyed, only_window
 from tidegate.runners.plan import Edge, Plan
-from tidegate.sdk.block import Block, Each, WindowsColumn
+from tidegate.sdk.block import Block, Each, Pairs, WindowsColumn, keys_of
 from tidegate.sdk.combine import CallableFn, ListFn, TupleFn
 from tidegate.sdk.panes import NO_PANE, PaneInfo
 from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey, ParDo
@@ -74,7 +74,9 @@ class HeldByKey:
     def take(self, block: Block) -> None:
         """A block's elements. TypeError or ValueError if one is no pair, or its key can't be hashed."""
         assert self._common is not None
-        keys, values = [k for k, _ in block.values], [v for _, v in block.values]
+        pairs = block.values
+        keys = keys_of(pairs)
+        values = pairs.seconds if type(pairs) is Pairs else [v for _, v in pairs]
         lists = map(self._by_key.__getitem__, keys)
         if self._common[0] is None:
             _drain(map(list.extend, lists, zip(values, block.timestamp_column(), strict=True)))

@@ -6,14 +6,14 @@ What is sent is a pure function of the blocks that were written, in their order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 from zlib import crc32
 
 from tidegate.runners.engine.blame import located, rethrow, unfit_for_key
 from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.spark.held import held_by_key
 from tidegate.runners.spark.rows import OutgoingRows, encode_blocks, encode_keyed
-from tidegate.sdk.block import Block, Each, PanesColumn, TimestampsColumn, WindowsColumn
+from tidegate.sdk.block import Block, Each, Pairs, PanesColumn, TimestampsColumn, WindowsColumn, keys_of
 from tidegate.sdk.coders import encode_columns
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
 from tidegate.sdk.keys import key_bytes
@@ -25,8 +25,9 @@ Targets: TypeAlias = Callable[[Block], Sequence[int] | int]
 
 T = TypeVar("T")
 
-Constants: TypeAlias = tuple[int | None, WindowsColumn | None, PaneInfo | None]
-"""Timestamp, windows and pane where all elements have the same; None where each has its own."""
+Constants: TypeAlias = tuple[int | None, WindowsColumn | None, PaneInfo | None, Literal[True] | None]
+"""Timestamp, windows and pane where all elements have the same; None where each has its own. At last, whether all
+elements are pairs in two columns."""
 
 _MOST_HELD: Final = 128 << 20
 _ROW_BYTES: Final = 4 << 20
@@ -59,7 +60,7 @@ class Router:
         self._partitions = partitions
         self._row_bytes = max(_LEAST_ROW_BYTES, min(_ROW_BYTES, _MOST_HELD // partitions))
         self._shares: dict[int, _Share] = {}
-        self._constants: Constants = (None, None, None)
+        self._constants: Constants = (None, None, None, None)
         self._element_bytes = 0.0
         self._unweighed = 0
         self._seq = 0
@@ -84,7 +85,7 @@ class Router:
             self._add(targets, block)
             return
         constants = self._fitting(block)
-        if constants == (block.timestamps, block.windows, block.panes):
+        if constants[:3] == (block.timestamps, block.windows, block.panes):
             self._deal(block.values, targets)
             return
         by_target: dict[int, list[int]] = {target: [] for target in set(targets)}
@@ -149,11 +150,19 @@ class Router:
         held.empty()
 
     def _deal(self, values: Sequence[Any], targets: Sequence[int]) -> None:
-        """Values whose columns are all constant: one append each."""
-        appends = {target: self._share(target).values.append for target in set(targets)}
-        for value, target in zip(values, targets, strict=True):
-            appends[target](value)
-        for target in appends:
+        """Values whose columns are all constant: one append each, or two."""
+        shares = {target: self._share(target) for target in set(targets)}
+        beside = {target: share.values.append for target, share in shares.items()}
+        if self._constants[3]:
+            assert isinstance(values, Pairs)
+            appends = {target: share.keys.append for target, share in shares.items()}
+            for key, value, target in zip(values.firsts, values.seconds, targets, strict=True):
+                appends[target](key)
+                beside[target](value)
+        else:
+            for value, target in zip(values, targets, strict=True):
+                beside[target](value)
+        for target in shares:
             self._settle(target)
 
     def _add(self, target: int, block: Block) -> None:
@@ -167,6 +176,7 @@ class Router:
             block.timestamps if isinstance(block.timestamps, int) else None,
             None if isinstance(block.windows, Each) else block.windows,
             block.panes if isinstance(block.panes, PaneInfo) else None,
+            True if type(block.values) is Pairs else None,
         )
         before = self._constants
         if own == before:
@@ -213,7 +223,7 @@ class Router:
 class _Share:
     """What one target partition gets: finished blocks, and the columns of one that grows."""
 
-    __slots__ = ("before", "done", "panes", "timestamps", "values", "windows")
+    __slots__ = ("before", "done", "keys", "panes", "timestamps", "values", "windows")
 
     def __init__(self) -> None:
         self.done: list[Block] = []
@@ -221,6 +231,7 @@ class _Share:
         self._start()
 
     def _start(self) -> None:
+        self.keys: list[Any] = []
         self.values: list[Any] = []
         self.timestamps: list[int] = []
         self.windows: list[tuple[Any, ...]] = []
@@ -228,8 +239,13 @@ class _Share:
 
     def take(self, block: Block, index: list[int] | None, constants: Constants) -> None:
         """The elements at `index`, or all; columns that are not constant are held element by element."""
-        timestamp, windows, pane = constants
-        self.values += _at(block.values, index)
+        timestamp, windows, pane, paired = constants
+        if paired:
+            assert isinstance(block.values, Pairs)
+            self.keys += _at(block.values.firsts, index)
+            self.values += _at(block.values.seconds, index)
+        else:
+            self.values += _at(block.values, index)
         if timestamp is None:
             self.timestamps += _at(block.timestamp_column(), index)
         if windows is None:
@@ -244,7 +260,8 @@ class _Share:
         timestamps: TimestampsColumn = self.timestamps if constants[0] is None else constants[0]
         windows: WindowsColumn = Each(self.windows) if constants[1] is None else constants[1]
         panes: PanesColumn = self.panes if constants[2] is None else constants[2]
-        self.done.append(Block(self.values, timestamps, windows, panes))
+        values = Pairs(self.keys, self.values) if constants[3] else self.values
+        self.done.append(Block(values, timestamps, windows, panes))
         self.before += len(self.values)
         self._start()
 
@@ -295,7 +312,7 @@ class _Keys:
     def targets(self, block: Block) -> Sequence[int]:
         """The partition of each element."""
         try:
-            return self._places.of(block.values if self._whole else [k for k, _ in block.values])
+            return self._places.of(block.values if self._whole else keys_of(block.values))
         except (TypeError, ValueError, KeyEncodingError) as error:
             rethrow(self.refused(block, error))
 

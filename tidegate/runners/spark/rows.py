@@ -15,7 +15,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from tidegate.runners.engine.keyed import Keyed
-from tidegate.sdk.block import Block
+from tidegate.sdk.block import Block, Pairs, as_pairs
 from tidegate.sdk.coders import decode_columns, encode_columns
 
 COLUMNS: Final = ("target", "edge", "src", "seq", "left", "data")
@@ -114,10 +114,11 @@ def encode_blocks(blocks: Iterable[Block]) -> bytes:
     """Blocks as one pickle, column by column. Pairs are two columns, which pickle takes half the time for."""
     columns: list[Any] = []
     for block in blocks:
-        values = block.values if type(block.values) is list else list(block.values)
-        keys = None
-        if set(map(type, values)) == {tuple} and set(map(len, values)) == {2}:
-            keys, values = [k for k, _ in values], [v for _, v in values]
+        pairs = as_pairs(block.values)
+        keys = None if pairs is None else pairs.firsts
+        values = (
+            (block.values if type(block.values) is list else list(block.values)) if pairs is None else pairs.seconds
+        )
         columns += [keys, values, block.timestamps, block.windows, block.panes]
     return encode_columns(tuple(columns))
 
@@ -149,7 +150,7 @@ def blocks_of(decoded: tuple[Any, ...]) -> Iterator[Block]:
     """The blocks whose columns these are."""
     columns = iter(decoded)
     for keys, values, timestamps, windows, panes in zip(*[columns] * 5, strict=True):
-        yield Block(values if keys is None else list(zip(keys, values, strict=True)), timestamps, windows, panes)
+        yield Block(values if keys is None else Pairs(keys, values), timestamps, windows, panes)
 
 
 def joined(rows: Iterable[tuple[int, int, int, bytes]]) -> Iterator[bytes]:

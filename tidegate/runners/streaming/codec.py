@@ -8,13 +8,12 @@ the pickle, each at a multiple of 16 bytes, and the values that are read keep th
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.streaming.events import Item
-from tidegate.sdk.block import Block
+from tidegate.sdk.block import Block, Pairs, as_pairs
 from tidegate.sdk.coders import decode_columns, encode_columns_apart
 from tidegate.sdk.errors import RunError
 
@@ -74,12 +73,11 @@ def decode_items(data: memoryview, *, own: bool) -> list[Item]:
 
 
 def _columns(block: Block) -> tuple[Any, ...]:
+    pairs = as_pairs(block.values)
+    if pairs is not None:
+        return pairs.firsts, pairs.seconds, block.timestamps, block.windows, block.panes
     values = block.values if type(block.values) is list else list(block.values)
-    keys = None
-    if set(map(type, values)) == {tuple}:
-        with contextlib.suppress(ValueError):  # not all of them are pairs
-            keys, values = [key for key, _ in values], [value for _, value in values]
-    return keys, values, block.timestamps, block.windows, block.panes
+    return None, values, block.timestamps, block.windows, block.panes
 
 
 def _items(columns: tuple[Any, ...]) -> Iterator[Item]:
@@ -91,5 +89,5 @@ def _items(columns: tuple[Any, ...]) -> Iterator[Item]:
             at += 1
             continue
         keys, values, timestamps, windows, panes = rest[at : at + _COLUMNS]
-        yield Block(values if keys is None else list(zip(keys, values, strict=True)), timestamps, windows, panes)
+        yield Block(values if keys is None else Pairs(keys, values), timestamps, windows, panes)
         at += _COLUMNS

@@ -10,7 +10,7 @@ from tidegate.runners.engine.blame import rethrow, unfit_for_key
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.streaming.events import Barrier
-from tidegate.sdk.block import Block, Each
+from tidegate.sdk.block import Block, Each, Pairs, keys_of
 from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.keys import PartitionCache, check_keys, key_group
 from tidegate.sdk.panes import PaneInfo
@@ -127,7 +127,13 @@ def picked(block: Block, selected: Sequence[int]) -> Block:
     panes = block.panes
     if not isinstance(panes, PaneInfo):
         panes = list(compress(panes, selected))
-    return Block(list(compress(block.values, selected)), timestamps, windows, panes)
+    values: Sequence[Any]
+    if type(block.values) is Pairs:
+        pairs = block.values
+        values = Pairs(list(compress(pairs.firsts, selected)), list(compress(pairs.seconds, selected)))
+    else:
+        values = list(compress(block.values, selected))
+    return Block(values, timestamps, windows, panes)
 
 
 def strided(block: Block, start: int, step: int) -> Block:
@@ -155,7 +161,7 @@ class _Keys:
         if self._whole:
             return block.values
         try:
-            return [key for key, _ in block.values]
+            return keys_of(block.values)
         except (TypeError, ValueError) as error:
             rethrow(self.refused(block, error))
 
