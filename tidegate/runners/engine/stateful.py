@@ -32,7 +32,8 @@ from tidegate.runners.engine.snapshots import (
     of_keys,
     without,
 )
-from tidegate.runners.engine.state import CombiningCell, StateTables
+from tidegate.runners.engine.state import StateTables
+from tidegate.runners.engine.state_cells import CombiningCell
 from tidegate.runners.engine.stateloop import (
     KEY_LINK,
     Facts,
