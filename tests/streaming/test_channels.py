@@ -108,7 +108,7 @@ def test_what_a_barrier_overtakes_at_the_receiver_is_recorded_until_it_comes() -
     wire.deliver()
     done: list[bool] = []
     recorded: list[Block] = []
-    wire.input.record(7, recorded, lambda: done.append(True))
+    wire.input.record(7, recorded.append, lambda: done.append(True))
     wire.output.add(Block([2]), 0)
     wire.output.barrier(Barrier(7, unaligned=True))
     wire.output.add(Block([3]), 0)

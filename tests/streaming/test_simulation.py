@@ -22,7 +22,7 @@ from streaming.simulation.pipeline import Broken
 from streaming.simulation.running import simulate
 from streaming.simulation.world import Simulation, WorkerProcess
 from tidegate.runners.engine.snapshots import KeyedState
-from tidegate.runners.streaming import backends, opening, worker
+from tidegate.runners.streaming import backends, opening, task, worker
 from tidegate.runners.streaming.alignment import Alignment
 from tidegate.runners.streaming.backends import Changes
 from tidegate.runners.streaming.channels import InputChannel
@@ -126,6 +126,11 @@ def forget_elements_under_way(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(worker, "restored_state", forgetful)
 
 
+def share_accumulators(patch: pytest.MonkeyPatch) -> None:
+    """A merge changes what a checkpoint is yet to write."""
+    patch.setattr(task, "copied", lambda block: block)
+
+
 def forget_what_had_changed(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint has only what changed since the one before, also where that was given up."""
     since = Changes.since
@@ -184,6 +189,7 @@ def as_it_comes(simulation: Simulation) -> None:
         pytest.param(commit_early, as_it_comes, id="commit-early"),
         pytest.param(forget_timers, as_it_comes, id="forget-timers"),
         pytest.param(forget_elements_under_way, as_it_comes, id="forget-elements-under-way"),
+        pytest.param(share_accumulators, as_it_comes, id="share-accumulators"),
         pytest.param(forget_what_had_changed, in_haste, id="forget-what-had-changed"),
         pytest.param(forget_finished_splits, as_it_comes, id="forget-finished-splits"),
         pytest.param(fence_nobody, as_it_comes, id="fence-nobody"),

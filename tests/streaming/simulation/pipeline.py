@@ -82,11 +82,31 @@ def build(name: str, numbers: int, partitions: int, keys: int) -> tg.Pipeline:
         | "only seen" >> tg.Filter(is_seen)
         | "rekey" >> tg.Map(by_digit)
         | "windows" >> tg.WindowInto(tg.FixedWindows(WINDOW))
-        | "sums" >> tg.CombinePerKey(sum)
+        | "sums" >> tg.CombinePerKey(InPlace())
         | "end" >> tg.ParDo(WithWindow())
     )
     _ = windowed | "summed" >> tg.Write(Checked(name))
     return pipeline
+
+
+class InPlace(tg.CombineFn[int, list[int], int]):
+    """A sum whose accumulators change in place, as they may."""
+
+    def create_accumulator(self) -> list[int]:
+        return [0]
+
+    def add_input(self, accumulator: list[int], element: int) -> list[int]:
+        accumulator[0] += element
+        return accumulator
+
+    def merge_accumulators(self, accumulators: Iterable[list[int]]) -> list[int]:
+        first, *others = accumulators
+        for other in others:
+            first[0] += other[0]
+        return first
+
+    def extract_output(self, accumulator: list[int]) -> int:
+        return accumulator[0]
 
 
 def is_seen(record: Record) -> bool:

@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.streaming.codec import decode_items, encode_items
+from tidegate.runners.streaming.events import Barrier
 from tidegate.runners.streaming.layout import ChannelId
 from tidegate.sdk.block import Block
 from tidegate.sdk.errors import RunError, unwritten
@@ -64,6 +65,22 @@ class RunWriter:
         except OSError as error:
             why = unwritten(error, "another --temp_dir", self._path)
             raise RunError(f"a result can't be kept for the steps behind it: {why}") from error
+
+
+class RunTarget:
+    """A run as a target: it takes no watermarks and no barriers, only elements and their end."""
+
+    def __init__(self, run: RunWriter) -> None:
+        self._run = run
+
+    def add(self, block: Block, now: int) -> None:
+        self._run.write(block)
+
+    def mark(self, mark: Mark, now: int) -> None:
+        return
+
+    def barrier(self, barrier: Barrier) -> None:
+        return
 
 
 class RunReader:

@@ -121,7 +121,7 @@ class InputChannel:
         self._owed = 0
         self._free = 0
         self._step = max(1, credit // 2)
-        self._recording: list[Block] | None = None
+        self._recording: Callable[[Block], None] | None = None
         self._until: tuple[int, Callable[[], None]] = (0, lambda: None)
 
     @property
@@ -156,10 +156,10 @@ class InputChannel:
         self._items.extendleft(reversed(blocks))
         self._free += len(blocks)
 
-    def record(self, checkpoint: int, into: list[Block], done: Callable[[], None]) -> None:
-        """Collect the blocks ahead of a checkpoint's barrier, which overtakes them: those that are here, and those to
-        come; `done` is called when it has come, perhaps at once."""
-        self._recording = into
+    def record(self, checkpoint: int, note: Callable[[Block], None], done: Callable[[], None]) -> None:
+        """Tell `note` of the blocks ahead of a checkpoint's barrier, which overtakes them: those that are here, and
+        those to come; `done` is called when it has come, perhaps at once."""
+        self._recording = note
         self._until = checkpoint, done
         for item in list(self._items):
             if self._recording is None:
@@ -174,7 +174,7 @@ class InputChannel:
         checkpoint, done = self._until
         match item:
             case Block() if self._recording is not None:
-                self._recording.append(item)
+                self._recording(item)
             case Barrier(checkpoint=number) if self._recording is not None and number == checkpoint:
                 self._recording = None
                 self._items.remove(item)

@@ -8,9 +8,9 @@ suspended there, and takes nothing more in: that is all of backpressure. A snaps
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Final, Literal, TypeAlias
+from typing import Final, TypeAlias
 
 from tidegate.runners.engine.blame import located, rethrow
 from tidegate.runners.engine.graph import Graph, Outlet, quietly
@@ -18,10 +18,11 @@ from tidegate.runners.engine.marks import Least, Mark
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.writing import Writing
 from tidegate.runners.plan import Edge, Step
-from tidegate.runners.streaming.alignment import Alignment
 from tidegate.runners.streaming.backends import Capture, StateBackend, Unkept
-from tidegate.runners.streaming.blocking import RunReader, RunWriter
+from tidegate.runners.streaming.barriers import Barriers
+from tidegate.runners.streaming.blocking import RunReader, RunTarget, RunWriter
 from tidegate.runners.streaming.channels import InputChannel, OutputChannel
+from tidegate.runners.streaming.codec import copied
 from tidegate.runners.streaming.events import Barrier
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
@@ -45,6 +46,7 @@ from tidegate.runners.streaming.routing import Router, Target
 from tidegate.runners.streaming.scripted import Script
 from tidegate.runners.streaming.share import Share, blamed
 from tidegate.runners.streaming.snapshots import TaskState
+from tidegate.runners.streaming.spent import Spent
 from tidegate.runners.streaming.statefiles import UnpicklableState
 from tidegate.runners.streaming.world import World
 from tidegate.sdk.block import Block
@@ -53,33 +55,6 @@ from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting
 from tidegate.sdk.portable.pipeline import TestStream, Write
 
 Input: TypeAlias = InputChannel | RunReader
-Doing: TypeAlias = Literal["busy", "idle", "backpressured"]
-
-
-@dataclass(slots=True)
-class Spent:
-    """Seconds of a task's time."""
-
-    busy: float = 0.0
-    idle: float = 0.0
-    backpressured: float = 0.0
-    records_in: int = 0
-    records_out: int = 0
-    last: float = 0.0
-    doing: Doing = "idle"
-
-    def turn(self, doing: Doing, now: float) -> None:
-        """From now on it does this."""
-        passed = now - self.last
-        self.last = now
-        match self.doing:
-            case "busy":
-                self.busy += passed
-            case "idle":
-                self.idle += passed
-            case "backpressured":
-                self.backpressured += passed
-        self.doing = doing
 
 
 class Task:
@@ -125,9 +100,8 @@ class Task:
         self._least: dict[str, Least] = {}
         self._sides: list[ChannelId] = []
         self._current: Iterator[None] | None = None
-        self._alignment = Alignment(())
+        self._barriers = Barriers(job, world, {})
         self._share: Share | None = None
-        self._aligning: float | None = None
         self._paused = False
         self._turn = 0
 
@@ -146,7 +120,7 @@ class Task:
                     self.outputs[channel] = outputs(channel)
                 else:
                     self._runs.append(RunWriter(directory(), channel, self._attempt))
-                    targets.append(_Kept(self._runs[-1]))
+                    targets.append(RunTarget(self._runs[-1]))
             router = Router(plan, edge, self.id.index, targets, self.job.settings.max_parallelism)
             self._routers.setdefault(edge.collection, []).append(router)
         for channel in layout.channels_into(self.id):
@@ -158,7 +132,7 @@ class Task:
         for _, edge in layout.edges_into(self.id.stage):
             self._marks.setdefault(edge.collection, {})  # a forward exchange from fewer tasks gives it none
         self._least = {collection: Least() for collection in self._marks}
-        self._alignment = Alignment(self.inputs)
+        self._barriers = Barriers(self.job, self.world, self.inputs)
 
     def open(self, state: Restoring | None = None) -> None:
         """Build the operators and open them: the author's set-up runs here. `state`: go on from there."""
@@ -229,16 +203,12 @@ class Task:
 
     def trigger(self, barrier: Barrier) -> None:
         """A checkpoint or a settling begins; a task with live input waits for its barriers."""
-        before = self._alignment.barrier
-        if self._alignment.trigger(barrier):
-            self._begin_alignment(before)
+        self._barriers.trigger(barrier)
 
     def abort_checkpoint(self, checkpoint: int) -> None:
         """A checkpoint is given up."""
-        if self._alignment.abort(checkpoint):
-            self._unblock()
-            if self._current is None:  # its input may have ended meanwhile: it was to take part before it ends
-                self._finish_if_ended()
+        if self._barriers.abort(checkpoint) and self._current is None:
+            self._finish_if_ended()  # its input may have ended meanwhile: it was to take part before it ends
         if self._share is not None and self._share.checkpoint == checkpoint:
             self._give_up(self._share)
 
@@ -266,7 +236,7 @@ class Task:
 
     def step(self) -> bool:
         """Do one bounded thing; False if there is nothing to do now."""
-        urgent = self._overtakes()
+        urgent = self._barriers.overtakes()
         if self._full() and not urgent:
             self.spent.turn("backpressured", self.world.seconds())
             return False
@@ -347,7 +317,7 @@ class Task:
 
     def _next(self) -> Iterator[None] | None:
         """What to do next."""
-        if self._alignment.aligned or self._overtakes():
+        if self._barriers.aligned or self._barriers.overtakes():
             return self._take_part()
         if self.ended:
             return None
@@ -387,7 +357,8 @@ class Task:
             case Mark():
                 yield from self._marked(channel.id, item)
             case Barrier():
-                self._arrived(channel, item)
+                assert isinstance(channel, InputChannel)
+                self._barriers.arrived(channel, item)
 
     def _enter(self, channel: ChannelId, block: Block) -> Iterator[None]:
         edge = self.job.plan.edges[channel.edge]
@@ -402,7 +373,7 @@ class Task:
         marks = self._marks[collection]
         marks[channel] = Mark(max(mark.watermark, marks[channel].watermark), mark.idle, mark.ended)
         if mark.ended:
-            self._alignment.end(channel)
+            self._barriers.end(channel)
         yield from self._graph.marking(collection, self._least[collection].of(marks))
 
     def _tick(self) -> Iterator[None]:
@@ -432,7 +403,7 @@ class Task:
             yield from self._graph.pushing(event.collection, event.block)
         if event.mark is not None:
             yield from self._source_mark(event.collection, event.mark)
-        self._alignment.trigger(event.settling)
+        self._barriers.trigger(event.settling)
         self.world.tell(RequestSettling(event.settling.checkpoint, event.settling.clock))
 
     def _tell_marks(self) -> None:
@@ -445,7 +416,7 @@ class Task:
                     router.mark(mark, now)
 
     def _finish_if_ended(self) -> None:
-        if self.ended or (self._alignment.barrier is not None and self._alignment.aligned):
+        if self.ended or self._barriers.aligned:
             return
         over = (
             all(mark.ended for marks in self._marks.values() for mark in marks.values())
@@ -464,62 +435,28 @@ class Task:
 
     # -- checkpoints
 
-    def _arrived(self, channel: Input, barrier: Barrier) -> None:
-        assert isinstance(channel, InputChannel)
-        before = self._alignment.barrier
-        if self._alignment.arrive(channel.id, barrier):
-            self._begin_alignment(before)
-            channel.blocked = True
-
-    def _begin_alignment(self, before: Barrier | None) -> None:
-        barrier = self._alignment.barrier
-        assert barrier is not None
-        if before is not None and before.checkpoint < barrier.checkpoint:
-            self._unblock()  # the one before is given up, of which the word has not come yet
-        if self._aligning is None:
-            self._aligning = self.world.seconds()
-
-    def _unblock(self) -> None:
-        self._aligning = None
-        for channel in self.inputs.values():
-            if isinstance(channel, InputChannel):
-                channel.blocked = False
-
-    def _overtakes(self) -> bool:
-        """Whether a barrier is here that need not wait for those that are missing."""
-        barrier = self._alignment.barrier
-        if barrier is None or barrier.kind != "checkpoint" or not self._alignment.started:
-            return False
-        patience = self.job.settings.checkpoints.alignment_timeout
-        late = patience is not None and self._aligning is not None and self.world.seconds() - self._aligning > patience
-        return (barrier.unaligned or late) and all(self._overtakable(id) for id in self._alignment.missing)
-
-    def _overtakable(self, channel: ChannelId) -> bool:
-        exchange = self.job.plan.edges[channel.edge].exchange
-        return exchange is not None and exchange.mode == "pipelined" and exchange.routing in ("hash", "rebalance")
-
     def _take_part(self) -> Iterator[None]:
         """The barrier has come wherever it comes from, or overtakes what it has not: snapshot, forward, acknowledge."""
-        barrier = self._alignment.barrier
+        barrier = self._barriers.current
         assert barrier is not None
         started = self.world.seconds()
         yield from self._graph.ending_bundles()
         if barrier.clock is not None:
             yield from self._graph.ticking(barrier.clock)
         self._tell_marks()
-        if self._alignment.barrier is not barrier:
+        if self._barriers.current is not barrier:
             return  # given up while blocks of the bundle waited for room
         if barrier.kind == "settle":
             for output in self.outputs.values():
                 if not output.ended:
                     output.barrier(barrier)
-            self._alignment.done()
-            self._unblock()
+            self._barriers.done()
             self.world.tell(Passed(barrier.checkpoint, self.id))
             return
-        if not self._alignment.aligned:
+        if not self._barriers.aligned:
             barrier = replace(barrier, unaligned=True)
-        self._snapshot(barrier, started - (self._aligning if self._aligning is not None else started))
+        since = self._barriers.since
+        self._snapshot(barrier, 0.0 if since is None else started - since)
 
     def _snapshot(self, barrier: Barrier, waited: float) -> None:
         started = self.world.seconds()
@@ -527,9 +464,8 @@ class Task:
             self._give_up(self._share)
         prepared = self._prepare(last=self.ended)
         splits = tuple(reading.progress() for reading in self._readings.values())
-        missing = set(self._alignment.missing)
-        self._alignment.done()
-        self._unblock()
+        missing = self._barriers.missing
+        self._barriers.done()
         outgoing: dict[ChannelId, list[Block]] = {}
         incoming: dict[ChannelId, list[Block]] = {}
         name = f"chk-{barrier.checkpoint:06}/{self.id}.{self._attempt}"
@@ -553,8 +489,10 @@ class Task:
         for output in self.outputs.values():
             if output.ended:
                 continue
-            if barrier.unaligned and self._overtakable(output.id):
-                outgoing[output.id] = output.overtake(barrier)
+            if barrier.unaligned and self._barriers.overtakable(output.id):
+                outgoing[output.id] = []
+                for block in output.overtake(barrier):
+                    self._keep(output.id, outgoing[output.id], block)
             else:
                 output.barrier(barrier)
         paused = self.world.seconds() - started
@@ -565,8 +503,15 @@ class Task:
             channel = self.inputs[id]
             assert isinstance(channel, InputChannel)
             incoming[id] = []
-            channel.record(barrier.checkpoint, incoming[id], partial(share.missing.discard, id))
+            note = partial(self._keep, id, incoming[id])
+            channel.record(barrier.checkpoint, note, partial(share.missing.discard, id))
         self.advance_checkpoint()
+
+    def _keep(self, channel: ChannelId, blocks: list[Block], block: Block) -> None:
+        """A block under way belongs to a checkpoint: a merge may change its accumulators before that is written."""
+        plan = self.job.plan
+        merged = plan.steps[plan.edges[channel.edge].target].phase == "merge"
+        blocks.append(copied(block) if merged else block)
 
     def advance_checkpoint(self) -> None:
         """Bring what has been captured a little further to where it is kept, without waiting."""
@@ -655,19 +600,3 @@ _LOOK: Final = 1_000
 
 def _pipelined(edge: Edge) -> bool:
     return edge.exchange is not None and edge.exchange.mode == "pipelined"
-
-
-class _Kept:
-    """A run as a target: it takes no watermarks and no barriers, only elements and their end."""
-
-    def __init__(self, run: RunWriter) -> None:
-        self.run = run
-
-    def add(self, block: Block, now: int) -> None:
-        self.run.write(block)
-
-    def mark(self, mark: Mark, now: int) -> None:
-        return
-
-    def barrier(self, barrier: Barrier) -> None:
-        return
