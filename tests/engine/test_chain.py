@@ -24,6 +24,8 @@ from tidegate.sdk.window_types import GLOBAL_WINDOW
 
 SECOND = 1_000_000
 
+pytest.importorskip("numpy")  # with which blocks are parted by window
+
 
 def seen(write: Any, block_size: int = 2, **options: Any) -> list[Any]:
     """What `write` gives: values, seconds, and the windows' starts in seconds."""
@@ -241,3 +243,23 @@ def test_elements_fold_into_the_windows_of_their_timestamps_however_a_block_tell
     moves = {"later": 1000, "elsewhere": 2000}
     seconds = [moves[pair[1]] + pair[0] if pair[1] in moves else micros // SECOND for pair, micros in timed]
     assert found == Counter((pair, second // 7 * 7 * SECOND) for (pair, _), second in zip(timed, seconds, strict=True))
+
+
+def now_and_then_earlier(n: int) -> Any:
+    return tg.TimestampedValue((0, n), 5) if n % 7 == 1 else (0, n)
+
+
+@pytest.mark.parametrize("held", [list, partial(array, "q")], ids=["list", "array"])
+def test_values_keep_their_order_where_a_step_gives_some_another_time(held: Callable[..., Any]) -> None:
+    def write(p: tg.Pipeline) -> Any:
+        made = p | tg.Create([1]) | "step" >> tg.Map(now_and_then_earlier) | tg.WindowInto(tg.FixedWindows(10))
+        return made | tg.GroupByKey() | tg.Map(repr)
+
+    step = operator(write, "step", streaming=False)
+    times = [(11 if n % 2 else 1) * SECOND for n in range(1400)]
+    assert not list(step.process(Block(list(range(1400)), held(times), span=(SECOND, 11 * SECOND)), "Create"))
+    found = {windows[0].start.micros: values for _, (_, values), _, windows in read(step.finish())}
+    assert found == {
+        0: [n for n in range(1400) if n % 7 == 1 or n % 2 == 0],
+        10 * SECOND: [n for n in range(1400) if n % 7 != 1 and n % 2],
+    }

@@ -163,3 +163,38 @@ def test_the_pages_of_spark_name_the_authors_steps(flags: list[str], spark_sessi
     assert second.description() == "named run: others, shares"
     assert "Create + doubled + CombineGlobally(sum)(" in first.physicalPlanDescription()
     assert "others + shares(" in second.physicalPlanDescription()
+
+
+SOCKETS = """
+import os, stat, sys
+import tidegate as tg
+from tidegate.runners.spark import session
+from tidegate.runners.spark.options import SparkOptions
+
+spark = session.session(SparkOptions(spark_master="local[1]"))
+folder = spark.conf.get("spark.python.unix.domain.socket.dir")
+with tg.Pipeline(options=["--runner", "spark", "--spark_master", "local[1]"]) as p:
+    p | tg.Create([1, 2]) | tg.Map(lambda n: n + 1) | tg.CombineGlobally(sum) | tg.io.WriteToText(sys.argv[1])
+print(oct(stat.S_IMODE(os.stat(folder).st_mode)), len(os.listdir(folder)) > 1)
+session.stop()
+print(os.path.exists(folder))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no Unix sockets that Java opens")
+def test_workers_of_a_session_made_here_talk_over_sockets_that_nobody_else_can_open(tmp_path: Path) -> None:
+    given = [sys.executable, "-c", SOCKETS, str(tmp_path / "out")]
+    told = subprocess.run(given, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert told.stdout.splitlines() == ["0o700 True", "False"]
+    assert "".join(path.read_text() for path in tmp_path.glob("out*")) == "5\n"
+    assert told.stderr == ""
+
+
+def test_a_folder_with_a_name_too_long_for_sockets_leaves_spark_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    assert session._sockets() == {}
+    assert list(long.iterdir()) == []

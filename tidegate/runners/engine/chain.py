@@ -78,7 +78,8 @@ class Chain(Operator):
         self._only_assigns = grouping is None and all(
             link.form == "assign" and not (link.looks_up_windows or link.may_drop) for link in links
         )
-        self._has_objects = any(link.dofn is not None for link in links)
+        # Objects may count what they have seen, and what gets another timestamp may come to stand behind others.
+        self._in_any_order = not any(link.dofn is not None or link.guarded for link in links)
         self._watermark = self._clock = MIN_MICROS
         self._loops: dict[tuple[Shape, Fold | None], Callable[..., Iterator[Emitted]]] = {}
         self._asking: dict[tuple[frozenset[int], Fold | None], bool] = {}
@@ -162,7 +163,7 @@ class Chain(Operator):
 
     def _parted(self, block: Block) -> Iterable[Block]:
         """A block as one for each window, where elements may come in any order and that is quicker."""
-        if self.grouping is None or self._has_objects or self._stamps:
+        if self.grouping is None or not self._in_any_order:
             return (block,)
         fold = self._fold(block)
         return parted(block, self.grouping.bounds) if fold is not None and fold.windows == "single" else (block,)

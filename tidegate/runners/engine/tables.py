@@ -161,7 +161,7 @@ class Grouping:
             return False
         try:
             table.update(block.values)
-        except TypeError:  # a key that can't be hashed: element by element, it will be found
+        except Exception:  # a key that can't be hashed or compared: element by element, it will be found
             table.clear()
         if len(table) < len(block):
             table.clear()
@@ -351,8 +351,8 @@ class Grouping:
         """The table's entries as they are, where nothing need be done to them; None elsewhere."""
         if self._trials is not None or self._spill is not None or folds.extracts(self.combiner, self.phase) is not None:
             return None
-        keys, values = list(table), list(table.values())
-        return (Pairs(keys[at : at + size], values[at : at + size]) for at in range(0, len(keys), size))
+        keys, values = iter(table), iter(table.values())
+        return (Pairs(list(islice(keys, size)), list(islice(values, size))) for _ in range(0, len(table), size))
 
     def _results(self, chunk: list[tuple[Any, Any]]) -> Sequence[Any]:
         combiner = self.combiner

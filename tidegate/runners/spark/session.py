@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -143,6 +144,11 @@ _made: Final[list[tuple[tuple[Any, ...], Any]]] = []
 """The session made here, if any, and the flags it was made for."""
 
 
+_socket_folders: Final[list[tempfile.TemporaryDirectory[str]]] = []
+_LONGEST: Final = 60
+"""How long the name of a folder may be so that a socket in it can have a name."""
+
+
 @atexit.register
 def stop() -> None:
     """Stop the session made here, if any."""
@@ -152,6 +158,23 @@ def stop() -> None:
             made.stop()
         except Exception:  # it is over, or its JVM is
             continue
+    while _socket_folders:
+        _socket_folders.pop().cleanup()
+
+
+def _sockets() -> dict[str, str]:
+    """Settings with which Spark talks to its Python workers over Unix sockets, which nobody else can open: behind TCP's
+    delays each small stage would wait 40 ms for its input.
+    """
+    if os.name != "posix":
+        return {}
+    folder = tempfile.TemporaryDirectory(prefix="tidegate-", ignore_cleanup_errors=True)
+    if len(os.fsencode(folder.name)) > _LONGEST:
+        folder.cleanup()
+        return {}
+    _socket_folders.append(folder)
+    prefix = "spark.python.unix.domain.socket"
+    return {f"{prefix}.enabled": "true", f"{prefix}.dir": folder.name}
 
 
 def _alive(spark: Any) -> bool:
@@ -200,8 +223,7 @@ def _classic(options: SparkOptions) -> Any:
         "spark.log.level": "OFF",
         "spark.ui.enabled": "false" if local else "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-        # Between TCP's delays, each small stage would wait 40 ms for its input.
-        "spark.python.unix.domain.socket.enabled": "true" if local and os.name == "posix" else "false",
+        **(_sockets() if local else {}),
     }
     for name, value in (*(defaults | submitted).items(), *settings_of(options)):
         builder = builder.config(name, value)
