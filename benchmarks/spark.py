@@ -1,6 +1,6 @@
 """The workloads on Spark: Tidegate's runner beside hand-written RDD code, in one warm session, on the same input.
 
-    python benchmarks/spark.py [W1 … W7 W3f] [--input rdds|frames|files] [--scale 1.0] [--repeat 3] [--cores 2]
+    python benchmarks/spark.py [W1 … W7 W3f] [--input rdds|frames|files] [--scale 1.0] [--repeat 5] [--cores 2]
 
 All read the same input, in as many tasks: with `rdds` RDDs of tuples that Spark has persisted, which is what RDD code
 has at hand; with `frames` persisted DataFrames, which RDD code reads by `.rdd`, as `Row`s; pipelines read either by
@@ -493,7 +493,7 @@ def main() -> None:
     parser.add_argument("workloads", nargs="*", metavar="W1…W7")
     parser.add_argument("--input", choices=["rdds", "frames", "files"], default="rdds")
     parser.add_argument("--scale", type=float, default=1.0)
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     args = parser.parse_args()
     from pyspark import cloudpickle
