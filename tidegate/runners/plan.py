@@ -106,6 +106,11 @@ class Edge:
     side: int | None = None
     node: str = ""
 
+    @property
+    def pipelined(self) -> bool:
+        """Whether elements cross an exchange as they come."""
+        return self.exchange is not None and self.exchange.mode == "pipelined"
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:

@@ -12,7 +12,7 @@ from tidegate.runners.engine import checks
 from tidegate.runners.engine.blame import close_all, guarded, guarded_items, located, rethrow, user_error
 from tidegate.runners.engine.codegen import Fold, Shape, asks_for_times, generate
 from tidegate.runners.engine.generated import Generated
-from tidegate.runners.engine.links import Link
+from tidegate.runners.engine.links import Link, assigning, not_iterable
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.parted import parted
 from tidegate.runners.engine.tally import Tally
@@ -39,7 +39,6 @@ from tidegate.sdk.windows import (
     CustomAssigner,
     GlobalWindows,
     Merged,
-    assign,
     assign_windows,
     element_dependent,
     is_global_assigner,
@@ -284,7 +283,7 @@ class Chain(Operator):
             for number, const in enumerate(link.consts):
                 env[f"c{k}_{number}"] = const
             if link.form == "assign":
-                env[f"assign{k}"] = _assigning(link)
+                env[f"assign{k}"] = assigning(link)
             for param in link.params:
                 if param.kind == "side":
                     env[f"side{k}_{param.ref}"] = self._sides[f"{link.label}:{param.ref}"]
@@ -558,7 +557,7 @@ class Chain(Operator):
             return self.grouping.blamed(error, place.element)
         link = self.links[place.link]
         if isinstance(error, TypeError) and place.in_loop:
-            error = _not_iterable(link, place.element, place.frame.get(f"r{place.link}")) or error
+            error = not_iterable(link, place.element, place.frame.get(f"r{place.link}")) or error
         method = "process" if link.dofn is not None else ""
         return user_error(error, step=link.label, where=link.where, element=place.element, method=method)
 
@@ -570,27 +569,6 @@ class Chain(Operator):
         self._tally.begin()
         for suffix in self._suffixes.values():
             suffix.report()
-
-
-def _not_iterable(link: Link, element: Any, result: Any) -> TypeError | None:
-    """What is wrong with an element, or with a function's result, that the loop could not iterate; None if nothing."""
-    if link.form.endswith("_tuple") and not hasattr(element, "__iter__"):
-        return TypeError(
-            f"this step's function takes the items of a tuple, and the element is {type(element).__name__}"
-        )
-    if link.flat and result is not None and not hasattr(result, "__iter__"):
-        return TypeError(
-            f"this step's function must return an iterable or None, and returned {shorten(result, 60)} "
-            f"({type(result).__name__}); for one result per element use tg.Map"
-        )
-    return None
-
-
-def _assigning(link: Link) -> Callable[..., tuple[Any, ...]]:
-    assigner = link.windowing.assigner
-    if element_dependent(assigner):
-        return assign(assigner)
-    return assign_windows(assigner)  # type: ignore[arg-type]
 
 
 class ClockedChain(Chain):

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidegate.sdk.dofn import DoFn, Param
+from tidegate.sdk.errors import shorten
 from tidegate.sdk.functions import Where
 from tidegate.sdk.portable.pipeline import AssignWindows, ParDo, Pipeline
 from tidegate.sdk.windowing import WindowingStrategy
-from tidegate.sdk.windows import element_dependent, is_global_assigner, may_give_none
+from tidegate.sdk.windows import assign, assign_windows, element_dependent, is_global_assigner, may_give_none
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,3 +93,25 @@ def load_link(node: ParDo | AssignWindows, pipeline: Pipeline) -> Link:
                 made.element_type.type.load() if made.element_type.type is not None else None,
                 catches,
             )
+
+
+def not_iterable(link: Link, element: Any, result: Any) -> TypeError | None:
+    """What is wrong with an element, or with a function's result, that the loop could not iterate; None if nothing."""
+    if link.form.endswith("_tuple") and not hasattr(element, "__iter__"):
+        return TypeError(
+            f"this step's function takes the items of a tuple, and the element is {type(element).__name__}"
+        )
+    if link.flat and result is not None and not hasattr(result, "__iter__"):
+        return TypeError(
+            f"this step's function must return an iterable or None, and returned {shorten(result, 60)} "
+            f"({type(result).__name__}); for one result per element use tg.Map"
+        )
+    return None
+
+
+def assigning(link: Link) -> Callable[..., tuple[Any, ...]]:
+    """From a timestamp, and the element where the assigner asks for it, to the windows that a link assigns."""
+    assigner = link.windowing.assigner
+    if element_dependent(assigner):
+        return assign(assigner)
+    return assign_windows(assigner)  # type: ignore[arg-type]

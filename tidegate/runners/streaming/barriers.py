@@ -86,8 +86,8 @@ class Barriers:
 
     def overtakable(self, channel: ChannelId) -> bool:
         """Whether a barrier may pass what waits in a channel: what was overtaken can be dealt out anew."""
-        exchange = self._job.plan.edges[channel.edge].exchange
-        return exchange is not None and exchange.mode == "pipelined" and exchange.routing in ("hash", "rebalance")
+        edge = self._job.plan.edges[channel.edge]
+        return edge.pipelined and edge.exchange is not None and edge.exchange.routing in ("hash", "rebalance")
 
     def _begin(self, before: Barrier | None) -> None:
         barrier = self._alignment.barrier

@@ -115,7 +115,7 @@ class Task:
         for number, edge in layout.edges_out_of(self.id.stage):
             targets: list[Target] = []
             for channel in layout.channels_out_of(self.id, number):
-                if _pipelined(edge):
+                if edge.pipelined:
                     targets.append(outputs(channel))
                     self.outputs[channel] = outputs(channel)
                 else:
@@ -125,9 +125,9 @@ class Task:
             self._routers.setdefault(edge.collection, []).append(router)
         for channel in layout.channels_into(self.id):
             edge = plan.edges[channel.edge]
-            self.inputs[channel] = inputs(channel) if _pipelined(edge) else RunReader(directory(), channel)
+            self.inputs[channel] = inputs(channel) if edge.pipelined else RunReader(directory(), channel)
             self._marks.setdefault(edge.collection, {})[channel] = Mark()
-            if edge.side is not None and not _pipelined(edge):
+            if edge.side is not None and not edge.pipelined:
                 self._sides.append(channel)
         for _, edge in layout.edges_into(self.id.stage):
             self._marks.setdefault(edge.collection, {})  # a forward exchange from fewer tasks gives it none
@@ -596,7 +596,3 @@ class Task:
 
 _LOOK: Final = 1_000
 """After how long (µs) it is looked again whether a share is kept."""
-
-
-def _pipelined(edge: Edge) -> bool:
-    return edge.exchange is not None and edge.exchange.mode == "pipelined"
