@@ -16,7 +16,7 @@ from tidegate.runners.engine.gathered import Gathered, in_order
 from tidegate.runners.engine.keyed import Keyed
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.snapshots import KeyedState
-from tidegate.sdk.block import Block, Each, WindowsColumn
+from tidegate.sdk.block import Block, Each, WindowsColumn, keys_of
 from tidegate.sdk.functions import Where
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable.pipeline import KeyOf
@@ -104,7 +104,7 @@ class InTimeOrder(Operator):
     def _keys(self, block: Block) -> Iterable[Any]:
         match self.key:
             case "first":
-                return [k for k, _ in block.values]
+                return keys_of(block.values)
             case "element":
                 return block.values
             case "none":
