@@ -101,14 +101,14 @@ def build(step: Step, plan: Plan, context: Context, sides: dict[str, Callable[[A
             return _grouping(step, node, links, plan, context, sides)
         case ParDo(stateful=True):
             (link,) = links
-            bounded, tags = step.in_time_order, _tags(step, plan)
-            stateful = StatefulOperator(link, context, main, bounded=bounded, tags=tags, sides=sides)
+            bounded, exits = step.in_time_order, _exits(step, plan)
+            stateful = StatefulOperator(link, context, main, bounded=bounded, exits=exits, sides=sides)
             if bounded:
                 return InTimeOrder(stateful, "first", context, link.label, link.where)
             return _paged(stateful, link.label, context)
         case ParDo() | AssignWindows():
             asks = any(param.kind == "clock" for link in links for param in link.params)
-            return (ClockedChain if asks else Chain)(links, context, main, tags=_tags(step, plan), sides=sides)
+            return (ClockedChain if asks else Chain)(links, context, main, exits=_exits(step, plan), sides=sides)
         case Reshuffle() as node:
             return Pass(node, context)
         case other:
@@ -152,7 +152,7 @@ def _grouping(
             )
     assert not links
     kind = MergingWindowOperator if is_merging(windowing.assigner) else WindowOperator
-    late = _tags(step, plan).get(node.late_tag) if node.late_tag is not None else None
+    late = _exits(step, plan).get((node.label, node.late_tag)) if node.late_tag is not None else None
     operator = kind(node, phase, windowing, context, main, late)
     if not step.in_time_order:
         by_key = phase != "parts" and not (isinstance(node, CombinePerKey) and node.key == "none")
@@ -183,7 +183,12 @@ def _with_sides(step: Step, plan: Plan, context: Context) -> Operator:
     return WaitForSides(inner, views, context, step=head.label, lateness=lateness, pointed=pointed, key=key)
 
 
-def _tags(step: Step, plan: Plan) -> dict[str, str]:
-    """The further outputs that somebody reads."""
+def _exits(step: Step, plan: Plan) -> dict[tuple[str, str], str]:
+    """The further outputs that somebody reads, by the label of the node that makes them and their tag."""
     read = {edge.collection for edge in plan.outputs(step.id)}
-    return {output.tag: output.collection for output in step.tail.outputs[1:] if output.collection in read}
+    return {
+        (node.label, output.tag): output.collection
+        for node in step.nodes
+        for output in node.outputs[1:]
+        if output.collection in read
+    }

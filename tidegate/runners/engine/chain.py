@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
 class Chain(Operator):
     """Element-wise links as one loop. With a `grouping`, the loop ends in its table and gives no blocks.
 
-    `main` is the id of the collection the last link makes; its further outputs, where someone reads them, are in
-    `tags`.
+    `main` is the id of the collection the last link makes. `exits` has the further outputs that someone reads: the id
+    of the collection by the link's label and the output's tag, since several links may use the same tag.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class Chain(Operator):
         context: Context,
         main: str,
         *,
-        tags: dict[str, str] | None = None,
+        exits: Mapping[tuple[str, str], str] | None = None,
         grouping: Grouping | None = None,
         sides: dict[str, Callable[[Any], Any]] | None = None,
     ) -> None:
         self.links = links
         self.context = context
         self.main = main
-        self.tags = tags or {}
+        self.exits = exits or {}
         self.grouping = grouping
         self._sides = sides or {}
         self._stamps: frozenset[int] = frozenset()
@@ -336,7 +336,7 @@ class Chain(Operator):
         column = self._column(windows, derived, i, block)
         collection = None
         if type(made) is TaggedOutput:
-            collection = self._destination(link, k, made.tag)
+            collection = self._destination(link, made.tag)
             made = made.value
         if type(made) is TimestampedValue:
             self._stamps = self._stamps | {k}
@@ -371,14 +371,13 @@ class Chain(Operator):
             return DerivedFrom(self.links[derived].windowing.assigner)  # type: ignore[arg-type]
         return take_windows(block.windows, [i]) if i >= 0 else block.windows
 
-    def _destination(self, link: Link, k: int, tag: str) -> str | None:
+    def _destination(self, link: Link, tag: str) -> str | None:
         """Where a tagged output goes: None for the main output, "" if nobody reads it."""
         outputs = link.node.outputs
         if tag == outputs[0].tag:
             return None
-        for output in outputs[1:]:
-            if output.tag == tag:
-                return self.tags.get(tag, "")
+        if any(output.tag == tag for output in outputs[1:]):
+            return self.exits.get((link.label, tag), "")
         declared = ", ".join(repr(output.tag) for output in outputs[1:]) or "none"
         raise located(
             RunError(f"this step gave an output tagged {tag!r}, but declares {declared}: add .with_outputs({tag!r})"),
@@ -394,7 +393,12 @@ class Chain(Operator):
         suffix = self._suffixes.get(k)
         if suffix is None:
             suffix = self._suffixes[k] = Chain(
-                self.links[k + 1 :], self.context, self.main, tags=self.tags, grouping=self.grouping, sides=self._sides
+                self.links[k + 1 :],
+                self.context,
+                self.main,
+                exits=self.exits,
+                grouping=self.grouping,
+                sides=self._sides,
             )
             suffix._stamps = frozenset(j - k - 1 for j in self._stamps if j > k)
         yield from suffix._run(block, checked=self.context.checks is not None and self.context.checks.mode == "all")
@@ -448,7 +452,7 @@ class Chain(Operator):
         assert isinstance(node, ParDo)
         assert node.dead_letters is not None
         self.context.count(node.label, "dead_letters")
-        collection = self.tags.get(node.dead_letters.tag)
+        collection = self.exits.get((node.label, node.dead_letters.tag))
         if collection is not None:
             parts = traceback.format_exception(type(error), error, author_frames(error.__traceback__))
             lines = [line for part in parts[1:] for line in part.rstrip("\n").split("\n")]
@@ -490,7 +494,7 @@ class Chain(Operator):
     def _flush_tagged(self, block: Block) -> Iterator[Emitted]:
         for tag, values in self._tagged.items():
             if values:
-                collection = self.tags.get(tag)
+                collection = self.exits.get((self.links[-1].label, tag))
                 self._tally.left[-1] += len(values)
                 full = values[:]
                 values.clear()

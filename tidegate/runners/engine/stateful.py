@@ -10,7 +10,7 @@ The end of input is the watermark at the end of time: there timers on the clock 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, Literal
@@ -76,10 +76,10 @@ class StatefulOperator(Chain, ByKey):
         main: str,
         *,
         bounded: bool,
-        tags: dict[str, str] | None = None,
+        exits: Mapping[tuple[str, str], str] | None = None,
         sides: dict[str, Callable[[Any], Any]] | None = None,
     ) -> None:
-        super().__init__((link,), context, main, tags=tags, sides=sides)
+        super().__init__((link,), context, main, exits=exits, sides=sides)
         node = link.node
         assert isinstance(node, ParDo)
         self.link = link

@@ -76,7 +76,7 @@ def _chain(state: _Cut, head: Node) -> tuple[Node, ...]:
         last = chain[-1]
         if any(list(state.pipeline.consumers(out.collection)) for out in last.outputs[1:]):
             break
-        if last.output() in state.side_read:
+        if any(out.collection in state.side_read for out in last.outputs):
             break
         readers = list(state.pipeline.consumers(last.output()))
         if len(readers) != 1 or isinstance(readers[0], Flatten):
