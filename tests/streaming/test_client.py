@@ -220,7 +220,7 @@ def children(pid: int) -> list[int]:
 
 
 def kill_job(job: Any) -> None:
-    job._process.kill()
+    os.kill(job._process.pid, signal.SIGKILL)
 
 
 def kill_worker(job: Any) -> None:

@@ -28,26 +28,12 @@ class Forked:
 
     def wait(self) -> int:
         """Its exit code, or the negative number of the signal that killed it, as soon as it has ended."""
-        return self._reaped(0) or 0
-
-    def poll(self) -> int | None:
-        """As `wait`, but None at once if it has not ended."""
-        return self._reaped(os.WNOHANG)
-
-    def kill(self) -> None:
-        """End it at once."""
-        if self.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
-
-    def _reaped(self, how: int) -> int | None:
         if self.returncode is None:
             try:
-                pid, status = os.waitpid(self.pid, how)
+                _, status = os.waitpid(self.pid, 0)
             except ChildProcessError:  # the author's code waits for all children, or lets the system do so
-                pid, status = self.pid, 0
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
+                status = 0
+            self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
-import select
 import signal
 import socket
 import struct
@@ -26,7 +25,10 @@ _ENTRY: Final = (
 
 
 class Born:
-    """A job's process that a nursery has forked; as `subprocess.Popen`, as far as it is asked for."""
+    """A job's process that a nursery has forked; as `subprocess.Popen`, as far as it is asked for.
+
+    The nursery reaps it as soon as it has ended, and its pid may then be another process's: nothing is sent to it.
+    """
 
     def __init__(self, pid: int, status: int) -> None:
         self.pid = pid
@@ -41,17 +43,6 @@ class Born:
             # Without a word the nursery has been killed, and all that it forked with it or before.
             self.returncode = _STATUS.unpack(data)[0] if data else -signal.SIGKILL
         return self.returncode
-
-    def poll(self) -> int | None:
-        """As `wait`, but None at once if it has not ended."""
-        if self.returncode is None and not select.select([self._status], [], [], 0)[0]:
-            return None
-        return self.wait()
-
-    def kill(self) -> None:
-        """End it at once."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGKILL)
 
 
 class Nursery:
