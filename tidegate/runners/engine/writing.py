@@ -23,7 +23,7 @@ class Writing:
         self.step = step
         self.node = node
         self.run = run
-        self.sink: Sink[Any] = node.sink.load()
+        self.sink = loaded_sink(node)
         self._shards = shards
         self._always = always
         self._attempts: list[Attempt[Any]] = []
@@ -64,6 +64,15 @@ class Writing:
             shard = self._shards[len(self._attempts)]
             self._attempts.append(sink_call(self.node, self.sink.attempt, self.run, shard, method="attempt"))
         return self._attempts
+
+
+def loaded_sink(node: Write) -> Sink[Any]:
+    """The author's sink; an error names the step."""
+    try:
+        sink: Sink[Any] = node.sink.load()
+    except TidegateError as error:
+        rethrow(located(error, node.label, node.where))
+    return sink
 
 
 def sink_call(node: Write, call: Callable[..., Any], *args: Any, method: str) -> Any:

@@ -182,8 +182,8 @@ class Coordinator:
                 stage = None if task is None else task.stage
                 where = _where(task, worker)
                 self._fail(Failure(error, f"{where}: {text}" if text else where, True, stage, element or ""), now)
-            case OutputAborted(step=step) if self._aborting is not None:
-                self._aborting.discard(step)
+            case OutputAborted(step=step, error=error, text=text) if self._aborting is not None:
+                self._aborted(step, error, text, now)
             case Committed(step=step, checkpoint=checkpoint, error=error, text=text):
                 if error is None:
                     self._checkpoints.commits.acknowledge(step, checkpoint)
@@ -196,6 +196,18 @@ class Coordinator:
                 self._heard_at_work(worker, message, now)
             case _:
                 pass
+
+    def _aborted(self, step: int, error: bytes | None, text: str, now: int) -> None:
+        """A sink has removed what nobody commits, or could not. A job that is over anyway says so, and leaves it."""
+        assert self._aborting is not None
+        if error is not None:
+            what = f"the uncommitted output of {self._sinks[step]!r} could not be removed"
+            what = f"{what}: {text}" if text else what
+            if self._phase != "sweeping":
+                self._fail(Failure(error, what, told=True), now)
+                return
+            self._out.report("finishing", what)
+        self._aborting.discard(step)
 
     def _heard_at_work(self, worker: int, message: ToCoordinator, now: int) -> None:
         match message:

@@ -312,9 +312,11 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class OutputAborted:
-    """The answer to `AbortOutput`."""
+    """The answer to `AbortOutput`; `error` and `text` as in `TaskFailed`, None and "" when all of it is gone."""
 
     step: int
+    error: bytes | None = None
+    text: str = ""
 
 
 ToCoordinator: TypeAlias = (

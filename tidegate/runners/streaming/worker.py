@@ -9,7 +9,7 @@ from tidegate.runners.engine.blame import located, rethrow
 from tidegate.runners.engine.carried import packed
 from tidegate.runners.engine.clock import ManualClock
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.writing import sink_call
+from tidegate.runners.engine.writing import loaded_sink, sink_call
 from tidegate.runners.streaming.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.events import Barrier, Item
 from tidegate.runners.streaming.failures import in_short
@@ -44,7 +44,6 @@ from tidegate.runners.streaming.world import World
 from tidegate.sdk.errors import PicklingError, TidegateError, UserCodeError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.pipeline import TestStream, Write
-from tidegate.sdk.sinks import Sink
 from tidegate.sdk.time import SECOND
 
 
@@ -93,11 +92,8 @@ class Worker:
                     self._guard(each.id, partial(each.stop_sources, drain=drain))
             case Commit():
                 self._commit(message)
-            case AbortOutput(step=step, runs=runs):
-                node = self._sink_node(step)
-                for run in runs:
-                    self._guard(None, partial(sink_call, node, node.sink.load().abort, run, method="abort"))
-                self.world.tell(OutputAborted(step))
+            case AbortOutput():
+                self._abort_output(message)
             case Completed(checkpoint=checkpoint):
                 for each in self._order:
                     self._guard(each.id, partial(each.checkpoint_completed, checkpoint))
@@ -185,13 +181,26 @@ class Worker:
         node = self._sink_node(message.step)
         error, text = None, ""
         try:
-            sink: Sink[object] = node.sink.load()
+            sink = loaded_sink(node)
             sink_call(node, sink.commit, message.run, message.committables, message.checkpoint, method="commit")
             if message.checkpoint is None:
                 sink_call(node, sink.abort, message.run, method="abort")
         except Exception as raised:
             error, text = packed(raised), in_short(raised)
         self.world.tell(Committed(message.step, message.checkpoint, error, text))
+
+    def _abort_output(self, message: AbortOutput) -> None:
+        """Remove the output of each run, also when that of another can't be removed; the first error is told."""
+        node = self._sink_node(message.step)
+        errors: list[Exception] = []
+        for run in message.runs:
+            try:
+                sink_call(node, loaded_sink(node).abort, run, method="abort")
+            except Exception as raised:
+                errors.append(raised)
+        first = next(iter(errors), None)
+        told = (None, "") if first is None else (packed(first), in_short(first))
+        self.world.tell(OutputAborted(message.step, *told))
 
     def _sink_node(self, step: int) -> Write:
         node = self.job.plan.steps[step].tail
