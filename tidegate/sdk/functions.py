@@ -16,6 +16,7 @@ from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, Method
 from typing import Any, Final
 
 from tidegate.sdk.errors import LoadError, PicklingError, shorten
+from tidegate.sdk.lines import line_of
 from tidegate.sdk.metrics import GENERATED
 
 _HOME: Final = __file__.rsplit("sdk", 1)[0]
@@ -485,7 +486,7 @@ def caller() -> Where:
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(_HOME) and not file.startswith("<frozen"):
-            return Where(file, frame.f_lineno)
+            return Where(file, line_of(frame))
         frame = frame.f_back
     return Where("<unknown>", 0)
 
