@@ -73,6 +73,44 @@ def test_each_element_of_a_stream_is_written_once(stream_runner: str, tmp_path: 
     assert written(tmp_path) == sorted(map(str, range(20)))
 
 
+def parity(line: str) -> str:
+    return "odd" if int(line) % 2 else "even"
+
+
+def lines_below(folder: Path) -> dict[str, list[str]]:
+    """The lines of all visible files, by the folder below `folder` that they are in."""
+    found: dict[str, list[str]] = {}
+    for path in folder.rglob("part*"):
+        if ".tidegate-" not in str(path):
+            found.setdefault(str(path.parent.relative_to(folder)), []).extend(path.read_text().split())
+    return {name: sorted(lines, key=int) for name, lines in found.items()}
+
+
+def test_lines_go_to_the_files_of_their_destination_and_window(runner: str, tmp_path: Path) -> None:
+    with TestPipeline(runner) as pipeline:
+        numbers = pipeline | tg.Create([tg.TimestampedValue(n, n) for n in range(40)]) | tg.Reshuffle() | tg.Map(str)
+        windowed = numbers | tg.WindowInto(tg.FixedWindows(20))
+        path = f"{tmp_path}/{{window.start:%S}}/{{destination}}/part"
+        _ = windowed | tg.io.WriteToText(path, destination=parity)
+    assert lines_below(tmp_path) == {
+        f"{start:02d}/{name}": [str(n) for n in range(start, start + 20) if parity(str(n)) == name]
+        for start in (0, 20)
+        for name in ("odd", "even")
+    }
+
+
+def test_lines_of_a_stream_go_to_the_files_of_their_destination_and_window(stream_runner: str, tmp_path: Path) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        stream = TestStream()
+        for n in range(40):
+            stream.add_elements([tg.TimestampedValue(n, n)]).advance_watermark_to(n)
+        windowed = pipeline | stream | tg.Map(str) | tg.WindowInto(tg.FixedWindows(20))
+        path = f"{tmp_path}/{{window.start:%S}}/{{destination}}/part"
+        _ = windowed | tg.io.WriteToText(path, destination=parity)
+    assert sorted(lines_below(tmp_path)) == ["00/even", "00/odd", "20/even", "20/odd"]
+    assert sum(map(len, lines_below(tmp_path).values())) == 40
+
+
 def boom(n: int) -> int:
     return n // (n - 50)
 

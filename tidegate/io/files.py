@@ -49,13 +49,20 @@ class Store(ABC):
     def create(self, path: str) -> BinaryIO:
         """For writing, with the folders it needs; `finish` makes it last."""
 
+    appends: bool = False
+    """Whether a file that was closed can be opened again to append to it."""
+
+    def append(self, path: str) -> BinaryIO:
+        """A created file again, for writing at its end; only where the store `appends`."""
+        raise NotImplementedError
+
     @abstractmethod
     def finish(self, file: BinaryIO) -> None:
         """Closes a created file: when this returns, it survives a crash."""
 
     @abstractmethod
     def move(self, source: str, target: str) -> None:
-        """`target` is `source`, whole, whatever it was before; `source` is gone."""
+        """`target` is `source`, whole, whatever it was before; `source` is gone. Makes the folders that it needs."""
 
     @abstractmethod
     def remove(self, path: str) -> None:
@@ -149,6 +156,8 @@ def explain_no_match(pattern: str) -> str:
 class Local(Store):
     """The file system of this machine."""
 
+    appends = True
+
     def find(self, path: str) -> FileInfo | None:
         return _local_info(path)
 
@@ -172,14 +181,20 @@ class Local(Store):
                 pass  # someone swept the folder, empty at that moment, between the two calls
         return open(path, "wb", buffering=1 << 18)
 
+    def append(self, path: str) -> BinaryIO:
+        return open(path, "ab", buffering=1 << 18)
+
     def finish(self, file: BinaryIO) -> None:
         with file:
             file.flush()
             os.fsync(file.fileno())
 
     def move(self, source: str, target: str) -> None:
+        folder = os.path.dirname(target) or "."
+        if not os.path.isdir(folder):
+            _make_folders(folder)
         os.replace(source, target)
-        _sync_folder(os.path.dirname(target) or ".")
+        _sync_folder(folder)
 
     def remove(self, path: str) -> None:
         try:
@@ -311,6 +326,18 @@ def _local_info(path: str) -> FileInfo | None:
     if stat.S_ISDIR(status.st_mode):
         return None
     return FileInfo(path, status.st_size if stat.S_ISREG(status.st_mode) else None)
+
+
+def _make_folders(folder: str) -> None:
+    """Make a folder and those it lies in, so that they survive a crash."""
+    made = []
+    there = folder
+    while there and not os.path.isdir(there):
+        made.append(there)
+        there = os.path.dirname(there)
+    os.makedirs(folder, exist_ok=True)
+    for path in made:
+        _sync_folder(os.path.dirname(path) or ".")
 
 
 def _sync_folder(folder: str) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
 from tidegate.io.compression import Compression
+from tidegate.io.output_names import NameTemplate, with_address, zone_of
 from tidegate.io.text_sink import DEFAULT_TEMPLATE, TextSink
 from tidegate.io.text_source import DecodeErrors, TextSource
 from tidegate.sdk.errors import BuildError, shorten
@@ -98,6 +99,13 @@ class WriteToText(PTransform[PCollection[Any], None]):
     - `compression`: `"auto"` goes by the file's name (.gz, .bz2, .xz, .zst); or `"none"`, `"gzip"`, `"bz2"`, `"xz"`,
       `"zstd"`.
     - `append_trailing_newlines=False`: elements follow each other directly.
+    - `destination`: a function of an element that gives a `str` (or `int`), which takes the place of `{destination}`
+      in the prefix. `/` makes folders; what would lead out of them is an error that names the element.
+    - `{window}` in the prefix is the element's window, as `20130101T000000Z-20130102T000000Z`; `{window:%Y-%m-%d}` its
+      start in that format, `{window.end:%H%M}` its end; `global` in the global window. An element in several windows
+      is in the files of each. `timezone` says in which zone they are written.
+
+    Where prefixes differ, files of an earlier run are those listed in its `.tidegate-files-…` beside them.
 
     Raises BuildError when applied, if the folder can't be written to; WriteError when running.
     """
@@ -114,6 +122,8 @@ class WriteToText(PTransform[PCollection[Any], None]):
         compression: Compression = "auto",
         append_trailing_newlines: bool = True,
         encoding: str = "utf-8",
+        destination: Callable[[Any], str | int] | None = None,
+        timezone: str = "UTC",
         name: str | None = None,
     ) -> None:
         self.label = name
@@ -121,8 +131,10 @@ class WriteToText(PTransform[PCollection[Any], None]):
             num_shards = 1
         if not isinstance(file_path_prefix, (str, os.PathLike)):
             raise BuildError(f"WriteToText takes a path, not {shorten(file_path_prefix)}")
+        template = NameTemplate.of(os.fspath(file_path_prefix))
+        self.address = with_address("WriteToText", template, destination, zone_of(timezone, "WriteToText"))
         self.sink = TextSink(
-            os.fspath(file_path_prefix),
+            template.prefix,
             file_name_suffix,
             num_shards=num_shards,
             template=shard_name_template,
@@ -131,9 +143,12 @@ class WriteToText(PTransform[PCollection[Any], None]):
             compression=compression,
             append_trailing_newlines=append_trailing_newlines,
             encoding=encoding,
+            addressed=bool(template.placeholders),
         )
 
     def expand(self, input: PCollection[Any]) -> None:
+        if self.sink.addressed:
+            input = input | self.address
         return input | Write(self.sink, name="Write")
 
 

@@ -1,5 +1,7 @@
 """Text files written in two phases: parts in a work folder, moved to their final names by the commit.
 
+`text_attempt.py` writes the parts. What their final names are is said here.
+
 Every attempt writes its parts under `<folder>/.tidegate-<run>/<sink>/<attempt>/`. A part is whole in itself: header,
 lines, footer, each compressed as a stream of its own, so that parts can be joined byte by byte, headers and footers in
 between left out. The commit gives a part its final name by moving it; several parts of one shard are joined first.
@@ -7,23 +9,30 @@ between left out. The commit gives a part its final name by moving it; several p
 While the commit of a bounded run is under way, a marker file lies in its work folder. It is the last thing to go: a
 commit made again with the marker there goes on where the first one stopped; without marker and parts, it only checks
 that all final files are there and as long as they were written.
+
+With `addressed`, elements are `(address, value)` and the prefix is a template (`output_names.py`). No pattern could
+tell the files of an earlier run from those of other sinks then, so the commit of a bounded run keeps a list of what it
+has written (`.tidegate-files-…`), by which the next one removes what it does not replace.
 """
 
 from __future__ import annotations
 
 import codecs
+import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, BinaryIO, Final
 
 from tidegate.io import compression as _compression
 from tidegate.io import files
 from tidegate.io.compression import Compression
 from tidegate.io.files import Store
+from tidegate.io.output_names import NameTemplate
+from tidegate.io.text_attempt import Layout, Piece, TextAttempt, joined
 from tidegate.io.text_source import check_encoding
-from tidegate.sdk.errors import BuildError, WriteError, shorten
+from tidegate.sdk.errors import BuildError, WriteError
 from tidegate.sdk.sinks import Attempt, Committable, Delivery, Sink, in_order
 
 DEFAULT_TEMPLATE: Final = "-SSSSS-of-NNNNN"
@@ -51,6 +60,7 @@ class TextSink(Sink[Any]):
     compression: Compression = "auto"
     append_trailing_newlines: bool = True
     encoding: str = "utf-8"
+    addressed: bool = False
 
     @property
     def delivery(self) -> Delivery:
@@ -86,26 +96,37 @@ class TextSink(Sink[Any]):
             except UnicodeEncodeError as error:
                 raise BuildError(f"WriteToText: the {what} can't be written as {self.encoding}: {error}") from error
         store, prefix = files.store_of(self.prefix)
-        store.check_writable(files.folder_of(prefix))
-        if isinstance(store, files.Local) and os.path.isdir(final := self._final(prefix, 0, 1)):
+        store.check_writable(self._folder(prefix))
+        final = self._final(prefix, 0, 1)
+        if not self.addressed and isinstance(store, files.Local) and os.path.isdir(final):
             raise BuildError(f"WriteToText: can't write the file {final}: it is a folder")
 
     def local_folders(self) -> Sequence[str]:
         store, prefix = files.store_of(self.prefix)
-        return [files.folder_of(prefix)] if isinstance(store, files.Local) else []
+        return [self._folder(prefix)] if isinstance(store, files.Local) else []
 
     def attempt(self, run: str, task: int) -> Attempt[Any]:
-        return _TextAttempt(self, run, task)
+        store, _ = files.store_of(self.prefix)
+        layout = Layout(
+            self.prefix,
+            self.num_shards or 1,
+            self._head(),
+            self._foot(),
+            self._compression(),
+            self._codec()[0],
+            "\n" if self.append_trailing_newlines else "",
+            self.addressed,
+        )
+        return TextAttempt(layout, store, self._work(run), task)
 
     def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
-        pieces = [_Piece(*committable.payload) for committable in in_order(committables)]
-        shards = self._shards(pieces, bounded=checkpoint is None)
         store, prefix = files.store_of(self.prefix)
-        if checkpoint is not None:
-            prefix = f"{prefix}-{_checked(run)}-{checkpoint:05d}"
-        final = {self._final(prefix, shard, len(shards)): pieces for shard, pieces in enumerate(shards)}
-        if checkpoint is not None:
-            final = {path: pieces for path, pieces in final.items() if pieces}
+        addition = "" if checkpoint is None else f"-{_checked(run)}-{checkpoint:05d}"
+        final: dict[str, list[Piece]] = {}
+        for own, shards in self._shards(prefix, in_order(committables), bounded=checkpoint is None):
+            for shard, pieces in enumerate(shards):
+                if pieces or checkpoint is None:
+                    final[self._final(own + addition, shard, len(shards))] = pieces
         try:
             if checkpoint is None:
                 self._commit_all(store, run, prefix, final)
@@ -126,7 +147,7 @@ class TextSink(Sink[Any]):
         except Exception as error:
             raise WriteError(f"{self.prefix}: can't remove unfinished output: {files.describe(error)}") from error
 
-    def _commit_all(self, store: Store, run: str, prefix: str, final: dict[str, list[_Piece]]) -> None:
+    def _commit_all(self, store: Store, run: str, prefix: str, final: dict[str, list[Piece]]) -> None:
         work = self._work(run)
         marker = files.join(work, _MARKER)
         parts = [files.join(work, piece.path) for pieces in final.values() for piece in pieces]
@@ -143,11 +164,14 @@ class TextSink(Sink[Any]):
         store.finish(store.create(marker))
         for path, pieces in final.items():
             self._finalise(store, run, path, pieces)
-        for path in self._stale(store, prefix, final):
-            store.remove(path)
+        if self.addressed:
+            self._remove_unlisted(store, run, prefix, final)
+        else:
+            for path in self._stale(store, prefix, final):
+                store.remove(path)
         self._remove_work(store, run)
 
-    def _finalise(self, store: Store, run: str, path: str, pieces: list[_Piece]) -> None:
+    def _finalise(self, store: Store, run: str, path: str, pieces: list[Piece]) -> None:
         """Gives a shard its final name; does nothing if it has it already."""
         parts = [files.join(self._work(run), piece.path) for piece in pieces]
         if any(store.find(part) is None for part in parts):
@@ -156,7 +180,7 @@ class TextSink(Sink[Any]):
         source = parts[0] if len(parts) == 1 else self._join(store, run, path, pieces)
         store.move(source, path)
 
-    def _join(self, store: Store, run: str, path: str, pieces: list[_Piece]) -> str:
+    def _join(self, store: Store, run: str, path: str, pieces: list[Piece]) -> str:
         """One file of several parts: the first one's header and the last one's footer stay. Of none: both alone."""
         joined = files.join(self._work(run), f"joined/{path.rpartition('/')[2]}")
         with store.create(joined) as target:
@@ -171,10 +195,8 @@ class TextSink(Sink[Any]):
             store.finish(target)
         return joined
 
-    def _check_committed(self, store: Store, path: str, pieces: list[_Piece]) -> None:
-        # What joining keeps: all lines, the first header, the last footer.
-        expected = sum(piece.size for piece in pieces) if pieces else len(self._empty())
-        expected -= sum(piece.head for piece in pieces[1:]) + sum(piece.foot for piece in pieces[:-1])
+    def _check_committed(self, store: Store, path: str, pieces: list[Piece]) -> None:
+        expected = joined(pieces) if pieces else len(self._empty())
         found = store.find(path)
         if found is None or found.size not in (None, expected):
             state = "is not there" if found is None else f"has {found.size} bytes, not {expected}"
@@ -183,7 +205,7 @@ class TextSink(Sink[Any]):
                 f"Was {store.url(self._work_root())}* removed while the pipeline ran?"
             )
 
-    def _stale(self, store: Store, prefix: str, final: dict[str, list[_Piece]]) -> list[str]:
+    def _stale(self, store: Store, prefix: str, final: dict[str, list[Piece]]) -> list[str]:
         """Files that an earlier run with the same prefix, template and suffix left, and this one has not replaced."""
         folder, base = files.folder_of(prefix), prefix.rpartition("/")[2]
         numbered = "".join(
@@ -195,11 +217,37 @@ class TextSink(Sink[Any]):
         names = store.names(folder) or []
         return [files.join(folder, name) for name in names if own.fullmatch(name) and name not in kept]
 
-    def _shards(self, pieces: list[_Piece], *, bounded: bool) -> list[list[_Piece]]:
-        """Which pieces make up which final file."""
-        if not self.num_shards:
-            return [[piece] for piece in pieces] or ([[]] if bounded else [])
-        return [[piece for piece in pieces if piece.shard == shard] for shard in range(self.num_shards)]
+    def _remove_unlisted(self, store: Store, run: str, prefix: str, final: dict[str, list[Piece]]) -> None:
+        """Removes what an earlier run has written and this one has not replaced, and lists what is there now."""
+        folder = self._folder(prefix)
+        listing = files.join(folder, f"{files.WORK_PREFIX}files-{self._own_hash()}")
+        for path in _listed(store, listing) - final.keys():
+            store.remove(path)
+        fresh = files.join(self._work(run), "listing")
+        with store.create(fresh) as target:
+            target.write("".join(f"{json.dumps(path)}\n" for path in final).encode())
+            store.finish(target)
+        store.move(fresh, listing)
+
+    def _shards(
+        self, prefix: str, committables: Sequence[Committable], *, bounded: bool
+    ) -> Iterator[tuple[str, list[list[Piece]]]]:
+        """Prefixes of files, and which pieces make up each shard's."""
+        template = NameTemplate.of(prefix)
+        by_address: dict[tuple[str, ...], list[tuple[int, Piece]]] = {} if self.addressed else {(): []}
+        for committable in committables:
+            piece = Piece(*committable.payload)
+            by_address.setdefault(tuple(piece.address), []).append((committable.order[0], piece))
+        for address, found in sorted(by_address.items()):
+            own = template.filled(address) if self.addressed else prefix
+            if self.num_shards:
+                yield own, [[piece for _, piece in found if piece.shard == shard] for shard in range(self.num_shards)]
+            elif self.addressed:
+                # A task that has many files open finishes some early: its pieces of one address are one file.
+                tasks = sorted({task for task, _ in found})
+                yield own, [[piece for task, piece in found if task == wanted] for wanted in tasks]
+            else:
+                yield own, [[piece] for _, piece in found] or ([[]] if bounded else [])
 
     def _final(self, prefix: str, shard: int, count: int) -> str:
         def number(found: re.Match[str]) -> str:
@@ -208,16 +256,22 @@ class TextSink(Sink[Any]):
 
         return prefix + _TEMPLATE.sub(number, self.template) + self.suffix
 
+    def _folder(self, prefix: str) -> str:
+        """The folder that the files are in or, if their prefixes differ, below."""
+        return NameTemplate.of(prefix).fixed_folder if self.addressed else files.folder_of(prefix)
+
     def _work_root(self) -> str:
         _, prefix = files.store_of(self.prefix)
-        return files.join(files.folder_of(prefix), files.WORK_PREFIX)
+        return files.join(self._folder(prefix), files.WORK_PREFIX)
 
     def _work(self, run: str) -> str:
         """The work folder of this sink in a run: other sinks of the run may write into the same folder."""
+        return f"{self._work_root()}{_checked(run)}/{self._own_hash()}"
+
+    def _own_hash(self) -> str:
         import hashlib
 
-        of = hashlib.sha256(f"{self.prefix}\0{self.template}\0{self.suffix}".encode()).hexdigest()[:12]
-        return f"{self._work_root()}{_checked(run)}/{of}"
+        return hashlib.sha256(f"{self.prefix}\0{self.template}\0{self.suffix}".encode()).hexdigest()[:12]
 
     def _remove_work(self, store: Store, run: str) -> None:
         work = self._work(run)
@@ -254,129 +308,25 @@ class TextSink(Sink[Any]):
         return bytes(stream.compress(data) + stream.flush())
 
 
-class _Piece(NamedTuple):
-    """A committable's payload: a part's path in the sink's work folder, its shard, and its bytes: all, and those of
-    its header and its footer."""
-
-    path: str
-    shard: int
-    size: int
-    head: int
-    foot: int
-
-
-class _TextAttempt(Attempt[Any]):
-    """Writes one part per shard between two `prepare`s, opened when it has its first line."""
-
-    def __init__(self, sink: TextSink, run: str, task: int) -> None:
-        self._sink = sink
-        self._task = task
-        self._store, _ = files.store_of(sink.prefix)
-        self._name = f"{task:05d}-{os.urandom(8).hex()}"
-        self._work = sink._work(run)
-        self._head, self._foot = sink._head(), sink._foot()
-        self._encoding = sink._codec()[0]
-        self._end = "\n" if sink.append_trailing_newlines else ""
-        self._parts: dict[int, _Part] = {}
-        self._sequence = 0
-        # Where the next element goes; tasks start apart, so that little data is not all in the first shard.
-        self._turn = task % (sink.num_shards or 1)
-
-    def write(self, values: Sequence[Any]) -> None:
-        if not values:
-            return
-        shards = self._sink.num_shards or 1
-        try:
-            for i in range(min(shards, len(values))):
-                shard = (self._turn + i) % shards
-                self._part(shard).write(self._encoded(values if shards == 1 else values[i::shards]))
-        except WriteError:
-            raise
-        except Exception as error:  # a remote file system raises what it likes
-            raise self._failed(error) from error
-        self._turn = (self._turn + len(values)) % shards
-
-    def prepare(self) -> list[Committable]:
-        prepared = []
-        try:
-            while self._parts:
-                shard = min(self._parts)
-                piece = self._parts[shard].finish(self._store, self._foot)
-                del self._parts[shard]
-                prepared.append(Committable((self._task, self._sequence), list(piece)))
-                self._sequence += 1
-        except Exception as error:
-            raise self._failed(error) from error
-        return prepared
-
-    def close(self) -> None:
-        parts, self._parts = self._parts, {}
-        for part in parts.values():
-            try:
-                part.file.close()
-                self._store.remove(part.path)
-            except Exception:
-                pass  # what is left is the sweep's
-        if not self._sequence:
-            self._store.remove_empty_folder(files.join(self._work, self._name))
-
-    def _part(self, shard: int) -> _Part:
-        part = self._parts.get(shard)
-        if part is None:
-            name = f"{self._name}/{self._sequence:05d}-{shard:05d}"
-            compressor = _compression.compressor(self._sink._compression())
-            part = self._parts[shard] = _Part(self._store, self._work, name, shard, self._head, compressor)
-        return part
-
-    def _encoded(self, values: Sequence[Any]) -> bytes:
-        end = self._end
-        try:
-            return (end.join(values) + end).encode(self._encoding)
-        except TypeError:
-            pass  # not all are strings
-        except UnicodeEncodeError:
-            pass  # find out which
-        lines = []
-        tail = end.encode(self._encoding)
-        for value in values:
-            try:
-                lines.append(value if isinstance(value, bytes) else str(value).encode(self._encoding))
-            except UnicodeEncodeError as error:
-                raise WriteError(
-                    f"{self._sink.prefix}: {shorten(value)} can't be written as {self._sink.encoding}: {error.reason}. "
-                    "encoding='utf-8' can write all but lone surrogates"
-                ) from error
-        return tail.join(lines) + tail
-
-    def _failed(self, error: Exception) -> WriteError:
-        return WriteError(f"{self._sink.prefix}: can't be written: {files.describe(error)}")
-
-
-class _Part:
-    """A file being written: its header already, then lines."""
-
-    def __init__(self, store: Store, work: str, name: str, shard: int, head: bytes, compressor: Any) -> None:
-        self.path = files.join(work, name)
-        self._name = name
-        self._shard = shard
-        self._head = len(head)
-        self._compressor = compressor
-        self.file: BinaryIO = store.create(self.path)
-        self._size = self.file.write(head)
-
-    def write(self, data: bytes) -> None:
-        self._size += self.file.write(self._compressor.compress(data))
-
-    def finish(self, store: Store, foot: bytes) -> _Piece:
-        self._size += self.file.write(self._compressor.flush() + foot)
-        store.finish(self.file)
-        return _Piece(self._name, self._shard, self._size, self._head, len(foot))
-
-
 def _checked(run: str) -> str:
     if not _RUN.fullmatch(run):
         raise ValueError(f"a run's name has letters, digits, '-', '_' and '.', unlike {run!r}")
     return run
+
+
+def _listed(store: Store, listing: str) -> set[str]:
+    """The files that the last run with this listing wrote; none if there was no such run."""
+    if store.find(listing) is None:
+        return set()
+    with store.open(listing) as file:
+        text = file.read()
+    try:
+        return {str(json.loads(line)) for line in text.splitlines()}
+    except ValueError:
+        raise WriteError(
+            f"{store.url(listing)} is not the list of files that a run wrote, so those can't be removed: "
+            "remove it, and them, by hand"
+        ) from None
 
 
 def _copy(source: BinaryIO, target: BinaryIO, size: int) -> None:

@@ -1,0 +1,237 @@
+"""Text files by destination and window: which lines are where, what a second run leaves, commits that die."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+
+import tidegate as tg
+from tidegate.io import files, text_attempt
+from tidegate.io.text_sink import TextSink
+from tidegate.sdk.errors import BuildError, WriteError
+from tidegate.sdk.sinks import Committable
+
+
+def written(folder: Path) -> dict[str, str]:
+    found = {str(path.relative_to(folder)): path for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {name: path.read_text() for name, path in found.items() if not name.startswith(".tidegate-files-")}
+
+
+def write(sink: TextSink, run: str, *tasks: list[tuple[tuple[str, ...], Any]]) -> list[Committable]:
+    """Each list is written by a task of its own, two elements a block; what they prepared, as JSON has it."""
+    prepared: list[Committable] = []
+    for task, values in enumerate(tasks):
+        attempt = pickle.loads(pickle.dumps(sink)).attempt(run, task)
+        for start in range(0, len(values), 2):
+            attempt.write(values[start : start + 2])
+        prepared += attempt.prepare()
+        attempt.close()
+    return [Committable(c.order, json.loads(json.dumps(c.payload))) for c in prepared]
+
+
+def addressed(*pairs: str) -> list[tuple[tuple[str, ...], str]]:
+    """`de:a` is line "a" for destination "de"."""
+    return [((destination,), line) for destination, line in (pair.split(":") for pair in pairs)]
+
+
+def test_each_destination_has_files_of_its_own(tmp_path: Path) -> None:
+    sink = TextSink(f"{tmp_path}/{{destination}}/part", ".txt", header="h", addressed=True)
+    sink.commit("run", write(sink, "run", addressed("de:a", "fr:b", "de:c"), addressed("de:d")))
+    assert written(tmp_path) == {
+        "de/part-00000-of-00002.txt": "h\na\nc\n",
+        "de/part-00001-of-00002.txt": "h\nd\n",
+        "fr/part-00000-of-00001.txt": "h\nb\n",
+    }
+
+
+def test_shards_are_each_destinations_own(tmp_path: Path) -> None:
+    sink = TextSink(f"{tmp_path}/{{destination}}", num_shards=2, addressed=True)
+    sink.commit("run", write(sink, "run", addressed("de:a", "fr:b", "de:c", "de:d")))
+    assert written(tmp_path) == {
+        "de-00000-of-00002": "a\nd\n",
+        "de-00001-of-00002": "c\n",
+        "fr-00000-of-00002": "b\n",
+        "fr-00001-of-00002": "",
+    }
+
+
+def test_a_second_run_replaces_what_the_first_wrote_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "mine-00000-of-00001").write_text("not the sink's\n")
+    sink = TextSink(f"{tmp_path}/{{destination}}", addressed=True)
+    sink.commit("run1", write(sink, "run1", addressed("de:a", "fr:b")))
+    sink.commit("run2", write(sink, "run2", addressed("de:c", "it:d")))
+    assert written(tmp_path) == {
+        "de-00000-of-00001": "c\n",
+        "it-00000-of-00001": "d\n",
+        "mine-00000-of-00001": "not the sink's\n",
+    }
+    sink.commit("run3", [])
+    assert written(tmp_path) == {"mine-00000-of-00001": "not the sink's\n"}
+
+
+def test_a_list_of_files_that_is_none_is_refused(tmp_path: Path) -> None:
+    sink = TextSink(f"{tmp_path}/{{destination}}", addressed=True)
+    sink.commit("run1", write(sink, "run1", addressed("de:a")))
+    (listing,) = tmp_path.glob(".tidegate-files-*")
+    listing.write_text("what?")
+    with pytest.raises(WriteError, match="is not the list of files that a run wrote"):
+        sink.commit("run2", write(sink, "run2", addressed("de:b")))
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # died open
+@pytest.mark.parametrize("checkpoint", [None, 7])
+def test_a_commit_that_dies_anywhere_is_finished_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: int | None
+) -> None:
+    sink = TextSink(f"{tmp_path}/{{destination}}/part", num_shards=2, header="h", addressed=True)
+    steps = [0]
+
+    def dying(original: Any) -> Any:
+        def operation(*args: Any) -> Any:
+            steps[0] -= 1
+            if steps[0] == 0:
+                raise Crash
+            done = original(*args)
+            steps[0] -= 1
+            if steps[0] == 0:
+                raise Crash
+            return done
+
+        return operation
+
+    results = []
+    died = True
+    while died:
+        run = f"run{len(results)}"
+        sink.commit("old", write(sink, "old", addressed("old:a", "de:b")))
+        prepared = write(sink, run, addressed("de:a", "fr:b", "de:c"), addressed("it:d", "de:e"))
+        steps[0] = len(results)
+        with monkeypatch.context() as patch:
+            for name in ("create", "finish", "move", "remove", "remove_folder", "remove_empty_folder"):
+                patch.setattr(files.Local, name, dying(getattr(files.Local, name)))
+            try:
+                sink.commit(run, prepared, checkpoint)
+                died = len(results) == 0
+            except Crash:
+                died = True
+        if died:
+            sink.commit(run, prepared, checkpoint)
+        sink.abort(run)
+        results.append({name.replace(run, "RUN"): text for name, text in written(tmp_path).items()})
+        for path in tmp_path.rglob(f"*{run}*"):
+            path.unlink()
+    assert len(results) > 10
+    assert all(result == results[0] for result in results)
+    assert any(name.startswith("old/") for name in results[0]) == (checkpoint is not None)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("place", ["local", "memory"])
+def test_many_more_destinations_than_open_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, suffix: str
+) -> None:
+    monkeypatch.setattr(text_attempt, "OPEN_AT_ONCE", 3)
+    monkeypatch.setattr(text_attempt, "_PART_BYTES", 8)
+    monkeypatch.setattr(text_attempt, "_ALL_BYTES", 64)
+    url = str(tmp_path) if place == "local" else "memory://destinations"
+    fs = fsspec.filesystem("file" if place == "local" else "memory")
+    sink = TextSink(f"{url}/{{destination}}", suffix, header="h", footer="f", addressed=True)
+    lines = [(f"{n % 20}", f"line {n}") for n in range(400)]
+    open_at_once = []
+    use = text_attempt.TextAttempt._use
+
+    def watched(attempt: Any, part: Any) -> None:
+        use(attempt, part)
+        open_at_once.append(len(attempt._open))
+
+    monkeypatch.setattr(text_attempt.TextAttempt, "_use", watched)
+    sink.commit("run", write(sink, "run", [((to,), line) for to, line in lines]))
+    assert max(open_at_once) == 3
+    root = str(tmp_path) if place == "local" else "/destinations"
+    found = {path: fs.cat_file(path) for path in fs.find(root) if "/.tidegate-files-" not in path}
+    texts = {
+        path.rpartition("/")[2].partition("-")[0]: (gzip.decompress(data) if suffix else data).decode()
+        for path, data in found.items()
+    }
+    assert len(found) == 20
+    for destination, text in texts.items():
+        own = [line for to, line in lines if to == destination]
+        assert text == "".join(f"{line}\n" for line in ["h", *own, "f"])
+    if place == "memory":
+        fs.rm(root, recursive=True)
+
+
+def test_an_attempt_that_is_closed_leaves_nothing(tmp_path: Path) -> None:
+    sink = TextSink(f"{tmp_path}/{{destination}}", addressed=True)
+    attempt = sink.attempt("run", 0)
+    attempt.write(addressed(*(f"{n}:x" for n in range(100))))
+    attempt.close()
+    sink.abort("run")
+    assert list(tmp_path.rglob("*")) == []
+
+
+def countries(line: str) -> str:
+    return line.partition(" ")[0]
+
+
+def test_destinations_and_windows_are_applied_from_a_pipeline(tmp_path: Path) -> None:
+    with tg.Pipeline() as p:
+        lines = p | tg.Create([tg.TimestampedValue(f"{'de' if n % 2 else 'fr'} {n}", n * 43_200) for n in range(4)])
+        _ = (
+            lines
+            | tg.WindowInto(tg.FixedWindows(86_400))
+            | tg.io.WriteToText(
+                f"{tmp_path}/day={{window:%Y-%m-%d}}/{{destination}}", ".txt", destination=countries, num_shards=1
+            )
+        )
+    assert written(tmp_path) == {
+        "day=1970-01-01/de-00000-of-00001.txt": "de 1\n",
+        "day=1970-01-01/fr-00000-of-00001.txt": "fr 0\n",
+        "day=1970-01-02/de-00000-of-00001.txt": "de 3\n",
+        "day=1970-01-02/fr-00000-of-00001.txt": "fr 2\n",
+    }
+
+
+def test_an_element_in_two_windows_is_in_the_files_of_both(tmp_path: Path) -> None:
+    with tg.Pipeline() as p:
+        lines = p | tg.Create([tg.TimestampedValue("a", 5)]) | tg.WindowInto(tg.SlidingWindows(10, 5))
+        _ = lines | tg.io.WriteToText(f"{tmp_path}/{{window.start:%S}}", shard_name_template="")
+    assert written(tmp_path) == {"00": "a\n", "05": "a\n"}
+
+
+def test_a_destination_that_leads_out_is_an_error_that_names_the_element(tmp_path: Path) -> None:
+    p = tg.Pipeline()
+    _ = p | tg.Create(["../x y"]) | tg.io.WriteToText(f"{tmp_path}/{{destination}}", destination=countries)
+    with pytest.raises(tg.UserCodeError) as caught:
+        p.run()
+    message = str(caught.value)
+    assert "leads out of the output's folder" in message
+    assert "element: '../x y'" in message
+    assert re.search(r"step 'WriteToText/Address', applied at .*test_text_destinations\.py:\d+", message)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "more", "message"),
+    [
+        ("out", {"destination": str}, "destination= names files where the path says {destination}"),
+        ("out/{destination}", {}, "say what it is for an element"),
+        ("out/{destination}", {"destination": "de"}, "destination is a function of an element, not 'de'"),
+        ("out/{window.middle}", {}, "can't stand in a path"),
+        ("out/{window}", {"timezone": "Mars/Base"}, "there is no time zone 'Mars/Base'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_when_it_is_written(path: str, more: Any, message: str) -> None:
+    with pytest.raises(BuildError, match=re.escape(message)):
+        tg.io.WriteToText(path, **more)
