@@ -53,6 +53,14 @@ def test_random_pipelines_give_what_direct_gives(workers: int, request: pytest.F
     compare(descriptions, "--workers", str(workers))
 
 
+@pytest.mark.parametrize("workers", [2, 3])
+def test_random_pipelines_that_do_not_fit_in_memory_give_what_direct_gives(
+    workers: int, request: pytest.FixtureRequest
+) -> None:
+    descriptions = drawn(request.config.getoption("--streaming-pipelines"), pipelines())
+    compare(descriptions, "--workers", str(workers), "--memory_budget", str(workers), "--block_size", "1")
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_random_pipelines_whose_order_does_not_show_are_the_same_as_streams(
     workers: int, request: pytest.FixtureRequest

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 from tidegate.runners.engine.blame import located
 from tidegate.runners.engine.memory import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.spill import Spill, SpilledValues, spilling
+from tidegate.runners.engine.spill import Spill, SpilledValues, new_file, spilling
 from tidegate.sdk.coders import decode_columns, encode_columns
 from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.functions import Where
@@ -119,7 +119,7 @@ def _sorted_on_disk(entries: Iterable[Any], directory: Callable[[], Path]) -> It
     runs: list[_Run] = []
     while run := list(islice(source, _RUN)):
         run.sort(key=_first)
-        runs.append(_Run(directory() / f"run-{id(runs):x}-{len(runs)}", run))
+        runs.append(_Run(new_file(directory, "sorted"), run))
     yield from merge(*runs, key=_first)
     for run_on_disk in runs:
         run_on_disk.path.unlink()
@@ -132,7 +132,7 @@ class _Run:
 
     def __init__(self, path: Path, entries: list[Any]) -> None:
         self.path = path
-        with spilling(path), path.open("wb") as file:
+        with spilling(path), path.open("xb") as file:
             for start in range(0, len(entries), self.frame):
                 data = encode_columns((entries[start : start + self.frame],))
                 file.write(len(data).to_bytes(8, "big"))

@@ -30,7 +30,7 @@ _FRAMES: Final = 64
 """How many frames of values would fill the budget."""
 _LEAST_VALUES: Final = 16
 _MOST_VALUES: Final = 50_000
-_MAX_LEVEL: Final = 4
+_MAX_LEVEL: Final = 5
 
 
 class SpilledValues(Sequence[Any]):
@@ -87,6 +87,14 @@ class SpilledValues(Sequence[Any]):
         return list, (list(self),)
 
 
+def new_file(directory: Callable[[], Path], kind: str) -> Path:
+    """A name in `directory` that nothing else in this process has been given.
+
+    Processes forked from one another count on from the same number, so a directory belongs to one process alone.
+    """
+    return directory() / f"{kind}-{next(_serial)}"
+
+
 @contextlib.contextmanager
 def spilling(path: Path) -> Iterator[None]:
     """Inside, a file of what does not fit in memory is written. RunError if the disk has no room for it either."""
@@ -118,14 +126,15 @@ class Spill:
     """The runs one grouping has written, in one file per partition.
 
     `lists` says that a key's entry is a list of values. `value_size` (bytes) is about what one takes in memory: it
-    bounds the frames, which are what is held at once when values are read back.
+    bounds the frames, which are what is held at once when values are read back. `level` is that of `partition_of`:
+    the exchange before the grouping divided at level 0, so the keys of one task differ in the bits of higher levels.
     """
 
     directory: Callable[[], Path]
     lists: bool
     merge: Callable[[tuple[Any, Any]], Any]
     budget: int
-    level: int = 0
+    level: int = 1
     files: dict[int, _Partition] = field(default_factory=dict)
     value_size: int = 100
 
@@ -142,7 +151,7 @@ class Spill:
     def _write_partition(self, number: int, window: Any, keys: list[Any], table: dict[Any, Any]) -> None:
         partition = self.files.get(number)
         if partition is None:
-            partition = self.files[number] = _Partition(self.directory() / f"{next(_serial)}-{self.level}-{number}")
+            partition = self.files[number] = _Partition(new_file(self.directory, f"spill-{self.level}-{number}"))
         limit = max(_LEAST_VALUES, min(_MOST_VALUES, self.budget // _FRAMES // (self.value_size + 1)))
         for frame in _list_frames(keys, table, limit) if self.lists else _entry_frames(keys, table, limit):
             partition.append(window, *frame)
@@ -276,7 +285,7 @@ class _Partition:
             body = encode_columns((values,))
         finally:
             _within.run = False
-        with spilling(self.path), self.path.open("ab") as file:
+        with spilling(self.path), self.path.open("ab" if self.bytes else "xb") as file:
             file.write(_HEADER.pack(len(head), len(body)))
             file.write(head)
             file.write(body)

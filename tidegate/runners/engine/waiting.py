@@ -17,7 +17,7 @@ from tidegate.runners.engine.memory import deep_size
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.sides import SideView, window_order
 from tidegate.runners.engine.snapshots import Touched
-from tidegate.runners.engine.spill import spilling
+from tidegate.runners.engine.spill import new_file, spilling
 from tidegate.sdk.block import Block, Each, PanesColumn, Same, TimestampsColumn, take_panes, take_timestamps
 from tidegate.sdk.portable.pipeline import KeyOf
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
@@ -339,11 +339,11 @@ class _Queue:
                     yield columns
         yield from self.blocks
 
-    def spill(self, path: Callable[[], Path]) -> None:
+    def spill(self, directory: Callable[[], Path]) -> None:
         import pickle
 
         if self.file is None:
-            self.file = path()
+            self.file = new_file(directory, "waiting")
         with spilling(self.file), self.file.open("ab") as file:
             for columns in self.blocks:
                 pickle.dump(columns, file, 5)
@@ -358,7 +358,6 @@ class Waiting:
         self._directory = directory
         self._queues: dict[Any, _Queue] = {}
         self._bytes = 0
-        self._files = 0
 
     def __len__(self) -> int:
         """In how many windows something waits."""
@@ -383,7 +382,7 @@ class Waiting:
         while self._bytes > self._budget:
             largest = max(self._queues.values(), key=lambda queue: queue.bytes)
             self._bytes -= largest.bytes
-            largest.spill(self._path)
+            largest.spill(self._directory)
 
     def hold(self) -> int:
         """The least watermark anything here needs; MAX_MICROS if nothing waits."""
@@ -407,7 +406,3 @@ class Waiting:
         for window, hold, blocks in waiting:
             for columns in blocks:
                 self.add(window, columns, hold)
-
-    def _path(self) -> Path:
-        self._files += 1
-        return self._directory() / f"waiting-{id(self):x}-{self._files}"

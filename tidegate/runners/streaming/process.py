@@ -33,6 +33,7 @@ from tidegate.runners.streaming.messages import AbortOutput, Commit
 from tidegate.runners.streaming.opening import Opened, open_job
 from tidegate.runners.streaming.record import RECORDED
 from tidegate.runners.streaming.shell import MakeTasks, leave_process, run_worker
+from tidegate.runners.streaming.spilled import clear_spilled
 from tidegate.runners.streaming.storage import copy_savepoint, open_storage
 from tidegate.runners.streaming.submission import Submit, ToClient
 from tidegate.runners.streaming.telling import MetricsFile
@@ -204,7 +205,8 @@ class JobProcess:
     # -- workers
 
     def _start(self, attempt: int) -> None:
-        """Fork all workers of an attempt."""
+        """Fork all workers of an attempt; those of the one before have been reaped."""
+        clear_spilled(self._directory)
         count = self._job.settings.workers
         self._attempt = attempt
         _allow_files(count * count + 3 * count + 64)

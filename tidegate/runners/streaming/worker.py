@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from tidegate.runners.engine.blame import located, rethrow
 from tidegate.runners.engine.carried import packed
@@ -39,6 +40,7 @@ from tidegate.runners.streaming.messages import (
 from tidegate.runners.streaming.pacing import pace_of
 from tidegate.runners.streaming.reading import list_splits
 from tidegate.runners.streaming.restoring import restored_state
+from tidegate.runners.streaming.spilled import spill_directory
 from tidegate.runners.streaming.task import Task
 from tidegate.runners.streaming.world import World
 from tidegate.sdk.errors import PicklingError, TidegateError, UserCodeError
@@ -156,7 +158,7 @@ class Worker:
         for id in message.tasks:
             context = Context(
                 settings.memory_budget // len(message.tasks),
-                self.world.directory,
+                partial(self._spill_directory, id),
                 block_size=settings.block_size,
                 runtime_types=settings.runtime_types,
             )
@@ -168,6 +170,9 @@ class Worker:
         for task in fresh:
             if not self._failed:
                 self._guard(task.id, partial(self._open, task, message.restore))
+
+    def _spill_directory(self, task: TaskId) -> Path:
+        return spill_directory(self.world.directory(), task, self.attempt)
 
     def _open(self, task: Task, restore: Sequence[Restored]) -> None:
         mine = [part for part in restore if part.task.stage == task.id.stage]

@@ -1,0 +1,30 @@
+"""Where tasks put what does not fit in memory: a directory for each task and attempt, within the run's own.
+
+Workers are forked from one process and name their files alike, so two tasks that shared a directory would write into
+each other's files. A later attempt of a task would find the files of an earlier one that was killed.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Final
+
+from tidegate.runners.engine.spill import spilling
+from tidegate.runners.streaming.layout import TaskId
+
+_PREFIX: Final = "spill-"
+
+
+def spill_directory(run: Path, task: TaskId, attempt: int) -> Path:
+    """The directory of a task's attempt, made if it is not there. RunError if the disk has no room for it."""
+    directory = run / f"{_PREFIX}{task}.{attempt}"
+    with spilling(directory):
+        directory.mkdir(exist_ok=True)
+    return directory
+
+
+def clear_spilled(run: Path) -> None:
+    """Remove what all tasks have spilled. No worker may be alive."""
+    for directory in run.glob(f"{_PREFIX}*"):
+        shutil.rmtree(directory, ignore_errors=True)
