@@ -18,6 +18,7 @@ from tests.engine.driving import Elements, Watermark, context, maker, operator
 from tests.engine.test_rescale import SIDE, answer, at_second, by_key, keeps, stateful_with_side
 from tidegate.runners.engine import paging
 from tidegate.runners.engine.operator import Operator
+from tidegate.runners.engine.paging import by_keys
 from tidegate.runners.streaming import backends
 from tidegate.runners.streaming.backends import Capture, Forked, MemoryBackend, StateBackend, StorageFiles
 from tidegate.runners.streaming.rocks import RocksBackend
@@ -320,6 +321,44 @@ def test_side_inputs_and_what_waits_for_them_are_captured(tmp_path: Path) -> Non
         again.restore(files)
         for later in (at_second(("a", 1), 4), None):
             assert by_key(answer(again.step, later)) == by_key(answer(plain.step, later))
+
+
+class Unreadable(Operator):
+    """Has put some of its state on a disk that fails, for now."""
+
+    def __init__(self) -> None:
+        self.fails = True
+
+    def snapshot(self, keys: Any = None) -> Any:
+        if self.fails:
+            raise OSError(5, "Input/output error")
+        return "read"
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["checkpoint", "savepoint"])
+def test_a_capture_that_fails_takes_nothing_from_the_next_one(
+    whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paging, "AT_ONCE", 0)
+    held = Held("rocksdb", tmp_path, stateful_with_side)
+    waits, paged = held.step, held.step.inner  # type: ignore[attr-defined]
+    for event in (at_second(("a", 1), 3), at_second(7, 3, SIDE), at_second(("b", 1), 12), Watermark(10_000_000, SIDE)):
+        answer(held.step, event)
+    held.steps["unreadable"] = unreadable = Unreadable()
+    with pytest.raises(OSError, match="Input/output"):
+        held.capture(1, whole=whole)
+    assert paged.taking is None, "what was begun goes on"
+    with monkeypatch.context() as patch:
+        patch.setattr(type(waits._waiting), "snapshot", Unreadable().snapshot)
+        with pytest.raises(OSError, match="Input/output"):
+            held.capture(2, whole=whole)
+    assert by_keys(paged.snapshot()), "keys are left out of a snapshot by whoever asks"
+    unreadable.fails = False
+    files = held.capture(3, whole=whole)
+    again = Held("rocksdb", tmp_path, stateful_with_side)
+    again.restore(files)
+    for later in (at_second(("a", 1), 4), None):
+        assert by_key(answer(again.step, later)) == by_key(answer(held.step, later))
 
 
 def test_a_file_that_breaks_off_or_is_damaged_is_refused(tmp_path: Path) -> None:

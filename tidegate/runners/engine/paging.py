@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, filterfalse, islice
 from typing import Any, Final, Literal, Protocol, TypeAlias
@@ -66,8 +67,7 @@ class Paged(Operator):
         """Keys that have come from the store or left memory, and have not been told yet."""
         self.taking: Taking | None = None
         """What looks up the state of some keys as it was at an instant, until it has."""
-        self.without_keys = False
-        """Whether a snapshot has nothing that is by key: that is looked up by `taking`."""
+        self._without_keys = False
 
     # -- events
 
@@ -207,9 +207,18 @@ class Paged(Operator):
 
     # -- state
 
+    @contextmanager
+    def without_keys(self) -> Iterator[None]:
+        """Inside, a snapshot of this, or of an operator around it, has nothing by key: `taking` looks that up."""
+        self._without_keys = True
+        try:
+            yield
+        finally:
+            self._without_keys = False
+
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         """All state, in memory; of `keys`, what is in the operator."""
-        if self.without_keys:
+        if self._without_keys:
             head = self.inner.snapshot(())
             return replace(head, keys=None, windows=None) if keys is None else head
         if keys is not None:

@@ -256,17 +256,27 @@ class RocksBackend:
         follows, of each that is paged, what is `asleep`."""
         heads: list[tuple[str, Any]] = []
         takings: dict[str, Taking] = {}
-        for label, operator in operators.items():
-            runs, paged = keys[label], self._paged.get(label)
-            if paged is None:
-                heads += snapshots_of({label: operator}, looked_up({label: runs}))
-                continue
-            paged.without_keys = True
-            parts = None if runs is None else [key for run in runs if _of_parts(run) for key in run]
-            heads.append((label, operator.snapshot(parts)))
-            paged.without_keys = False
-            takings[label] = paged.begin_taking(None if runs is None else [run for run in runs if not _of_parts(run)])
 
+        def give_up() -> None:
+            for taking in takings.values():
+                taking.give_up()
+            if asleep is not None:
+                asleep.close()
+
+        try:
+            for label, operator in operators.items():
+                runs, paged = keys[label], self._paged.get(label)
+                if paged is None:
+                    heads += snapshots_of({label: operator}, looked_up({label: runs}))
+                    continue
+                parts = None if runs is None else [key for run in runs if _of_parts(run) for key in run]
+                with paged.without_keys():
+                    heads.append((label, operator.snapshot(parts)))
+                by_key = None if runs is None else [run for run in runs if not _of_parts(run)]
+                takings[label] = paged.begin_taking(by_key)
+        except BaseException:
+            give_up()
+            raise
         if not heads and asleep is None:
             return Nothing()
 
@@ -286,12 +296,6 @@ class RocksBackend:
                     yield label, _within(head, own)
                 for lot in asleep.pieces(label, head) if asleep is not None else ():
                     yield label, lot
-            if asleep is not None:
-                asleep.close()
-
-        def give_up() -> None:
-            for taking in takings.values():
-                taking.give_up()
             if asleep is not None:
                 asleep.close()
 
