@@ -6,7 +6,9 @@ A script of its own: `python standins.py DESCRIPTOR NAME`.
 from __future__ import annotations
 
 import os
+import pickle
 import signal
+import struct
 import sys
 from collections.abc import Sequence
 from socket import socket
@@ -24,7 +26,7 @@ from tidegate.runners.streaming.process import JobProcess, first_message, run_di
 from tidegate.runners.streaming.settings import Settings
 from tidegate.runners.streaming.shell import ProcessWorld
 from tidegate.runners.streaming.submission import Submit
-from tidegate.runners.streaming.wire import Link
+from tidegate.runners.streaming.wire import CONTROL, Link
 from tidegate.runners.streaming.world import World
 from tidegate.sdk.block import Block
 from tidegate.sdk.metrics import MetricCells
@@ -209,6 +211,32 @@ class KillingItself(Standing):
     def go_on(self) -> None:
         if self.index == 1:
             os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Babbling(Standing):
+    """Sends what is no message: bytes of no frame, or a message that only a client sends."""
+
+    def begin(self) -> None:
+        if self.index == 1:
+            self.say("last words")
+
+    def go_on(self) -> None:
+        assert isinstance(self.world, ProcessWorld)
+        if self.index == 1:
+            sock = socket(fileno=os.dup(self.world.control.fileno()))
+            sock.setblocking(True)
+            with sock:
+                sock.sendall(self.babble())
+            signal.pause()
+
+    def babble(self) -> bytes:
+        return b"no frame at all!"
+
+
+class Confused(Babbling):
+    def babble(self) -> bytes:
+        body = pickle.dumps(actions.CancelJob())
+        return struct.pack("<B3xI", CONTROL, len(body)) + body
 
 
 class Leaving(Standing):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +17,9 @@ import pytest
 import tidegate as tg
 from streaming.counting import Reports, counted, elements, follow, options, running
 from tidegate.runners.streaming import actions
+from tidegate.runners.streaming.client import Job
+from tidegate.runners.streaming.failures import signal_name
+from tidegate.runners.streaming.wire import Link, pair
 from tidegate.sdk.errors import BuildError, PicklingError, RunError, UnsupportedError, UserCodeError
 from tidegate.sdk.runner import PipelineState
 from tidegate.testing import TestPipeline
@@ -281,6 +285,94 @@ def test_a_job_whose_process_is_killed_and_that_keeps_nothing_has_failed() -> No
     finally:
         job.close()
     assert not Path(job.submitted.directory).exists()
+
+
+def test_a_job_whose_process_is_killed_by_a_realtime_signal_says_by_which() -> None:
+    p = tg.Pipeline()
+    counted(p)
+    job = running(p)
+    try:
+        follow(job, lambda: elements(job, "count") > 0)
+        os.kill(job._process.pid, signal.SIGRTMIN + 1)
+        job.wait()
+        assert str(job.error) == "the job's process has died (killed by SIGRTMIN+1), and its workers with it"
+    finally:
+        job.close()
+
+
+@pytest.mark.parametrize("number", sorted(signal.valid_signals()))
+def test_every_signal_has_a_name(number: int) -> None:
+    assert re.fullmatch(r"SIG[A-Z]+\d*([+]\d+)?|signal \d+", signal_name(number))
+
+
+STANDING_IN = """
+import os, pickle, socket, sys
+sys.path[:] = sys.argv[3:]
+from tidegate.runners.streaming import actions
+from tidegate.runners.streaming.process import first_message
+from tidegate.runners.streaming.wire import CONTROL, Link
+
+sock = socket.socket(fileno=int(sys.argv[1]))
+client = Link(sock)
+first_message(client)
+client.post(CONTROL, [pickle.dumps(actions.Report("running", "first words"))])
+client.wait_until_sent()
+exec(sys.argv[2])
+"""
+
+
+def stood_in_for(monkeypatch: pytest.MonkeyPatch, last_words: str, held: int) -> Job:
+    """A job whose process says something, runs these lines, and ends when nobody holds the pipe any more."""
+
+    def started(*_: object) -> tuple[subprocess.Popen[bytes], Link]:
+        ours, theirs = pair()
+        lines = f"{last_words}\nos.read({held}, 1)"
+        command = [sys.executable, "-c", STANDING_IN, str(theirs.fileno()), lines, *sys.path]
+        with theirs:
+            return subprocess.Popen(command, pass_fds=[theirs.fileno(), held]), Link(ours)
+
+    monkeypatch.setattr("tidegate.runners.streaming.client._started", started)
+    p = tg.Pipeline()
+    counted(p)
+    return running(p)
+
+
+def test_a_job_has_ended_when_its_process_has_and_nobody_is_kept_waiting_until_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held, holding = os.pipe()
+    finish = 'client.post(CONTROL, [pickle.dumps(actions.Finish("finished"))])\nclient.wait_until_sent()'
+    job = stood_in_for(monkeypatch, finish, held)
+    told = Reports()
+    job.on_report = told
+    while job._finish is None:
+        job.link.wait(60)
+        job.hear()
+    assert job._process.poll() is None
+    assert (job.ended, told.all) == (False, [actions.Report("running", "first words")])
+    assert not job.wait(0.01)
+    os.close(holding)
+    assert job.wait()
+    assert (job.state, told.all[-1]) == ("finished", actions.Finish("finished"))
+    assert job._process.poll() == 0
+    job.close()
+    os.close(held)
+
+
+def test_a_job_whose_process_sends_what_is_no_message_is_killed_and_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    held, holding = os.pipe()
+    job = stood_in_for(monkeypatch, "client.wait_until_sent(); sock.send(b'no frame at all')", held)
+    told = Reports()
+    job.on_report = told
+    job.wait()
+    assert told.all == [actions.Report("running", "first words"), actions.Finish("failed")]
+    assert str(job.error) == (
+        "the job's process has died (killed because what it sent can't be understood: a frame of kind 110, which there "
+        "is not), and its workers with it"
+    )
+    job.close()
+    os.close(held)
+    os.close(holding)
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import struct
 import threading
 from array import array
 from typing import Any
@@ -109,3 +111,29 @@ def test_a_damaged_frame_is_an_error(cut: int) -> None:
     data = b"".join(encode_items([Block([np.arange(5000)])]))
     with pytest.raises(RunError):
         decode_items(memoryview(bytearray(data[:cut])), own=True)
+
+
+def of_columns(columns: Any) -> bytes:
+    """A frame of these columns, whatever they are."""
+    pickled = pickle.dumps(columns)
+    return struct.pack("<I4xQ", 0, len(pickled)) + pickled
+
+
+whole = b"".join(encode_items([Block([1, 2]), Mark(7)]))
+anything = st.none() | st.integers() | st.text(alphabet="be", max_size=3) | st.lists(st.none(), max_size=3)
+
+
+@given(
+    st.binary(max_size=80)
+    | st.integers(0, len(whole)).map(lambda cut: whole[:cut])
+    | st.builds(lambda at, byte: whole[:at] + bytes([byte]) + whole[at + 1 :], st.integers(0, 15), st.integers(0, 255))
+    | st.lists(anything, max_size=8).map(tuple).map(of_columns)
+    | anything.map(of_columns),
+    st.booleans(),
+)
+def test_whatever_comes_is_items_or_an_error_of_the_run(data: bytes, own: bool) -> None:
+    try:
+        found = decode_items(memoryview(bytearray(data)), own=own)
+    except RunError:
+        return
+    assert all(isinstance(item, Item) for item in found)

@@ -104,6 +104,20 @@ def test_a_killed_worker_is_noticed_and_its_last_words_are_heard(start: Any) -> 
     assert said[-1].startswith("worker 1: killed by SIGKILL")
 
 
+@pytest.mark.parametrize(
+    ("worker", "why"),
+    [("Babbling", "a frame of kind 110, which there is not"), ("Confused", "of the class CancelJob, which nobody may")],
+)
+def test_a_worker_that_sends_what_is_no_message_is_killed_and_the_job_hears_why(
+    start: Any, worker: str, why: str
+) -> None:
+    said, finish = start(worker).ended()
+    assert finish == actions.Finish("stopped")
+    assert "worker 1: last words" in said
+    assert said[-1].startswith("worker 1: it was killed because what it sent can't be understood: a ")
+    assert why in said[-1]
+
+
 def test_a_worker_that_exits_is_noticed_after_all_it_said(start: Any) -> None:
     said, _ = start("Leaving").ended()
     assert [text.rstrip("!") for text in said if text.startswith("worker 1:")] == [

@@ -4,27 +4,45 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import socket
 import stat
+import struct
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import tidegate as tg
 from streaming.counting import counted, options
 from streaming.processes import wait_until_gone
 from tidegate.cli import app
 from tidegate.runners.streaming import actions
-from tidegate.runners.streaming.endpoint import EndpointError
+from tidegate.runners.streaming.dispatcher import MOST_KNOCKING
+from tidegate.runners.streaming.endpoint import EndpointError, connect
 from tidegate.runners.streaming.runner import StreamingRunner
-from tidegate.runners.streaming.session import JobInfo, Place, Session, opened, started
+from tidegate.runners.streaming.session import (
+    JobInfo,
+    ListJobs,
+    Place,
+    Refused,
+    Session,
+    ShowJob,
+    SubmitJob,
+    TellJob,
+    opened,
+    started,
+)
+from tidegate.runners.streaming.wire import CONTROL, Link, unpickled
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.runner import PipelineState
 
@@ -277,3 +295,163 @@ def test_a_job_that_keeps_nothing_is_stopped_with_a_savepoint_or_for_good(place:
     told = command("jobs", "stop", result.id, "--session=tests", "--savepoint", os.path.relpath(saved))
     assert told == f"job {result.id}: stopped\n"
     assert list(saved.glob("chk-*/manifest.json"))
+
+
+# --- What an authenticated client may send ----------------------------------------------------------------------------
+
+
+def answers(place: Place, sent: bytes) -> list[Any]:
+    """What the session says to a client that sends these bytes and then hears it out."""
+    with connect(place.socket, b"") as sock:
+        with suppress(OSError):  # it has been let go of before all of it was sent
+            sock.sendall(sent)
+            sock.shutdown(socket.SHUT_WR)
+        link = Link(sock)
+        found = []
+        while not link.closed:
+            link.wait(None)
+            found += [unpickled(kind, body, object) for kind, body, _ in link.receive()]
+        return found
+
+
+def frame(kind: int, body: bytes) -> bytes:
+    return struct.pack("<B3xI", kind, len(body)) + body
+
+
+def said(request: object) -> bytes:
+    return frame(CONTROL, pickle.dumps(request))
+
+
+HOSTILE = {
+    "an announcement of 8 GiB": frame(CONTROL | 0x80, (8 << 30).to_bytes(8, "little")),
+    "a frame of three bytes": frame(CONTROL, b"abc"),
+    "an announcement of three bytes": frame(CONTROL | 0x80, b"abc"),
+    "no frame": b"GET / HTTP/1.1\r\n\r\n",
+    "a channel's items": frame(2, bytes(100)),
+}
+
+
+@pytest.mark.parametrize("sent", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_client_that_sends_what_is_no_request_is_let_go_of_and_nobody_else(place: Place, sent: bytes) -> None:
+    result = detached()
+    with opened("tests") as other:
+        assert other.info(result.id).id == result.id
+        (refused,) = answers(place, sent + said(ListJobs()))  # what follows is not heard any more
+        assert isinstance(refused, Refused)
+        assert other.info(result.id).id == result.id
+    assert result.state is PipelineState.RUNNING
+    result.cancel()
+
+
+class Leaving:
+    """Ends the process that unpickles it, as far as that lets it."""
+
+    def __reduce__(self) -> Any:
+        return sys.exit, (7,)
+
+
+def test_a_request_of_wrong_parts_is_refused_and_its_client_may_go_on(place: Place, session: Session) -> None:
+    p = tg.Pipeline()
+    _ = p | tg.Create([1]) | tg.Map(print)
+    whole = SubmitJob(StreamingRunner().submission(p.sealed(), options()), ("/",), "/")
+    job = whole.submitted.job
+    wrong: list[Any] = [
+        17,
+        None,
+        Refused("no, you"),
+        Leaving(),
+        ShowJob(17),  # type: ignore[arg-type]
+        ShowJob([]),  # type: ignore[arg-type]
+        TellJob("a", 17),  # type: ignore[arg-type]
+        TellJob("a", actions.TakeSavepoint(17)),  # type: ignore[arg-type]
+        SubmitJob(17, (), "/"),  # type: ignore[arg-type]
+        replace(whole, cwd=None),  # type: ignore[arg-type]
+        replace(whole, paths=(17,)),  # type: ignore[arg-type]
+        replace(whole, submitted=replace(whole.submitted, directory=None)),  # type: ignore[arg-type]
+        *(
+            replace(whole, submitted=replace(whole.submitted, job=replace(job, **part)))
+            for part in (
+                {"id": "../../elsewhere"},
+                {"id": ""},
+                {"plan": None},
+                {"settings": 17},
+                {"plan": replace(job.plan, steps=17)},  # type: ignore[arg-type]
+                {"plan": replace(job.plan, pipeline=None)},  # type: ignore[arg-type]
+            )
+        ),
+    ]
+    before = session.jobs()
+    found = answers(place, b"".join(map(said, [*wrong, ListJobs()])))
+    assert [type(answer) for answer in found] == [Refused] * len(wrong) + [tuple]
+    assert [job.id for job in session.jobs()] == [job.id for job in before]
+    kept = Path(place.described()["logs"])
+    assert not list(kept.parent.rglob("*.job"))
+
+
+def test_what_is_told_to_a_running_job_is_checked_before_it_hears_it(place: Place) -> None:
+    result = detached()
+    wrong = [17, actions.Begin(), actions.StopJob("no"), actions.TakeSavepoint(None)]  # type: ignore[arg-type]
+    found = answers(place, b"".join(said(TellJob(result.id, event)) for event in wrong))  # type: ignore[arg-type]
+    assert found == [Refused("a TellJob can't have these fields")] * 4
+    assert result.state is PipelineState.RUNNING
+    assert result.cancel() is PipelineState.CANCELLED
+
+
+requests = st.one_of(
+    st.builds(frame, st.integers(0, 255), st.binary(max_size=60)),
+    st.builds(lambda kind, length: struct.pack("<B3xI", kind, length), st.integers(0, 255), st.integers(0, 2**32 - 1)),
+    st.builds(lambda size: frame(CONTROL | 0x80, size.to_bytes(8, "little")), st.integers(0, 2**64 - 1)),
+    st.builds(lambda id: said(ShowJob(id)), st.none() | st.integers() | st.text(max_size=5)),
+    st.builds(lambda value: said(value), st.none() | st.integers() | st.text(max_size=5)),
+    st.builds(lambda data, at: frame(CONTROL, data[:at]), st.just(pickle.dumps(ListJobs())), st.integers(0, 40)),
+    st.binary(max_size=60),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(requests, max_size=5).map(b"".join))
+def test_whatever_a_client_sends_the_session_goes_on(place: Place, sent: bytes) -> None:
+    for answer in answers(place, sent):
+        assert isinstance(answer, Refused)
+    with opened("tests") as other:
+        assert isinstance(other.jobs(), tuple)
+
+
+def test_a_request_that_is_too_long_is_refused_where_it_is_made(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tidegate.runners.streaming.session.LONGEST_REQUEST", 1 << 20)
+    with pytest.raises(RunError, match="requests of at most 1 MiB, and this has 3: read the elements"):
+        session.submit(bytes(3 << 20), (), "/")  # type: ignore[arg-type]
+    assert isinstance(session.jobs(), tuple)
+
+
+def test_many_who_knock_and_say_nothing_keep_nobody_out(place: Place) -> None:
+    with ExitStack() as open_sockets:
+        for _ in range(2 * MOST_KNOCKING):
+            open_sockets.enter_context(socket.socket(socket.AF_UNIX)).connect(str(place.socket))
+        with opened("tests") as session:
+            assert isinstance(session.jobs(), tuple)
+        pid = place.described()["pid"]
+        assert len(os.listdir(f"/proc/{pid}/fd")) < MOST_KNOCKING + 40
+
+
+def test_a_file_of_a_killed_session_that_holds_no_job_is_told_and_keeps_no_session_from_starting(place: Place) -> None:
+    broken = Place("broken")
+    folder = Path(place.described()["logs"]).with_name("broken")
+    folder.mkdir(mode=0o700)
+    for name, content in {
+        "empty": b"",
+        "text": b"no pickle",
+        "number": pickle.dumps(17),
+        "parts": pickle.dumps(SubmitJob(17, (), "/")),  # type: ignore[arg-type]
+    }.items():
+        (folder / f"{name}.job").write_bytes(content)
+    started(broken)
+    with opened("broken") as session:
+        jobs = {job.id: (job.state, job.error) for job in session.jobs()}
+        session.end()
+    assert sorted(jobs) == ["empty", "number", "parts", "text"]
+    for state, error in jobs.values():
+        assert state == "failed"
+        assert error.startswith("its session was killed, and what was submitted can't be read: ")

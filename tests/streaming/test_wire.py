@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import random
 import socket
+import struct
+import tracemalloc
+from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.wire import CONTROL, CREDIT, FRAME, PIECE, Link, pair
+from tidegate.runners.streaming.wire import CONTROL, CREDIT, FRAME, PIECE, Link, WireError, pair, unpickled
 
 
 def links() -> tuple[Link, Link]:
@@ -36,7 +40,7 @@ def carried(sender: Link, receiver: Link) -> list[tuple[int, bytes]]:
 sizes = st.sampled_from([0, 1, 100, 4096, 128 << 10, (128 << 10) + 1, PIECE, PIECE + 1, 3 * PIECE + 17])
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.lists(sizes, min_size=1, max_size=3), max_size=5), st.integers(0, 1000))
 def test_messages_arrive_whole_and_in_order(shapes: list[list[int]], seed: int) -> None:
     ours, theirs = links()
@@ -165,3 +169,135 @@ def drained(link: Link) -> bytes:
                 found += sock.recv(1 << 20)
             except BlockingIOError:
                 return found
+
+
+def frame(kind: int, body: bytes = b"", *, length: int | None = None) -> bytes:
+    """As it is on the wire; `length`: what it says of itself."""
+    return struct.pack("<B3xI", kind, len(body) if length is None else length) + body
+
+
+def announced(size: int, kind: int = CONTROL) -> bytes:
+    return frame(kind | 0x80, size.to_bytes(8, "little"))
+
+
+def piece(size: int) -> bytes:
+    return frame(0x7F, bytes(size))
+
+
+LONG = 3 * PIECE
+WRONG = {
+    "a kind that there is not": frame(9),
+    "a piece of nothing": piece(7),
+    "a piece of no bytes": announced(LONG) + piece(0),
+    "a piece that is too large": announced(LONG) + frame(0x7F, length=PIECE + 1),
+    "more pieces than were announced": announced(PIECE + 1) + piece(PIECE) + piece(2),
+    "a long message in another": announced(LONG) + announced(LONG),
+    "an announcement of three bytes": frame(CONTROL | 0x80, b"abc"),
+    "a short message that is announced": announced(3),
+    "more bytes than any message may have": announced(1 << 40),
+    "a long message in one frame": frame(CONTROL, length=1 << 31),
+    "a piece that is announced": announced(LONG, 0x7F),
+}
+
+
+def heard(stream: bytes, **how: Any) -> list[tuple[int, bytes]]:
+    """What a link makes of these bytes, cut as the socket likes it. WireError as of `receive`."""
+    one, other = pair()
+    link = Link(other, **how)
+    one.setblocking(False)
+    found = []
+    try:
+        while stream:
+            stream = stream[one.send(stream) :]
+            found += received(link)
+    finally:
+        link.close()
+        one.close()
+    return found
+
+
+@pytest.mark.parametrize("stream", WRONG.values(), ids=WRONG.keys())
+def test_a_frame_that_no_link_sends_is_refused_with_all_that_follows(stream: bytes) -> None:
+    with pytest.raises(WireError):
+        heard(stream)
+
+
+def test_after_what_is_no_frame_nothing_more_is_taken_for_one() -> None:
+    one, other = pair()
+    link = Link(other)
+    with one:
+        one.sendall(frame(CONTROL, b"good") + frame(9) + frame(CONTROL, b"also good"))
+        found = link.receive()
+        assert bytes(next(found)[1]) == b"good"
+        for again in (found, link.receive(), link.receive()):
+            with pytest.raises(WireError, match="of kind 9"):
+                next(again)
+    link.close()
+
+
+def test_what_is_only_announced_takes_no_memory() -> None:
+    one, other = pair()
+    link = Link(other)
+    tracemalloc.start()
+    with one:
+        one.sendall(announced(8 << 30) + piece(1000))
+        assert received(link) == []
+        _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 32 << 20
+    link.close()
+
+
+def test_a_link_takes_no_longer_messages_than_it_is_made_for() -> None:
+    assert heard(announced(PIECE) + piece(PIECE), longest=PIECE) == [(CONTROL, bytes(PIECE))]
+    with pytest.raises(WireError, match=f"{PIECE + 1} bytes is announced"):
+        heard(announced(PIECE + 1), longest=PIECE)
+
+
+def test_a_message_longer_than_its_first_memory_comes_whole_beside_urgent_ones() -> None:
+    ours, theirs = links()
+    data = random.Random(1).randbytes(40 << 20)
+    ours.post(FRAME, [data])
+    ours.push()
+    ours.post(CREDIT, [b"credit"], urgent=True)
+    assert carried(ours, theirs) == [(CREDIT, b"credit"), (FRAME, data)]
+    ours.close()
+    theirs.close()
+
+
+frames = st.one_of(
+    st.builds(frame, st.integers(0, 255), st.binary(max_size=40)),
+    st.builds(lambda kind, length: frame(kind, length=length), st.integers(0, 255), st.integers(0, 2**32 - 1)),
+    st.builds(announced, st.integers(0, 2**64 - 1), st.integers(0, 127)),
+    st.builds(announced, st.integers(128 << 10, 2 * PIECE)),
+    st.builds(piece, st.integers(0, 5) | st.sampled_from([PIECE - 1, PIECE])),
+    st.binary(max_size=40),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(frames, max_size=8).map(b"".join))
+@example(announced(PIECE) + frame(CREDIT, b"in between") + piece(PIECE))
+def test_whatever_comes_is_messages_or_an_error_of_the_wire(stream: bytes) -> None:
+    try:
+        found = heard(stream)
+    except WireError:
+        return
+    assert all(kind in (CONTROL, FRAME, CREDIT) for kind, _ in found)
+    assert sum(len(body) for _, body in found) <= len(stream)
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=200) | st.builds(lambda data, at: pickle.dumps((data,))[:at], st.text(), st.integers(0, 30)))
+def test_a_message_is_of_a_class_that_is_expected_or_an_error_of_the_wire(body: bytes) -> None:
+    with pytest.raises(WireError):
+        unpickled(CONTROL, memoryview(body), Link)
+
+
+def test_only_messages_of_a_protocol_are_unpickled() -> None:
+    body = memoryview(pickle.dumps(17))
+    assert unpickled(CONTROL, body, int) == 17
+    with pytest.raises(WireError, match="kind 2 came where"):
+        unpickled(FRAME, body, int)
+    with pytest.raises(WireError, match="of the class int, which nobody may send here"):
+        unpickled(CONTROL, body, str | bytes)

@@ -14,17 +14,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.engine.carried import unpacked
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.actions import CancelJob, JobState, StopJob, TakeSavepoint
+from tidegate.runners.streaming.failures import signal_name
 from tidegate.runners.streaming.forking import Forked, can_fork, fork_job
 from tidegate.runners.streaming.messages import TaskStatus
 from tidegate.runners.streaming.observed import Observed
 from tidegate.runners.streaming.submission import FromClient, Submit, ToClient
-from tidegate.runners.streaming.wire import CONTROL, Link, pair
+from tidegate.runners.streaming.wire import CONTROL, Link, WireError, pair, unpickled
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.metrics import MetricCells
 
@@ -49,6 +51,8 @@ class Job:
 
     A job that keeps checkpoints and whose process dies goes on in a new one, over another `link`.
 
+    `remove` deletes the directory of a process that has ended, where that could not do so itself.
+
     `travelling` makes ready to leave this process what is `submitted` with its values live; None: it is so already.
     """
 
@@ -61,6 +65,7 @@ class Job:
         paths: Sequence[str] | None = None,
         cwd: str | None = None,
         output: Path | None = None,
+        remove: Callable[[str], None] | None = None,
     ) -> None:
         self.submitted = submitted
         self.state: JobState = "created"
@@ -74,9 +79,11 @@ class Job:
         self._paths = list(sys.path) if paths is None else list(paths)
         self._cwd = cwd
         self._output = output
+        self._remove = remove or partial(shutil.rmtree, ignore_errors=True)
         self._deaths = 0
         self._left: list[str] = []  # directories of processes that have died
         self._end: CancelJob | StopJob | None = None
+        self._finish: actions.Finish | None = None  # heard; the process that said it has yet to end
         self._savepoints: list[str] = []  # asked for, and not heard of
         self._lock = threading.Lock()
         self._start()
@@ -123,21 +130,49 @@ class Job:
         return True
 
     def hear(self) -> None:
-        """Take what has come, without waiting."""
+        """Take what has come, without waiting. A job has ended when its process has: until then it clears up."""
+        told: list[ToClient] = []
         with self._lock:
             self.link.push()
-            told = [pickle.loads(body) for _, body, _ in self.link.receive()]
+            fault = self._receive(told)
         for message in told:
-            self._take(message)
+            if isinstance(message, actions.Finish):
+                self._finish = message
+            else:
+                self._take(message)
+        if fault:
+            self._process.kill()
         if self.link.closed and not self.ended:
-            self._died()
+            if self._finish is not None:
+                self._process.wait()  # the system closes its end of the link when nothing of it runs any more
+                self._take(self._finish)
+            else:
+                self._died(fault)
+
+    def _receive(self, told: list[ToClient]) -> str:
+        """Add what has come; returns what is wrong with what came behind it, after which the link is dropped."""
+        try:
+            while True:
+                before = len(told)
+                for kind, body, _ in self.link.receive():
+                    told.append(unpickled(kind, body, ToClient))
+                if len(told) == before or not self.link.closed:  # else it may have said more before it closed
+                    return ""
+        except WireError as error:
+            self.link.drop()
+            return f"killed because what it sent can't be understood: {error}"
 
     def close(self) -> None:
         """Let go of a job: one that goes on ends, since nobody hears it any more."""
         self.link.close()
         self._process.wait()
         for directory in (*self._left, self.submitted.directory):
-            shutil.rmtree(directory, ignore_errors=True)
+            self._remove(directory)
+
+    def kill(self) -> None:
+        """End the job's process at once, and let go of it."""
+        self._process.kill()
+        self.close()
 
     def _take(self, message: ToClient) -> None:
         self._observed.take(message, time.time())
@@ -156,7 +191,6 @@ class Job:
                 self._observed.add_to(self.metrics)
                 if error is not None:
                     self.error = unpacked(error)
-                self._process.wait()
                 self.state = state
         if self.on_report is not None:
             self.on_report(message)
@@ -170,9 +204,9 @@ class Job:
             for key in cells.keys() - now.keys():  # counted by what has been undone
                 del cells[key]
 
-    def _died(self) -> None:
+    def _died(self, fault: str) -> None:
         code = self._process.wait()
-        cause = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        cause = fault or (f"killed by {signal_name(-code)}" if code < 0 else f"exit code {code}")
         self.link.close()
         settings = self.submitted.job.settings
         self._deaths += 1
@@ -180,7 +214,7 @@ class Job:
             self.restarts += 1
             with self._lock:
                 self._left.append(self.submitted.directory)
-                shutil.rmtree(self.submitted.directory, ignore_errors=True)  # as far as its workers have ended
+                self._remove(self.submitted.directory)  # as far as its workers have ended
                 self.submitted = self.submitted.elsewhere()
             self._start()
             self._take(actions.Report("restarting", f"the job's process has died ({cause}); a new one goes on"))

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
-from tidegate.runners.streaming.events import Item
+from tidegate.runners.streaming.events import Event, Item
 from tidegate.sdk.block import Block, Pairs, as_pairs
 from tidegate.sdk.coders import decode_columns, encode_columns_apart
 from tidegate.sdk.errors import RunError
@@ -69,7 +69,11 @@ def decode_items(data: memoryview, *, own: bool) -> list[Item]:
             raise ValueError(f"{data.nbytes} bytes instead of {at}")
     except (struct.error, ValueError) as error:
         raise RunError(f"a frame of elements is damaged: {error}") from error
-    return list(_items(decode_columns(pickled, apart)))
+    columns = decode_columns(pickled, apart)
+    try:
+        return list(_items(columns))
+    except (TypeError, ValueError, IndexError) as error:
+        raise RunError(f"a frame of elements is damaged: its columns do not fit together: {error}") from error
 
 
 def copied(block: Block) -> Block:
@@ -92,7 +96,9 @@ def _items(columns: tuple[Any, ...]) -> Iterator[Item]:
     at = 0
     for kind in kinds:
         if kind == "e":
-            yield rest[at]
+            if not isinstance(event := rest[at], Event):
+                raise ValueError(f"a {type(event).__name__} stands where a mark or a barrier does")
+            yield event
             at += 1
             continue
         keys, values, timestamps, windows, panes = rest[at : at + _COLUMNS]

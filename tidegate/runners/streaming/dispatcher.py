@@ -9,9 +9,11 @@ import json
 import os
 import pickle
 import selectors
+import shutil
 import signal
 import socket
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -33,6 +35,7 @@ from tidegate.runners.streaming.endpoint import (
 from tidegate.runners.streaming.keeping import Kept, logs_of
 from tidegate.runners.streaming.session import (
     LISTENING,
+    LONGEST_REQUEST,
     EndSession,
     JobInfo,
     ListJobs,
@@ -41,13 +44,16 @@ from tidegate.runners.streaming.session import (
     ShowJob,
     SubmitJob,
     TellJob,
+    fault_of,
 )
 from tidegate.runners.streaming.submission import ToClient
-from tidegate.runners.streaming.wire import CONTROL, Link, pair
+from tidegate.runners.streaming.wire import CONTROL, Link, WireError, pair, unpickled
 
 MOST_ENDED: Final = 100
 """So many jobs that have ended are remembered."""
 REPORTS: Final = 50
+MOST_KNOCKING: Final = 64
+"""So many may be at the door at once; when there is one more, who has been there longest is turned away."""
 
 
 @dataclass(eq=False, slots=True)
@@ -77,7 +83,14 @@ class _Running:
         self.reports: deque[str] = deque(maxlen=REPORTS)
         self.log = log
         self._tell = tell
-        self.job = Job(request.submitted, on_report=self._heard, paths=request.paths, cwd=request.cwd, output=self.log)
+        self.job = Job(
+            request.submitted,
+            on_report=self._heard,
+            paths=request.paths,
+            cwd=request.cwd,
+            output=self.log,
+            remove=_remove_beside,
+        )
         self.watched = self.job.link
 
     def _heard(self, message: ToClient) -> None:
@@ -179,6 +192,8 @@ class Dispatcher:
         except (OSError, EndpointError):
             sock.close()
             return
+        if len(self._knocking) >= MOST_KNOCKING:
+            self._turn_away(min(self._knocking, key=lambda knocking: knocking.since))
         knocking = _Knocking(sock, door, time.monotonic())
         self._knocking.add(knocking)
         self._selector.register(sock, selectors.EVENT_READ, lambda: self._introduced(knocking))
@@ -196,7 +211,7 @@ class Dispatcher:
         elif knocking.door.verdict == "welcome":
             self._knocking.remove(knocking)
             self._selector.unregister(knocking.sock)
-            client = _Client(Link(knocking.sock))
+            client = _Client(Link(knocking.sock, longest=LONGEST_REQUEST))
             self._clients.add(client)
             self._ask(client.link, lambda: self._hear(client))
 
@@ -208,15 +223,25 @@ class Dispatcher:
     # -- clients
 
     def _hear(self, client: _Client) -> None:
-        for body in [bytes(body) for _, body, _ in client.link.receive()]:
-            try:
-                answer = self._answer(client, pickle.loads(body))
-            except Exception as error:  # one client's fault must not end the others' jobs
-                answer = Refused(f"{type(error).__name__}: {error}")
-            if answer is not None:
-                self._say(client, answer)
+        """What one client sends that can't be understood, or met, ends no more than its own connection."""
+        try:
+            for kind, body, _ in client.link.receive():
+                try:
+                    answer = self._answer(client, unpickled(kind, body, object))
+                except WireError:
+                    raise
+                except (Exception, SystemExit) as error:
+                    answer = Refused(f"{type(error).__name__}: {error}")
+                if answer is not None:
+                    self._say(client, answer)
+        except WireError as error:
+            self._say(client, Refused(str(error)))
+            client.link.push()
+            client.link.drop()
 
     def _answer(self, client: _Client, request: object) -> object:
+        if fault := fault_of(request):
+            return Refused(fault)
         match request:
             case SubmitJob():
                 return self._submit(request)
@@ -238,7 +263,7 @@ class Dispatcher:
                 client.follows.add(info.id)
                 found.job.ask(event)
                 return info
-        return Refused(f"a session knows no {type(request).__name__}")
+        raise AssertionError(request)
 
     def _submit(self, request: SubmitJob) -> JobInfo | Refused:
         id = request.submitted.job.id
@@ -250,13 +275,19 @@ class Dispatcher:
         try:
             self._kept.keep(request)
             return self._start(request).info()
-        except OSError as error:
+        except Exception as error:
             self._kept.drop(id)
-            return Refused(f"the job can't be started: {error}")
+            return Refused(f"the job can't be started: {_in_words(error)}")
 
     def _start(self, request: SubmitJob) -> _Running:
         id = request.submitted.job.id
-        running = self._jobs[id] = _Running(request, self._kept.log(id), lambda message: self._told(id, message))
+        running = _Running(request, self._kept.log(id), lambda message: self._told(id, message))
+        try:
+            running.info()
+        except Exception:  # nothing can be said of it, to nobody who asks
+            running.job.kill()
+            raise
+        self._jobs[id] = running
         self._ask(running.watched, lambda: self._follow(running))
         return running
 
@@ -276,8 +307,8 @@ class Dispatcher:
                 continue
             try:
                 running = self._start(replace(found, submitted=submitted.elsewhere()))
-            except OSError as error:
-                self._lost[id] = self._kept.lost(id, f"and it can't be started again: {error}", submitted)
+            except Exception as error:
+                self._lost[id] = self._kept.lost(id, f"and it can't be started again: {_in_words(error)}", submitted)
                 continue
             running.job.restarts += 1
             running.reports.append("its session was killed; in a new one it goes on from its last checkpoint")
@@ -352,6 +383,16 @@ class Dispatcher:
     def _forget(self, link: Link) -> None:
         if self._asked.pop(link, 0):
             self._selector.unregister(link)
+
+
+def _remove_beside(directory: str) -> None:
+    """Delete a job's directory while the others' jobs go on: what a killed process has left may take long."""
+    if os.path.lexists(directory):
+        threading.Thread(target=shutil.rmtree, args=[directory, True]).start()
+
+
+def _in_words(error: Exception) -> str:
+    return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 
 def main(name: str, descriptor: int, port: int | None) -> None:

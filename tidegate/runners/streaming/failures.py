@@ -20,8 +20,14 @@ def how_ended(status: int) -> str:
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"its process ended with exit code {code}"
-    try:
-        name = signal.Signals(-code).name
-    except ValueError:
-        name = f"signal {-code}"
+    name = signal_name(-code)
     return f"killed by {name}" + (": perhaps the machine is out of memory" if name == "SIGKILL" else "")
+
+
+def signal_name(number: int) -> str:
+    """What a signal is called; Python has names for the first and the last real-time signal alone."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        first = getattr(signal, "SIGRTMIN", number + 1)
+        return f"SIGRTMIN+{number - first}" if number > first else f"signal {number}"

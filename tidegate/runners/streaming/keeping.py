@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tidegate.runners.streaming.endpoint import private
-from tidegate.runners.streaming.session import JobInfo, SubmitJob
+from tidegate.runners.streaming.session import JobInfo, SubmitJob, fault_of
 from tidegate.runners.streaming.submission import Submit
 from tidegate.sdk.metrics import MetricCells
 
@@ -47,9 +47,10 @@ class Kept:
         for path in sorted(self._directory.glob("*.job"), key=lambda path: path.stat().st_mtime_ns):
             try:
                 request = pickle.loads(path.read_bytes())
+                fault = fault_of(request) if isinstance(request, SubmitJob) else "it is no SubmitJob"
             except Exception as error:  # of another version of Tidegate, for instance
-                request = f"and what was submitted can't be read: {error}"
-            found.append((path.stem, request))
+                fault = str(error)
+            found.append((path.stem, f"and what was submitted can't be read: {fault}" if fault else request))
         return found
 
     def lost(self, id: str, why: str, submitted: Submit | None = None) -> JobInfo:

@@ -23,21 +23,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Protocol
 
 from tidegate.runners.engine.carried import packed
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.actions import Action, CoordinatorEvent
 from tidegate.runners.streaming.failures import how_ended
-from tidegate.runners.streaming.messages import AbortOutput, Commit
+from tidegate.runners.streaming.messages import AbortOutput, Commit, ToCoordinator
 from tidegate.runners.streaming.opening import Opened, open_job
 from tidegate.runners.streaming.record import RECORDED
 from tidegate.runners.streaming.shell import MakeTasks, leave_process, run_worker
 from tidegate.runners.streaming.spilled import clear_spilled
 from tidegate.runners.streaming.storage import copy_savepoint, open_storage
-from tidegate.runners.streaming.submission import Submit, ToClient
+from tidegate.runners.streaming.submission import FromClient, Submit, ToClient
 from tidegate.runners.streaming.telling import MetricsFile
-from tidegate.runners.streaming.wire import CONTROL, Link, pair
+from tidegate.runners.streaming.wire import CONTROL, Link, WireError, pair, unpickled
 from tidegate.sdk.errors import RunError, TidegateError, unwritten
 from tidegate.sdk.time import SECOND
 
@@ -271,22 +271,29 @@ class JobProcess:
             self._forget(child)
         self._children.clear()
 
-    def _gone(self, child: _Child, status: int) -> None:
-        """A worker's process has ended. What it said before is heard first."""
+    def _gone(self, child: _Child, status: int, fault: str = "") -> None:
+        """A worker's process has ended. What it said before is heard first. `fault`: why it had to be killed."""
         while not child.link.closed and child.link.wait(0):
-            self._hear(child)
+            fault = self._hear(child)
         self._forget(child)
         del self._children[child.index]
-        self._events.append(actions.WorkerGone(child.index, child.attempt, how_ended(status)))
+        self._events.append(actions.WorkerGone(child.index, child.attempt, fault or how_ended(status)))
 
     def _forget(self, child: _Child) -> None:
         if self._asked.pop(child.link, 0):
             self._selector.unregister(child.link)
         child.link.close()
 
-    def _hear(self, child: _Child) -> None:
-        for _, body, _ in child.link.receive():
-            self._events.append(actions.FromWorker(child.index, child.attempt, pickle.loads(body)))
+    def _hear(self, child: _Child) -> str:
+        """Take what a worker has sent. If that is no message, its link is dropped: returns why."""
+        try:
+            for kind, body, _ in child.link.receive():
+                message = unpickled(kind, body, ToCoordinator)
+                self._events.append(actions.FromWorker(child.index, child.attempt, message))
+        except WireError as error:
+            child.link.drop()
+            return f"it was killed because what it sent can't be understood: {error}"
+        return ""
 
     # -- the loop
 
@@ -307,9 +314,9 @@ class JobProcess:
                 self._hear_client()
             else:
                 for child in [child for child in self._children.values() if child.link is key.fileobj]:
-                    self._hear(child)
+                    fault = self._hear(child)
                     if child.link.closed:  # it is about to end, if it has not
-                        self._gone(child, _reap(child.pid, kill=True))
+                        self._gone(child, _reap(child.pid, kill=True), fault)
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             self._kill_at = None
             for child in self._children.values():
@@ -337,8 +344,8 @@ class JobProcess:
         self._asked[link] = events
 
     def _hear_client(self) -> None:
-        for _, body, _ in self._client.receive():
-            self._events.append(pickle.loads(body))
+        for kind, body, _ in self._client.receive():
+            self._events.append(unpickled(kind, body, FromClient))
         if self._client.closed:
             self._selector.unregister(self._client)
             self._asked.pop(self._client)
@@ -366,7 +373,11 @@ def main(descriptor: int) -> None:
     client = Link(socket.socket(fileno=descriptor))
     from tidegate.runners.streaming import coordinator, worker  # noqa: F401  while the client is still at work
 
-    submitted = first_message(client)
+    try:
+        submitted = first_message(client)
+    except WireError as error:
+        _end(client, error)
+        return
     if submitted is not None:
         run_job(client, submitted)
 
@@ -387,8 +398,12 @@ def run_job(client: Link, submitted: Submit) -> None:
             coordinator = Coordinator(opened.job, opened.resume, opened.epoch)
             JobProcess(opened, directory, coordinator, client, Worker).run()
     except Exception as error:
-        client.post(CONTROL, [pickle.dumps(actions.Finish("failed", packed(_as_ours(error))), 5)])
-        client.wait_until_sent()
+        _end(client, error)
+
+
+def _end(client: Link, error: Exception) -> None:
+    client.post(CONTROL, [pickle.dumps(actions.Finish("failed", packed(_as_ours(error))), 5)])
+    client.wait_until_sent()
 
 
 @contextlib.contextmanager
@@ -405,12 +420,13 @@ def run_directory(name: str) -> Iterator[Path]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def first_message(client: Link) -> Any:
-    """What the client says first; None if it goes away."""
+def first_message(client: Link) -> Submit | None:
+    """What the client says first; None if it goes away. WireError if that is something else."""
     while not client.closed:
         client.wait(None)
-        for _, body, _ in client.receive():
-            return pickle.loads(body)
+        for kind, body, _ in client.receive():
+            submitted: Submit = unpickled(kind, body, Submit)
+            return submitted
     return None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import secrets
 from collections import deque
 from collections.abc import Iterator
@@ -17,15 +18,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tidegate.runners.streaming.actions import CheckpointReport, JobState, TakeSavepoint
+from tidegate.runners.plan import Plan
+from tidegate.runners.streaming.actions import CancelJob, CheckpointReport, JobState, StopJob, TakeSavepoint
 from tidegate.runners.streaming.endpoint import EndpointError, connect, private_directory
+from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.messages import TaskStatus
 from tidegate.runners.streaming.result import DEFAULT
+from tidegate.runners.streaming.settings import Settings
 from tidegate.runners.streaming.submission import FromClient, Submit, ToClient
-from tidegate.runners.streaming.wire import CONTROL, Link
+from tidegate.runners.streaming.wire import CONTROL, Link, WireError, unpickled
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.portable.pipeline import Pipeline
 
+LONGEST_REQUEST: Final = 1 << 30
+"""Bytes of what a client may ask at once: the largest pipeline, with the elements of its `Create`s."""
 LISTENING: Final = "listening"
 """What a session's process says to who has started it."""
 
@@ -68,6 +75,31 @@ class EndSession:
 
 
 Request: TypeAlias = SubmitJob | ListJobs | ShowJob | TellJob | EndSession
+
+
+def fault_of(request: object) -> str:
+    """What makes a request one that can't be met whatever the session's jobs are; "" if there is nothing.
+
+    What a client says goes on to the processes of jobs and into files that are named after them, so it is checked here.
+    """
+    match request:
+        case ListJobs() | EndSession() | ShowJob(id=str()):
+            return ""
+        case TellJob(id=str(), event=CancelJob() | TakeSavepoint(directory=str())):
+            return ""
+        case TellJob(id=str(), event=StopJob(drain=bool(), savepoint=None | str())):
+            return ""
+        case SubmitJob(submitted=Submit(job=Job(id=str(id)) as job, directory=str()), paths=tuple(paths), cwd=str()):
+            whole = isinstance(job.plan, Plan) and isinstance(job.plan.pipeline, Pipeline)
+            if not (whole and isinstance(job.settings, Settings) and all(isinstance(path, str) for path in paths)):
+                return "what is submitted is no planned pipeline with its settings"
+            return "" if _ID.fullmatch(id) else f"a job's id is letters, digits, - and _, not {id!r}"
+        case SubmitJob() | ShowJob() | TellJob():
+            return f"a {type(request).__name__} can't have these fields"
+    return f"a session knows no {type(request).__name__}"
+
+
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +196,13 @@ class Session:
 
     def ask(self, request: Request) -> Any:
         """The answer; RunError with the reason if it is refused, EndpointError if the session goes away."""
-        self._link.post(CONTROL, [pickle.dumps(request, 5)])
+        data = pickle.dumps(request, 5)
+        if len(data) > LONGEST_REQUEST:
+            raise RunError(
+                f"a session takes requests of at most {LONGEST_REQUEST >> 20} MiB, and this has {len(data) >> 20}: "
+                "read the elements of large Creates from files, or run the pipeline without --detach"
+            )
+        self._link.post(CONTROL, [data])
         self._link.wait_until_sent()
         answer = next(self._messages(), None)
         if answer is None:
@@ -216,7 +254,12 @@ class Session:
                 yield self._told.popleft()
                 continue
             self._link.wait(None)
-            self._told += [pickle.loads(body) for _, body, _ in self._link.receive()]
+            try:
+                for kind, body, _ in self._link.receive():
+                    self._told.append(unpickled(kind, body, object))
+            except WireError as error:
+                self._link.drop()
+                raise EndpointError(f"what the session sent can't be understood: {error}") from error
 
 
 def opened(name: str = DEFAULT) -> Session:

@@ -34,7 +34,7 @@ from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.messages import Ready, StateHandle, TaskFailed, ToCoordinator, ToWorker
 from tidegate.runners.streaming.rocks import RocksBackend
 from tidegate.runners.streaming.storage import LocalStorage
-from tidegate.runners.streaming.wire import CONTROL, CREDIT, FRAME, Link
+from tidegate.runners.streaming.wire import CONTROL, CREDIT, FRAME, Link, WireError, unpickled
 from tidegate.runners.streaming.world import Storage, World
 from tidegate.sdk.coders import install
 from tidegate.sdk.errors import RunError
@@ -211,17 +211,25 @@ class _Shell:
         for kind, body, own in link.receive():
             match kind:
                 case _ if kind == FRAME:
-                    channel = ChannelId(*_CHANNEL.unpack_from(body))
+                    channel = self._channel(_CHANNEL, body[: _CHANNEL.size])[0]
                     items = self._decode(channel, body[_CHANNEL.size :], own=own)
                     tasks.on_items(channel, items)
                 case _ if kind == CREDIT:
-                    edge, source, target, credit = _CREDIT.unpack(body)
-                    tasks.on_credit(ChannelId(edge, source, target), credit)
+                    channel, credit = self._channel(_CREDIT, body)
+                    tasks.on_credit(channel, *credit)
                 case _:
-                    tasks.on_message(pickle.loads(body))
+                    tasks.on_message(unpickled(kind, body, ToWorker))
         if link.closed:
             self._selector.unregister(link)
             del self._asked[link]
+
+    def _channel(self, form: struct.Struct, body: memoryview) -> tuple[ChannelId, list[int]]:
+        """The channel that is named, and what else there is; WireError if it can't be told."""
+        try:
+            edge, source, target, *more = form.unpack(body)
+        except struct.error as error:
+            raise WireError(f"what is to name a channel can't be read: {error}") from error
+        return ChannelId(edge, source, target), more
 
     def _decode(self, channel: ChannelId, body: memoryview, *, own: bool) -> list[Item]:
         """The items of a frame; where one can't be rebuilt, its task has failed, and nothing comes of the frame."""

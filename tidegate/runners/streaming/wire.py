@@ -3,16 +3,23 @@
 A frame is `kind, u8 · length, u32 · body`. A longer message is cut into pieces without being copied: a frame that says
 how long it will be, then the pieces. Small messages that are urgent (credit) pass between two pieces, so that a large
 block under way holds up no other channel.
+
+The receiver believes nothing that it can check: a frame that no `Link` sends is a `WireError`, a message may be of a
+bounded length, and memory for a long one is taken as its bytes arrive, not as they are announced.
 """
 
 from __future__ import annotations
 
+import pickle
 import select
 import socket
 import struct
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeAlias
+from types import UnionType
+from typing import Any, Final, TypeAlias
+
+from tidegate.sdk.errors import RunError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -25,6 +32,8 @@ CREDIT: Final = 3
 
 PIECE: Final = 1 << 20
 """Bytes of a piece. A message of at most `_WHOLE` bytes is one frame."""
+LONGEST: Final = 1 << 36
+"""Bytes of the longest message that a link takes unless it is made for shorter ones."""
 
 _HEAD: Final = struct.Struct("<B3xI")
 _TOTAL: Final = struct.Struct("<Q")
@@ -34,6 +43,8 @@ _MORE: Final = 0x7F
 """The kind of a piece."""
 _WHOLE: Final = 128 << 10
 _SPACE: Final = 256 << 10
+_AT_FIRST: Final = 16 << 20
+"""Bytes of memory that a long message is given before any of it is there; doubled whenever they are full."""
 _READS: Final = 8
 """How often a socket is read before others have their turn."""
 _JOINED: Final = 4 << 10
@@ -42,12 +53,23 @@ _BATCH_BUFFERS: Final = 64
 _BATCH_BYTES: Final = 4 << 20
 
 
-class Link:
-    """One end of a connection. `closed`: the other end is gone; what was still to be sent is dropped."""
+_KINDS: Final = frozenset({CONTROL, FRAME, CREDIT})
 
-    def __init__(self, sock: socket.socket) -> None:
+
+class WireError(RunError):
+    """Something has arrived that the other end can't have meant: a frame out of order, a message of no known kind."""
+
+
+class Link:
+    """One end of a connection. `closed`: the other end is gone; what was still to be sent is dropped.
+
+    `longest`: how many bytes a message that arrives may have.
+    """
+
+    def __init__(self, sock: socket.socket, *, longest: int = LONGEST) -> None:
         sock.setblocking(False)
         self._sock = sock
+        self._longest = longest
         self.closed = False
         self._frames: deque[list[Buffer]] = deque()
         self._urgent: deque[Buffer] = deque()
@@ -57,6 +79,7 @@ class Link:
         self._start = self._end = 0
         self._long_kind = 0
         self._long = memoryview(b"")
+        self._long_size = 0
         self._long_at = 0
         self._piece = 0
 
@@ -66,8 +89,15 @@ class Link:
 
     def close(self) -> None:
         """Close this end."""
-        self._drop()
+        self.drop()
         self._sock.close()
+
+    def drop(self) -> None:
+        """Have no more to do with the other end: nothing more is sent to it. The socket stays until `close`."""
+        self.closed = True
+        self._batch.clear()
+        self._frames.clear()
+        self._urgent.clear()
 
     # -- sending
 
@@ -108,7 +138,7 @@ class Link:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:  # the other end is gone: its own end tells why
-                self._drop()
+                self.drop()
                 return
             self._sent(sent)
 
@@ -148,19 +178,14 @@ class Link:
             count -= len(part)
         batch.clear()
 
-    def _drop(self) -> None:
-        self.closed = True
-        self._batch.clear()
-        self._frames.clear()
-        self._urgent.clear()
-
     # -- receiving
 
     def receive(self) -> Iterator[tuple[int, memoryview, bool]]:
         """The messages that have come: kind, body, and whether the body's memory is the receiver's to keep.
 
         If it is not, the body is valid until the next message is asked for. Who stops asking finds the rest at the next
-        call. Sets `closed` where the other end is gone.
+        call. Sets `closed` where the other end is gone. WireError if what has come is no message; the rest of it can't
+        be told from other bytes then, so whoever hears it drops the link.
         """
         yield from self._parse()
         for _ in range(_READS):
@@ -177,7 +202,7 @@ class Link:
             except OSError:
                 count = 0
             if not count:
-                self._drop()
+                self.drop()
                 return
             full = count == len(into)
             if direct:
@@ -211,26 +236,61 @@ class Link:
                 return
             kind, length = _HEAD.unpack_from(self._space, self._start)
             if kind == _MORE:
+                self._begin_piece(length)
                 self._start += _HEAD.size
-                self._piece = length
                 continue
+            if kind & _LONG and self._long_size:
+                raise WireError("a long message is announced in the middle of another")
+            if kind & ~_LONG not in _KINDS:
+                raise WireError(f"a frame of kind {kind}, which there is not")
+            if length > _WHOLE or (kind & _LONG and length != _TOTAL.size):
+                raise WireError(f"a frame of kind {kind} has {length} bytes")
             if there < _HEAD.size + length:
                 return
             body = self._view[self._start + _HEAD.size : self._start + _HEAD.size + length]
             self._start += _HEAD.size + length
             if kind & _LONG:
-                self._long_kind = kind & ~_LONG
-                self._long = memoryview(bytearray(_TOTAL.unpack(body)[0]))
-                self._long_at = 0
+                self._begin_long(kind & ~_LONG, _TOTAL.unpack(body)[0])
             else:
                 yield kind, body, False
+
+    def _begin_long(self, kind: int, size: int) -> None:
+        if not _WHOLE < size <= self._longest:
+            raise WireError(f"a long message of {size} bytes is announced; it may have {_WHOLE} to {self._longest}")
+        self._long_kind, self._long_size, self._long_at = kind, size, 0
+        self._long = memoryview(bytearray(min(size, _AT_FIRST)))
+
+    def _begin_piece(self, size: int) -> None:
+        end = self._long_at + size
+        if not 0 < size <= PIECE or end > self._long_size:
+            left = self._long_size - self._long_at
+            raise WireError(f"a piece of {size} bytes came where {left} bytes of a long message are left")
+        if end > len(self._long):
+            wider = memoryview(bytearray(min(self._long_size, max(end, 2 * len(self._long)))))
+            wider[: self._long_at] = self._long[: self._long_at]
+            self._long = wider
+        self._piece = size
 
     def _advanced(self, count: int) -> Iterator[tuple[int, memoryview, bool]]:
         self._piece -= count
         self._long_at += count
-        if self._long_at == len(self._long):
+        if self._long_at == self._long_size:
             whole, self._long = self._long, memoryview(b"")
+            self._long_size = self._long_at = 0
             yield self._long_kind, whole, True
+
+
+def unpickled(kind: int, body: memoryview, expected: type | UnionType) -> Any:
+    """A message of a protocol: one of the `expected` classes. WireError if it is not, or can't be read at all."""
+    if kind != CONTROL:
+        raise WireError(f"a frame of kind {kind} came where only messages of a protocol do")
+    try:
+        message = pickle.loads(body)
+    except Exception as error:
+        raise WireError(f"a message can't be read: {type(error).__name__}: {error}") from error
+    if not isinstance(message, expected):
+        raise WireError(f"a message is of the class {type(message).__qualname__}, which nobody may send here")
+    return message
 
 
 def pair() -> tuple[socket.socket, socket.socket]:
