@@ -348,13 +348,13 @@ def test_a_job_has_ended_when_its_process_has_and_nobody_is_kept_waiting_until_t
     while job._finish is None:
         job.link.wait(60)
         job.hear()
-    assert job._process.poll() is None
+    assert job._process.returncode is None
     assert (job.ended, told.all) == (False, [actions.Report("running", "first words")])
     assert not job.wait(0.01)
     os.close(holding)
     assert job.wait()
     assert (job.state, told.all[-1]) == ("finished", actions.Finish("finished"))
-    assert job._process.poll() == 0
+    assert job._process.wait() == 0
     job.close()
     os.close(held)
 

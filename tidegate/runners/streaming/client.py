@@ -141,7 +141,7 @@ class Job:
             else:
                 self._take(message)
         if fault:
-            self._process.kill()
+            self._put_down()
         if self.link.closed and not self.ended:
             if self._finish is not None:
                 self._process.wait()  # the system closes its end of the link when nothing of it runs any more
@@ -171,8 +171,16 @@ class Job:
 
     def kill(self) -> None:
         """End the job's process at once, and let go of it."""
-        self._process.kill()
+        self._put_down()
         self.close()
+
+    def _put_down(self) -> None:
+        """A job's process ends when its client leaves; one whose pid can't be another's by now is not asked."""
+        from subprocess import Popen
+
+        self.link.close()
+        if isinstance(self._process, Popen):
+            self._process.kill()
 
     def _take(self, message: ToClient) -> None:
         self._observed.take(message, time.time())
