@@ -17,12 +17,16 @@ import tidegate as tg
 from tests.engine.driving import operator, read
 from tidegate.runners.direct import DirectRunner
 from tidegate.runners.engine.build import build as build_operator
+from tidegate.runners.engine.codegen import Shape, generate
+from tidegate.runners.engine.links import load_link
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.block import Block
+from tidegate.sdk.portable.pipeline import AssignWindows, ParDo
 from tidegate.sdk.window_types import GLOBAL_WINDOW
 
 SECOND = 1_000_000
+TEN = tg.FixedWindows(10)
 
 pytest.importorskip("numpy")  # with which blocks are parted by window
 
@@ -60,6 +64,17 @@ def test_a_new_timestamp_before_a_grouping_counts_in_its_new_window(block_size: 
     assert [(value, start) for value, _, start in seen(write, block_size)] == [
         (("all", 1), start) for start in (10, 20, 30, 40, 50)
     ]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_only_where_elements_may_be_in_several_windows_the_loop_assigns_once_for_each(size: int) -> None:
+    pipeline = tg.Pipeline()
+    windowed = pipeline | tg.Create([1]) | tg.WindowInto(tg.SlidingWindows(size, 2)) | "again" >> tg.WindowInto(TEN)
+    _ = windowed | tg.Map(lambda x: x)
+    sealed = pipeline.sealed()
+    links = tuple(load_link(node, sealed) for node in sealed.nodes if isinstance(node, (AssignWindows, ParDo)))
+    assert ("further[1]" in generate(links, Shape(timed=True), None).text) is (size > 2)
+    assert ("further[0]" in generate(links, Shape(timed=True, windows="derived", several=True), None).text) is True
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 7])

@@ -67,17 +67,17 @@ def _step(step: Step, inputs: list[list[Element]], windows: Windows) -> list[lis
         case "apply":
             return _element_wise(FUNCTIONS[step.name], step.handling, inputs[0], windows)
         case "window":
-            moved = [replace(element, windows=windows_at(step.windows, element.micros)) for element in inputs[0]]
+            moved = [replace(e, windows=windows_at(step.windows, e.micros)) for e in inputs[0] for _ in e.windows]
             return [[element for element in moved if element.windows]]
         case "reshuffle":
             return [inputs[0]]
         case "flatten":
             return [[element for part in inputs for element in part]]
         case "panes":
-            fired = list(_panes(step.name, inputs[0]))
+            fired = list(_panes(step.name, _stamped(inputs[0], windows)))
             return [fired, [replace(element, windows=(GLOBAL_WINDOW,)) for element in fired]]
         case "state":
-            return [list(_remembered(inputs[0], step.windows))]
+            return [list(_remembered(_stamped(inputs[0], windows), step.windows))]
         case "group":
             return [_grouped(inputs[0], lambda value: value, sorted, windows)]
         case "combine":
@@ -124,6 +124,15 @@ def _merged(windows: Iterable[Any]) -> dict[Any, Any]:
             spans.append([window])
     ends = lambda span: (span[0].start.micros, max(part.end for part in span).micros)
     return {part: IntervalWindow.of_micros(*ends(span)) for span in spans for part in span}
+
+
+def _stamped(elements: list[Element], windows: Windows) -> list[Element]:
+    """Elements made small and stamped with a time of their own, each once for every window in which it is then."""
+    return [
+        element
+        for element in elements
+        for _ in (element.windows if windows[0] == "merged" else windows_at(windows, element.value[1] % 97 * SECOND))
+    ]
 
 
 def _in_order(elements: list[Element], windows: Windows) -> dict[tuple[Any, Any], list[int]]:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias, overload
 
 from tidegate.sdk.panes import NO_PANE, PaneInfo
 from tidegate.sdk.time import MIN_MICROS
-from tidegate.sdk.windows import BuiltinAssigner, GlobalWindow, assign_windows
+from tidegate.sdk.windows import BuiltinAssigner, GlobalWindow, assign_windows, may_give_several
 
 BLOCK_SIZE: Final = 4096
 """How many elements a block holds at the most, unless a runner says otherwise."""
@@ -156,6 +156,17 @@ class Block:
 
     def __repr__(self) -> str:
         return f"Block({len(self.values)} elements)"
+
+
+def in_several(column: WindowsColumn) -> bool:
+    """Whether an element may be in more than one window, or in none."""
+    match column:
+        case Same(windows):
+            return len(windows) != 1
+        case Each(windows):
+            return set(map(len, windows)) != {1}
+        case DerivedFrom(assigner):
+            return may_give_several(assigner)
 
 
 def take_timestamps(column: TimestampsColumn, index: list[int]) -> TimestampsColumn:

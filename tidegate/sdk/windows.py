@@ -62,6 +62,7 @@ __all__ = [
     "is_global_assigner",
     "element_dependent",
     "may_give_none",
+    "may_give_several",
     "merged",
     "Bounds",
     "GLOBAL_BOUNDS",
@@ -297,6 +298,18 @@ def may_give_none(assigner: Assigner) -> bool:
             return True
         case SlidingWindows(size=size, period=period):
             return period.micros > size.micros
+    return False
+
+
+def may_give_several(assigner: Assigner) -> bool:
+    """Whether one element may get more than one window."""
+    match assigner:
+        case SlidingWindows(size=size, period=period):
+            return size.micros > period.micros
+        case CumulativeWindows(size=size, step=step):
+            return size.micros > step.micros
+        case CustomAssigner():
+            return True
     return False
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from tidegate.sdk.dofn import DoFn, on_timer
 from tidegate.sdk.errors import BuildError
@@ -11,9 +11,11 @@ from tidegate.sdk.pipeline import PCollection, Transform
 from tidegate.sdk.primitives import FlatMap, Flatten, Map, ParDo, WindowInto
 from tidegate.sdk.state import EventTimer, OrderedListStateSpec
 from tidegate.sdk.time import Duration, DurationLike, Timestamp
-from tidegate.sdk.values import TimestampedValue
-from tidegate.sdk.windows import GlobalWindows
+from tidegate.sdk.values import TimestampedValue, WindowedValue
+from tidegate.sdk.windows import GLOBAL_WINDOW, GlobalWindows, may_give_several
 from tidegate.transforms.cogroup import CoGroupByKey
+
+T = TypeVar("T")
 
 
 def _inner(group: tuple[Any, tuple[list[Any], list[Any]]]) -> Iterator[tuple[Any, tuple[Any, Any]]]:
@@ -169,10 +171,21 @@ class IntervalJoin(Transform):
         return result
 
     def expand(self, input: PCollection[Any]) -> Any:
-        lefts = input | WindowInto(GlobalWindows(), name="Left window") | Map(_as_left, name="Left")
-        rights = self.other | WindowInto(GlobalWindows(), name="Right window") | Map(_as_right, name="Right")
+        lefts = _in_the_global_window(input, "Left window") | Map(_as_left, name="Left")
+        rights = _in_the_global_window(self.other, "Right window") | Map(_as_right, name="Right")
         both = (lefts, rights) | Flatten()
         return both | ParDo(_Near(self.lower, self.upper), name="Near")
+
+
+def _in_the_global_window(pcoll: PCollection[T], name: str) -> PCollection[T]:
+    """Each element once, however many windows it is in."""
+    if may_give_several(pcoll.windowing.assigner):
+        pcoll = pcoll | Map(_in_one_window, name=f"{name}, once")
+    return pcoll | WindowInto(GlobalWindows(), name=name)
+
+
+def _in_one_window(element: T, at: Any = DoFn.TimestampParam) -> Any:
+    return WindowedValue(element, at, (GLOBAL_WINDOW,))
 
 
 def _as_left(pair: tuple[Any, Any]) -> tuple[Any, tuple[bool, Any]]:

@@ -22,6 +22,7 @@ from tidegate.sdk.block import (
     Each,
     Same,
     WindowsColumn,
+    in_several,
     take_panes,
     take_timestamps,
     take_windows,
@@ -78,6 +79,7 @@ class Chain(Operator):
             link.form == "assign" and not (link.looks_up_windows or link.may_drop) for link in links
         )
         # Objects may count what they have seen, and what gets another timestamp may come to stand behind others.
+        self._assigns = any(link.form == "assign" for link in links)
         self._in_any_order = not any(link.dofn is not None or link.guarded for link in links)
         self._watermark = self._clock = MIN_MICROS
         self._loops: dict[tuple[Shape, Fold | None], Callable[..., Iterator[Emitted]]] = {}
@@ -173,7 +175,7 @@ class Chain(Operator):
             if grouping.counts_elements(block) or grouping.adopts(block):
                 return
         self._tally.taken += len(block)
-        if self._only_assigns:
+        if self._only_assigns and not self._repeats(block):
             self._tally.emitted += len(block)
             yield self.main, Block(block.values, block.timestamps, self._derived() or block.windows, block.panes)
             return
@@ -196,13 +198,18 @@ class Chain(Operator):
             case DerivedFrom():
                 windows = "derived"
         timed = not isinstance(block.timestamps, int)
+        several = self._assigns and in_several(block.windows)
         indexed = windows == "each" or not isinstance(block.panes, PaneInfo)
         fold = self._fold(block)
         shape = Shape(
             timed=timed,
-            rarely=timed and not (checked or indexed) and type(block.values) is list and not self._asks(fold),
+            rarely=timed
+            and not (checked or indexed or several)
+            and type(block.values) is list
+            and not self._asks(fold),
             indexed=indexed,
             windows=windows,  # type: ignore[arg-type]
+            several=several,
             stamps=self._stamps,
             checked=checked,
             typed=self.context.runtime_types,
@@ -211,6 +218,10 @@ class Chain(Operator):
         if loop is None:
             loop = self._loops[shape, fold] = self._compile(shape, fold)
         return loop
+
+    def _repeats(self, block: Block) -> bool:
+        """Whether a chain that only assigns windows may give an element more than once: for each window it is in."""
+        return in_several(block.windows) or any(link.gives_several for link in self.links[:-1])
 
     def _asks(self, fold: Fold | None) -> bool:
         """See `asks_for_times`."""
@@ -258,6 +269,7 @@ class Chain(Operator):
             "block_size": self.context.block_size,
             "counts": self._tally.counts,
             "calls": self._tally.calls,
+            "further": self._tally.further,
             "tagged": self._tagged,
             "pack": self._pack,
             "packs": self._packs,

@@ -26,14 +26,16 @@ class Shape:
     """What a variant of the loop is made for.
 
     `timed`: timestamps differ within the block; `rarely`: they do, but the loop does not ask for each
-    (`asks_for_times`). `indexed`: windows or panes differ. `windows`: where an element's windows are found. `stamps`:
-    the links that have been seen to emit TimestampedValues.
+    (`asks_for_times`). `indexed`: windows or panes differ. `windows`: where an element's windows are found. `several`:
+    a link assigns windows, and an element may be in more than one before, or in none. `stamps`: the links that have
+    been seen to emit TimestampedValues.
     """
 
     timed: bool = False
     rarely: bool = False
     indexed: bool = False
     windows: Literal["one", "same", "each", "derived"] = "one"
+    several: bool = False
     stamps: frozenset[int] = frozenset()
     checked: bool = False
     typed: bool = False
@@ -83,6 +85,8 @@ class _Writer:
     """The last link that assigned windows by timestamp alone, or -1."""
     local: str = ""
     """The local that holds the last link's input, where its call is made on the line that emits."""
+    several: bool = False
+    """Whether the current element may be in more than one window, or in none."""
     loops_windows: bool = False
     """Whether a step is called once for each of an element's windows."""
     few: bool = False
@@ -101,7 +105,11 @@ def asks_for_times(links: Sequence[Link], stamps: Collection[int], fold: Fold | 
     something which need theirs: they are rare, and it is counted out then whose it is."""
     if stamps or (fold is not None and fold.windows in ("single", "multi")):
         return True
+    several = False
     for link in links:
+        if link.form == "assign" and several:
+            return True
+        several = several or (link.form == "assign" and link.gives_several)
         looks_up = link.form == "assign" and link.looks_up_windows
         tagged = isinstance(link.node, ParDo) and len(link.node.outputs) > 1
         if looks_up or tagged or link.sees_window or any(param.kind == "timestamp" for param in link.params):
@@ -113,7 +121,7 @@ def asks_for_times(links: Sequence[Link], stamps: Collection[int], fold: Fold | 
 
 def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
     """The loop over `links`, ending in blocks, or in a fold into a table."""
-    w = _Writer(links, shape, fold)
+    w = _Writer(links, shape, fold, several=shape.several)
     carries_time = (shape.timed and not shape.rarely) or bool(shape.stamps)
     counted = _counted(links, fold)
     functions = "".join(f", f{k}=f{k}" for k, link in enumerate(links) if link.fn is not None)  # locals are faster
@@ -191,6 +199,7 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
             w.put(f"for w{k} in {_windows(w)}:", k, taken)
             w.depth += 1
             w.windows = f"(w{k},)"
+            w.several = False
         call = _call(w, k, link, taken)
         if w.shape.checked:
             w.put(f"s{k} = snapshot({taken})")
@@ -244,7 +253,15 @@ def _extends(w: _Writer, link: Link, carries_time: bool) -> bool:
 
 
 def _assign(w: _Writer, k: int, link: Link, taken: str) -> None:
-    """Windows by timestamp alone are derived where they are needed; others are found now."""
+    """Windows by timestamp alone are derived where they are needed; others are found now. An element that is in several
+    windows is one element in each, and gets windows anew for each."""
+    if w.several:
+        w.loops_windows = True
+        w.put(f"held{k} = {_windows(w)}", k, taken)
+        w.put(f"further[{k}] += len(held{k}) - 1")
+        w.put(f"for _ in held{k}:")
+        w.depth += 1
+    w.several = link.gives_several
     if link.looks_up_windows:
         element = f", {taken}" if element_dependent(link.windowing.assigner) else ""
         w.put(f"w{k} = assign{k}({w.time}{element})", k, taken)
@@ -362,6 +379,7 @@ def _guard(w: _Writer, k: int, link: Link, taken: str, made: str) -> None:
         w.put(f"if type({made}) is TimestampedValue and type({made}.value) not in SPECIAL:")
         w.put(f"    t{k} = {made}.micros; {made} = {made}.value")
         if kept:
+            w.several = w.several or link.gives_several
             w.put(f"    q{k} = restamped({k}, t{k}, {kept})")
             w.windows = f"q{k}"
             if link.may_drop:

@@ -11,7 +11,14 @@ from tidegate.sdk.errors import shorten
 from tidegate.sdk.functions import Where
 from tidegate.sdk.portable.pipeline import AssignWindows, ParDo, Pipeline
 from tidegate.sdk.windowing import WindowingStrategy
-from tidegate.sdk.windows import assign, assign_windows, element_dependent, is_global_assigner, may_give_none
+from tidegate.sdk.windows import (
+    assign,
+    assign_windows,
+    element_dependent,
+    is_global_assigner,
+    may_give_none,
+    may_give_several,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +50,11 @@ class Link:
     def looks_up_windows(self) -> bool:
         """Whether the windows it assigns must be found element by element, not derived from timestamps when needed."""
         return element_dependent(self.windowing.assigner) or may_give_none(self.windowing.assigner)
+
+    @property
+    def gives_several(self) -> bool:
+        """Whether an element to which it gives windows may get more than one."""
+        return may_give_several(self.windowing.assigner)
 
     @property
     def reassigns(self) -> bool:

@@ -11,10 +11,12 @@ class Tally:
     """What a chain counts. `folds`: it ends in the table of a grouping, so that what is emitted tells nothing.
 
     A loop counts for itself (in `counts`, by link) only what nothing else tells. `left` is what each link gave that
-    left the loop, because it was no plain value; `calls` and `failures` are those of links that make dead letters.
+    left the loop, because it was no plain value; `further` is how many more elements a link that assigns windows gave
+    than it took, as it gives one for each window that an element was in. `calls` and `failures` are those of links that
+    make dead letters.
     """
 
-    __slots__ = ("_folds", "_links", "calls", "counts", "emitted", "failures", "left", "taken")
+    __slots__ = ("_folds", "_links", "calls", "counts", "emitted", "failures", "further", "left", "taken")
 
     def __init__(self, links: Sequence[Link], *, folds: bool) -> None:
         self._links = links
@@ -23,6 +25,7 @@ class Tally:
         self.emitted = 0
         self.counts = [0] * len(links)
         self.left = [0] * len(links)
+        self.further = [0] * len(links)
         self.calls = [0] * len(links)
         self.failures = [0] * len(links)
 
@@ -36,10 +39,10 @@ class Tally:
                 flow = self.counts[k]
                 outputs[k] = flow + self.left[k]
             elif not self._folds and 0 <= last <= k:
-                outputs[k] = self.emitted + sum(self.left[k:])
+                outputs[k] = self.emitted + sum(self.left[k:]) - sum(self.further[k + 1 :])
             else:
-                outputs[k] = flow
-                flow -= self.left[k]
+                outputs[k] = flow + self.further[k]
+                flow = outputs[k] - self.left[k]
         return outputs
 
     def attempts(self, k: int) -> tuple[int, int]:
@@ -52,4 +55,4 @@ class Tally:
         """Count elements from nought again. The lists stay the same objects: the loops hold them."""
         self.taken = self.emitted = 0
         for k in range(len(self._links)):
-            self.counts[k] = self.left[k] = 0
+            self.counts[k] = self.left[k] = self.further[k] = 0

@@ -29,7 +29,10 @@ def element_wise(node: Node) -> bool:
 
 
 def at_most_one(node: Node) -> bool:
-    """Whether each element gives at most one result on the main output, as far as the node tells."""
+    """Whether each element gives at most one result on the main output, as far as the node tells.
+
+    Where an element is in several windows that is one result for each: no more than a grouping would keep of it.
+    """
     match node:
         case ParDo():
             return node.form in ("map", "map_tuple", "filter") and not node.sees_window

@@ -57,7 +57,10 @@ class Reshuffle(Transform):
 
 
 class WindowInto(Transform):
-    """New windows, trigger, evictor and accumulation for what follows (SEMANTICS, Windows and Triggers)."""
+    """New windows, trigger, evictor and accumulation for what follows (SEMANTICS, Windows and Triggers).
+
+    An element that is in several windows becomes one element for each, and each is given windows anew.
+    """
 
     def __init__(
         self,
