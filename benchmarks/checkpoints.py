@@ -64,9 +64,7 @@ class Keys(Source[Any]):
     parts: int
     folder: str
 
-    @property
-    def bounded(self) -> bool:
-        return False
+    bounded = False
 
     def splits(self, desired: int) -> list[Split]:
         return [Split(f"part-{n}", None, n) for n in range(self.parts)]
@@ -253,7 +251,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--memory_budget", default="1GB")
     args = parser.parse_args()
-    checkpointing.Checkpoints = Alternating  # type: ignore[attr-defined]  # what a job's process, forked, begins with
+    checkpointing.Checkpoints = Alternating  # type: ignore[misc, attr-defined]  # what a job's process, forked, begins with
     print(f"{args.keys:,} keys, {args.state}, {args.repeat} runs of {args.turns} turns; "
           f"Python {sys.version.split()[0]}, {os.cpu_count()} cores")  # fmt: skip
     print(f"{'backend':8}{'workers':>8}{'without/s':>12}{'with/s':>12}{'cost':>22}{'pause ms':>10}{'gap ms':>8}"

@@ -43,9 +43,7 @@ class Log(Source[Any]):
     parts: int
     rate: float
 
-    @property
-    def bounded(self) -> bool:
-        return False
+    bounded = False
 
     def splits(self, desired: int) -> list[Split]:
         return [Split(f"part-{n}") for n in range(self.parts)]

@@ -25,11 +25,11 @@ class AlertsOptions(tg.PipelineOptions):
     """What to watch, and where to write."""
 
     output: str = Field(description="how the names of the files to write begin")
-    machines: int = Field(8, ge=1, description="how many machines there are")
-    every: float = Field(0.25, gt=0, description="seconds between two readings of a machine")
-    limit: float = Field(85.0, description="the temperature that is too high, in °C")
-    patience: float = Field(2.0, gt=0, description="seconds of heat, or of silence, until there is an alert")
-    window: float = Field(5.0, gt=0, description="seconds that a mean is taken over")
+    machines: int = Field(default=8, ge=1, description="how many machines there are")
+    every: float = Field(default=0.25, gt=0, description="seconds between two readings of a machine")
+    limit: float = Field(default=85.0, description="the temperature that is too high, in °C")
+    patience: float = Field(default=2.0, gt=0, description="seconds of heat, or of silence, until there is an alert")
+    window: float = Field(default=5.0, gt=0, description="seconds that a mean is taken over")
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def pipeline(options: AlertsOptions) -> tg.Pipeline:
         p
         | "tick" >> tg.PeriodicImpulse(options.every)
         | "read" >> tg.FlatMap(readings, options.machines)
-        | "by machine" >> tg.Map(lambda reading: (reading.machine, reading))
+        | tg.Map(lambda reading: (reading.machine, reading), name="by machine")
     )
     (
         reported

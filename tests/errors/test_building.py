@@ -353,3 +353,12 @@ def test_leaving_the_process_in_expand_leaves_it() -> None:
 
     with pytest.raises(SystemExit):
         _ = tg.Pipeline() | tg.Create([1]) | leave
+
+
+def test_a_pipeline_that_has_not_run_has_no_result() -> None:
+    p = tg.Pipeline()
+    _ = p | tg.Create([1])
+    assert not p.has_run
+    with pytest.raises(tg.BuildError, match=r"has no result: it has not run\. Call run\(\)"):
+        _ = p.result
+    assert p.run() is p.result

@@ -558,9 +558,7 @@ def test_a_dead_letter_shows_the_authors_frames_alone() -> None:
     with tg.Pipeline() as p:
         _, bad = p | tg.Create([1]) | tg.Map(speechless).with_exception_handling()
         bad | tg.Map(check)
-    result = p.result
-    assert result is not None
-    assert result.metrics().counter("dead_letters") == 1
+    assert p.result.metrics().counter("dead_letters") == 1
 
 
 def test_a_temporary_directory_that_is_none_is_named(tmp_path: Path) -> None:

@@ -352,7 +352,7 @@ class SparkSink(FrameSink):
         return self.target or self.format or "table"
 
     @property
-    def delivery(self) -> Delivery:
+    def delivery(self) -> Delivery:  # type: ignore[override]  # computed, so it can't be set
         known = self.format is None or self.format.lower() in _COMMITTING
         return "exactly_once" if known else "at_least_once"
 

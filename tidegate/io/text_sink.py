@@ -33,7 +33,7 @@ from tidegate.io.output_names import NameTemplate
 from tidegate.io.text_attempt import Layout, Piece, TextAttempt, joined
 from tidegate.io.text_source import check_encoding
 from tidegate.sdk.errors import BuildError, WriteError
-from tidegate.sdk.sinks import Attempt, Committable, Delivery, Sink, in_order
+from tidegate.sdk.sinks import Attempt, Committable, Sink, in_order
 
 DEFAULT_TEMPLATE: Final = "-SSSSS-of-NNNNN"
 
@@ -62,9 +62,7 @@ class TextSink(Sink[Any]):
     encoding: str = "utf-8"
     addressed: bool = False
 
-    @property
-    def delivery(self) -> Delivery:
-        return "exactly_once"
+    delivery = "exactly_once"
 
     @property
     def name(self) -> str:

@@ -82,7 +82,7 @@ class PipelineOptions(BaseModel):
 
         class WordCount(tg.PipelineOptions):
             input: str
-            limit: int = Field(10, description="how many words to print")
+            limit: int = Field(default=10, description="how many words to print")
 
         options = WordCount.from_args()
 
@@ -95,32 +95,35 @@ class PipelineOptions(BaseModel):
         ser_json_inf_nan="strings",
     )  # fmt: skip
 
-    runner: str = Field(DEFAULTS.runner, description="which runner runs the pipeline")
+    runner: str = Field(default=DEFAULTS.runner, description="which runner runs the pipeline")
     checks: Annotated[Literal["sample", "all", "off"], _OnlyOn("direct")] = Field(
-        DEFAULTS.checks,
+        default=DEFAULTS.checks,
         description="direct runner: check that steps leave their elements alone: for the first of each step and a thin "
         "sample after them, for all (which also tries CombineFns in other groupings), or not at all",
     )
     memory_budget: SizeOption | None = Field(
-        DEFAULTS.memory_budget,
+        default=DEFAULTS.memory_budget,
         description="what grouping may hold in memory before it spills to disk; a quarter of the machine's if none",
     )
     temp_dir: Path | None = Field(
-        DEFAULTS.temp_dir, description="where spilled data goes; the system's temporary directory if none"
+        default=DEFAULTS.temp_dir, description="where spilled data goes; the system's temporary directory if none"
     )
     type_check: Literal["build", "runtime", "off"] = Field(
-        DEFAULTS.type_check, description="check element types where steps meet; runtime also checks the elements"
+        default=DEFAULTS.type_check,
+        description="check element types where steps meet; runtime also checks the elements",
     )
     allow_unsafe_triggers: bool = Field(
-        DEFAULTS.allow_unsafe_triggers, description="accept triggers that may finish early and drop data"
+        default=DEFAULTS.allow_unsafe_triggers, description="accept triggers that may finish early and drop data"
     )
     mode: Literal["batch", "streaming"] = Field(
-        DEFAULTS.mode,
+        default=DEFAULTS.mode,
         description="streaming treats bounded input as a stream: watermarks as the source gives them, early panes",
     )
-    run_for: DurationOption | None = Field(DEFAULTS.run_for, description="stop an unbounded pipeline after this long")
+    run_for: DurationOption | None = Field(
+        default=DEFAULTS.run_for, description="stop an unbounded pipeline after this long"
+    )
     progress: Literal["auto", "on", "off"] = Field(
-        DEFAULTS.progress, description="show progress on stderr; auto does so on a terminal only"
+        default=DEFAULTS.progress, description="show progress on stderr; auto does so on a terminal only"
     )
 
     # The author's and the runner's model this class was joined from, by which a pickled instance finds it again.
@@ -226,7 +229,7 @@ class RunnerOptions(PipelineOptions):
 
     class SparkOptions(RunnerOptions):
         runner: str = "spark"
-        spark_master: str = Field("local[*]", description="where Spark runs")
+        spark_master: str = Field(default="local[*]", description="where Spark runs")
     """
 
 

@@ -62,7 +62,7 @@ class Pipeline:
         self._collections: dict[str, nodes.Collection] = {}
         self._scopes: list[_Scope] = [_Scope("", Where("", 0), False)]
         self._labels: set[str] = set()
-        self.result: PipelineResult | None = None
+        self._result: PipelineResult | None = None
 
     @property
     def options(self) -> RunOptions:
@@ -94,6 +94,18 @@ class Pipeline:
         """The runner it was made with, or its name; None: the options say."""
         return self._runner
 
+    @property
+    def has_run(self) -> bool:
+        """Whether a run has been started, which `result` then is."""
+        return self._result is not None
+
+    @property
+    def result(self) -> PipelineResult:
+        """The last run, going on or over. BuildError if there was none."""
+        if self._result is None:
+            raise BuildError("this pipeline has no result: it has not run. Call run(), or leave its `with` block")
+        return self._result
+
     @overload
     def __or__(self, transform: PTransform[Pipeline, R]) -> R: ...
     @overload
@@ -121,11 +133,11 @@ class Pipeline:
         options = self.options
         runner = self._runner if isinstance(self._runner, Runner) else _named(self._runner or options.runner)
         try:
-            self.result = runner.run(self.sealed(), options)
+            self._result = runner.run(self.sealed(), options)
         except TidegateError as error:
             # The message tells where it comes from; Tidegate's own frames would only bury the author's.
             raise error.with_traceback(None) from error.__cause__
-        return self.result
+        return self._result
 
     def sealed(self, *, values: bool = False) -> nodes.Pipeline:
         """The portable pipeline, the author's code pickled; with `values`, those of Create too.

@@ -75,6 +75,18 @@ class PipelineResult(ABC):
     def cancel(self) -> PipelineState:
         """Ask the run to stop, wait until it has, and return the state."""
 
+    def stop(self, *, drain: bool = False, savepoint: str | None = None) -> None:
+        """Ask for a clean end. `drain`: the watermark goes to the end of time, so that all windows fire. `savepoint`: a
+        folder or URL; the last state goes there, too. UnsupportedError on runners whose runs can't be stopped."""
+        raise UnsupportedError(
+            "only runs on the streaming runner can be stopped so: say --runner streaming, or cancel()"
+        )
+
+    def savepoint(self, directory: str) -> None:
+        """Take a savepoint in a folder or URL, and go on; it is there when this returns. RunError if it could not be
+        taken; UnsupportedError on runners without savepoints."""
+        raise UnsupportedError("only runs on the streaming runner have savepoints: say --runner streaming")
+
     @abstractmethod
     def metrics(self) -> MetricResults:
         """What has been counted so far."""

@@ -78,10 +78,8 @@ class Sink(ABC, Generic[T_contra]):
     like another.
     """
 
-    @property
-    def delivery(self) -> Delivery:
-        """What the sink promises; without a commit it is at least once."""
-        return "at_least_once"
+    delivery: Delivery = "at_least_once"
+    """What the sink promises; without a commit it is at least once."""
 
     @property
     def name(self) -> str:

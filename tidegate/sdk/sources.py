@@ -92,10 +92,8 @@ class Reader(ABC, Generic[T_co]):
 class Source(ABC, Generic[T_co]):
     """Where elements come from. Subclasses are frozen dataclasses, or otherwise picklable and unchanging."""
 
-    @property
-    def bounded(self) -> bool:
-        """Whether reading ends."""
-        return True
+    bounded: bool = True
+    """Whether reading ends."""
 
     @property
     def name(self) -> str:

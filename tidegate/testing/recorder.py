@@ -18,7 +18,7 @@ from tidegate.sdk.errors import BuildError, RunError, WriteError, shorten
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
 from tidegate.sdk.primitives import ParDo, Write
-from tidegate.sdk.sinks import Attempt, Committable, Delivery, Sink, in_order
+from tidegate.sdk.sinks import Attempt, Committable, Sink, in_order
 from tidegate.sdk.time import Timestamp
 from tidegate.testing.records import Recorded
 
@@ -53,7 +53,7 @@ class PaneRecorder(PTransform[PCollection[Any], None]):
     def records(self) -> list[Recorded]:
         """What was recorded, in the order in which each writing task saw it. BuildError before the run is over."""
         pipeline = self._pipeline
-        if pipeline is None or pipeline.result is None or not pipeline.result.state.ended:
+        if pipeline is None or not pipeline.has_run or not pipeline.result.state.ended:
             raise BuildError("nothing has been recorded yet: run the pipeline, and wait until it finishes")
         return list(self.read())
 
@@ -109,9 +109,7 @@ class _RecordSink(Sink[Any]):
 
     directory: str
 
-    @property
-    def delivery(self) -> Delivery:
-        return "exactly_once"
+    delivery = "exactly_once"
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ from tidegate.sdk.functions import name_of
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
 from tidegate.sdk.portable.pipeline import Form
 from tidegate.sdk.primitives import Create, ElementStep, Map, combined_type, pair_type
+from tidegate.sdk.primitives.elementwise import E, R
 from tidegate.sdk.signatures import FnTypes, signature_of
 from tidegate.sdk.types import element_of_iterable, kv_of
 from tidegate.transforms.functions import (
@@ -32,9 +33,7 @@ from tidegate.transforms.functions import (
 )
 
 T = TypeVar("T")
-R = TypeVar("R")
 K = TypeVar("K")
-E = TypeVar("E", bound=Any)
 
 
 class Impulse(PTransform[Pipeline, PCollection[bytes]]):
@@ -118,7 +117,7 @@ class Wrapping(ElementStep[E, R]):
         return super().takes(signature_of(self.inner))
 
 
-class WithKeys(Wrapping[E, Any], Generic[E, K]):
+class WithKeys(Wrapping[E, Any], Generic[E, R]):
     """`(key, element)` for each element: the key is `key(element, *args, **kwargs)`, or `key` itself if no function."""
 
     form: Form = "map"
@@ -126,13 +125,13 @@ class WithKeys(Wrapping[E, Any], Generic[E, K]):
     wrapper = staticmethod(with_computed_key_from)
 
     @overload
-    def __init__(self, key: Callable[[E], K], *, name: str | None = None) -> None: ...
+    def __init__(self, key: Callable[[E], R], *, name: str | None = None) -> None: ...
     @overload
     def __init__(
-        self, key: Callable[Concatenate[E, ...], K], *args: Any, name: str | None = None, **kwargs: Any
+        self, key: Callable[Concatenate[E, ...], R], *args: Any, name: str | None = None, **kwargs: Any
     ) -> None: ...
     @overload
-    def __init__(self, key: K, *, name: str | None = None) -> None: ...
+    def __init__(self, key: R, *, name: str | None = None) -> None: ...
     def __init__(self, key: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
         if callable(key):
             super().__init__(key, args, kwargs, name)
@@ -143,8 +142,8 @@ class WithKeys(Wrapping[E, Any], Generic[E, K]):
             self.title = f"WithKeys({shorten(key, 40)})"
             self.inner = None
 
-    def __call__(self, pcoll: PCollection[T]) -> PCollection[tuple[K, T]]:
-        result: PCollection[tuple[K, T]] = pcoll.pipeline.apply(self, pcoll)
+    def __call__(self, pcoll: PCollection[T]) -> PCollection[tuple[R, T]]:
+        result: PCollection[tuple[R, T]] = pcoll.pipeline.apply(self, pcoll)
         return result
 
     def call_fields(self) -> tuple[Call, dict[str, Any]]:

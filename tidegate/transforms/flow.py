@@ -13,12 +13,12 @@ from tidegate.sdk.functions import name_of
 from tidegate.sdk.pipeline import PCollection, PTransform, Transform
 from tidegate.sdk.portable.pipeline import Form
 from tidegate.sdk.primitives import CombinePerElement, ParDo
+from tidegate.sdk.primitives.elementwise import E
 from tidegate.sdk.signatures import FnTypes
 from tidegate.sdk.values import TaggedOutput, WindowedValue
 from tidegate.transforms.elementwise import Keys, Wrapping
 
 T = TypeVar("T")
-E = TypeVar("E", bound=Any)
 
 
 class Partition(PTransform[PCollection[E], tuple[PCollection[E], ...]]):

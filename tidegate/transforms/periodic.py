@@ -129,9 +129,7 @@ class _Ticks(Source[Timestamp]):
     start: int | None
     stop: int
 
-    @property
-    def bounded(self) -> bool:
-        return False
+    bounded = False
 
     @property
     def name(self) -> str:

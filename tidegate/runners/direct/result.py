@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 
 from tidegate.runners.engine.latch import Latch
+from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.metrics import MetricCells, MetricResults
 from tidegate.sdk.runner import PipelineResult, PipelineState
 
@@ -52,6 +53,12 @@ class Running(PipelineResult):
             self._stop.set()
             self._over.wait()
         return self.wait_until_finish()
+
+    def stop(self, *, drain: bool = False, savepoint: str | None = None) -> None:
+        if drain or savepoint is not None:
+            what = "drain" if drain else "take savepoints"
+            raise UnsupportedError(f"runs on the direct runner don't {what}: say --runner streaming")
+        self._stop.set()
 
     def metrics(self) -> MetricResults:
         return MetricResults(self._metrics)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
-from typing import Any, Concatenate, Generic, NoReturn, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, Protocol, TypeVar, overload
 
 from tidegate.sdk import hints, signatures, types
 from tidegate.sdk.analysis import emits_plain
@@ -18,11 +18,19 @@ from tidegate.sdk.sideinputs import MISSING
 from tidegate.sdk.values import TimestampedValue
 from tidegate.sdk.windowing import why_not_side_input, why_not_stateful
 
-E = TypeVar("E", bound=Any)
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    # The default makes mypy take the parameter of a lambda under a label (`"even" >> tg.Filter(lambda n: …)`) for Any:
+    # there is no collection yet to infer it from, and without a default it would be Never, which nothing fits.
+    E = TypeVarWithDefault("E", bound=Any, default=Any)
+    R = TypeVarWithDefault("R", default=Any)
+else:
+    E = TypeVar("E", bound=Any)
+    R = TypeVar("R")
 """An element that a function takes. Its bound makes pyright, which types no lambda to the right of `|`, take the
 lambda's parameter for Any; left unbound it would be an object without attributes."""
 T = TypeVar("T")
-R = TypeVar("R")
 Made = TypeVar("Made", covariant=True)
 
 
