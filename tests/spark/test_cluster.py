@@ -224,3 +224,53 @@ def test_a_speculative_copy_of_a_task_does_no_harm(cluster: Cluster, tmp_path: P
     )
     assert (tmp_path / "second").exists()
     assert written(tmp_path / "written") == sorted(map(str, range(300)))
+
+
+LATER = '''
+import os, pathlib, signal, sys
+import tidegate as tg, tidegate.io
+from pyspark.sql import SparkSession
+from tidegate.runners.spark import clear_artifacts
+
+folder, flags = sys.argv[1], sys.argv[2:]
+os.environ["PYSPARK_PYTHON"] = flags[flags.index("--worker_python") + 1]
+context = SparkSession.builder.getOrCreate().sparkContext
+
+def executor(_):
+    """The process of this task's executor: the parent of the daemon that forked this one."""
+    stat = pathlib.Path(f"/proc/{os.getppid()}/stat").read_text()
+    return int(stat.rsplit(")", 1)[1].split()[1])
+
+def run(name):
+    with tg.Pipeline(options=flags) as p:
+        values = p | tg.Create([(n % 5, f"{n:030}") for n in range(60_000)])
+        names = p | "names" >> tg.Create([(n, f"{n:0300}") for n in range(5_000)])
+        sized = values | tg.MapTuple(lambda k, v, names: (k, len(v) + len(names[k])), tg.AsDict(names))
+        counted = sized | tg.CombinePerKey(sum) | tg.Map(lambda pair: f"{pair[0]} {pair[1]}")
+        _ = counted | tg.io.WriteToText(f"{folder}/{name}/out")
+
+def kill_all():
+    """Everything that has been sent to executors is lost; those that come instead fetch what Spark knows of."""
+    for pid in set(context.parallelize(range(8), 8).map(executor).collect()):
+        os.kill(pid, signal.SIGKILL)
+
+run("before")
+kill_all()
+own = context.parallelize(range(100), 4).map(lambda n: n + 1).sum()
+run("after")
+freed = clear_artifacts(SparkSession.builder.getOrCreate())
+kill_all()
+run("cleared")
+left = sum(url.rpartition("/")[2].startswith("tidegate-") for url in context.listFiles)
+pathlib.Path(folder, "told").write_text(f"{own} {freed > 2 << 20} {left}")
+'''
+
+
+def test_executors_that_join_after_a_run_work_for_the_next_one_and_for_the_author(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    cluster.submit(LATER, tmp_path)
+    sums = sorted(f"{key} {12_000 * 330}" for key in range(5))
+    for name in ("before", "after", "cleared"):
+        assert written(tmp_path / name) == sums
+    assert (tmp_path / "told").read_text() == "5050 True 3"  # the values, the side input, and Tidegate itself

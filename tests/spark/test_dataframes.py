@@ -278,6 +278,121 @@ def test_values_become_what_arrow_holds() -> None:
     assert fields_of([tg.Row(x=1), tg.Row(y=2)], None) == {"x": [1, None], "y": [None, 2]}
 
 
+# -- what columns become that nobody has said
+
+
+EVERY_KIND = """SELECT CAST(1.50 AS decimal(10,2)) AS price, CAST(1 AS tinyint) AS b, CAST(2 AS smallint) AS s,
+    CAST(3 AS int) AS i, 4L AS l, CAST(0.1 AS float) AS f, CAST('NaN' AS float) AS nan, 0.5D AS d, true AS yes,
+    DATE'2024-02-29' AS day, TIMESTAMP'2024-01-01 00:00:00Z' AS at, TIMESTAMP_NTZ'2024-01-01 00:00:00' AS local,
+    CAST(NULL AS int) AS none, CAST(NULL AS decimal(5,1)) AS nothing, X'00ff' AS bin, 'x' AS text,
+    INTERVAL '1 02:03:04' DAY TO SECOND AS span,
+    named_struct('x', CAST(1 AS smallint), 'deep', named_struct('p', CAST(1.5 AS decimal(4,1)))) AS st,
+    array(CAST(1 AS tinyint), NULL) AS many, map('a', CAST(1.5 AS float)) AS m,
+    map('k', array(named_struct('n', CAST(7 AS smallint)))) AS nested, array(CAST(NULL AS date)) AS days"""
+
+
+def the_same(row: Any) -> Any:
+    return row
+
+
+def made_anew(row: Any) -> Any:
+    return tg.Row(**row.as_dict())
+
+
+def in_a_dict(row: Any) -> Any:
+    return row.as_dict()
+
+
+def through_a_group(rows: Any) -> Any:
+    return rows | tg.Map(lambda row: (row.i, row)) | tg.GroupByKey() | tg.FlatMap(lambda pair: pair[1])
+
+
+@pytest.mark.parametrize("way", [the_same, made_anew, in_a_dict], ids=["the same", "a new Row", "a dict"])
+def test_columns_that_pass_through_keep_their_types(way: Any, flags: list[str], spark: Any) -> None:
+    frame = spark.sql(f"{EVERY_KIND} UNION ALL {EVERY_KIND}")
+    with tg.Pipeline(options=flags) as p:
+        rows = through_a_group(p | tg.io.ReadFromSpark(frame))
+        _ = rows | tg.Map(way).with_output_types(Any) | "rows" >> tg.ToDataFrame()
+    made = p.result.dataframe("rows")
+    types = [(field.name, field.dataType) for field in frame.schema]
+    assert [(field.name, field.dataType) for field in made.schema] == [(n, _nullable(kind)) for n, kind in types]
+    assert list(map(repr, made.collect())) == list(map(repr, frame.collect()))
+    made.unpersist()
+
+
+def _nullable(kind: Any) -> Any:
+    """A type as a DataFrame has it whose values might be missing anywhere."""
+    return type(kind).fromDDL(kind.simpleString()) if kind.typeName() in ("struct", "array", "map") else kind
+
+
+def test_columns_that_are_not_read_are_wide_enough_for_any_run(flags: list[str]) -> None:
+    with tg.Pipeline(options=flags) as p:
+        value = {
+            "n": 1, "x": 0.5, "price": decimal.Decimal("1.50"), "none": None, "nones": [None],
+            "parts": [{"fee": decimal.Decimal("0.1")}], "fine": decimal.Decimal("1e-20"),
+        }  # fmt: skip
+        _ = p | tg.Create([value]) | "rows" >> tg.ToDataFrame()
+    made = p.result.dataframe("rows")
+    assert [(field.name, field.dataType.simpleString()) for field in made.schema] == [
+        ("n", "bigint"), ("x", "double"), ("price", "decimal(38,18)"), ("none", "string"), ("nones", "array<string>"),
+        ("parts", "array<struct<fee:decimal(38,18)>>"), ("fine", "decimal(38,20)"),
+    ]  # fmt: skip
+    (row,) = made.collect()
+    assert (row.price, row.fine, row.parts[0].fee) == (value["price"], value["fine"], decimal.Decimal("0.1"))
+    made.unpersist()
+
+
+def test_a_column_whose_values_no_longer_fit_its_type_becomes_wide(flags: list[str], spark: Any) -> None:
+    frame = spark.sql("""SELECT CAST(id AS tinyint) AS b, CAST(id AS float) AS f, CAST(id AS decimal(4,2)) AS price,
+        DATE'2024-02-29' AS day, TIMESTAMP_NTZ'2024-01-01 00:00:00' AS local, CAST(id AS int) AS kept
+        FROM range(50)""")
+    at = datetime.datetime(2024, 2, 29, 12, tzinfo=UTC)
+
+    def changed(row: Any) -> Any:
+        return tg.Row(b=row.b * 100, f=row.f + 0.1, price=row.price * 10, day=at, local=at, kept=row.kept)
+
+    with tg.Pipeline(options=flags) as p:
+        _ = p | tg.io.ReadFromSpark(frame) | tg.Map(changed) | "rows" >> tg.ToDataFrame()
+    made = p.result.dataframe("rows")
+    assert [(field.name, field.dataType.simpleString()) for field in made.schema] == [
+        ("b", "bigint"), ("f", "double"), ("price", "decimal(38,18)"), ("day", "timestamp"), ("local", "timestamp"),
+        ("kept", "int"),
+    ]  # fmt: skip
+    found = {row.kept: row for row in made.collect()}
+    assert (found[49].b, found[49].f, found[49].price) == (4900, 49.1, decimal.Decimal(490))
+    made.unpersist()
+
+
+def test_a_name_that_means_two_types_in_what_is_read_means_neither(flags: list[str], spark: Any) -> None:
+    first = spark.sql("SELECT id, 'x' AS s FROM range(3)")
+    second = spark.sql("SELECT CAST(id AS int) AS id, 'x' AS s, CAST(1 AS smallint) AS own FROM range(3)")
+    with tg.Pipeline(options=flags) as p:
+        rows = [p | f"read {n}" >> tg.io.ReadFromSpark(frame) for n, frame in enumerate((first, second))]
+        _ = tuple(rows) | tg.Flatten() | tg.Map(in_a_dict) | "rows" >> tg.ToDataFrame()
+        _ = rows[1] | "alone" >> tg.ToDataFrame()
+    types = {name: dict(p.result.dataframe(name).dtypes) for name in ("rows", "alone")}
+    assert types["rows"] == {"id": "bigint", "s": "string", "own": "smallint"}
+    assert types["alone"] == {"id": "int", "s": "string", "own": "smallint"}
+    for name in types:
+        p.result.dataframe(name).unpersist()
+
+
+def test_the_lengths_of_strings_in_a_table_are_kept_where_they_hold(
+    flags: list[str], spark: Any, tmp_path: Path
+) -> None:
+    columns = "code CHAR(2), name VARCHAR(5), note VARCHAR(5)"
+    spark.sql(f"CREATE TABLE short ({columns}) USING parquet LOCATION '{tmp_path / 'in'}'")
+    spark.sql("INSERT INTO short VALUES ('ab', 'tea', 'hot'), ('cd', NULL, 'cold')")
+    with tg.Pipeline(options=flags) as p:
+        rows = p | tg.io.ReadFromSpark("short")
+        longer = rows | tg.Map(lambda row: tg.Row(code=row.code, name=row.name, note=row.note * 2))
+        where = {"path": str(tmp_path / "out")}
+        _ = longer | tg.io.WriteToSpark("short_again", format="parquet", table=True, options=where)
+    shown = {row.col_name: row.data_type for row in spark.sql("DESCRIBE short_again").collect()}
+    assert shown == {"code": "char(2)", "name": "varchar(5)", "note": "string"}
+    assert sorted(spark.table("short_again").collect()) == [("ab", "tea", "hothot"), ("cd", None, "coldcold")]
+
+
 # -- WriteToSpark
 
 

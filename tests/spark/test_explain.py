@@ -81,7 +81,7 @@ def closures(p: tg.Pipeline, partitions: int) -> list[int]:
     bare = without_values(planned)
     levels = assign_levels(planned)
     inputs = deal_out(planned, partitions, Artifacts(None, local=True))
-    work = Work(bare, levels, numbered(bare), inputs, partitions, "run", None, None, False)
+    work = Work(bare, levels, numbered(bare), inputs, partitions, None, None, False)
     return [len(pickle.dumps(work.of_level(level), 5)) for level in range(levels.count)]
 
 

@@ -101,7 +101,7 @@ def test_what_one_element_gives_leaves_before_it_has_given_all(monkeypatch: pyte
 
     log = tmp_path / "log"
     work = work_of(lambda p: p | tg.Create([1]) | tg.FlatMap(much, str(log)) | tg.Reshuffle() | tg.Map(print), 2)
-    batches = LevelTask(work, 0, 0).run(iter(()))
+    batches = LevelTask(work, "run", 0, 0).run(iter(()))
     size = next(batches).nbytes
     assert int(log.read_text()) < 25
     assert sum((batch.nbytes for batch in batches), size) > 50 * MB * 0.95
@@ -111,12 +111,12 @@ def test_a_row_that_is_not_where_it_belongs_is_refused() -> None:
     work = work_of(lambda p: p | tg.Create([(1, 2)]) | tg.GroupByKey() | tg.Map(print), 2)
     (made,) = [
         row
-        for batch in LevelTask(work, 0, 0).run(iter(()))
+        for batch in LevelTask(work, "run", 0, 0).run(iter(()))
         for row in batch.to_pylist()
         if row["edge"] != RESULT
     ]  # fmt: skip
     row = tuple(made[name] for name in rows.COLUMNS)
     here = made["target"]
-    assert list(LevelTask(work, 1, here).run(iter([record_batch([row])])))  # type: ignore[list-item]
+    assert list(LevelTask(work, "run", 1, here).run(iter([record_batch([row])])))  # type: ignore[list-item]
     with pytest.raises(RunError, match=f"gave partition {1 - here} a row of partition {here}'s"):
-        list(LevelTask(work, 1, 1 - here).run(iter([record_batch([row])])))  # type: ignore[list-item]
+        list(LevelTask(work, "run", 1, 1 - here).run(iter([record_batch([row])])))  # type: ignore[list-item]

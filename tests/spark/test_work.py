@@ -50,7 +50,7 @@ def work_of(build: Any, partitions: int) -> Work:
     planned = plan(p.sealed(), Traits(parallel=True, blocking=True))
     bare = without_values(planned)
     inputs = deal_out(planned, partitions, Artifacts(None, local=True))
-    return Work(bare, assign_levels(planned), numbered(bare), inputs, partitions, "run", 1 << 20, None, False)
+    return Work(bare, assign_levels(planned), numbered(bare), inputs, partitions, 1 << 20, None, False)
 
 
 def test_a_task_that_is_repeated_sends_the_same_rows() -> None:
@@ -65,7 +65,7 @@ def test_a_task_that_is_repeated_sends_the_same_rows() -> None:
     payload = pickle.dumps(work_of(build, 3), 5)
 
     def rows() -> list[dict[str, Any]]:
-        batches = LevelTask(pickle.loads(payload), 0, 1).run(iter(()))
+        batches = LevelTask(pickle.loads(payload), "run", 0, 1).run(iter(()))
         return [row for batch in batches for row in batch.to_pylist() if row["edge"] != RESULT]
 
     first = rows()

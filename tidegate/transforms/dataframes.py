@@ -69,14 +69,21 @@ class FrameSink(Sink[Any]):
     def abort(self, run: str) -> None:
         """There is nothing: what Spark writes, Spark removes."""
 
-    def record_batch(self, values: Sequence[Any], schema: Any) -> Any:
-        """Elements as an Arrow record batch, of a schema or, None, of what they are. RunError, naming field and value,
-        for one that does not fit."""
+    def record_batch(self, values: Sequence[Any], schema: Any, wished: Any = None) -> Any:
+        """Elements as an Arrow record batch, of a schema or, None, of what they are: of what `wished`, a schema, says
+        of a column's name, if it holds all its values without loss.
+
+        RunError, naming field and value, for one that does not fit.
+        """
         import pyarrow as pa  # type: ignore[import-untyped]
 
         columns = fields_of(values, None if schema is None else schema.names)
         types = {} if schema is None else {field.name: field.type for field in schema}
-        arrays = [_array(name, column, types.get(name)) for name, column in columns.items()]
+        kept = {} if wished is None else {field.name: field for field in wished}
+        arrays = [
+            _kept(name, column, kept[name]) if name in kept else _array(name, column, types.get(name))
+            for name, column in columns.items()
+        ]
         return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
     def save_dataframe(self, frame: Any) -> bool:
@@ -252,6 +259,49 @@ def _array(name: str, column: list[Any], type: Any) -> Any:
         return pa.array([fit(value) for value in column] if fit else column, type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
         raise RunError(_misfit(name, column, type, fit, str(error))) from None
+
+
+def _kept(name: str, column: list[Any], wished: Any) -> Any:
+    """A column as a field is wished to be, or else as its values are."""
+    import pyarrow as pa
+
+    kind = wished.type
+    fit = _fitting(column)
+    plain = [fit(value) for value in column] if fit else column
+    try:
+        array = pa.array(plain, kind)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError):
+        return _array(name, column, None)
+    if pa.types.is_string(kind):
+        longest = int((wished.metadata or {}).get(b"length", 0))
+        fits = not longest or all(value is None or len(value) <= longest for value in plain)
+        return array if fits else array.cast(pa.large_string())  # a string, but not of the wished kind
+    exact = pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_float64(kind)
+    return array if exact or _same_again(array, plain) else _array(name, column, None)
+
+
+def _same_again(array: Any, values: list[Any]) -> bool:
+    """Whether an Arrow array gives the values back that it was made of, times with or without a zone as they were."""
+    import pyarrow as pa
+
+    if pa.types.is_nested(array.type):
+        return _alike(array.to_pylist(maps_as_pydicts="strict"), values)
+    return _alike(array.to_pylist(), values)
+
+
+def _alike(found: Any, value: Any) -> bool:
+    match value:
+        case list() | tuple() if isinstance(found, list):
+            return len(found) == len(value) and all(map(_alike, found, value))
+        case Mapping() if isinstance(found, Mapping):
+            # A struct gives None for what a dict does not have.
+            there = {key: part for key, part in found.items() if part is not None or key in value}
+            return there.keys() == value.keys() and all(_alike(there[key], part) for key, part in value.items())
+        case float() if value != value:
+            return isinstance(found, float) and found != found
+        case datetime.date():
+            return type(found) is type(value) and found == value
+    return bool(found == value)
 
 
 def _misfit(name: str, column: list[Any], type: Any, fit: Callable[[Any], Any] | None, said: str) -> str:

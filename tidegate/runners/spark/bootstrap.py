@@ -7,7 +7,7 @@ from typing import Any
 
 
 def entry(
-    name: str, paths: tuple[str, ...], work: bytes | tuple[str, str], level: int, feed: int | None = None
+    name: str, paths: tuple[str, ...], work: bytes | tuple[str, str], run_id: str, level: int, feed: int | None = None
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """The function of one level's tasks. `paths` is where Tidegate is found, if not installed.
 
@@ -28,7 +28,7 @@ def entry(
                 sys.path.append(path)
         from tidegate.runners.spark.task import run_task
 
-        return run_task(work, level, feed, batches)
+        return run_task(work, run_id, level, feed, batches)
 
     run.__name__ = name
     return run

@@ -23,15 +23,17 @@ from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.artifacts import CLOSURE_BYTES, Artifact, Artifacts
 from tidegate.runners.spark.bootstrap import entry
+from tidegate.runners.spark.columns import columns_read, united, wished
 from tidegate.runners.spark.failures import NOT_DETERMINISTIC, raised_by
 from tidegate.runners.spark.frames import (
     DataFrameSink,
+    DataFrameSource,
     arrow_schema,
     columns_of,
     framed_by,
     frames_made,
     frames_read,
-    united,
+    spoken_schema,
 )
 from tidegate.runners.spark.levels import assign_levels, shuffles
 from tidegate.runners.spark.reading import Inputs, deal_out, without_values
@@ -77,6 +79,7 @@ class Execution:
         options: SparkOptions,
         run_id: str,
         metrics: MetricCells,
+        artifacts: Artifacts,
         *,
         local: bool,
         describe: Callable[[str], contextlib.AbstractContextManager[None]],
@@ -89,11 +92,16 @@ class Execution:
         self._partitions = options.spark_partitions or parallelism(spark)
         self._local = local
         self._paths = _paths(options, local=local)
-        self._artifacts = Artifacts(spark, local=local)
+        self._artifacts = artifacts
+        self._run_id = run_id
         self._feeds = frames_read(plan)
         self._sinks = frames_made(plan)
-        self._inputs = deal_out(plan, self._partitions, self._artifacts, self._feeds)
+        elsewhere = {step.id for step in plan.steps if self._levels.of_step[step.id] < 0}  # side inputs' alone
+        self._inputs = deal_out(plan, self._partitions, self._artifacts, elsewhere.union(self._feeds))
+        self._opened = {id: self._open(source, plan.steps[id]) for id, source in self._feeds.items()}
         self._frames = {id: self._schema_of(sink, plan.steps[id]) for id, sink in self._sinks.items()}
+        read = {id: frame.schema for id, frame in self._opened.items()} if None in self._frames.values() else {}
+        self._columns = {id: columns_read(plan, read, id) for id, schema in self._frames.items() if schema is None}
         self._plan = without_values(plan)
         self._persisted: list[Any] = []
         self._kept: list[tuple[int, Any]] = []
@@ -106,11 +114,11 @@ class Execution:
             numbered(self._plan),
             Inputs({}, {}, {}),
             self._partitions,
-            run_id,
             options.memory_budget,
             options.temp_dir,
             options.type_check == "runtime",
             frames=self._frames,
+            wished={id: wished(columns) for id, columns in self._columns.items()},
         )
         self._outcome = Outcome()
         self._last: Any = None
@@ -134,13 +142,15 @@ class Execution:
                     frame.count()
         return kept
 
-    def close(self, *, kept: bool) -> None:
-        """Free what the run persisted. `kept`: DataFrames live on, and may need its files."""
+    def close(self) -> None:
+        """Free what the run persisted."""
         for frame in self._persisted:
             with contextlib.suppress(Exception):  # the session may be over
                 frame.unpersist()
-        if not kept:
-            self._artifacts.close()
+
+    def _open(self, source: DataFrameSource, step: Step) -> Any:
+        with _in_step(step):
+            return source.open_dataframe(self._spark)
 
     def _schema_of(self, sink: DataFrameSink, step: Step) -> bytes | None:
         with _in_step(step):
@@ -207,9 +217,7 @@ class Execution:
         if not self._only_fed(level, steps):
             frames.append(self._mapped(self._entering(work, level, steps), work, level))
         for step in feeds:
-            with _in_step(step):
-                source = self._feeds[step.id].open_dataframe(self._spark)
-            frames.append(self._mapped(source, work, level, step))
+            frames.append(self._mapped(self._opened[step.id], work, level, step))
         whole = frames[0]
         for frame in frames[1:]:
             whole = whole.unionAll(frame)
@@ -258,7 +266,7 @@ class Execution:
     def _mapped(self, frame: Any, work: Work, level: int, feed: Step | None = None) -> Any:
         steps = [feed] if feed is not None else work.levels.steps(work.plan, level)
         name = " + ".join(dict.fromkeys(node.label for step in steps for node in step.nodes)) or "pass on"
-        run = entry(name[:200], self._paths, self._packed(work, level), level, None if feed is None else feed.id)
+        run = entry(name[:200], self._paths, self._packed(work, level), self._run_id, level, feed.id if feed else None)
         return frame.mapInArrow(run, schema())
 
     def _packed(self, work: Work, level: int) -> bytes | Artifact:
@@ -293,17 +301,14 @@ class Execution:
 
     def _typed(self, step: Step, sink: DataFrameSink) -> Any:
         """A step's elements as columns."""
-        import pyarrow as pa  # type: ignore[import-untyped]
-        from pyspark.sql.pandas.types import from_arrow_schema
-        from pyspark.sql.types import StructType
-
-        schema = self._frames[step.id] or united(self._outcome.columns.get(step.id, ()))
-        if schema is None:
-            raise RunError("there are no elements, so what the columns are is not known: give schema=…")
-        if sink.columns is not None:
-            spoken: Any = StructType.fromDDL(sink.columns)
+        schema = self._frames[step.id]
+        if schema is not None:
+            spoken = spoken_schema(sink.columns or "")
         else:
-            spoken = from_arrow_schema(pa.ipc.read_schema(pa.py_buffer(schema)))
+            found = united(self._outcome.columns.get(step.id, ()), self._columns[step.id])
+            if found is None:
+                raise RunError("there are no elements, so what the columns are is not known: give schema=…")
+            schema, spoken = found
         rows = self._last.where(self._last["edge"] == framed_by(step.id)).sortWithinPartitions(*ORDER)
         return rows.select("left", "data").mapInArrow(columns_of(schema, step.label[:200]), spoken)
 

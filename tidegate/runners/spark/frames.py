@@ -44,8 +44,9 @@ class DataFrameSink(Protocol):
     @property
     def columns(self) -> str | None: ...
 
-    def record_batch(self, values: Sequence[Any], schema: Any) -> Any:
-        """Elements as an Arrow record batch, in a worker; `schema` is that of `columns`, if there are some."""
+    def record_batch(self, values: Sequence[Any], schema: Any, wished: Any = None) -> Any:
+        """Elements as an Arrow record batch, in a worker. `schema` is that of `columns`, if there are some; else
+        columns become what `wished`, a schema, says of their names, if they can without loss."""
 
     def save_dataframe(self, frame: Any) -> bool:
         """On the driver: write it, in one action. False if it is the author's to use, and is to be kept."""
@@ -138,7 +139,9 @@ class _FedReader(Reader[Any]):
 class FrameWriting:
     """One DataFrame's share of one task: elements become rows with an Arrow stream each."""
 
-    def __init__(self, step: Step, schema: bytes | None, out: OutgoingRows, src: int, target: int) -> None:
+    def __init__(
+        self, step: Step, schema: bytes | None, wished: bytes | None, out: OutgoingRows, src: int, target: int
+    ) -> None:
         import pyarrow as pa  # type: ignore[import-untyped]
 
         node = step.tail
@@ -147,6 +150,7 @@ class FrameWriting:
         self._node = node
         self._sink: DataFrameSink = node.sink.load()
         self._schema = None if schema is None else pa.ipc.read_schema(pa.py_buffer(schema))
+        self._wished = None if wished is None else pa.ipc.read_schema(pa.py_buffer(wished))
         self._out = out
         self._src = src
         self._target = target
@@ -177,7 +181,7 @@ class FrameWriting:
         import pyarrow as pa
 
         try:
-            batch = self._sink.record_batch(values, self._schema)
+            batch = self._sink.record_batch(values, self._schema, self._wished)
         except TidegateError as error:
             rethrow(located(error, self._node.label, self._node.where))
         except Exception as error:
@@ -229,29 +233,16 @@ def columns_of(schema: bytes, name: str) -> Callable[[Iterable[Any]], Iterator[A
 def arrow_schema(columns: str) -> bytes:
     """The Arrow schema of Spark's DDL; RunError if that can't be read."""
     from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
 
     try:
-        parsed: Any = StructType.fromDDL(columns)
-        return bytes(to_arrow_schema(parsed, timezone="UTC").serialize())
+        return bytes(to_arrow_schema(spoken_schema(columns), timezone="UTC").serialize())
     except Exception as error:
         said = next((line for line in str(error).splitlines() if line.strip()), "")
         raise RunError(f"{columns!r} is no schema that Spark knows: {said}") from None
 
 
-def united(schemas: Iterable[bytes]) -> bytes | None:
-    """One schema for columns that turned out to be these; None if there were no elements.
+def spoken_schema(columns: str) -> Any:
+    """Spark's DDL as Spark's schema."""
+    from pyspark.sql.types import StructType
 
-    RunError if no schema holds them all.
-    """
-    import pyarrow as pa
-
-    found = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in dict.fromkeys(schemas)]
-    if not found:
-        return None
-    try:
-        schema = pa.unify_schemas(found, promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise RunError(f"its elements don't fit one table: {error}. Say what the columns are, with schema=…") from None
-    fields = [field if field.type != pa.null() else field.with_type(pa.string()) for field in schema]
-    return bytes(pa.schema(fields).serialize())
+    return StructType.fromDDL(columns)

@@ -47,14 +47,14 @@ class Inputs:
 
 
 def deal_out(plan: Plan, partitions: int, artifacts: Artifacts, besides: Container[int] = ()) -> Inputs:
-    """Look at every source, and give each partition its share; `besides` are steps that something else feeds.
+    """Look at every source, and give each partition its share; `besides` are steps that tasks do not read.
 
     Raises what looking raises, naming the step.
     """
     inputs = Inputs({}, {}, {})
     for step in plan.steps:
         match step.head:
-            case Read() if step.id in besides:
+            case _ if step.id in besides:
                 pass
             case Read() as node:
                 source: Source[Any] = node.source.load()

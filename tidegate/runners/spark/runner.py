@@ -48,6 +48,7 @@ class SparkRunner(Runner):
         return explain(plan, options.view_as(self.options_model()))
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
+        from tidegate.runners.spark.artifacts import Artifacts
         from tidegate.runners.spark.execute import Execution, parallelism, settings
         from tidegate.runners.spark.frames import session_of
         from tidegate.runners.spark.manifest import finish_others, noted
@@ -72,15 +73,16 @@ class SparkRunner(Runner):
             prepare(spark, own.spark_archive)
             check_shared(spark, planned, run_id, parallelism(spark))
         frames: dict[str, Any] = {}
+        artifacts = Artifacts(spark, local=local)
         try:
             with settings(spark), Shown(spark, self.tell) as shown:
-                run = Execution(spark, planned, own, run_id, metrics, local=local, describe=shown.action)
+                run = Execution(spark, planned, own, run_id, metrics, artifacts, local=local, describe=shown.action)
                 try:
                     for id, committables in run.run().committables.items():
                         sinks[id].committables += committables
                     frames = run.dataframes()
                 finally:
-                    run.close(kept=bool(frames))
+                    run.close()
             with noted(own.spark_commit_dir, run_id, list(sinks.values())):
                 for committing in sinks.values():
                     committing.commit()
@@ -90,6 +92,7 @@ class SparkRunner(Runner):
             sweep_later(sinks.values())
             raise
         finally:
+            artifacts.close(kept=bool(frames))
             for committing in sinks.values():
                 committing.sweep()
         return _Finished(metrics, frames)

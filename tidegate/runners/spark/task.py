@@ -39,7 +39,9 @@ from tidegate.sdk.portable.pipeline import Create, Read
 _FEW: Final = 64
 
 
-def run_task(payload: bytes | Artifact, level: int, feed: int | None, batches: Iterable[Any]) -> Iterator[Any]:
+def run_task(
+    payload: bytes | Artifact, run_id: str, level: int, feed: int | None, batches: Iterable[Any]
+) -> Iterator[Any]:
     """Run the task of this Spark partition over Arrow batches: of rows, or of the DataFrame that step `feed` reads."""
     from pyspark import TaskContext
 
@@ -51,7 +53,7 @@ def run_task(payload: bytes | Artifact, level: int, feed: int | None, batches: I
     gc.set_threshold(20_000, 100, 1_000)
     try:
         work: Work = pickle.loads(content_of(payload))
-        yield from LevelTask(work, level, context.partitionId(), feed).run(batches)
+        yield from LevelTask(work, run_id, level, context.partitionId(), feed).run(batches)
     except Exception as error:
         raise marked(error) from None
     finally:
@@ -65,8 +67,9 @@ class LevelTask:
     has a number of its own, and its elements start out as if from some partition.
     """
 
-    def __init__(self, work: Work, level: int, partition: int, feed: int | None = None) -> None:
+    def __init__(self, work: Work, run_id: str, level: int, partition: int, feed: int | None = None) -> None:
         self.work = work
+        self._run_id = run_id
         self.plan = work.plan
         self.level = level
         self._feed = feed
@@ -223,8 +226,15 @@ class LevelTask:
 
     def _writing(self, step: Step, tasks: int) -> Writing | FrameWriting:
         if step.id in self.work.frames:
-            return FrameWriting(step, self.work.frames[step.id], self._out, self._src, self.partition)
-        return writing(step, self.work.run_id, self._number, tasks)
+            return FrameWriting(
+                step,
+                self.work.frames[step.id],
+                self.work.wished.get(step.id),
+                self._out,
+                self._src,
+                self.partition,
+            )
+        return writing(step, self._run_id, self._number, tasks)
 
     def _outlets(
         self, sinks: dict[int, Writing | FrameWriting]

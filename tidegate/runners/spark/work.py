@@ -18,8 +18,11 @@ class Work:
     """A run's plan, in levels and partitions.
 
     `edges` are the plan's; a row names its edge by the number it has here. `sides` are what side inputs show, by
-    `side_id`; `frames` the Arrow schemas (None: not known) of what sinks give as DataFrames, by step. `memory_budget`
-    (bytes) is one task's; None: a share of the worker's machine.
+    `side_id`; `frames` the Arrow schemas (None: not known) of what sinks give as DataFrames, by step; `wished` those of
+    columns that they may keep. `memory_budget` (bytes) is one task's; None: a share of the worker's machine.
+
+    Nothing here differs between two runs of a pipeline: what is large is a file that Spark keeps, and a repeated run
+    uses the same.
     """
 
     plan: Plan
@@ -27,12 +30,12 @@ class Work:
     edges: tuple[Edge, ...]
     inputs: Inputs
     partitions: int
-    run_id: str
     memory_budget: int | None
     temp_dir: Path | None
     runtime_types: bool
     sides: dict[str, Side] = field(default_factory=dict)
     frames: dict[int, bytes | None] = field(default_factory=dict)
+    wished: dict[int, bytes] = field(default_factory=dict)
 
     def of_level(self, level: int) -> Work:
         """Without what only other levels ask for."""

@@ -6,6 +6,7 @@ Workers of a local master are this machine's, with this interpreter: there is no
 from __future__ import annotations
 
 import importlib.util
+import shutil
 import sys
 import tempfile
 import weakref
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate._version import __version__
+from tidegate.runners.spark.artifacts import files_of
 from tidegate.runners.spark.failures import gist
 from tidegate.sdk.errors import RunError, UnsupportedError
 
@@ -129,7 +131,16 @@ def _probe(paths: tuple[str, ...]) -> Callable[[Iterable[Any]], Iterator[Any]]:
 
 def send(spark: Any) -> None:
     """Give the session's workers this Tidegate, as a zip file that comes before what they have."""
-    folder = Path(tempfile.mkdtemp(prefix="tidegate-spark-"))
+    with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
+        archive = _zipped(Path(folder))
+        context = getattr(spark, "_sc", None)
+        if context is None:
+            spark.addArtifacts(str(archive), pyfile=True)
+        else:  # Spark reads the file whenever an executor joins, so it has to be where it stays
+            context.addPyFile(shutil.move(archive, files_of(context)))
+
+
+def _zipped(folder: Path) -> Path:
     archive = folder / f"tidegate-{__version__}.zip"
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as zipped:
         for name in _SENT:
@@ -140,4 +151,4 @@ def send(spark: Any) -> None:
             for path in sorted(home.rglob("*")):
                 if path.is_file() and "__pycache__" not in path.parts:
                     zipped.write(path, str(Path(name) / path.relative_to(home)))
-    spark.addArtifacts(str(archive), pyfile=True)
+    return archive
