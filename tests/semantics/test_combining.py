@@ -226,3 +226,68 @@ def test_a_combiner_with_an_argument_needs_no_compact_of_its_own(runner: str) ->
     with TestPipeline(runner) as pipeline:
         pairs = pipeline | tg.Create([("a", 1), ("a", 2), ("b", 3)])
         assert_that(pairs | tg.CombinePerKey(Weighted(), 3), equal_to([("a", 9), ("b", 9)]))
+
+
+class Widest(tg.CombineFn[Any, list[Any], Any]):
+    """A combiner of the author's that has no result for no input."""
+
+    has_identity = False
+
+    def create_accumulator(self) -> list[Any]:
+        return []
+
+    def add_input(self, accumulator: list[Any], value: Any) -> list[Any]:
+        return [*accumulator, value]
+
+    def merge_accumulators(self, accumulators: Iterable[list[Any]]) -> list[Any]:
+        return [value for accumulator in accumulators for value in accumulator]
+
+    def extract_output(self, accumulator: list[Any]) -> Any:
+        return max(accumulator) - min(accumulator)
+
+
+@pytest.mark.parametrize(
+    ("combiner", "empty"),
+    [
+        (max, []),
+        (min, []),
+        (spread, []),
+        (tg.associative(lambda values: max(values)), []),
+        ((sum, max), []),
+        (Widest(), []),
+        (sum, [0]),
+        (len, [0]),
+        (list, [[]]),
+        ((sum, len), [(0, 0)]),
+    ],
+    ids=["max", "min", "plain", "associative", "tuple", "CombineFn", "sum", "len", "list", "tuple with identity"],
+)
+@pytest.mark.parametrize("as_values", [False, True], ids=["CombinePerKey", "GroupByKey and CombineValues"])
+def test_an_empty_on_time_pane_gives_the_result_of_no_input_or_nothing(
+    stream_runner: str, combiner: Any, empty: list[Any], as_values: bool
+) -> None:
+    into = tg.WindowInto(TEN, tg.AfterWatermark(early=tg.AfterCount(1)), accumulation=tg.DISCARDING)
+    pipeline = TestPipeline(stream_runner)
+    windowed = pipeline | stream([(3, 1), W(10)]) | into
+    combined: Any = (
+        windowed | tg.GroupByKey() | tg.CombineValues(combiner) if as_values else windowed | tg.CombinePerKey(combiner)
+    )
+    recorder = PaneRecorder()
+    _ = combined | recorder
+    pipeline.run()
+    found = [(record.timing.value, record.value[1]) for record in recorder.records()]
+    assert [timing for timing, _ in found][:1] == ["early"]
+    assert [value for timing, value in found if timing == "on_time"] == empty
+
+
+def test_groups_that_are_made_by_hand_combine_as_others_do(runner: str) -> None:
+    with TestPipeline(runner) as pipeline:
+        groups = pipeline | tg.Create([("a", (3, 5)), ("b", ()), ("c", (1,))])
+        assert_that(groups | tg.CombineValues(max), equal_to([("a", 5), ("c", 1)]))
+
+
+def test_a_group_that_can_be_iterated_once_is_combined_whole() -> None:
+    with TestPipeline("direct", {"checks": "off"}) as pipeline:
+        groups = pipeline | tg.Create([("a", (3, 5)), ("b", ()), ("c", (1,))])
+        once = groups | tg.MapTuple(lambda key, values: (key, (value for value in values)))
+        assert_that(once | tg.CombineValues(min), equal_to([("a", 3), ("c", 1)]))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, Concatenate, Generic, TypeVar, overload
 
-from tidegate.sdk.combine import CombineFn, as_combine_fn, combiner_name
+from tidegate.sdk.combine import NOTHING, CombineFn, as_combine_fn, combiner_name
 from tidegate.sdk.dofn import Call, DoFn, Param, bind
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.functions import name_of
@@ -207,7 +208,11 @@ class FlatMapValues(ValueStep[R]):
 
 
 class CombineValues(ElementStep[Any, Any], Generic[R]):
-    """A combiner's result over the values of each group, after a GroupByKey: `(key, result)`."""
+    """A combiner's result over the values of each group, after a GroupByKey: `(key, result)`.
+
+    A group without values, such as an empty on-time pane, gives the combiner's result for no input, and nothing where
+    there is none, as for `min`, `max` and plain callables.
+    """
 
     form: Form = "process"
 
@@ -239,6 +244,14 @@ class _CombineGroup(DoFn):
 
     def process(self, element: tuple[Any, Iterable[Any]]) -> Iterable[Any]:
         key, values = element
+        if not self.combiner.has_identity:
+            # The on-time pane of a window may be empty: there is no result, as CombinePerKey would give none.
+            rest = iter(values)
+            first = next(rest, NOTHING)
+            if first is NOTHING:
+                return ()
+            if rest is values:
+                values = chain((first,), rest)
         return ((key, self.combiner.apply(values)),)
 
     def teardown(self) -> None:
