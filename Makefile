@@ -11,19 +11,21 @@ VENV := .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 SEEDS ?= 10000
+SOAK ?= 3600
 DEMO_INPUT ?= examples/data/*.txt
 DEMO_OUTPUT := build/demo/counts
 
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo demo-on-spark test simulate bench bench-streaming bench-checkpoints bench-grep bench-spark lint format constraints clean
+.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-spark lint format constraints clean
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
 	@echo "                  the direct runner, on the streaming one and, where there is Java, on Spark"
 	@echo "make test         every check: lint, types, floors, tests"
 	@echo "make simulate     simulated streams under kills, hangs and damage, SEEDS=10000 of them"
+	@echo "make soak         an hour of keyed state on each backend, SOAK=3600 seconds: does memory stay flat?"
 	@echo "make bench        the workloads beside hand-written loops, as a table"
 	@echo "make bench-streaming  the same as streams, with a checkpoint each second, and in batch mode"
 	@echo "make bench-checkpoints  what checkpoints of a million keys cost a stream"
@@ -85,6 +87,10 @@ test: lint
 simulate: $(VENV)/.with-dev
 	@echo "==> $(SEEDS) seeds of tests/streaming/simulation"
 	@cd tests && PYTHONPATH=.:.. ../$(BIN)/python -m streaming.simulation --seeds 0:$(SEEDS) --jobs $(JOBS)
+
+soak: $(VENV)/.with-dev
+	@echo "==> benchmarks/soak.py, $(SOAK) s of each backend"
+	@$(BIN)/python benchmarks/soak.py --seconds $(SOAK)
 
 bench: $(VENV)/.with-bench
 	@echo "==> benchmarks/run.py"

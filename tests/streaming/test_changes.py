@@ -74,6 +74,45 @@ def test_who_keeps_nothing_is_never_written_whole() -> None:
     assert worth_a_child(operators, first)
 
 
+class Touching(Untouched):
+    """An operator that has been touched by as many keys as have been asked for."""
+
+    def touched(self) -> Touched:
+        return [[object()]]
+
+
+def remembered(changes: Changes) -> int:
+    """How many checkpoints it remembers anything of."""
+    return len(changes._open)
+
+
+def test_of_checkpoints_of_a_task_that_keeps_nothing_nothing_is_remembered() -> None:
+    changes = Changes(full_every=3)
+    for checkpoint in range(1, 100):
+        assert changes.since(checkpoint, {"map": Operator()}, whole=False) == ({"map": []}, ())
+        changes.completed(checkpoint)
+        assert remembered(changes) == 0
+
+
+def test_when_many_checkpoints_in_a_row_fail_all_is_written_and_nothing_is_remembered() -> None:
+    changes = Changes(full_every=3)
+    operators: Mapping[str, Operator] = {"step": Touching()}
+    changes.since(1, operators, whole=False)
+    changes.stored(1, (("1", 100, 0),))
+    changes.completed(1)
+    found = []
+    for checkpoint in range(2, 100):
+        keys, base = changes.since(checkpoint, operators, whole=False)
+        changes.stored(checkpoint, ((f"{checkpoint}", 1, 0), *base))
+        found.append("all" if keys["step"] is None else len(keys["step"]))
+        assert bool(base) == (keys["step"] is not None)
+    assert found == [1, 2, 3, 4, 5, 6, 7, 8, *["all"] * 90]
+    assert remembered(changes) == 0
+    changes.completed(99)
+    keys, base = changes.since(100, operators, whole=False)
+    assert (len(keys["step"] or ()), base) == (1, (("99", 1, 0),))
+
+
 def files_until_all_is_written_again(base: int, change: int) -> int:
     """How many files a state is built from before everything is written again."""
     changes = Changes(full_every=5)

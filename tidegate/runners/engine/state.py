@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from tidegate.runners.engine.checks import changed, mutated
 from tidegate.runners.engine.snapshots import ColumnTable, Tables, of_keys, without
-from tidegate.runners.engine.state_cells import NEVER, Cell, Changed, Clock, Entry, Epoch, cells_of
+from tidegate.runners.engine.state_cells import NEVER, Cell, Changed, Clock, Entry, Epoch, Notes, cells_of
 from tidegate.sdk.state import StateSpec
 
 _SPARE: Final = 1024
@@ -37,7 +37,7 @@ class StateTables:
             watched.reads = self._reads
             cell.clock = watched.clock = self.clock
         self._all: tuple[Cell, ...] = (*self.cells.values(), *self.watched.values())
-        self._epoch: Epoch | None = None
+        self._notes: Notes | None = None
         self._mortal: tuple[Cell, ...] = tuple(cell for cell in self.cells.values() if expiring and cell.ttl)
         self._brought: list[tuple[int, int, Cell, Any, Any]] = []
         """(end, number, cell, window, key) of dates that may stand behind later ones in their table: a heap. Some are
@@ -64,8 +64,11 @@ class StateTables:
     def collect(self, window: Any) -> None:
         """Forget a window."""
         for cell in self.cells.values():
-            if cell.tables.pop(window, None) is not None:
-                cell.epoch.collected = True
+            table = cell.tables.pop(window, None)
+            if table is not None:
+                cell.notes.collected = True
+                for entry in table.values():
+                    entry.home = None
             cell.dates.pop(window, None)
 
     def windows(self) -> Iterator[Any]:
@@ -131,9 +134,10 @@ class StateTables:
 
     def changed(self) -> Changed | None:
         """What was written or cleared since this was last called; None for the first time."""
-        before, self._epoch = self._epoch, Epoch(noted=True)
+        before, self._notes = self._notes, Notes(kept=True)
+        epoch = Epoch()
         for cell in self._all:
-            cell.epoch, cell.changed = self._epoch, self._epoch.changed
+            cell.epoch, cell.notes, cell.changed = epoch, self._notes, self._notes.changed
         return None if before is None else Changed(before)
 
     def snapshot(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
@@ -154,7 +158,7 @@ class StateTables:
     def replaced(self, keys: Collection[Any]) -> list[Any]:
         """Of which of these keys earlier snapshots are to be forgotten before one of them is laid over: of what has
         only been written, and not been taken out, what is laid over is enough."""
-        return list(dict.fromkeys(keys.epoch.removed) if isinstance(keys, Changed) else keys)
+        return list(dict.fromkeys(keys.notes.removed) if isinstance(keys, Changed) else keys)
 
     def dates(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
         """By cell, window and key when what is stored outlives its time-to-live."""
@@ -177,7 +181,7 @@ class StateTables:
             entry = table.pop(key, None)
             if entry is not None:
                 entry.home = None
-                cell.epoch.removed.append(key)
+                cell.notes.removed.append(key)
 
     def restore(self, stored: dict[str, Tables], dates: dict[str, Tables], now: int) -> None:
         """Take in what the two gave, which stays as it is. KeyError for a cell that is not declared."""

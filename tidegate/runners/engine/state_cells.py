@@ -1,8 +1,8 @@
 """State cells: what the state parameters of a DoFn are, one object for all keys and windows.
 
 A cell is its own handle: the DoFn holds one object for all elements, which is pointed at the window and key in hand.
-What is under a key stands in an `Entry`, found once for each element. It knows the epoch of its last change, and puts
-itself down with the first of each epoch: what changed between two checkpoints costs no look-up of its own.
+What is under a key stands in an `Entry`, found once for each element. It knows the epoch of its last change, and is
+noted at the first change in each epoch: what changed between two checkpoints costs no look-up of its own.
 Two variants of each cell's class exist, made on demand: one that dates its writes for a time-to-live, and one that
 remembers what was read, so that a change made in place is found.
 """
@@ -23,9 +23,16 @@ from tidegate.sdk.time import Timestamp, TimestampLike, timestamp_micros
 _SCALARS: Final = frozenset({int, float, str, bytes, bool, complex, type(None), type(NOTHING)})
 
 
+class Epoch:
+    """The time between two snapshots, by its identity alone. Entries hold on to theirs for as long as they live, so it
+    refers to nothing: with what was noted in it, entries would form cycles that only the collector can free."""
+
+    __slots__ = ()
+
+
 class Entry:
     """What a cell stores under one key and window, and the epoch in which that last changed. `home` is the table that
-    has it; None: it has been taken out."""
+    has it; None once it has been taken out, which also breaks the cycle between the two."""
 
     __slots__ = ("epoch", "home", "key", "value")
 
@@ -36,44 +43,44 @@ class Entry:
         self.epoch = epoch
 
 
-class Epoch:
-    """What happens between two snapshots: the entries that change, each once; the keys of those that are taken out; and
-    whether any window has gone with all it had. Unless it is `noted`, the first two stay empty."""
+class Notes:
+    """What happened in one epoch: the entries that changed, each once; the keys of those that were taken out; and
+    whether any window has gone with all it had. Unless they are `kept`, the first two stay empty."""
 
     __slots__ = ("changed", "collected", "removed")
 
-    def __init__(self, *, noted: bool) -> None:
-        self.changed: list[Entry] | deque[Entry] = [] if noted else deque(maxlen=0)
-        self.removed: list[Any] | deque[Any] = [] if noted else deque(maxlen=0)
+    def __init__(self, *, kept: bool) -> None:
+        self.changed: list[Entry] | deque[Entry] = [] if kept else deque(maxlen=0)
+        self.removed: list[Any] | deque[Any] = [] if kept else deque(maxlen=0)
         self.collected = False
 
 
-NEVER: Final = Epoch(noted=False)
+NEVER: Final = Epoch()
 """When what is as it was restored has changed."""
 
 
 class Changed(Collection[Any]):
     """The keys under which anything changed in an epoch, some more than once."""
 
-    __slots__ = ("epoch",)
+    __slots__ = ("notes",)
 
-    def __init__(self, epoch: Epoch) -> None:
-        self.epoch = epoch
+    def __init__(self, notes: Notes) -> None:
+        self.notes = notes
 
     def __len__(self) -> int:
-        return len(self.epoch.changed) + len(self.epoch.removed)
+        return len(self.notes.changed) + len(self.notes.removed)
 
     def __iter__(self) -> Iterator[Any]:
-        yield from (entry.key for entry in self.epoch.changed)
-        yield from self.epoch.removed
+        yield from (entry.key for entry in self.notes.changed)
+        yield from self.notes.removed
 
     def __contains__(self, key: object) -> bool:
         return any(each == key for each in self)
 
     def by_table(self, tables: Sequence[dict[Any, Entry]]) -> dict[int, list[Entry]]:
         """By the id of a table, the entries in it that changed: without the keys of which any was taken out."""
-        changed, removed = list(self.epoch.changed), frozenset(self.epoch.removed)
-        if len(tables) == 1 and not removed and not self.epoch.collected:
+        changed, removed = list(self.notes.changed), frozenset(self.notes.removed)
+        if len(tables) == 1 and not removed and not self.notes.collected:
             return {id(tables[0]): changed}
         found: dict[int, list[Entry]] = {id(table): [] for table in tables}
         for entry in changed:
@@ -85,7 +92,7 @@ class Changed(Collection[Any]):
 
 class Cell:
     """One cell of all keys and windows. `table` is that of the window in hand, `key` the key in hand, and `entry` what
-    is under it (None: nothing). `changed` are the entries that have changed in this `epoch`.
+    is under it (None: nothing). `notes` are of this `epoch`, and `changed` is theirs.
     """
 
     __slots__ = (
@@ -96,6 +103,7 @@ class Cell:
         "epoch",
         "key",
         "name",
+        "notes",
         "reads",
         "table",
         "tables",
@@ -112,8 +120,9 @@ class Cell:
         self.entry: Entry | None = None
         self.tables: dict[Any, dict[Any, Entry]] = {}
         self.table: dict[Any, Entry] = {}
-        self.epoch = Epoch(noted=False)
-        self.changed = self.epoch.changed
+        self.epoch = Epoch()
+        self.notes = Notes(kept=False)
+        self.changed = self.notes.changed
         self.ttl = spec.ttl.micros if spec.ttl is not None else 0
         self.clock: Clock = Clock()
         self.dates: dict[Any, dict[Any, int]] = {}
@@ -126,7 +135,7 @@ class Cell:
             del self.table[self.key]
             self.entry.home = None
             self.entry = None
-            self.epoch.removed.append(self.key)
+            self.notes.removed.append(self.key)
 
     def enter(self, window: Any) -> None:
         """Point at a window; at which key is not known then."""

@@ -195,17 +195,23 @@ class Changes:
     """What has been touched since which checkpoint, and on which files the next one builds.
 
     That a checkpoint is complete may be heard after later ones have been taken here: their barriers overtake it. What
-    is taken meanwhile builds on what all of these build on, for the files of each of them may be gone by then.
+    is taken meanwhile builds on what all of these build on, for the files of each of them may be gone by then. So only
+    the completion of the latest one counts, and only its files are remembered.
 
     Everything is written again when a state is built from `full_every` files or more, and those laid over the first
     weigh four times as much as that: where little changes, most of what is written would otherwise be the same again.
-    From four times as many files on it is written in any case, for each is opened when state is restored.
+    From four times as many files on it is written in any case, for each is opened when state is restored; and so it
+    is when many checkpoints in a row have not been completed, since what has changed must be remembered from each.
     """
 
     full_every: int
     _chain: tuple[StateFile, ...] = ()
-    _open: dict[int, Keys] = field(default_factory=dict)
-    _chains: dict[int, tuple[StateFile, ...]] = field(default_factory=dict)
+    """The files to build on; none: everything is written."""
+    _open: list[Keys] = field(default_factory=list)
+    """What changed before each checkpoint that was taken since the one in `_chain`."""
+    _latest: int = 0
+    _stored: tuple[StateFile, ...] | None = None
+    """The files of the latest checkpoint, once they are in place."""
 
     def since(
         self, checkpoint: int, operators: Mapping[str, Operator], *, whole: bool
@@ -214,30 +220,33 @@ class Changes:
         everything: Keys = {name: None if keeps_state(operator) else [] for name, operator in operators.items()}
         if whole:
             return everything, ()
-        self._open[checkpoint] = {name: operator.touched() for name, operator in operators.items()}
-        if not self._chain or self._outweighed():
+        self._latest, self._stored = checkpoint, None
+        self._open.append({name: operator.touched() for name, operator in operators.items()})
+        if self._builds_anew():
+            self._chain = ()
+            self._open.clear()
             return everything, ()
-        return {name: _union(changed.get(name) for changed in self._open.values()) for name in operators}, self._chain
+        return {name: _union(changed.get(name) for changed in self._open) for name in operators}, self._chain
 
-    def _outweighed(self) -> bool:
-        """Whether what has everything is due again."""
-        *laid_over, (_, base, _) = self._chain
+    def _builds_anew(self) -> bool:
+        """Whether everything is to be written again."""
+        if not self._chain or len(self._open) > _INCOMPLETE:
+            return True
         if len(self._chain) < self.full_every:
             return False
+        *laid_over, (_, base, _) = self._chain
         return len(self._chain) >= _LONGEST * self.full_every or sum(size for _, size, _ in laid_over) >= _HEAVY * base
 
     def stored(self, checkpoint: int, chain: tuple[StateFile, ...]) -> None:
         """A checkpoint's files are in place."""
-        self._chains[checkpoint] = chain
+        if checkpoint == self._latest:
+            self._stored = chain
 
     def completed(self, checkpoint: int) -> None:
         """Build on a checkpoint, if none has been taken since."""
-        chain = self._chains.pop(checkpoint, None)
-        if chain is None or checkpoint < max(self._open, default=0):
-            return
-        self._chain = chain
-        self._open.clear()
-        self._chains.clear()
+        if checkpoint == self._latest and self._stored is not None:
+            self._chain, self._stored = self._stored, None
+            self._open.clear()
 
 
 def _union(parts: Iterator[Touched | None]) -> Touched | None:
@@ -486,6 +495,8 @@ _LONGEST: Final = 4
 _HEAVY: Final = 4
 """When what is laid over a file that has everything weighs so many times as much, there is another: unless `_LONGEST`
 makes it come sooner, a fifth at most of all bytes is written only to keep chains short."""
+_INCOMPLETE: Final = 8
+"""After so many checkpoints in a row that were not completed, the next one writes everything."""
 _FEW: Final = 4_096
 """How many keys are always written here rather than by a child."""
 _MANY: Final = 200_000
