@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 from tidegate.runners.engine.clock import ManualClock
-from tidegate.runners.streaming.backends import MemoryBackend, StorageFiles
+from tidegate.runners.streaming.backends import MemoryBackend
+from tidegate.runners.streaming.files import StorageFiles
 from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.messages import StateHandle
 from tidegate.runners.streaming.storage import LocalStorage
 
 
@@ -18,7 +17,8 @@ class Alone:
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
-        self.storage = LocalStorage(folder)
+        self.storage: Any = LocalStorage(folder)
+        self.files: Any = StorageFiles(self.storage)
         self.told: list[Any] = []
 
     def tell(self, message: Any) -> None:
@@ -29,11 +29,10 @@ class Alone:
     def grant(self, *_: Any) -> None: ...
 
     def backend(self, task: TaskId, attempt: int, operators: Any, budget: int) -> Any:
-        return MemoryBackend(operators, StorageFiles(self.storage), forks=False, full_every=10)
+        return MemoryBackend(operators, self.files, forks=False, full_every=10)
 
-    def store(self, name: str, state: bytes) -> StateHandle:
-        self.storage.put(name, state)
-        return StateHandle(((name, len(state), crc32(state)),))
+    def store(self, name: str, state: bytes) -> Any:
+        return self.files.put(name, state)
 
     def seconds(self) -> float:
         return 0.0

@@ -20,14 +20,16 @@ from tidegate.runners.engine import paging
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.paging import by_keys
 from tidegate.runners.streaming import backends
-from tidegate.runners.streaming.backends import Capture, Forked, MemoryBackend, StateBackend, StorageFiles
+from tidegate.runners.streaming.backends import Capture, Forked, MemoryBackend, StateBackend
+from tidegate.runners.streaming.background import Background
+from tidegate.runners.streaming.files import Files, StorageFiles, UploadedFiles
 from tidegate.runners.streaming.rocks import RocksBackend
 from tidegate.runners.streaming.statefiles import StateFile, UnpicklableState, read_states
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.window_types import GLOBAL_WINDOW
 
-Kind = Literal["forked", "sliced", "rocksdb"]
-KINDS: tuple[Kind, ...] = ("forked", "sliced", "rocksdb")
+Kind = Literal["forked", "sliced", "uploaded", "rocksdb", "rocksdb uploaded"]
+KINDS: tuple[Kind, ...] = ("forked", "sliced", "uploaded", "rocksdb", "rocksdb uploaded")
 NOTES = tg.BagStateSpec("notes")
 LATER = tg.EventTimer("later")
 LAST = tg.ValueStateSpec("last")
@@ -87,6 +89,9 @@ class Disk:
     def put(self, name: str, data: bytes) -> None:
         self.write(name, data)
 
+    def put_file(self, name: str, path: Path) -> None:
+        self.write(name, path.read_bytes())
+
     def settle(self, names: Iterable[str]) -> None:
         raise AssertionError("that is for whoever writes the manifest")
 
@@ -109,10 +114,12 @@ class Held:
         self.disk = Disk(root / "checkpoints")
         self.folder = root / f"own-{os.urandom(4).hex()}"
         self.folder.mkdir(parents=True)
-        files = StorageFiles(self.disk, self.disk.root, lambda: self.folder)
+        files: Files = StorageFiles(self.disk, self.disk.root, lambda: self.folder)
+        if "uploaded" in kind:
+            files = UploadedFiles(self.disk, Background(lambda: None), lambda: self.folder, room=300)
         steps: dict[str, Operator] = {}
         world = context()
-        if kind == "rocksdb":
+        if "rocksdb" in kind:
             rocks = RocksBackend(lambda: steps, files, lambda: self.folder, budget=2_000, full_every=full_every)
             world.paged = rocks.page
             self.backend: StateBackend = rocks
@@ -174,7 +181,7 @@ def test_an_operator_goes_on_from_what_was_captured(
             files = held.capture(checkpoint, whole=then == "savepoint")
             if then == "checkpoint":
                 held.backend.completed(checkpoint)
-            same_backend = (kind == "rocksdb") == (other == "rocksdb")
+            same_backend = ("rocksdb" in kind) == ("rocksdb" in other)
             if then == "savepoint" or same_backend:
                 again = Held(other, root)
                 again.restore(files)
@@ -273,7 +280,7 @@ def test_a_checkpoint_has_only_what_changed_since_the_last_that_was_completed(ki
             held.backend.completed(checkpoint)
         answer(held.step, as_elements([(f"key {checkpoint}", 2, 0)]))
     whole, given_up, again, last = sizes
-    if kind != "rocksdb":
+    if "rocksdb" not in kind:
         assert given_up < whole / 10
     assert given_up < again
     assert last < again + 200
@@ -297,8 +304,9 @@ def test_no_state_is_built_from_more_and_more_files(kind: Kind, tmp_path: Path) 
     assert by_key(answer(again.step, None)) == by_key(answer(held.step, None))
 
 
-def test_only_new_files_of_the_store_are_taken(tmp_path: Path) -> None:
-    held = Held("rocksdb", tmp_path)
+@pytest.mark.parametrize("kind", ["rocksdb", "rocksdb uploaded"])
+def test_only_new_files_of_the_store_are_taken(kind: Kind, tmp_path: Path) -> None:
+    held = Held(kind, tmp_path)
     taken: list[set[str]] = []
     for checkpoint in range(1, 4):
         answer(held.step, as_elements([(f"key {checkpoint} {n}", n, 0) for n in range(200)]))

@@ -27,8 +27,9 @@ from tidegate.runners.engine.spill import Spill
 from tidegate.runners.engine.waiting import Waiting
 from tidegate.runners.streaming import backends
 from tidegate.runners.streaming.actions import CheckpointReport, Report
-from tidegate.runners.streaming.backends import Capture, Forked, InSlices, StorageFiles
+from tidegate.runners.streaming.backends import Capture, Forked, InSlices
 from tidegate.runners.streaming.blocking import RunWriter
+from tidegate.runners.streaming.files import StorageFiles
 from tidegate.runners.streaming.layout import ChannelId
 from tidegate.runners.streaming.statefiles import END_SIZE, PIECE, Written, read_end
 from tidegate.runners.streaming.storage import LocalStorage

@@ -27,7 +27,8 @@ from tidegate.runners.streaming.alignment import Alignment
 from tidegate.runners.streaming.backends import Changes
 from tidegate.runners.streaming.channels import InputChannel
 from tidegate.runners.streaming.checkpoints import Checkpoints
-from tidegate.runners.streaming.messages import Prepared, SplitProgress, StateHandle
+from tidegate.runners.streaming.files import Stored
+from tidegate.runners.streaming.messages import Prepared, SplitProgress
 from tidegate.runners.streaming.reading import Reading
 from tidegate.runners.streaming.restoring import Restoring
 from tidegate.runners.streaming.task import Task
@@ -70,10 +71,10 @@ def skip_alignment(patch: pytest.MonkeyPatch) -> None:
 def acknowledge_before_writing(patch: pytest.MonkeyPatch) -> None:
     """State is on its way to the disk when the coordinator hears that it is there."""
 
-    def store(self: WorkerProcess, name: str, state: bytes) -> StateHandle:
+    def store(self: WorkerProcess, name: str, state: bytes) -> Stored:
         self.storage.put(name, state[: len(state) // 2])
         self.simulation.after(300_000, lambda: self.do(lambda: self.storage.put(name, state)))
-        return StateHandle(((name, len(state), crc32(state)),))
+        return Stored((name, len(state), crc32(state)))
 
     patch.setattr(WorkerProcess, "store", store)
 

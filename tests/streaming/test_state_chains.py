@@ -25,7 +25,8 @@ from tests.streaming.test_backends import Disk, awaited
 from tidegate.runners.engine import paging
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.snapshots import ByKey
-from tidegate.runners.streaming.backends import MemoryBackend, StateBackend, StorageFiles
+from tidegate.runners.streaming.backends import MemoryBackend, StateBackend
+from tidegate.runners.streaming.files import StorageFiles
 from tidegate.runners.streaming.rocks import RocksBackend
 from tidegate.runners.streaming.statefiles import StateFile
 from tidegate.sdk.metrics import MetricCells

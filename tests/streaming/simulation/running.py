@@ -54,7 +54,7 @@ def simulate(
         restart=RestartSettings(attempts=20, delay=0.05, most_delay=0.2),
     )
     job = Job("simulated", "run", planned(numbers, partitions), settings)
-    simulation = Simulation(seed, job, Outside(numbers, partitions), KEYS, faults or Faults())
+    simulation = Simulation(seed, job, Outside(numbers, partitions), KEYS, faults or Faults(), uploads=seed % 3 == 0)
     before = vars(opening)["open_storage"]
     setattr(opening, "open_storage", simulation.disk_of)  # noqa: B010
     mutate(simulation)

@@ -21,18 +21,20 @@ from streaming.simulation.pipeline import Broken, Checker
 from tidegate.runners.engine.carried import packed, unpacked
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.streaming import actions
-from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend, StorageFiles
+from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend
 from tidegate.runners.streaming.coordinator import Coordinator
 from tidegate.runners.streaming.events import Item
+from tidegate.runners.streaming.files import Files, StorageFiles
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.manifest import ManifestError, latest, loads, numbers
-from tidegate.runners.streaming.messages import AbortOutput, Commit, Ready, StateHandle, ToCoordinator
+from tidegate.runners.streaming.messages import AbortOutput, Commit, Ready, ToCoordinator
 from tidegate.runners.streaming.opening import Opened, open_job
 from tidegate.runners.streaming.record import RECORD, RECORDED
+from tidegate.runners.streaming.statefiles import StateFile
 from tidegate.runners.streaming.storage import copy_savepoint
 from tidegate.runners.streaming.worker import Worker
-from tidegate.runners.streaming.world import Storage
+from tidegate.runners.streaming.world import Storage, Storing
 from tidegate.sdk.block import Block
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.time import SECOND
@@ -49,7 +51,7 @@ class Faults:
     coordinator; `strikes`: one in so many dangerous places is where it happens. `hangs`: the coordinator does nothing
     for a while; `usurpers`: meanwhile it is taken for dead, and another takes its place. `damages`: something in the
     newest checkpoint is not what was written, when the next coordinator reads it. `savepoints`: the job is asked for
-    one, and goes on; `stops`: it is asked to end.
+    one, and goes on; `stops`: it is asked to end. `refusals`: of uploads by the store, where there are any.
     """
 
     kills: int = 3
@@ -60,6 +62,7 @@ class Faults:
     damages: int = 1
     savepoints: int = 2
     stops: int = 1
+    refusals: int = 2
 
 
 class SimulatedClock:
@@ -93,6 +96,7 @@ class WorkerProcess(Process):
         self.index = index
         self.clock: Any = SimulatedClock(simulation)
         self.storage = simulation.disk
+        self.files: Files = UploadedLater(self) if simulation.uploads else StorageFiles(self.storage)
         assert crew.coordinator.opened is not None
         self.worker = simulation.make_worker(crew.coordinator.opened.job, index, crew.attempt, self)
         self.in_flight: dict[ChannelId, int] = {}
@@ -149,13 +153,11 @@ class WorkerProcess(Process):
         self.post(("credit", self.crew.attempt, channel), arrives)
 
     def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
-        files = StorageFiles(self.storage)
         full_every = self.simulation.job.settings.checkpoints.full_every
-        return MemoryBackend(operators, files, forks=False, full_every=full_every)
+        return MemoryBackend(operators, self.files, forks=False, full_every=full_every)
 
-    def store(self, name: str, state: bytes) -> StateHandle:
-        self.storage.put(name, state)
-        return StateHandle(((name, len(state), crc32(state)),))
+    def store(self, name: str, state: bytes) -> Storing:
+        return self.files.put(name, state)
 
     def seconds(self) -> float:
         return self.simulation.now / SECOND
@@ -188,6 +190,55 @@ class WorkerProcess(Process):
             crew = self.crew
             gone = actions.WorkerGone(self.index, crew.attempt, "killed")
             self.simulation.post(("up", crew.attempt, self.index), lambda: crew.coordinator.hear(gone))
+
+
+class UploadedLater:
+    """The files of a worker whose checkpoints are in a store: uploads arrive there one after another, each perhaps
+    much later, or not at all if its process is killed before; the store may refuse some."""
+
+    def __init__(self, process: WorkerProcess) -> None:
+        self._process = process
+
+    def put(self, name: str, data: bytes) -> Storing:
+        process, upload = self._process, Upload()
+        link = ("upload", process.crew.attempt, process.index)
+        process.simulation.post(link, lambda: process.do(lambda: self._arrive(upload, name, data)))
+        return upload
+
+    def _arrive(self, upload: Upload, name: str, data: bytes) -> None:
+        if upload.abandoned:
+            return
+        if self._process.simulation.refuses():
+            upload.error = OSError(f"{name} is refused")
+            return
+        self._process.storage.put(name, data)
+        upload.file = name, len(data), crc32(data)
+
+    def move(self, name: str, path: Path, size: int, check: int) -> Storing:
+        raise AssertionError("nothing is written to a local disk")
+
+    def link(self, name: str, path: Path) -> Storing:
+        raise AssertionError("nothing is written to a local disk")
+
+    def begin(self, name: str) -> None:
+        return
+
+
+class Upload:
+    """A file on its way to the store."""
+
+    def __init__(self) -> None:
+        self.file: StateFile | None = None
+        self.error: OSError | None = None
+        self.abandoned = False
+
+    def poll(self) -> StateFile | None:
+        if self.error is not None:
+            raise self.error
+        return self.file
+
+    def abandon(self) -> None:
+        self.abandoned = True
 
 
 @dataclass
@@ -373,9 +424,14 @@ class CoordinatorProcess(Process):
 
 
 class Simulation:
-    """One run from one seed. `run` returns when the job has finished and all is as it must be; else it raises."""
+    """One run from one seed. `run` returns when the job has finished and all is as it must be; else it raises.
 
-    def __init__(self, seed: int, job: Job, outside: Outside, keys: int, faults: Faults) -> None:
+    `uploads`: what workers store is on its way for a while, as to a store over the network.
+    """
+
+    def __init__(
+        self, seed: int, job: Job, outside: Outside, keys: int, faults: Faults, *, uploads: bool = False
+    ) -> None:
         self.random = random.Random(seed)
         self.seed = seed
         self.job = job
@@ -397,6 +453,8 @@ class Simulation:
         self._damages = self.random.randrange(faults.damages + 1)
         self._savepoints = self.random.randrange(faults.savepoints + 1)
         self._stops = self.random.randrange(faults.stops + 1)
+        self.uploads = uploads
+        self._refusals = self.random.randrange(faults.refusals + 1) if uploads else 0
         self._damaged: int | None = None
         """The coordinator that will find something damaged."""
         self._broken: list[Broken] = []
@@ -562,6 +620,14 @@ class Simulation:
                 return
         self.log(f"{process.name} is struck at: {place}")
         raise Killed(place)
+
+    def refuses(self) -> bool:
+        """Whether the store refuses this upload."""
+        if self._refusals and self.random.random() < 0.05:
+            self._refusals -= 1
+            self.log("an upload is refused")
+            return True
+        return False
 
     def hang(self) -> None:
         """The coordinator hangs; perhaps another takes its place, and it finds that out only when it goes on."""

@@ -24,6 +24,7 @@ from tidegate.runners.engine.operator import Operator, keeps_state
 from tidegate.runners.engine.rescale import Keeps, rescaled
 from tidegate.runners.engine.snapshots import ByKey, Touched, distinct
 from tidegate.runners.streaming.failures import how_ended
+from tidegate.runners.streaming.files import Files
 from tidegate.runners.streaming.forking import can_fork
 from tidegate.runners.streaming.statefiles import (
     END_SIZE,
@@ -38,80 +39,18 @@ from tidegate.runners.streaming.statefiles import (
     snapshots_of,
     write_to,
 )
-from tidegate.runners.streaming.world import Storage
+from tidegate.runners.streaming.world import Storing
 
 Operators: TypeAlias = Callable[[], Mapping[str, Operator]]
 """The operators of a task that have not ended, by the name their state is kept under."""
 
 
-class Files(Protocol):
-    """Where state files go, by their names in the checkpoint directory: they are durable when that has been told to
-    settle them. Raises OSError."""
-
-    def put(self, name: str, data: bytes) -> StateFile:
-        """Write a file."""
-
-    def move(self, name: str, path: Path, size: int, check: int) -> StateFile:
-        """Take in a local file, which is gone afterwards."""
-
-    def link(self, name: str, path: Path) -> StateFile:
-        """Take in a local file that never changes, and stays where it is."""
-
-    def begin(self, name: str, *, cheap: bool) -> Path | None:
-        """Where a file is written before it is moved; None: nowhere. `cheap`: only if that does not read it."""
-
-
-class StorageFiles:
-    """State files in a checkpoint storage. `root`: the folder of a local one, where files are moved and linked; `place`
-    makes the folder where long ones are written before they are moved."""
-
-    def __init__(self, storage: Storage, root: Path | None = None, place: Callable[[], Path] | None = None) -> None:
-        self._storage = storage
-        self._root = root
-        self._place = place
-
-    def put(self, name: str, data: bytes) -> StateFile:
-        """Write a file."""
-        self._storage.put(name, data)
-        return name, len(data), crc32(data)
-
-    def move(self, name: str, path: Path, size: int, check: int) -> StateFile:
-        """Take in a local file."""
-        target = self._local(name, path)
-        if target is None:
-            self._storage.put(name, path.read_bytes())
-        else:
-            os.replace(path, target)
-        path.unlink(missing_ok=True)
-        return name, size, check
-
-    def link(self, name: str, path: Path) -> StateFile:
-        """Take in a local file that never changes, once: by its name it is known whether it is there."""
-        data = path.read_bytes()
-        target = self._local(name, path)
-        if target is None:
-            self._storage.put(name, data)
-        else:
-            os.link(path, target)
-        return name, len(data), crc32(data)
-
-    def begin(self, name: str, *, cheap: bool) -> Path | None:
-        """Where a file is written before it is moved."""
-        if self._place is None or (cheap and self._root is None):
-            return None
-        return self._place() / f"{os.getpid()}-{name.replace('/', '-')}"
-
-    def _local(self, name: str, path: Path) -> Path | None:
-        """Where to move or link it to; None if that is elsewhere, or on another device."""
-        if self._root is None:
-            return None
-        target = self._root / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return target if target.parent.stat().st_dev == path.stat().st_dev else None
-
-
 class Capture(Protocol):
     """The state of one task at one instant, on its way to where it is kept."""
+
+    @property
+    def uploading(self) -> bool:
+        """Whether all that is missing is said by others to be done: until then it need not be asked."""
 
     def poll(self) -> tuple[StateFile, ...] | None:
         """Do a little, never waiting: the files that have the state, the latest first; None: not done yet.
@@ -170,7 +109,7 @@ class MemoryBackend:
         operators = self._operators()
         keys, base = self._changes.since(checkpoint, operators, whole=whole)
         forks = self._forks and worth_a_child(operators, keys) and can_fork()
-        if forks and (path := self._files.begin(name, cheap=False)) is not None:
+        if forks and (path := self._files.begin(name)) is not None:
             written: Capture = Forked(operators, keys, path, name, self._files)
         else:
             snapshots = list(snapshots_of(operators, looked_up(keys)))
@@ -306,9 +245,15 @@ class Chained:
     def abandon(self) -> None:
         self.own.abandon()
 
+    @property
+    def uploading(self) -> bool:
+        return self.own.uploading
+
 
 class Nothing:
     """No state at all."""
+
+    uploading = False
 
     def poll(self) -> tuple[StateFile, ...]:
         return ()
@@ -319,6 +264,8 @@ class Nothing:
 
 class Unkept:
     """What could not even be begun to be written."""
+
+    uploading = False
 
     def __init__(self, error: OSError) -> None:
         self._error = error
@@ -347,17 +294,25 @@ class InSlices:
         self._data = bytearray()
         self._entries = 0
         self._path: Path | None = None
+        self._storing: Storing | None = None
         self._size = self._check = 0
         """Size and checksum of what is on disk so far."""
 
     def poll(self) -> tuple[StateFile, ...] | None:
-        try:
-            return self._go_on()
-        except OSError:
-            self._clear_up()
-            raise
+        if self._storing is None:
+            try:
+                self._storing = self._go_on()
+            except OSError:
+                self._clear_up()
+                raise
+        file = None if self._storing is None else self._storing.poll()
+        return None if file is None else (file,)
 
-    def _go_on(self) -> tuple[StateFile, ...] | None:
+    @property
+    def uploading(self) -> bool:
+        return self._storing is not None
+
+    def _go_on(self) -> Storing | None:
         looked_at = 0
         for data, entries in self._frames or ():
             self._data += data
@@ -369,14 +324,18 @@ class InSlices:
                 return None
         self._data += Written(crc32(self._data, self._check), self._entries).packed()
         if self._path is None:
-            return (self._files.put(self._name, bytes(self._data)),)
+            data = bytes(self._data)
+            self._data.clear()
+            return self._files.put(self._name, data)
         self._spill()
-        return (self._files.move(self._name, self._path, self._size, self._check),)
+        storing = self._files.move(self._name, self._path, self._size, self._check)
+        self._path = None
+        return storing
 
     def _spill(self) -> None:
         """What is in memory goes to disk, if there is a place."""
         if self._path is None:
-            self._path = self._files.begin(self._name, cheap=True)
+            self._path = self._files.begin(self._name)
             if self._path is None:
                 return
             self._path.unlink(missing_ok=True)
@@ -397,6 +356,8 @@ class InSlices:
             self._abandoned()
         self._frames = None
         self._data.clear()
+        if self._storing is not None:
+            self._storing.abandon()
         self._clear_up()
 
     def _clear_up(self) -> None:
@@ -413,6 +374,7 @@ class Forked:
         self._name = name
         self._files = files
         self._over = False
+        self._storing: Storing | None = None
         file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
             self._child = os.fork()
@@ -425,10 +387,21 @@ class Forked:
             os.close(file)
 
     def poll(self) -> tuple[StateFile, ...] | None:
-        child, status = os.waitpid(self._child, os.WNOHANG)
-        if child == 0:
-            return None
-        self._over = True
+        if self._storing is None:
+            child, status = os.waitpid(self._child, os.WNOHANG)
+            if child == 0:
+                return None
+            self._over = True
+            self._storing = self._written(status)
+        file = self._storing.poll()
+        return None if file is None else (file,)
+
+    @property
+    def uploading(self) -> bool:
+        return self._storing is not None
+
+    def _written(self, status: int) -> Storing:
+        """The child has ended: what it has written is to be stored."""
         code = os.waitstatus_to_exitcode(status)
         try:
             if code == _UNPICKLABLE:
@@ -441,9 +414,10 @@ class Forked:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - END_SIZE))
                 end = file.read()
-            return (self._files.move(self._name, self._path, size, crc32(end, read_end(end).check)),)
-        finally:
+            return self._files.move(self._name, self._path, size, crc32(end, read_end(end).check))
+        except BaseException:
             self._clear_up()
+            raise
 
     def abandon(self) -> None:
         if not self._over:
@@ -452,7 +426,10 @@ class Forked:
             os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, 0)
             self._over = True
-        self._clear_up()
+        if self._storing is None:
+            self._clear_up()
+        else:
+            self._storing.abandon()
 
     def _clear_up(self) -> None:
         with contextlib.suppress(OSError):  # what stays is in nobody's way; why it can't be written is told elsewhere

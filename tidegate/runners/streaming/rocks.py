@@ -7,11 +7,13 @@ is there. These files are written a little at a time between events. Never a for
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import shutil
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,13 +27,13 @@ from tidegate.runners.engine.waiting import Part, SidesSnapshot
 from tidegate.runners.streaming.backends import (
     Capture,
     Changes,
-    Files,
     InSlices,
     Keys,
     Nothing,
     Operators,
     looked_up,
 )
+from tidegate.runners.streaming.files import Files, Stored
 from tidegate.runners.streaming.statefiles import (
     STORED,
     Read,
@@ -43,6 +45,7 @@ from tidegate.runners.streaming.statefiles import (
     read_states,
     snapshots_of,
 )
+from tidegate.runners.streaming.world import Storing
 from tidegate.sdk.errors import RunError, UnsupportedError
 from tidegate.sdk.keys import key_bytes
 from tidegate.sdk.time import MAX_MICROS
@@ -223,27 +226,32 @@ class RocksBackend:
     def completed(self, checkpoint: int) -> None:
         self._changes.completed(checkpoint)
 
-    def _links(self, checkpoint: int, name: str) -> tuple[StateFile, ...]:
+    def _links(self, checkpoint: int, name: str) -> _Links:
         """A hard-link checkpoint of the store, of which the files that are new are taken to the others."""
-        if self._db is None:
-            return ()
-        written = self._db.latest_sequence_number()
+        written = -1 if self._db is None else self._db.latest_sequence_number()
         if written == self._linked[0]:
-            return self._linked[1]
+            return _Links(None, {file[0]: Stored(file) for file in self._linked[1]}, lambda files, whole: None)
         folder = self._hard_links(checkpoint)
-        files, taken = [], {}
+        storing: dict[str, Storing] = {}
+        links = _Links(folder, storing, partial(self._have_taken, written))
         try:
             for path in sorted(folder.iterdir()):
                 file = self._taken.get(path.name)
-                if file is None:
-                    file = self._files.link(f"{name}{STORED}{path.name}", path)
-                if path.suffix == ".sst":
-                    taken[path.name] = file
-                files.append(file)
-        finally:
-            shutil.rmtree(folder)
-        self._taken, self._linked = taken, (written, tuple(files))
-        return self._linked[1]
+                known = None if file is None else Stored(file)
+                storing[path.name] = known or self._files.link(f"{name}{STORED}{path.name}", path)
+            links.poll()
+        except OSError:
+            links.abandon()
+            raise
+        return links
+
+    def _have_taken(self, written: int, files: Mapping[str, StateFile], whole: bool) -> None:
+        """Files of a hard-link checkpoint are stored: all of them (`whole`), or those before it was given up."""
+        tables = {name: file for name, file in files.items() if name.endswith(".sst")}
+        if whole:
+            self._taken, self._linked = tables, (written, tuple(files.values()))
+        else:
+            self._taken = self._taken | tables
 
     def _taking(
         self,
@@ -456,28 +464,80 @@ class _Asleep:
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
+class _Links:
+    """The files of a hard-link checkpoint on their way to where others are. `folder`: where they are until then;
+    `taken` is told which have been stored, and whether that is all."""
+
+    def __init__(
+        self,
+        folder: Path | None,
+        storing: Mapping[str, Storing],
+        taken: Callable[[Mapping[str, StateFile], bool], None],
+    ) -> None:
+        self._folder = folder
+        self._storing = storing
+        self._taken = taken
+        self._files: tuple[StateFile, ...] | None = None
+
+    def poll(self) -> tuple[StateFile, ...] | None:
+        """The files, once all are stored. OSError if one can't be."""
+        if self._files is None:
+            found = {name: file for name, each in self._storing.items() if (file := each.poll()) is not None}
+            if len(found) < len(self._storing):
+                return None
+            self._files = tuple(found.values())
+            self._taken(found, True)
+            self._clear_up()
+        return self._files
+
+    def abandon(self) -> None:
+        """They are not wanted any more; those that are stored by now serve the next checkpoint."""
+        if self._files is not None:
+            return
+        found = {}
+        for name, each in self._storing.items():
+            each.abandon()
+            with contextlib.suppress(OSError):
+                if (file := each.poll()) is not None:
+                    found[name] = file
+        self._taken(found, False)
+        self._clear_up()
+
+    def _clear_up(self) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
 class _Linked:
     """A capture with the files of the store it goes with."""
 
     def __init__(
-        self, own: Capture, checkpoint: int, base: tuple[StateFile, ...], changes: Changes, links: tuple[StateFile, ...]
+        self, own: Capture, checkpoint: int, base: tuple[StateFile, ...], changes: Changes, links: _Links
     ) -> None:
         self._own = own
         self._checkpoint = checkpoint
         self._base = base
         self._changes = changes
         self._links = links
+        self._files: tuple[StateFile, ...] | None = None
 
     def poll(self) -> tuple[StateFile, ...] | None:
-        files = self._own.poll()
-        if files is None:
+        if self._files is None:
+            self._files = self._own.poll()
+        links = self._links.poll()
+        if self._files is None or links is None:
             return None
-        chain = (*files, *self._base)
+        chain = (*self._files, *self._base)
         self._changes.stored(self._checkpoint, chain)
-        return (*chain, *self._links)
+        return (*chain, *links)
+
+    @property
+    def uploading(self) -> bool:
+        return self._files is not None or self._own.uploading
 
     def abandon(self) -> None:
         self._own.abandon()
+        self._links.abandon()
 
 
 def _of_parts(run: Collection[Any]) -> bool:

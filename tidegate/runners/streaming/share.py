@@ -16,7 +16,8 @@ from tidegate.runners.streaming.backends import Capture
 from tidegate.runners.streaming.layout import ChannelId
 from tidegate.runners.streaming.messages import Prepared, StateHandle
 from tidegate.runners.streaming.snapshots import TaskState, dumps
-from tidegate.runners.streaming.statefiles import UnpicklableState
+from tidegate.runners.streaming.statefiles import StateFile, UnpicklableState
+from tidegate.runners.streaming.world import Storing
 from tidegate.sdk.errors import PicklingError
 
 Acknowledged = Callable[[StateHandle], None]
@@ -36,16 +37,32 @@ class Share:
     prepared: tuple[Prepared, ...]
     acknowledge: Acknowledged
     missing: set[ChannelId]
+    files: tuple[StateFile, ...] = ()
+    own: Storing | None = None
 
-    def stored(self, store: Callable[[str, bytes], StateHandle]) -> StateHandle | None:
+    def stored(self, store: Callable[[str, bytes], Storing]) -> StateHandle | None:
         """Where it is kept, once it is: to be asked again until then. Raises OSError, or UnpicklableState."""
         if self.missing:
             return None
-        files = self.capture.poll()
-        if files is None:
-            return None
-        own = store(self.name, dumps(self.state))
-        return StateHandle((*own.files, *files))
+        if self.own is None:
+            files = self.capture.poll()
+            if files is None:
+                return None
+            self.files = files
+            self.own = store(self.name, dumps(self.state))
+        own = self.own.poll()
+        return None if own is None else StateHandle((own, *self.files))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether somebody says when there is more to do: a channel's barrier comes, or an upload is through."""
+        return bool(self.missing) or self.own is not None or self.capture.uploading
+
+    def abandon(self) -> None:
+        """It is not wanted any more, or can't be kept."""
+        self.capture.abandon()
+        if self.own is not None:
+            self.own.abandon()
 
 
 def blamed(error: UnpicklableState, steps: Sequence[Step]) -> BaseException:

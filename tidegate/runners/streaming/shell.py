@@ -21,21 +21,22 @@ from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import Final, NoReturn, Protocol
-from zlib import crc32
 
 from tidegate.runners.engine.blame import located
 from tidegate.runners.engine.carried import packed
 from tidegate.runners.engine.clock import Clock, ManualClock, SystemClock
-from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend, StorageFiles
+from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend
+from tidegate.runners.streaming.background import Background, Waker
 from tidegate.runners.streaming.codec import decode_items, encode_items
 from tidegate.runners.streaming.events import Item
+from tidegate.runners.streaming.files import Files, StorageFiles, UploadedFiles
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
-from tidegate.runners.streaming.messages import Ready, StateHandle, TaskFailed, ToCoordinator, ToWorker
+from tidegate.runners.streaming.messages import Ready, TaskFailed, ToCoordinator, ToWorker
 from tidegate.runners.streaming.rocks import RocksBackend
 from tidegate.runners.streaming.storage import LocalStorage
 from tidegate.runners.streaming.wire import CONTROL, CREDIT, FRAME, Link, WireError, unpickled
-from tidegate.runners.streaming.world import Storage, World
+from tidegate.runners.streaming.world import Storage, Storing, World
 from tidegate.sdk.coders import install
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.functions import install_classes
@@ -115,6 +116,19 @@ class ProcessWorld:
         self.peers = {worker: Link(peer) for worker, peer in peers.items()}
         self._directory = directory
         self._settings = job.settings
+        self.waker = Waker()
+        self._root = storage.root if isinstance(storage, LocalStorage) else None
+        self._parts = (self._root or directory) / "chk-parts"
+        self._files = self._files_of(storage)
+
+    def _files_of(self, storage: Storage | None) -> Files | None:
+        """A folder takes files at once, any other store in the background."""
+        place = partial(_made, self._parts)
+        if storage is None:
+            return None
+        if self._root is not None:
+            return StorageFiles(storage, self._root, place)
+        return UploadedFiles(storage, Background(self.waker.wake), place)
 
     def tell(self, message: ToCoordinator) -> None:
         """Put a message for the coordinator in the queue."""
@@ -141,24 +155,20 @@ class ProcessWorld:
 
     def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
         """As the settings say. What is written before it has its place is where leftovers are swept from."""
-        assert self.storage is not None
-        settings = self._settings
-        root = self.storage.root if isinstance(self.storage, LocalStorage) else None
-        parts = (root or self._directory) / "chk-parts"
-        _clear(parts, attempt)
-        files = StorageFiles(self.storage, root, partial(_made, parts))
+        assert self._files is not None
+        settings, files = self._settings, self._files
+        _clear(self._parts, attempt)
         if settings.state_backend == "rocksdb":
             place = partial(_made, self._directory / f"state-{task}.{attempt}")
             full_every = settings.checkpoints.full_every
             return RocksBackend(operators, files, place, budget=budget, full_every=full_every)
         return MemoryBackend(operators, files, forks=True, full_every=settings.checkpoints.full_every)
 
-    def store(self, name: str, state: bytes) -> StateHandle:
-        """Write a task's state to the checkpoint directory."""
-        if self.storage is None:
+    def store(self, name: str, state: bytes) -> Storing:
+        """Have a task's state written to the checkpoint directory."""
+        if self._files is None:
             raise RunError("this run keeps no checkpoints")
-        self.storage.put(name, state)
-        return StateHandle(((name, len(state), crc32(state)),))
+        return self._files.put(name, state)
 
     def directory(self) -> Path:
         """The run's own directory; the job's process removes it."""
@@ -187,11 +197,15 @@ class _Shell:
         tasks, world = self._tasks, self._world
         for link in world.links():
             self._ask(link, selectors.EVENT_READ)
+        self._selector.register(world.waker, selectors.EVENT_READ)
         while not tasks.closed:
             busy = tasks.work()
             self._send()
             for key, _ in self._selector.select(0 if busy else self._patience()):
-                self._receive(key.fileobj)  # type: ignore[arg-type]
+                if key.fileobj is world.waker:
+                    world.waker.heard()
+                else:
+                    self._receive(key.fileobj)  # type: ignore[arg-type]
             if world.control.closed:
                 return
 

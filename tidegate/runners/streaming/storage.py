@@ -84,6 +84,9 @@ class LocalStorage:
             part.unlink(missing_ok=True)
             raise
 
+    def put_file(self, name: str, path: Path) -> None:
+        self.put(name, path.read_bytes())
+
     def settle(self, names: Iterable[str]) -> None:
         paths = [self._path(name) for name in names]
         for path in paths:
@@ -161,6 +164,9 @@ class FsspecStorage:
 
     def put(self, name: str, data: bytes) -> None:
         self.write(name, data)
+
+    def put_file(self, name: str, path: Path) -> None:
+        self._fs.put_file(str(path), self._path(name))
 
     def settle(self, names: Iterable[str]) -> None:
         """A put of a store is durable when it returns."""

@@ -191,7 +191,7 @@ class Task:
 
     def _forget_state(self) -> None:
         if self._share is not None:
-            self._share.capture.abandon()
+            self._share.abandon()
         if self._backend is not None:
             self._backend.close()
 
@@ -272,7 +272,7 @@ class Task:
 
     def next_wake(self) -> int | None:
         """The processing time (µs) at which there is something to do without any input."""
-        if self._share is not None and not self._share.missing:
+        if self._share is not None and not self._share.waiting:
             return self.world.clock.now() + _LOOK
         if self.ended:
             return None
@@ -522,7 +522,7 @@ class Task:
             handle = share.stored(self.world.store)
         except OSError as error:
             self._share = None
-            share.capture.abandon()
+            share.abandon()
             why = f"its state can't be kept: {unwritten(error, 'another --checkpoint_dir')}"
             self.world.tell(Decline(share.checkpoint, self.id, why, share.prepared))
         except UnpicklableState as error:
@@ -538,7 +538,7 @@ class Task:
             channel = self.inputs[id]
             assert isinstance(channel, InputChannel)
             channel.stop_recording()
-        share.capture.abandon()
+        share.abandon()
         self.world.tell(Decline(share.checkpoint, self.id, "given up", share.prepared))
         self._share = None
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Protocol
 from tidegate.runners.engine.clock import Clock
 from tidegate.runners.streaming.events import Item
 from tidegate.runners.streaming.layout import ChannelId, TaskId
-from tidegate.runners.streaming.messages import StateHandle, ToCoordinator
+from tidegate.runners.streaming.messages import ToCoordinator
 
 if TYPE_CHECKING:
     from tidegate.runners.streaming.backends import Operators, StateBackend
+    from tidegate.runners.streaming.statefiles import StateFile
 
 
 class Storage(Protocol):
@@ -27,6 +28,9 @@ class Storage(Protocol):
     def put(self, name: str, data: bytes) -> None:
         """As `write`, but durable only when `settle` has been told its name: nobody waits for the disk."""
 
+    def put_file(self, name: str, path: Path) -> None:
+        """As `put`, what a file of this machine holds, which need not fit into memory."""
+
     def settle(self, names: Iterable[str]) -> None:
         """Make durable what has been put under these names, by this process or another."""
 
@@ -38,6 +42,16 @@ class Storage(Protocol):
 
     def delete(self, name: str) -> None:
         """A file that need not be there."""
+
+
+class Storing(Protocol):
+    """A file on its way into the checkpoint directory."""
+
+    def poll(self) -> StateFile | None:
+        """Which file it is, once it is stored; None: not yet. Never waits. OSError when it can't be stored."""
+
+    def abandon(self) -> None:
+        """It is not wanted any more."""
 
 
 class World(Protocol):
@@ -60,8 +74,8 @@ class World(Protocol):
     def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
         """What keeps the state of a task, of which `budget` bytes in memory where it need not all be there."""
 
-    def store(self, name: str, state: bytes) -> StateHandle:
-        """Store a task's state; whoever stores the manifest settles it."""
+    def store(self, name: str, state: bytes) -> Storing:
+        """Store a task's state, without waiting for it; whoever stores the manifest settles it."""
 
     def seconds(self) -> float:
         """A clock that only tells how long things take."""
