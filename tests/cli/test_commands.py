@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -473,6 +473,122 @@ def test_a_broken_compiled_pipeline_is_misuse_and_says_where(folder: Path) -> No
     done = process(folder, "run", "pipeline.json")
     assert done.returncode == 2
     assert done.stderr.startswith("error: pipeline.json has format version 9, and this Tidegate reads version 1")
+
+
+def rewritten(folder: Path, change: Callable[[bytes], bytes]) -> Result:
+    """What `explain` says of a compiled pipeline whose bytes were changed."""
+    assert tidegate("compile", "job.py", "-o", "pipeline.json").exit_code == 0
+    path = folder / "pipeline.json"
+    path.write_bytes(change(path.read_bytes()))
+    return tidegate("explain", "pipeline.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: b"\xef\xbb\xbf" + data, "begins with a byte order mark of UTF-8"),
+        (lambda data: data.decode().encode("utf-16"), "begins with a byte order mark of UTF-16"),
+        (lambda data: data.replace(b'"points"', rb'"\ud800"', 1), "holds text that is no Unicode"),
+        (
+            lambda data: data.replace(b'"version": 1', b'"version": ' + b"1" * 5000, 1),
+            "can't be read: Exceeds the limit",
+        ),
+        (lambda data: data.replace(b'"false"', b'"fal', 1).replace(b'"fal', b'"fal"', 1), "'bad' is no JSON: 'fal'"),
+        (lambda data: data.replace(rb'"\"direct\""', b'"[1]"', 1), "the option 'runner' is a name, not [1]"),
+    ],
+)
+def test_a_compiled_pipeline_of_hostile_bytes_is_misuse_and_no_fault_of_ours(
+    folder: Path, change: Callable[[bytes], bytes], message: str
+) -> None:
+    done = rewritten(folder, change)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: pipeline.json")
+    assert message in done.stderr
+    assert "a fault of Tidegate" not in done.stderr
+
+
+def test_control_characters_of_a_compiled_pipeline_reach_no_terminal(folder: Path) -> None:
+    label = b"a\\u001b[31m\\nerror: all is lost\\u009b2J\\u202e"
+    assert rewritten(folder, lambda data: data.replace(b"Twice", label)).exit_code == 0
+    path = folder / "pipeline.json"
+    path.write_text(path.read_text().replace('"points"', '"p\\u001b[31mq"').replace("job.py", "job\\u001b.py"))
+    for command in (
+        ["explain"], ["explain", "--runner", "streaming"], ["check"], ["graph"], ["graph", "--plan"],
+        ["graph", "--format", "dot"], ["graph", "--format", "svg"], ["trace", "-o", "-"],
+        ["run", "--progress", "on"], ["run", "--nonsense"],
+    ):  # fmt: skip
+        done = tidegate(command[0], "pipeline.json", *command[1:])
+        told = done.output if command[0] != "trace" else done.stderr
+        assert told
+        strange = [letter for letter in told if not letter.isprintable() and letter != "\n"]
+        assert strange == [], command
+        assert not [line for line in told.splitlines() if line.startswith("error: all")], command
+
+
+def test_control_characters_in_what_the_authors_code_raises_reach_no_terminal(folder: Path) -> None:
+    (folder / "raising.py").write_text(
+        "import tidegate as tg\n"
+        "def fail(n):\n"
+        "    raise ValueError('over\\x1b[2Jwritten\\n\\tand on')\n"
+        "pipeline = tg.Pipeline()\n"
+        "pipeline | tg.Create([1]) | 'st\\x1bep' >> tg.Map(fail)\n"
+    )
+    done = tidegate("run", "raising.py")
+    assert done.exit_code == 1
+    assert r"ValueError: over\x1b[2Jwritten" + "\n\tand on" in done.stderr
+    assert "\x1b" not in done.output
+
+
+SECRETS = """
+import pydantic
+import tidegate as tg
+
+class Options(tg.PipelineOptions):
+    key: pydantic.SecretStr
+    keys: list[pydantic.SecretStr] = []
+    password: str = ""
+    url: str = "http://example.org"
+    captured: bool = False
+
+def pipeline(options: Options) -> tg.Pipeline:
+    p = tg.Pipeline()
+    held = options.key.get_secret_value() if options.captured else "none"
+    p | tg.Create([1]) | "ask" >> tg.Map(lambda n: (n, held))
+    return p
+"""
+
+
+def test_a_secret_is_not_written_and_what_looks_like_one_is_warned_of(folder: Path) -> None:
+    (folder / "secret.py").write_text(SECRETS)
+    flags = ["--key", "hunter2", "--keys", "hunter3", "--password", "hunter4", "--url", "http://me:hunter5@example.org"]
+    done = tidegate("compile", "secret.py", *flags, "-o", "pipeline.json")
+    assert done.exit_code == 0, done.output
+    warned = [line.partition(" ")[2].partition(" ")[0] for line in done.stderr.splitlines() if "looks like" in line]
+    assert warned == ["--password", "--url"]
+    assert done.stderr.startswith("warning: --password looks like a secret, and is written as it is: declare it as ")
+    written = (folder / "pipeline.json").read_text()
+    assert "hunter2" not in written
+    assert "hunter3" not in written
+    assert set(dict(json.loads(written)["options"])) == {"password", "url", "captured", "runner"}
+    assert tidegate("run", "pipeline.json").exit_code == 0
+
+
+def test_a_pipeline_that_holds_a_secret_in_its_code_is_not_compiled(folder: Path) -> None:
+    (folder / "secret.py").write_text(SECRETS)
+    done = tidegate("compile", "secret.py", "--key", "hunter2", "--captured", "-o", "pipeline.json")
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: the secret of --key would be written, as step 'ask' holds it: ")
+    assert not (folder / "pipeline.json").exists()
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
+def test_what_compile_writes_follows_the_umask(folder: Path, umask: int, mode: int) -> None:
+    before = os.umask(umask)
+    try:
+        assert tidegate("compile", "job.py", "-o", "pipeline.json").exit_code == 0
+    finally:
+        os.umask(before)
+    assert (folder / "pipeline.json").stat().st_mode & 0o777 == mode
 
 
 def test_flags_that_were_compiled_in_are_fixed_and_common_ones_are_defaults(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterable
 from pathlib import Path
@@ -123,6 +124,17 @@ def test_spilled_values_are_a_sequence_equal_to_the_list_and_pickle_as_it(tmp_pa
         spilled[1_000]
     copy = pickle.loads(pickle.dumps(spilled))
     assert (type(copy), copy) == (list, values)
+
+
+def test_what_is_spilled_is_the_users_alone_under_any_umask(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        spill = Spill(lambda: tmp_path, True, lambda pair: pair, 500, value_size=28)
+        spill.write(None, {"a": list(range(100))})
+    finally:
+        os.umask(before)
+    (path,) = tmp_path.iterdir()
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_partitions_that_are_still_too_large_are_cut_again(tmp_path: Path) -> None:

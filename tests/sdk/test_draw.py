@@ -295,3 +295,26 @@ def test_a_slash_in_parentheses_is_part_of_a_name() -> None:
         "Outer/Read(/data/x.txt)/Parse",
     ]
     assert list(composite_paths("")) == []
+
+
+def test_what_is_not_printable_is_escaped_in_every_form() -> None:
+    hostile = "a\x1b[31m\n\u2028\u202e\x7fb"
+    shown = r"a\x1b[31m\n\u2028\u202e\x7fb"
+    box = Box(hostile, hostile, hostile, "step", ((hostile, hostile),), hostile)
+    graph = Graph(hostile, (box,), (Group(hostile, hostile),), (Link(hostile, hostile, hostile),))
+    forms = {"mermaid": mermaid(graph), "dot": dot(graph), "svg": svg(graph)}
+    for form, text in forms.items():
+        assert all(letter.isprintable() or letter == "\n" for letter in text), form
+    assert shown.replace("\\", "\\\\") in forms["dot"]
+    assert shown.replace("\\", "#92;") in forms["mermaid"]
+    assert shown in forms["svg"]
+    (view,) = data_of(html({hostile: graph}))["views"]
+    assert (view["title"], view["boxes"][0]["title"], view["boxes"][0]["note"]) == (shown, shown, shown)
+    assert (view["groups"][0]["title"], view["links"][0]["label"]) == (shown, shown)
+    assert view["boxes"][0]["facts"] == [[shown, shown]]
+
+
+def data_of(page: str) -> Any:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])

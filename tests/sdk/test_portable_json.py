@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
@@ -397,6 +398,88 @@ def test_what_is_no_json_is_refused() -> None:
     assert refused(b'{"version": "\xff"}') == "job.json is no JSON: it is not UTF-8 at byte 13"
     assert refused("[1, 2]") == "job.json is no compiled pipeline: it holds [1, 2]"
     assert "nested too deeply" in refused("[" * 200_000)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+def test_another_encoding_than_utf_8_is_refused_and_a_byte_order_mark_named(encoding: str) -> None:
+    message = refused(dump(every_kind()).encode(encoding))
+    if encoding.endswith(("le", "be")):
+        assert message.startswith("job.json is no JSON: ")
+    else:
+        name = encoding.upper().removesuffix("-SIG")
+        assert message == (
+            f"job.json begins with a byte order mark of {name}: save it as UTF-8 without one, or compile the pipeline "
+            "again"
+        )
+
+
+@pytest.mark.parametrize("half", ["\\ud800", "\\uDFFF", "a\\udbffb"])
+def test_half_a_character_is_refused_wherever_it_stands(half: str) -> None:
+    text = dump(every_kind())
+    for where in ('"every kind"', '"element"', '"label"'):
+        assert "job.json holds text that is no Unicode: " in refused(text.replace(where, f'"{half}"', 1))
+    whole = text.replace('"every kind"', '"\\ud83c\\udf0a"', 1)
+    assert load(whole, "job.json").name == "🌊"
+    assert "that is no Unicode: '\\ud800'" in refused(text.replace("every kind", "\ud800", 1))
+
+
+def test_a_number_of_thousands_of_digits_is_refused() -> None:
+    for digits in (5_000, 4_000):
+        message = refused(changed("nodes", 0, "values", to="@").replace('"@"', "9" * digits))
+        assert message.startswith("job.json"), message
+    assert "can't be read: Exceeds the limit" in refused('{"version": ' + "1" * 5_000 + "}")
+
+
+HOSTILE = [
+    '"\\ud800"', "1" * 5_000, "-" + "9" * 4_200, "1e999", "NaN", "-Infinity", '"\\u0000\\u001b[31m"',
+    "[" * 3_000 + "]" * 3_000,
+    '{"a":' * 900 + "1" + "}" * 900, "9223372036854775808", '""', "null", '"\\ud83d\\ude00"',
+]  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 10_000), st.sampled_from(HOSTILE))
+def test_no_hostile_value_makes_load_raise_anything_but_a_load_error(position: int, value: str) -> None:
+    raw = copy.deepcopy(EDITED)
+    places = list(_places(raw))
+    at, key = places[position % len(places)]
+    at[key] = "@@"
+    _assert_loads_or_is_refused(json.dumps(raw).replace('"@@"', value).encode())
+
+
+def _places(raw: Any) -> Iterator[tuple[Any, Any]]:
+    for key in list(raw) if isinstance(raw, dict) else range(len(raw)):
+        yield raw, key
+        if isinstance(raw[key], (dict, list)):
+            yield from _places(raw[key])
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 20), st.binary(max_size=6)), min_size=1, max_size=4))
+def test_no_other_bytes_make_load_raise_anything_but_a_load_error(edits: list[tuple[int, int, bytes]]) -> None:
+    data = bytearray(dump(every_kind()).encode())
+    for at, left_out, put_in in edits:
+        at %= len(data)
+        data[at : at + left_out] = put_in
+    _assert_loads_or_is_refused(bytes(data))
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=60))
+def test_no_bytes_at_all_make_load_raise_anything_but_a_load_error(data: bytes) -> None:
+    assert refused(data).startswith("job.json")
+
+
+def _assert_loads_or_is_refused(data: bytes) -> None:
+    try:
+        written = dump(load(data, "job.json"))
+    except tg.LoadError as error:
+        said = str(error)
+    else:
+        said = "job.json"
+        assert dump(load(written)) == written
+    assert said.startswith("job.json")
+    said.encode()  # it can be printed
 
 
 def test_another_format_version_is_refused_before_all_else() -> None:

@@ -25,6 +25,7 @@ from tidegate.runners.streaming.background import Background
 from tidegate.runners.streaming.files import Files, StorageFiles, UploadedFiles
 from tidegate.runners.streaming.rocks import RocksBackend
 from tidegate.runners.streaming.statefiles import StateFile, UnpicklableState, read_states
+from tidegate.runners.streaming.storage import LocalStorage
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.window_types import GLOBAL_WINDOW
 
@@ -401,6 +402,25 @@ def test_a_capture_that_is_abandoned_leaves_nothing(tmp_path: Path) -> None:
     assert list(held.folder.iterdir()) == []
     with pytest.raises(ChildProcessError):
         os.waitpid(child, os.WNOHANG)
+
+
+@pytest.mark.parametrize("size", [1, 40_000])
+@pytest.mark.parametrize("kind", ["forked", "sliced", "rocksdb"])
+def test_state_is_the_users_alone_whatever_its_size(kind: Kind, size: int, tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        held = Held(kind, tmp_path)
+        files: Any = held.backend
+        files._files._storage = LocalStorage(held.disk.root)  # as a job has it
+        answer(held.step, as_elements([(str(n), n, 0) for n in range(size)]))
+        held.capture(1)
+        answer(held.step, as_elements([("a", 1, 0)]))
+        held.capture(2, whole=True)
+    finally:
+        os.umask(before)
+    kept = [path for path in held.disk.root.rglob("*") if path.is_file()]
+    assert kept
+    assert {path.stat().st_mode & 0o777 for path in kept} == {0o600}
 
 
 def test_nothing_is_forked_where_other_threads_run(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.runners.streaming.layout import TaskId
@@ -24,6 +25,7 @@ from tidegate.runners.streaming.manifest import (
     loads,
 )
 from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress, StateHandle
+from tidegate.runners.streaming.record import Record, read_record
 from tidegate.runners.streaming.storage import LocalStorage
 from tidegate.sdk.metrics import DistributionResult, MetricCells, MetricKey
 from tidegate.sdk.sinks import Committable
@@ -160,6 +162,52 @@ def test_a_field_of_another_kind_is_named_though_the_checksum_is_right(path: lis
     document["crc32"] = crc32(json.dumps(document["body"], sort_keys=True, separators=(",", ":")).encode())
     with pytest.raises(ManifestError, match="inconsistent"):
         loads(json.dumps(document).encode())
+
+
+def _places(part: Any) -> Iterator[tuple[Any, Any]]:
+    for key in list(part) if isinstance(part, dict) else range(len(part)):
+        yield part, key
+        if isinstance(part[key], (dict, list)):
+            yield from _places(part[key])
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just("\ud800"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(deadline=None)
+@given(st.integers(0, 10_000), anything)
+def test_no_change_of_a_manifest_is_anything_but_a_manifest_or_an_error_of_one(place: int, value: Any) -> None:
+    document = json.loads(dumps(manifest(files=(("a", 1, 1),))))
+    places = list(_places(document["body"]))
+    part, key = places[place % len(places)]
+    part[key] = value
+    document["crc32"] = crc32(json.dumps(document["body"], sort_keys=True, separators=(",", ":")).encode())
+    _assert_read_or_refused(json.dumps(document).encode(), loads)
+
+
+@settings(deadline=None)
+@given(
+    st.binary(max_size=60)
+    | st.sampled_from([b"[" * 100_000, b"1" * 5_000, b"\xef\xbb\xbf{}", '{"tidegate": 1}'.encode("utf-16"), b"17"])
+    | anything.map(
+        lambda value: json.dumps({"tidegate": 1, "state": "finished", "steps": value, "job": value}).encode()
+    )
+)
+def test_no_bytes_are_anything_but_a_manifest_or_a_record_or_an_error_of_one(data: bytes) -> None:
+    _assert_read_or_refused(data, loads)
+    _assert_read_or_refused(data, read_record)
+
+
+def _assert_read_or_refused(data: bytes, read: Callable[[bytes], Any]) -> None:
+    try:
+        found = read(data)
+    except ManifestError:
+        return
+    assert isinstance(found, (Manifest, Record))
 
 
 # -- in a directory

@@ -206,7 +206,8 @@ def test_what_a_job_prints_is_in_its_log(session: Session, tmp_path: Path) -> No
     info = session.submit(submitted, tuple(sys.path), str(tmp_path))
     with opened("tests") as other, suppress(RunError):  # it may be over by now
         list(other.tell_and_follow(info.id, actions.TakeSavepoint("/nowhere/at/all")))
-    assert Path(session.info(info.id).log).read_text() == "printed\n"
+    log = Path(session.info(info.id).log)
+    assert (log.read_text(), stat.S_IMODE(log.stat().st_mode)) == ("printed\n", 0o600)
     assert session.info(info.id).state == "finished"
 
 
@@ -224,7 +225,7 @@ def test_a_job_that_is_over_takes_no_orders(session: Session) -> None:
 
 def test_the_port_is_open_to_who_has_the_token_alone(place: Place) -> None:
     port = place.described()["port"]
-    assert stat.S_IMODE(place.token.stat().st_mode) == 0o600
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (place.token, place.about, place.socket)] == [0o600] * 3
     with Session(port, place.token.read_bytes()) as session:
         assert isinstance(session.jobs(), tuple)
     with pytest.raises(EndpointError, match="does not accept"):

@@ -84,6 +84,22 @@ def test_what_can_not_be_settled_is_named(tmp_path: Path, monkeypatch: pytest.Mo
         storage.settle(["chk-1/a"])
 
 
+def test_files_in_a_folder_are_the_users_alone_under_any_umask(tmp_path: Path) -> None:
+    storage = LocalStorage(tmp_path)
+    before = os.umask(0)
+    try:
+        storage.write("chk-1/written", b"state")
+        storage.put("chk-1/put", b"state" * 100_000)
+        storage.create("epochs/1", b"mine")
+    finally:
+        os.umask(before)
+    assert {name: (tmp_path / name).stat().st_mode & 0o777 for name in storage.list("")} == {
+        "chk-1/written": 0o600,
+        "chk-1/put": 0o600,
+        "epochs/1": 0o600,
+    }
+
+
 def test_all_files_under_a_folder_are_listed_with_their_whole_names(storage: Storage) -> None:
     for name in ("job.json", "chk-1/a", "chk-1/deep/b", "chk-2/c"):
         storage.write(name, b"")

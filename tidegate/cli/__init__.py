@@ -308,10 +308,14 @@ def _opened(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> t
 def _compiled(found: Target, options: PipelineOptions) -> str:
     from dataclasses import replace
 
+    from tidegate.cli.secrecy import check_secrets, readable_secrets
     from tidegate.sdk.portable.schema import dump
 
-    pipeline: Pipeline = found.sealed(options, values=True)
-    return dump(replace(pipeline, options=found.given(options)))
+    pipeline: Pipeline = replace(found.sealed(options, values=True), options=found.given(options))
+    check_secrets(pipeline, options)
+    for warning in readable_secrets(pipeline.options):
+        click.echo(f"warning: {warning}", err=True)
+    return dump(pipeline)
 
 
 def _write(text: str, output: Path | None) -> None:

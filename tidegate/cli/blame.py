@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-from tidegate.sdk.errors import ExpandError, TidegateError, UserCodeError
+from tidegate.sdk.errors import ExpandError, TidegateError, UserCodeError, visible_lines
 
 MOST_FRAMES: Final = 6
 """The innermost frames of the author's are enough to find the place; recursion may have thousands."""
@@ -33,7 +33,7 @@ def report(error: BaseException, *, debug: bool = False) -> str:
             lines = [f"error: {_last_line(error)}", *own, *_origin(error)]
             if not own:
                 lines.append("This is a fault of Tidegate, or of a package it uses; --debug shows where")
-    return "\n".join(lines)
+    return visible_lines("\n".join(lines))
 
 
 def _frames(error: BaseException) -> list[str]:

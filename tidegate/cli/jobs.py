@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tidegate.sdk.errors import visible, visible_lines
 from tidegate.sdk.metrics import MetricCells
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def list_jobs(session: str, as_json: bool) -> None:
         click.echo(json.dumps([_plain(job) for job in found], indent=1))
         return
     for job in found:
-        click.echo(f"{job.id}  {job.state:<10}  {_since(job):>8}  {_checkpoint(job):<14}  {job.name}")
+        click.echo(f"{job.id}  {job.state:<10}  {_since(job):>8}  {_checkpoint(job):<14}  {visible(job.name)}")
     if not found:
         click.echo("no jobs", err=True)
 
@@ -56,7 +57,7 @@ def show(id: str, session: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(_plain(job), indent=1))
         return
-    click.echo(f"job {job.id}  {job.name}\n  {job.state}, {job.workers} workers, for {_since(job)}")
+    click.echo(f"job {job.id}  {visible(job.name)}\n  {job.state}, {job.workers} workers, for {_since(job)}")
     if job.restarts:
         click.echo(f"  its process was restarted {job.restarts} times")
     if job.checkpoint_dir or job.checkpoint:
@@ -64,11 +65,11 @@ def show(id: str, session: str, as_json: bool) -> None:
         click.echo(f"  {where}: {', '.join(_of_checkpoint(job)) or 'none yet'}")
     click.echo(f"  what it prints is in {job.log}")
     for line in _tasks(job):
-        click.echo(f"  {line}")
+        click.echo(f"  {visible(line)}")
     for text in job.reports:
-        click.echo(f"  {text}")
+        click.echo(f"  {visible(text)}")
     if job.error:
-        click.echo(f"  {job.error}")
+        click.echo(f"  {visible_lines(job.error)}")
 
 
 @jobs.command()

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from tidegate.sdk.errors import visible
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults
 from tidegate.sdk.runner import PipelineResult, PipelineState, Runner, StageProgress
 
@@ -124,16 +125,17 @@ class Display:
     def _line(self) -> str:
         busiest = max(self._rates.counts.values(), default=0)
         counted = f", {busiest:,} elements in the busiest step" if busiest else ""
-        return f"{self._name}: {_clock(time.monotonic() - self._started)}{counted}{self._told}"
+        return f"{visible(self._name)}: {_clock(time.monotonic() - self._started)}{counted}{self._told}"
 
     def _table(self, height: int) -> RenderableType:
+        from rich.markup import escape
         from rich.table import Table
         from rich.text import Text
 
         if not self._rates.counts:
             return Text(self._line(), style="bold")
         table = Table(box=None, padding=(0, 2, 0, 0), title_justify="left", title_style="bold")
-        table.title = f"{self._name}  {_clock(time.monotonic() - self._started)}"
+        table.title = f"{escape(visible(self._name))}  {_clock(time.monotonic() - self._started)}"
         table.add_column("step", style="cyan", no_wrap=True, overflow="ellipsis")
         table.add_column("elements", justify="right")
         table.add_column("per second", justify="right")
@@ -152,7 +154,9 @@ class Display:
             steps = [step for step in steps if step in busiest]
         for step in steps:
             told = shares.get(step, ("", "", "", "")) if shares else ()
-            table.add_row(step, f"{self._rates.counts[step]:,}", f"{self._rates.per_second(step):,.0f}", *told)
+            table.add_row(
+                Text(visible(step)), f"{self._rates.counts[step]:,}", f"{self._rates.per_second(step):,.0f}", *told
+            )
         return table
 
 

@@ -25,6 +25,7 @@ def state(directory: str, checkpoint: int | None, values: bool, form: str | None
     """Show the checkpoint or savepoint in DIR: steps, cells, sizes; with --values each key's state, too."""
     from tidegate.runners.streaming.inspecting import entries, opened
     from tidegate.runners.streaming.storage import open_storage
+    from tidegate.sdk.errors import visible
 
     if form == "parquet" and not (values and output):
         raise click.UsageError("--format parquet is a table of values: give --values and -o FILE")
@@ -42,7 +43,7 @@ def state(directory: str, checkpoint: int | None, values: bool, form: str | None
     elif form == "json":
         lines = iter([json.dumps(_summary(manifest), ensure_ascii=False, indent=1)])
     else:
-        lines = _told(manifest)
+        lines = map(visible, _told(manifest))
     if output is None:
         for line in lines:
             click.echo(line)

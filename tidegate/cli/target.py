@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from tidegate.sdk.errors import OptionsError
+from tidegate.cli.secrecy import secret_fields
+from tidegate.sdk.errors import LoadError, OptionsError, shorten
 from tidegate.sdk.flags import spelling
 from tidegate.sdk.options import PipelineOptions, options_for
 from tidegate.sdk.pipeline import Pipeline
@@ -63,10 +64,12 @@ class Target:
     def given(self, options: PipelineOptions) -> tuple[tuple[str, str], ...]:
         """The flags to be kept in a compiled pipeline, each with its value as JSON.
 
-        Those that were set, and all of the author's own: what they are by default is fixed too.
+        Those that were set, and all of the author's own: what they are by default is fixed too. Secrets are left out.
         """
         own = self._model.model_fields.keys() - options_for(options.runner, PipelineOptions).model_fields.keys()
-        known = options.model_dump(mode="json", include=options.model_fields_set | own, fallback=str)
+        known = options.model_dump(
+            mode="json", include=(options.model_fields_set | own) - secret_fields(options), fallback=str
+        )
         return tuple((name, json.dumps(value)) for name, value in sorted(known.items()))
 
     def arrive(self) -> list[str]:
@@ -140,12 +143,20 @@ class Compiled(Target):
     def __init__(self, name: str, pipeline: portable.Pipeline) -> None:
         super().__init__(name, PipelineOptions)
         self._pipeline = pipeline
+        self._kept = {flag: self._read(flag, text) for flag, text in pipeline.options}
+
+    def _read(self, flag: str, text: str) -> Any:
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise LoadError(f"{self.name}: the value of the option {flag!r} is no JSON: {shorten(text)}") from error
+        if flag == "runner" and not isinstance(value, str):
+            raise LoadError(f"{self.name}: the option 'runner' is a name, not {shorten(value)}")
+        return value
 
     def defaults(self, flags: Sequence[str]) -> dict[str, Any]:
-        kept = dict(self._pipeline.options)
-        runner = json.loads(kept.get("runner", '"direct"'))
-        fields = options_for(runner, PipelineOptions).model_fields
-        return {name: json.loads(value) for name, value in kept.items() if name in fields}
+        fields = options_for(self._kept.get("runner", "direct"), PipelineOptions).model_fields
+        return {name: value for name, value in self._kept.items() if name in fields}
 
     def options(self, flags: Sequence[str]) -> PipelineOptions:
         common = PipelineOptions.model_fields

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidegate.cli.progress import run_with_progress
+from tidegate.sdk.errors import visible
 
 if TYPE_CHECKING:
     from tidegate.cli.target import Target
@@ -38,5 +39,5 @@ def summary(trace: Trace) -> list[str]:
         parts += [f"{counts['late']:,} late"] if counts["late"] else []
         dropped = counts["dropped_late"] + counts["dropped_closed"]
         parts += [f"{dropped:,} dropped"] if dropped else []
-        lines.append(f"{step.label}: {', '.join(parts)}")
+        lines.append(f"{visible(step.label)}: {', '.join(parts)}")
     return lines or ["this pipeline groups nothing: there are no windows to see"]

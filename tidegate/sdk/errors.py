@@ -118,3 +118,18 @@ def shorten(value: object, limit: int = 120) -> str:
     except Exception as error:
         text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def visible(text: str) -> str:
+    """Text for a line of a terminal, a log or a picture: what is not printable, line ends too, as Python escapes it.
+
+    Labels, names and paths are whatever their author, or a file from elsewhere, makes them.
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+
+
+def visible_lines(text: str) -> str:
+    """The same for text of several lines, whose ends and tabs stay."""
+    return "".join(letter if letter in "\n\t" else visible(letter) for letter in text)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType, TracebackType
 from typing import Any, Final
 
-from tidegate.sdk.errors import LoadError, PicklingError, shorten
+from tidegate.sdk.errors import LoadError, PicklingError, shorten, visible
 from tidegate.sdk.lines import line_of
 from tidegate.sdk.metrics import GENERATED
 
@@ -30,7 +30,7 @@ class Where:
     line: int
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
+        return f"{visible(self.file)}:{self.line}"
 
 
 @dataclass(frozen=True, slots=True)

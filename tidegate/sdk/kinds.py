@@ -203,6 +203,6 @@ def _json(texts: Sequence[str]) -> object:
     if texts[-1].startswith(("{", "[")):
         try:
             return json.loads(texts[-1])
-        except ValueError:
+        except (ValueError, RecursionError):
             pass
     return texts[-1]

@@ -214,7 +214,7 @@ class PipelineOptions(BaseModel):
         """Options from what `dump` wrote, the flags of its runner among them; OptionsError if they don't fit."""
         try:
             values = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise OptionsError(f"these options are no JSON: {error}") from None
         if not isinstance(values, dict):
             raise OptionsError(f"options are a JSON object of flags, not {shorten(values)}")

@@ -9,17 +9,18 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from tidegate.sdk.errors import visible
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
 from tidegate.testing.trace import Moment, Trace, Traced
 
 
 def page(trace: Trace) -> str:
     """The page; each step of the trace has a tab."""
-    data = {"title": trace.name, "error": trace.error, "steps": [_step(step) for step in trace.steps]}
+    data = {"title": visible(trace.name), "error": trace.error, "steps": [_step(step) for step in trace.steps]}
     # In a script element only "<" could end it or open a comment.
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
     template = _Page(Path(__file__).with_name("trace.html").read_text(encoding="utf-8"))
-    return template.substitute(title=escape(trace.name), data=text)
+    return template.substitute(title=escape(visible(trace.name)), data=text)
 
 
 class _Page(Template):
@@ -31,7 +32,7 @@ class _Page(Template):
 def _step(step: Traced) -> dict[str, Any]:
     """A step as the page takes it. Times are in seconds, null at the ends of time; a moment is (event, clock)."""
     return {
-        "label": step.label,
+        "label": visible(step.label),
         "where": step.where,
         "facts": step.facts,
         "bounded": step.bounded,

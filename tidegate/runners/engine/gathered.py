@@ -17,6 +17,7 @@ from tidegate.sdk.coders import decode_columns, encode_columns
 from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.functions import Where
 from tidegate.sdk.keys import check_keys
+from tidegate.sdk.owner_only import owner_only
 
 _SAMPLE: Final = 16
 _RUN: Final = 100_000
@@ -132,7 +133,7 @@ class _Run:
 
     def __init__(self, path: Path, entries: list[Any]) -> None:
         self.path = path
-        with spilling(path), path.open("xb") as file:
+        with spilling(path), open(path, "xb", opener=owner_only) as file:
             for start in range(0, len(entries), self.frame):
                 data = encode_columns((entries[start : start + self.frame],))
                 file.write(len(data).to_bytes(8, "big"))

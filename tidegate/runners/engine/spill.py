@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, overload
 from tidegate.sdk.coders import decode_columns, encode_columns
 from tidegate.sdk.errors import RunError, unwritten
 from tidegate.sdk.keys import partition_of
+from tidegate.sdk.owner_only import owner_only
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -285,7 +286,7 @@ class _Partition:
             body = encode_columns((values,))
         finally:
             _within.run = False
-        with spilling(self.path), self.path.open("ab" if self.bytes else "xb") as file:
+        with spilling(self.path), open(self.path, "ab" if self.bytes else "xb", opener=owner_only) as file:
             file.write(_HEADER.pack(len(head), len(body)))
             file.write(head)
             file.write(body)

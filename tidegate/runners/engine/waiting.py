@@ -19,6 +19,7 @@ from tidegate.runners.engine.sides import SideView, window_order
 from tidegate.runners.engine.snapshots import Touched
 from tidegate.runners.engine.spill import new_file, spilling
 from tidegate.sdk.block import Block, Each, PanesColumn, Same, TimestampsColumn, take_panes, take_timestamps
+from tidegate.sdk.owner_only import owner_only
 from tidegate.sdk.portable.pipeline import KeyOf
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.window_types import GLOBAL_WINDOW, window_end
@@ -344,7 +345,7 @@ class _Queue:
 
         if self.file is None:
             self.file = new_file(directory, "waiting")
-        with spilling(self.file), self.file.open("ab") as file:
+        with spilling(self.file), open(self.file, "ab", opener=owner_only) as file:
             for columns in self.blocks:
                 pickle.dump(columns, file, 5)
         self.blocks, self.bytes = [], 0

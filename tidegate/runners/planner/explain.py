@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.runners.plan import Edge, Plan, Step
+from tidegate.sdk.errors import visible
 from tidegate.sdk.portable.draw import Box, Graph, Group, Link, box_of, collection_facts, spoken_windowing
 from tidegate.sdk.portable.pipeline import (
     AssignWindows,
@@ -42,7 +43,7 @@ def explain(plan: Plan) -> str:
     if warned:
         lines += ["", "Mind"]
         lines += [f"  - {warning}" for warning in warned]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(visible, lines)) + "\n"
 
 
 def warnings(plan: Plan) -> Iterator[str]:

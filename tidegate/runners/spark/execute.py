@@ -49,7 +49,7 @@ from tidegate.runners.spark.sides import SideInputs
 from tidegate.runners.spark.work import Work, numbered
 from tidegate.runners.spark.workers import packages_in
 from tidegate.sdk.defaults import default_memory_budget
-from tidegate.sdk.errors import RunError, TidegateError
+from tidegate.sdk.errors import RunError, TidegateError, visible
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.portable.pipeline import Create
 from tidegate.sdk.sinks import Committable
@@ -87,7 +87,7 @@ class Execution:
         self._spark = spark
         self._metrics = metrics
         self._describe = describe
-        self._name = plan.pipeline.name
+        self._name = visible(plan.pipeline.name)
         self._levels = assign_levels(plan)
         self._partitions = options.spark_partitions or parallelism(spark)
         self._local = local
@@ -135,7 +135,7 @@ class Execution:
         kept: dict[str, Any] = {}
         for id, sink in self._sinks.items():
             step = self._plan.steps[id]
-            with self._describe(f"{self._name}: {step.label}"), _in_step(step):
+            with self._describe(f"{self._name}: {visible(step.label)}"), _in_step(step):
                 frame = self._typed(step, sink)
                 if not sink.save_dataframe(frame):
                     kept[step.label] = frame.persist()
@@ -183,7 +183,7 @@ class Execution:
         work = replace(self._work, inputs=self._inputs, sides=self._sides.made_for(steps))
         kept = [number for number, edge in enumerate(work.edges) if levels.kept(edge)]
         labels = ", ".join(dict.fromkeys(node.label for step in steps for node in step.nodes))
-        with self._describe(f"{self._name}: {labels}"), raised_by():
+        with self._describe(f"{self._name}: {visible(labels)}"), raised_by():
             frame = self._frame(work, start, end, kept)
             told = frame.where(frame["edge"] == RESULT) if self._frames and end == levels.count else frame
             rows = told.collect()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.levels import Levels, assign_levels, shuffles
+from tidegate.sdk.errors import visible
 from tidegate.sdk.portable.pipeline import Create, SideInputRef, side_inputs
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def explain(plan: Plan, options: SparkOptions) -> str:
     sides = list(_sides(plan))
     if sides:
         lines += ["", "Side inputs", *(f"  {line}" for line in sides)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(map(visible, lines)) + "\n"
 
 
 def _partitions(options: SparkOptions) -> str:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Final
 
 from tidegate.runners.spark.writing import Committing
 from tidegate.sdk.errors import RunError
+from tidegate.sdk.owner_only import owner_only
 
 _SUFFIX: Final = ".commit"
 _FORMAT: Final = 1
@@ -82,7 +83,7 @@ def _sinks(path: Path, file: BinaryIO) -> list[Committing]:
 def _written(path: Path, data: bytes) -> Iterator[None]:
     """The file, complete from the moment it has its name, and locked."""
     partly = path.with_suffix(".part")
-    with partly.open("wb") as file:
+    with open(partly, "wb", opener=owner_only) as file:
         _lock(file)
         file.write(data)
         file.flush()

@@ -40,6 +40,7 @@ from tidegate.runners.streaming.statefiles import (
     write_to,
 )
 from tidegate.runners.streaming.world import Storing
+from tidegate.sdk.owner_only import owner_only
 
 Operators: TypeAlias = Callable[[], Mapping[str, Operator]]
 """The operators of a task that have not ended, by the name their state is kept under."""
@@ -340,7 +341,7 @@ class InSlices:
                 return
             self._path.unlink(missing_ok=True)
         try:
-            with self._path.open("ab") as file:
+            with open(self._path, "ab", opener=owner_only) as file:
                 if file.tell() != self._size:
                     raise OSError(errno.ENOENT, "what had been written of it is gone")
                 file.write(self._data)

@@ -20,6 +20,7 @@ from tidegate.runners.streaming.events import Barrier
 from tidegate.runners.streaming.layout import ChannelId
 from tidegate.sdk.block import Block
 from tidegate.sdk.errors import RunError, unwritten
+from tidegate.sdk.owner_only import owner_only
 
 _HEAD: Final = struct.Struct("<QI")
 _LEVEL: Final = 1
@@ -39,7 +40,7 @@ class RunWriter:
         data = zlib.compress(b"".join(encode_items([block])), _LEVEL)
         with self._keeping():
             if self._file is None:
-                self._file = self._path.open("wb")
+                self._file = open(self._path, "wb", opener=owner_only)  # noqa: SIM115
             self._file.write(_HEAD.pack(len(data), zlib.crc32(data)))
             self._file.write(data)
 

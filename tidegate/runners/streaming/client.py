@@ -29,6 +29,7 @@ from tidegate.runners.streaming.submission import FromClient, Submit, ToClient
 from tidegate.runners.streaming.wire import CONTROL, Link, WireError, pair, unpickled
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.owner_only import owner_only
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -279,7 +280,7 @@ def _started(paths: list[str], cwd: str | None, output: Path | None) -> tuple[Po
         with theirs:
             return _Warm.nursery.birth(theirs, 1, 2, paths, cwd), Link(ours)
     flags = ["-O"] * sys.flags.optimize + [f"-W{option}" for option in sys.warnoptions]
-    with theirs, nullcontext() if output is None else open(output, "ab") as file:
+    with theirs, nullcontext() if output is None else open(output, "ab", opener=owner_only) as file:
         process = subprocess.Popen(
             [sys.executable, *flags, "-c", _ENTRY, str(theirs.fileno()), *paths],
             pass_fds=[theirs.fileno()],

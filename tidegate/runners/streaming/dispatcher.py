@@ -48,6 +48,7 @@ from tidegate.runners.streaming.session import (
 )
 from tidegate.runners.streaming.submission import ToClient
 from tidegate.runners.streaming.wire import CONTROL, Link, WireError, pair, unpickled
+from tidegate.sdk.owner_only import owner_only
 
 MOST_ENDED: Final = 100
 """So many jobs that have ended are remembered."""
@@ -146,7 +147,8 @@ class Dispatcher:
             listener = listen_on_port(port)
             self._listeners[listener] = place.new_token()
             about["port"] = listener.getsockname()[1]
-        place.about.write_text(json.dumps(about))
+        with open(place.about, "w", opener=owner_only) as file:
+            json.dump(about, file)
         self._go_on()
 
     def serve(self) -> None:

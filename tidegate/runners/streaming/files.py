@@ -65,6 +65,7 @@ class StorageFiles:
         if target is None:
             self._storage.put_file(name, path)
         else:
+            path.chmod(0o600)  # a store's own library makes files that follow the umask
             os.replace(path, target)
         path.unlink(missing_ok=True)
         return Stored((name, size, check))
@@ -76,6 +77,7 @@ class StorageFiles:
         if target is None:
             self._storage.put_file(name, path)
         else:
+            path.chmod(0o600)
             os.link(path, target)
         return Stored((name, size, check))
 

@@ -12,6 +12,7 @@ from tidegate.runners.streaming.endpoint import private
 from tidegate.runners.streaming.session import JobInfo, SubmitJob, fault_of
 from tidegate.runners.streaming.submission import Submit
 from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.owner_only import owner_only
 
 
 class Kept:
@@ -29,7 +30,7 @@ class Kept:
         """A job begins."""
         id = request.submitted.job.id
         fresh = self._directory / f"{id}.new"
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        with open(fresh, "wb", opener=owner_only) as file:
             pickle.dump(request, file, 5)
         fresh.rename(self._directory / f"{id}.job")
 

@@ -155,8 +155,13 @@ def dumps(manifest: Manifest) -> bytes:
 
 def loads(data: bytes) -> Manifest:
     """The manifest back. ManifestError says what is wrong with one that is torn, damaged or of another version."""
-    body = _body(data)
-    read = _Reader(body, "manifest")
+    try:
+        return _read(_Reader(_body(data), "manifest"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ManifestError(f"the manifest is inconsistent: {error}") from None
+
+
+def _read(read: _Reader) -> Manifest:
     steps = tuple(
         StepFacts(
             step.get("name", str),
@@ -193,7 +198,7 @@ def loads(data: bytes) -> Manifest:
 def _body(data: bytes) -> dict[str, Any]:
     try:
         document = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ManifestError(f"the manifest is torn or damaged: {error}") from None
     if not isinstance(document, dict) or "tidegate" not in document:
         raise ManifestError("this is no manifest of a checkpoint")

@@ -54,7 +54,7 @@ def read_record(data: bytes) -> Record:
         state: Literal["running", "finished"] = "finished" if fields["state"] == "finished" else "running"
         id, run, pipeline = fields["job"], fields["run"], fields["pipeline"]
         steps = frozenset(fields["steps"])
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ManifestError(f"{RECORD} is damaged: {error}") from None
     if not all(isinstance(name, str) for name in (id, run, pipeline, *steps)):
         raise ManifestError(f"{RECORD} is damaged: {shorten(fields)}")

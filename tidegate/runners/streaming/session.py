@@ -29,6 +29,7 @@ from tidegate.runners.streaming.submission import FromClient, Submit, ToClient
 from tidegate.runners.streaming.wire import CONTROL, Link, WireError, unpickled
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.owner_only import owner_only
 from tidegate.sdk.portable.pipeline import Pipeline
 
 LONGEST_REQUEST: Final = 1 << 30
@@ -163,7 +164,7 @@ class Place:
         """A fresh token, readable by this user alone."""
         token = secrets.token_hex(32)
         self.token.unlink(missing_ok=True)
-        with open(os.open(self.token, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        with open(self.token, "x", opener=owner_only) as file:
             file.write(token)
         return token.encode()
 
@@ -175,10 +176,10 @@ class Place:
     def described(self) -> dict[str, Any]:
         """What `about` says; {} if there is nothing."""
         try:
-            found: dict[str, Any] = json.loads(self.about.read_text())
-        except (OSError, ValueError):
+            found = json.loads(self.about.read_text())
+        except (OSError, ValueError, RecursionError):
             return {}
-        return found
+        return found if isinstance(found, dict) else {}
 
 
 class Session:

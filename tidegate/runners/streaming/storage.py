@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.runners.streaming.manifest import loads
 from tidegate.runners.streaming.world import Storage
 from tidegate.sdk.errors import OptionsError, RunError
+from tidegate.sdk.owner_only import owner_only
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem
@@ -251,7 +252,7 @@ def _write_new(path: Path, data: bytes, named: Path, *, settled: bool = True) ->
     """A new file, if `settled` on the disk when this returns, or none. FileExistsError if it is there already; of a
     disk that is full the system does not say what was to be written, so this does: the file it is to be."""
     try:
-        with open(path, "xb") as file:
+        with open(path, "xb", opener=owner_only) as file:
             try:
                 file.write(data)
                 file.flush()

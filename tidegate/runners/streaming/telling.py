@@ -13,7 +13,7 @@ from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.messages import TaskStatus
 from tidegate.runners.streaming.submission import ToClient
-from tidegate.sdk.errors import RunError
+from tidegate.sdk.errors import RunError, visible
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
 
 LOGGER: Final = "tidegate.streaming"
@@ -39,6 +39,7 @@ class Lines:
                 self._say(f"savepoint {number} is in {place}", {"job": self._job, "checkpoint": number})
 
     def _say(self, text: str, facts: Mapping[str, Any]) -> None:
+        text = visible(text)
         logging = sys.modules.get("logging")
         if logging is not None and (logger := logging.getLogger(LOGGER)).hasHandlers():
             logger.info("%s", text, extra={f"tidegate_{name}": value for name, value in facts.items()})

@@ -7,10 +7,11 @@ its regions, stages and exchanges. `draw_svg.py` and `draw_html.py` draw any Gra
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any, Final, Literal, TypeAlias
 
+from tidegate.sdk.errors import visible
 from tidegate.sdk.functions import UserFn
 from tidegate.sdk.portable.pipeline import (
     AssignWindows,
@@ -233,8 +234,26 @@ COLOURS: Final[dict[Look, str]] = {
 }
 
 
+def readable(graph: Graph) -> Graph:
+    """The same with every text that is shown as `visible` makes it; each form begins with this."""
+
+    def told(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        return tuple((visible(name), visible(value)) for name, value in facts)
+
+    return replace(
+        graph,
+        title=visible(graph.title),
+        boxes=tuple(
+            replace(box, title=visible(box.title), note=visible(box.note), facts=told(box.facts)) for box in graph.boxes
+        ),
+        groups=tuple(replace(group, title=visible(group.title)) for group in graph.groups),
+        links=tuple(replace(link, label=visible(link.label), facts=told(link.facts)) for link in graph.links),
+    )
+
+
 def mermaid(graph: Graph) -> str:
     """A Mermaid flowchart; what a README on most code hosts shows as a picture."""
+    graph = readable(graph)
     ids = _short_ids(graph)
     lines = ["flowchart TB"]
 
@@ -263,6 +282,7 @@ def mermaid(graph: Graph) -> str:
 
 def dot(graph: Graph) -> str:
     """The same for Graphviz."""
+    graph = readable(graph)
     ids = _short_ids(graph)
     lines = [
         f"digraph {_dot_text(graph.title)} {{",

@@ -13,14 +13,16 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from tidegate.sdk.portable.draw import COLOURS, Graph
+from tidegate.sdk.errors import visible
+from tidegate.sdk.portable.draw import COLOURS, Graph, readable
 from tidegate.sdk.portable.draw_layout import layout
 
 
 def html(views: Mapping[str, Graph]) -> str:
     """A page with a tab for each graph, by its name; the title is the first one's."""
-    title = next(iter(views.values())).title
-    data = {"title": title, "colours": COLOURS, "views": [_view(name, graph) for name, graph in views.items()]}
+    title = visible(next(iter(views.values())).title)
+    shown = [_view(name, readable(graph)) for name, graph in views.items()]
+    data = {"title": title, "colours": COLOURS, "views": shown}
     # In a script element only "<" could end it or open a comment.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     page = Template(Path(__file__).with_name("picture.html").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from html import escape
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
-from tidegate.sdk.portable.draw import COLOURS, Box, Graph, Group
+from tidegate.sdk.portable.draw import COLOURS, Box, Graph, Group, readable
 from tidegate.sdk.portable.draw_layout import Layout, Member, layout
 
 Point: TypeAlias = tuple[float, float]
@@ -46,6 +46,7 @@ stroke: #364252 } }
 
 def svg(graph: Graph) -> str:
     """The picture, with light and dark colours; facts stand in `<title>`s, which viewers show as tooltips."""
+    graph = readable(graph)
     page = _Page(graph, layout(graph))
     width, height = page.size("")
     page.put("", (0, 0), (width, height))

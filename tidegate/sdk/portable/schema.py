@@ -7,8 +7,10 @@ author's code stands apart: each function once in the table `functions`, by its 
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
@@ -70,6 +72,7 @@ def load(text: str | bytes, source_name: str = "the pipeline") -> Pipeline:
     Raises LoadError, naming file and place, for text that is truncated, of another version, damaged, or
     inconsistent. Runs none of the author's code.
     """
+    text = _decoded(text, source_name)
     raw = _parse(text, source_name)
     version = raw.get("version")
     if version != FORMAT_VERSION or isinstance(version, bool):
@@ -254,7 +257,40 @@ def _lean(dumped: Any, value: Any) -> Any:
 # --- what is wrong, and where --------------------------------------------------------------------------------------
 
 
-def _parse(text: str | bytes, source_name: str) -> dict[str, Any]:
+def _decoded(text: str | bytes, source_name: str) -> str:
+    """The file's text, which is UTF-8 and nothing else: `json` would guess other encodings, and let surrogates pass."""
+    if isinstance(text, bytes):
+        for mark, encoding in _BYTE_ORDER_MARKS.items():
+            if text.startswith(mark):
+                raise LoadError(
+                    f"{source_name} begins with a byte order mark of {encoding}: save it as UTF-8 without one, or "
+                    "compile the pipeline again"
+                )
+        try:
+            return text.decode()
+        except UnicodeDecodeError as error:
+            raise LoadError(f"{source_name} is no JSON: it is not UTF-8 at byte {error.start}") from None
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise LoadError(_no_unicode(source_name, text[error.start : error.end])) from None
+    return text
+
+
+_BYTE_ORDER_MARKS: Final = {
+    codecs.BOM_UTF8: "UTF-8",
+    codecs.BOM_UTF32_LE: "UTF-32",  # begins as that of UTF-16 does
+    codecs.BOM_UTF32_BE: "UTF-32",
+    codecs.BOM_UTF16_LE: "UTF-16",
+    codecs.BOM_UTF16_BE: "UTF-16",
+}
+
+
+def _no_unicode(source_name: str, found: object) -> str:
+    return f"{source_name} holds text that is no Unicode: {shorten(found)}"
+
+
+def _parse(text: str, source_name: str) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
@@ -272,13 +308,22 @@ def _parse(text: str | bytes, source_name: str) -> dict[str, Any]:
                 f"{source_name} ends in the middle, at {place}: it is truncated. Compile the pipeline again"
             ) from None
         raise LoadError(f"{source_name} is no JSON: {error.msg} at {place}") from None
-    except UnicodeDecodeError as error:
-        raise LoadError(f"{source_name} is no JSON: it is not UTF-8 at byte {error.start}") from None
     except RecursionError:
         raise LoadError(f"{source_name} is nested too deeply") from None
+    except ValueError as error:  # a number with more digits than Python reads
+        raise LoadError(f"{source_name} can't be read: {error}") from None
+    if (escape := _SURROGATE.search(text)) is not None:
+        try:
+            json.dumps(raw, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise LoadError(_no_unicode(source_name, escape[0])) from None
     if not isinstance(raw, dict):
         raise LoadError(f"{source_name} is no compiled pipeline: it holds {shorten(raw)}")
     return raw
+
+
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
+"""Half of a character beyond the first 65,536, as JSON writes it: without its other half it is no text."""
 
 
 def _explain(error: ValidationError, raw: Any) -> str:
@@ -294,7 +339,7 @@ def _explain(error: ValidationError, raw: Any) -> str:
     said = [(path, step, _message(f)) for f, (path, step) in zip(relevant, places) if len(path) == deepest]
     at, step, message = next((one for one in said if one[2] == _UNKNOWN), said[0])
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in at).removeprefix(".")
-    return f"{where}{f' (step {step!r})' if step else ''}: {message}"
+    return f"{where}{f' (step {step!r})' if step else ''}: {message}".removeprefix(": ")
 
 
 _UNKNOWN: Final = "this field is not known to this version of Tidegate"
@@ -322,7 +367,8 @@ def _place(loc: Iterable[int | str], raw: Any) -> tuple[tuple[int | str, ...], s
     """What of pydantic's location is a path in the file, without the names of classes; and the step it is in."""
     path: list[int | str] = []
     step, at = None, raw
-    *_, last = parts = list(loc)
+    parts = list(loc)
+    last = parts[-1] if parts else None
     for part in parts:
         match at:
             case list() if isinstance(part, int) and part < len(at):
