@@ -111,7 +111,7 @@ class Object(Built):
 
     @property
     def result(self) -> PipelineResult | None:
-        return self._known.result
+        return self._known.result if self._known.has_run else None
 
     def defaults(self, flags: Sequence[str]) -> dict[str, Any]:
         own = self._known.options if isinstance(self._known.options, PipelineOptions) else None
