@@ -18,7 +18,7 @@ DEMO_OUTPUT := build/demo/counts
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-spark lint format constraints clean
+.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-spark lint format flags constraints clean
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
@@ -33,6 +33,7 @@ help:
 	@echo "make bench-spark  the workloads beside hand-written RDD code and DataFrame operations, in one Spark session"
 	@echo "make lint         ruff, mypy --strict and the import floors"
 	@echo "make format       let ruff put the code in shape"
+	@echo "make flags        write docs/flags.md from the options' models"
 	@echo "make constraints  resolve every dependency anew into constraints.txt"
 	@echo "make clean        delete the environment, build results and caches"
 
@@ -128,6 +129,9 @@ lint: $(VENV)/.with-dev
 format: $(VENV)/.with-dev
 	@$(BIN)/ruff check --quiet --fix --exit-zero .
 	@$(BIN)/ruff format .
+
+flags: $(VENV)/.with-dev
+	@$(BIN)/python docs/generate_flags.py docs/flags.md
 
 # All extras are resolved together, so that any can be installed beside any other, and on the oldest Python that is
 # supported, so that the versions chosen exist for every one.

@@ -151,7 +151,7 @@ def measure(args: argparse.Namespace, backend: str, workers: int) -> Measured:
     with tempfile.TemporaryDirectory() as folder:
         flags = ["--runner=streaming", f"--workers={workers}", "--checkpoint_interval=1"]
         flags += [f"--state_backend={backend}", f"--memory_budget={args.memory_budget}", f"--temp_dir={folder}"]
-        p = tg.Pipeline()
+        p = tg.Pipeline(options=[])
         keys = p | "keys" >> tg.Read(Keys(args.keys, workers, folder)) | "hours" >> tg.WindowInto(tg.FixedWindows(3600))
         if args.state == "combine":
             counts = keys | "count" >> tg.CombinePerKey(sum)

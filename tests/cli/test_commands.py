@@ -255,43 +255,6 @@ def test_a_script_named_like_a_module_of_python_is_run_all_the_same(folder: Path
     assert done.stdout == "(Point(x=0), 1)\n"
 
 
-def test_a_script_that_has_run_its_pipeline_when_imported_does_not_run_it_again(folder: Path) -> None:
-    (folder / "eager.py").write_text(
-        "import tidegate as tg\nwith tg.Pipeline() as pipeline:\n    pipeline | tg.Create([1]) | tg.Map(print)\n"
-    )
-    done = process(folder, "run", "eager.py")
-    assert (done.returncode, done.stdout) == (0, "1\n")
-
-
-@pytest.mark.parametrize(
-    ("flags", "late"),
-    [
-        (("--runner", "spark"), "--runner"),
-        (("--checks", "off"), "--checks"),
-        (("--memory-budget=1GB", "--checks", "all"), "--checks, --memory_budget"),
-    ],
-)
-def test_flags_that_come_after_the_run_are_not_passed_over(folder: Path, flags: tuple[str, ...], late: str) -> None:
-    (folder / "eager.py").write_text(
-        "import tidegate as tg\nwith tg.Pipeline() as pipeline:\n    pipeline | tg.Create([1]) | tg.Map(print)\n"
-    )
-    done = process(folder, "run", "eager.py", *flags)
-    assert (done.returncode, done.stdout) == (2, "1\n")
-    assert done.stderr == (
-        f"error: eager.py:pipeline ran while it was imported, without {late}: make it with "
-        'options=tg.PipelineOptions.from_args(), or run it under if __name__ == "__main__" alone\n'
-    )
-
-
-def test_flags_that_a_script_took_for_its_run_are_fine(folder: Path) -> None:
-    (folder / "eager.py").write_text(
-        "import tidegate as tg\nwith tg.Pipeline(options=tg.PipelineOptions.from_args()) as pipeline:\n"
-        "    pipeline | tg.Create([1]) | tg.Map(print)\n"
-    )
-    done = process(folder, "run", "eager.py", "--checks", "off", "--runner", "direct")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
-
-
 def test_an_exception_in_expand_shows_step_line_and_the_authors_frames(folder: Path) -> None:
     (folder / "composite.py").write_text(
         "import tidegate as tg\n\nclass Rates(tg.PTransform):\n    def expand(self, pcoll):\n"

@@ -162,8 +162,8 @@ def test_progress_is_shown_while_a_run_goes_on(
         return text
 
     monkeypatch.setattr(Display, "_line", noticed)
-    state = run_with_progress(Slow(shown), EMPTY, PipelineOptions(progress="on"))
-    assert state is PipelineState.DONE
+    result = run_with_progress(Slow(shown), EMPTY, PipelineOptions(progress="on"))
+    assert result.state is PipelineState.DONE
     captured = capsys.readouterr()
     assert "job: 0:00, 1,234 elements in the busiest step\n" in captured.err
     assert captured.out == ""
@@ -171,7 +171,7 @@ def test_progress_is_shown_while_a_run_goes_on(
 
 def test_no_progress_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     runner = Slow(threading.Event())
-    assert run_with_progress(runner, EMPTY, PipelineOptions()) is PipelineState.DONE
+    assert run_with_progress(runner, EMPTY, PipelineOptions()).state is PipelineState.DONE
     assert runner.watch is None
     assert capsys.readouterr().err == ""
 

@@ -101,27 +101,19 @@ def run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
 
 
 def _run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
-    found, options = _opened(ctx, target, flags)
     from tidegate.cli.progress import run_with_progress
     from tidegate.sdk.runner import PipelineState
 
-    if found.result is not None:  # the script ran it while it was imported
-        if late := found.unheeded(options):
-            from tidegate.sdk.errors import OptionsError
-            from tidegate.sdk.flags import spelling
-
-            raise OptionsError(
-                f"{found.name} ran while it was imported, without {', '.join(map(spelling, late))}: make it with "
-                'options=tg.PipelineOptions.from_args(), or run it under if __name__ == "__main__" alone'
-            )
-        state = found.result.wait_until_finish()
-    else:
+    def act(found: Target, options: PipelineOptions) -> None:
         for warning in found.arrive():
             click.echo(f"warning: {found.name} was {warning}", err=True)
-        state = run_with_progress(found.runner(options), found.sealed(options), options)
-    if state is PipelineState.FAILED:
-        click.echo("error: the pipeline failed", err=True)
-        ctx.exit(1)
+        result = run_with_progress(found.runner(options), found.sealed(options), options)
+        found.ran(result)
+        if result.state is PipelineState.FAILED:
+            click.echo("error: the pipeline failed", err=True)
+            ctx.exit(1)
+
+    _with_opened(ctx, target, flags, act)
 
 
 @app.command(context_settings=_PASSES_FLAGS)
@@ -136,10 +128,9 @@ def graph(
     ctx: click.Context, target: str | None, flags: tuple[str, ...], form: str | None, output: Path | None, planned: bool
 ) -> None:
     """Draw TARGET: composites, or with --plan its stages, regions and exchanges."""
-    found, options = _opened(ctx, target, flags)
     by_suffix = {suffix: name for name, suffix in _FORMATS.items()}
-    form = form or by_suffix.get(output.suffix if output else "", "mermaid")
-    _write(_picture(found, options, form, planned), output)
+    chosen = form or by_suffix.get(output.suffix if output else "", "mermaid")
+    _with_opened(ctx, target, flags, lambda found, options: _write(_picture(found, options, chosen, planned), output))
 
 
 def _picture(found: Target, options: PipelineOptions, form: str, planned: bool) -> str:
@@ -176,10 +167,9 @@ def _picture(found: Target, options: PipelineOptions, form: str, planned: bool) 
 @click.pass_context
 def explain(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
     """Print the plan of TARGET for a --runner: stages, exchanges, and why each was chosen."""
-    found, options = _opened(ctx, target, flags)
     from tidegate.cli.explain import explained
 
-    click.echo(explained(found, options), nl=False)
+    _with_opened(ctx, target, flags, lambda found, options: click.echo(explained(found, options), nl=False))
 
 
 @app.command(context_settings=_PASSES_FLAGS)
@@ -193,11 +183,13 @@ def explain(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> N
 @click.pass_context
 def compile(ctx: click.Context, target: str | None, flags: tuple[str, ...], output: Path | None) -> None:
     """Write TARGET as JSON, to be run, drawn or explained elsewhere."""
-    found, options = _opened(ctx, target, flags)
-    if output is None:  # said only now, so that --help is answered without it
-        raise click.UsageError("say where to write, with -o FILE")
-    text = _compiled(found, options)
-    _write(text, None if str(output) == "-" else output)
+
+    def act(found: Target, options: PipelineOptions) -> None:
+        if output is None:  # said only now, so that --help is answered without it
+            raise click.UsageError("say where to write, with -o FILE")
+        _write(_compiled(found, options), None if str(output) == "-" else output)
+
+    _with_opened(ctx, target, flags, act)
 
 
 @app.command(context_settings=_PASSES_FLAGS)
@@ -205,7 +197,10 @@ def compile(ctx: click.Context, target: str | None, flags: tuple[str, ...], outp
 @click.pass_context
 def check(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
     """Build TARGET and see whether the chosen --runner can run it, without running anything."""
-    found, options = _opened(ctx, target, flags)
+    _with_opened(ctx, target, flags, _check)
+
+
+def _check(found: Target, options: PipelineOptions) -> None:
     from tidegate.runners.planner.explain import warnings
 
     pipeline, runner = found.sealed(options), found.runner(options)
@@ -233,13 +228,14 @@ def trace(ctx: click.Context, target: str | None, flags: tuple[str, ...], output
 
     A run that goes on is drawn when --run_for is over, or at Ctrl-C; one that fails, as far as it came.
     """
-    found, options = _opened(ctx, target, flags)
+    _with_opened(ctx, target, flags, lambda found, options: _trace(found, options, output))
+
+
+def _trace(found: Target, options: PipelineOptions, output: Path) -> None:
     from tidegate.cli.tracing import run_traced, summary
 
     if options.runner != "direct":
         click.echo(f"warning: traced on the direct runner, not on {options.runner}", err=True)
-    if found.result is not None:
-        click.echo(f"warning: {found.name} ran while it was imported, and runs again to be traced", err=True)
     for warning in found.arrive():
         click.echo(f"warning: {found.name} was {warning}", err=True)
     seen, error = run_traced(found, options)
@@ -286,23 +282,30 @@ def doctor() -> None:
     click.echo("\n".join(examine()))
 
 
-def _opened(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> tuple[Target, PipelineOptions]:
-    """The target and its options; prints help and exits where that is asked for."""
+def _with_opened(
+    ctx: click.Context,
+    target: str | None,
+    flags: tuple[str, ...],
+    act: Callable[[Target, PipelineOptions], None],
+) -> None:
+    """Call `act` with the target and its options; prints help and exits where that is asked for."""
     if target in (None, "--help", "-h"):
         click.echo(ctx.get_help())
         ctx.exit(0 if target else 2)
-    from tidegate.cli.target import find_target
+    from tidegate.cli.loading import with_target
 
     assert target is not None
     if target.startswith("-"):
         raise click.UsageError(f"TARGET comes first, and its flags behind it: {ctx.command_path} TARGET {target} …")
-    found = find_target(target, flags)
-    if "--help" in flags or "-h" in flags:
-        click.echo(f"Usage: {ctx.command_path} {target} [FLAGS]\n")
-        if found.about:
-            click.echo(f"{found.about}\n")
-        found.options(["--help"])
-    return found, found.options(flags)
+
+    def found(found: Target) -> None:
+        if "--help" in flags or "-h" in flags:
+            click.echo(f"Usage: {ctx.command_path} {target} [FLAGS]\n")
+            if found.about:
+                click.echo(f"{found.about}\n")
+        act(found, found.options(flags))
+
+    with_target(target, flags, found)
 
 
 def _compiled(found: Target, options: PipelineOptions) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.sdk.errors import visible
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults
-from tidegate.sdk.runner import PipelineResult, PipelineState, Runner, StageProgress
+from tidegate.sdk.runner import PipelineResult, Runner, StageProgress
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -24,8 +24,8 @@ PERIOD: Final = 0.5
 PLAIN_PERIOD: Final = 10.0
 
 
-def run_with_progress(runner: Runner, pipeline: Pipeline, options: PipelineOptions) -> PipelineState:
-    """Run to the end and return the state; raises what the run raises. Ctrl-C cancels a run that goes on."""
+def run_with_progress(runner: Runner, pipeline: Pipeline, options: PipelineOptions) -> PipelineResult:
+    """Run to the end and return the result; raises what the run raises. Ctrl-C cancels a run that goes on."""
     if options.progress == "off" or (options.progress == "auto" and not sys.stderr.isatty()):
         return _finish(runner.run(pipeline, options))
     display = Display(pipeline, patience=0.0 if options.progress == "on" else PATIENCE)
@@ -38,12 +38,13 @@ def run_with_progress(runner: Runner, pipeline: Pipeline, options: PipelineOptio
         return _finish(result)
 
 
-def _finish(result: PipelineResult) -> PipelineState:
+def _finish(result: PipelineResult) -> PipelineResult:
     try:
-        return result.wait_until_finish()
+        result.wait_until_finish()
     except KeyboardInterrupt:
         result.cancel()
         raise
+    return result
 
 
 class Display:

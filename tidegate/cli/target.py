@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
-import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from tidegate.cli.secrecy import secret_fields
 from tidegate.sdk.errors import LoadError, OptionsError, shorten
 from tidegate.sdk.flags import spelling
-from tidegate.sdk.options import PipelineOptions, options_for
+from tidegate.sdk.options import PipelineOptions, ScriptFlags, options_for
 from tidegate.sdk.pipeline import Pipeline
 from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.runner import PipelineResult, Runner, find_runner
-
-DEFAULT_NAME = "pipeline"
+from tidegate.sdk.script import Unwound, loading
 
 
 class Target:
@@ -31,15 +25,6 @@ class Target:
         self.name = name
         self.about = about
         self._model = model
-
-    @property
-    def result(self) -> PipelineResult | None:
-        """The run of a pipeline that ran as its script was imported."""
-        return None
-
-    def unheeded(self, options: PipelineOptions) -> list[str]:
-        """The flags that such a run was to have, by these options, and did not."""
-        return []
 
     def options(self, flags: Sequence[str]) -> PipelineOptions:
         """The options that the flags give; raises OptionsError, prints help and exits for `--help`."""
@@ -76,22 +61,43 @@ class Target:
         """Prepare this process to run it; return warnings."""
         return []
 
+    def ran(self, result: PipelineResult) -> None:
+        """Take note of its run."""
+        return
+
 
 class Built(Target):
     """A Pipeline object of a script, or a function that returns one."""
 
-    def __init__(self, name: str, model: type[PipelineOptions], about: str, build: Callable[[Any], Pipeline]) -> None:
+    def __init__(
+        self, name: str, model: type[PipelineOptions], about: str, build: Callable[[Any], Pipeline], module: str = ""
+    ) -> None:
         super().__init__(name, model, about)
         self._build = build
+        self._module = module
         self._pipeline: Pipeline | None = None
 
     def pipeline(self, options: PipelineOptions) -> Pipeline:
         """The pipeline, built once."""
         if self._pipeline is None:
-            self._pipeline = self._build(options)
+            self._pipeline = self._built(options)
             if not isinstance(self._pipeline, Pipeline):
                 raise click.UsageError(f"{self.name} returned {type(self._pipeline).__name__}, not a Pipeline")
         return self._pipeline
+
+    def _built(self, options: PipelineOptions) -> Pipeline:
+        """What the function returns, or the first pipeline that it would run: the function is left there."""
+        taken: list[Pipeline] = []
+
+        def take(pipeline: Pipeline) -> NoReturn:
+            taken.append(pipeline)
+            raise Unwound
+
+        try:
+            with loading(self._module, take):
+                return self._build(options)
+        except Unwound:
+            return taken[0]
 
     def live(self, options: PipelineOptions) -> portable.Pipeline:
         return self.pipeline(options).portable()
@@ -109,28 +115,19 @@ class Object(Built):
         super().__init__(name, type(own) if own else PipelineOptions, "", lambda options: pipeline)
         self._names_runner = False
 
-    @property
-    def result(self) -> PipelineResult | None:
-        return self._known.result if self._known.has_run else None
-
     def defaults(self, flags: Sequence[str]) -> dict[str, Any]:
         own = self._known.options if isinstance(self._known.options, PipelineOptions) else None
         given = {name: getattr(own, name) for name in own.model_fields_set} if own else {}
         return given | ({"runner": self._known.runner} if isinstance(self._known.runner, str) else {})
 
-    def unheeded(self, options: PipelineOptions) -> list[str]:
-        own = self._known.options
-        had = {name: getattr(own, name, None) for name in options.model_fields_set}
-        match self._known.runner:
-            case Runner() as runner:
-                had["runner"] = runner.name if self._names_runner else options.runner
-            case str(name):
-                had["runner"] = name
-        return [name for name in sorted(had) if had[name] != getattr(options, name)]
-
     def options(self, flags: Sequence[str]) -> PipelineOptions:
-        self._names_runner = any(flag.partition("=")[0] == "--runner" for flag in flags)
-        return super().options(flags)
+        given = ScriptFlags.read(flags, self._model, self.defaults(flags))
+        given.check()
+        self._names_runner = given.names_runner
+        return given.options
+
+    def ran(self, result: PipelineResult) -> None:
+        self._known.has_been_run(result)
 
     def runner(self, options: PipelineOptions) -> Runner:
         own = self._known.runner
@@ -184,112 +181,11 @@ class Compiled(Target):
         return arrive(self._pipeline, self.name)
 
 
-def find_target(text: str, flags: Sequence[str]) -> Target:
-    """The target that `text` names. Imports its module, which sees the flags as its `sys.argv`.
-
-    Raises click.UsageError for a target that isn't there, LoadError for a broken compiled pipeline, and whatever the
-    module raises when it is imported.
-    """
-    place, name = _split(text)
-    if place.endswith(".json"):
-        if name is not None:
-            raise click.UsageError(f"{place} is one pipeline, without names in it: leave out :{name}")
-        return _load(place)
-    if place.endswith(".py"):
-        module = _import_file(_existing(place), flags)
-    elif "/" in place or "\\" in place or place.startswith(".") or Path(place).is_file():
-        _existing(place)
-        raise click.UsageError(f"{place}: a target is a file.py, a package.module, or a compiled pipeline.json")
-    else:
-        module = _import_module(place, flags)
-    return _pick(module, place, name)
-
-
-def _split(text: str) -> tuple[str, str | None]:
-    place, colon, name = text.rpartition(":")
-    return (place, name) if colon and name.isidentifier() and len(place) > 1 else (text, None)
-
-
-def _existing(place: str) -> Path:
-    path = Path(place)
-    if path.is_dir():
-        raise click.UsageError(f"{place} is a folder: a target is a file.py, a package.module, or a pipeline.json")
-    if not path.is_file():
-        import difflib
-
-        folder = path.parent if path.parent.is_dir() else Path()
-        near = difflib.get_close_matches(path.name, [p.name for p in folder.iterdir()], n=1)
-        hint = f"; did you mean {path.parent / near[0]}?" if near else ""
-        raise click.UsageError(f"there is no file {place}{hint}")
-    return path
-
-
-def _load(place: str) -> Target:
-    from tidegate.sdk.portable.schema import load
-
-    return Compiled(place, load(_existing(place).read_bytes(), place))
-
-
-def _import_file(path: Path, flags: Sequence[str]) -> ModuleType:
-    """Import a script by its path.
-
-    Its module is `__main__.stem`: not `__main__`, so that what stands under `if __name__ == "__main__"` does not run,
-    and below it, so that its code travels by value whatever else is called like the file.
-    """
-    name = f"__main__.{path.stem.replace('.', '_')}"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.argv = [str(path), *flags]
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-def _import_module(name: str, flags: Sequence[str]) -> ModuleType:
-    sys.argv = [name, *flags]
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name and (name == error.name or name.startswith(error.name + ".")):
-            raise click.UsageError(f"there is no module {error.name} here, and no file of that name") from None
-        raise
-    except ValueError:  # an empty name
-        raise click.UsageError(f"{name!r} is no target: give a file.py, a package.module, or a pipeline.json") from None
-
-
-def _pick(module: ModuleType, place: str, name: str | None) -> Target:
-    wanted = name or DEFAULT_NAME
-    full = f"{place}:{wanted}"
-    found = getattr(module, wanted, None)
-    match found:
-        case Pipeline():
-            return Object(full, found)
-        case _ if callable(found) and not isinstance(found, type):
-            return Built(full, *_of_function(full, found))
-        case None:
-            there = [key for key, value in vars(module).items() if _could_be(module, value)]
-            hint = f"; it has {', '.join(there)}: write {place}:{there[0]}" if there else ""
-            raise click.UsageError(
-                f"{place} has no {wanted!r}{hint}. A target is a Pipeline, or a function that returns one"
-            )
-    raise click.UsageError(f"{full} is {type(found).__name__}, not a Pipeline or a function that returns one")
-
-
-def _could_be(module: ModuleType, value: Any) -> bool:
-    if isinstance(value, Pipeline):
-        return True
-    hints = getattr(value, "__annotations__", None)
-    returned = hints.get("return") if isinstance(hints, dict) and not isinstance(value, type) else None
-    text = returned if isinstance(returned, str) else getattr(returned, "__name__", "")
-    return getattr(value, "__module__", None) == module.__name__ and text.rpartition(".")[2] == "Pipeline"
+def target_of(full: str, found: Pipeline | Callable[..., Any]) -> Target:
+    """The target that a Pipeline is, or a function that returns one; click.UsageError for any other function."""
+    if isinstance(found, Pipeline):
+        return Object(full, found)
+    return Built(full, *_of_function(full, found), module=getattr(found, "__module__", ""))
 
 
 def _of_function(full: str, build: Any) -> tuple[type[PipelineOptions], str, Callable[[Any], Pipeline]]:

@@ -140,6 +140,21 @@ def parse(tokens: Sequence[str], known: FlagSet) -> Given:
     return Given({name: flags[name].kind.read(given) for name, given in texts.items()}, problems, rest)
 
 
+def asks_help(given: Given) -> bool:
+    """Whether `--help` is on the command line."""
+    return any(chunk[0] in ("--help", "-h") for chunk in given.rest)
+
+
+def is_flag(chunk: Sequence[str]) -> bool:
+    """Whether something on the command line is written as a flag; what follows `--` is not."""
+    return chunk[0] != "--" and (chunk[0].startswith("--") or _SHORT.match(chunk[0]) is not None)
+
+
+def names_of(known: FlagSet) -> Set[str]:
+    """How the flags of a run may be written, with `_` and without the dashes in front."""
+    return _names(known).keys()
+
+
 def help_lines(flags: Sequence[Flag], titles: Mapping[Group, str], width: int) -> list[str]:
     """Every flag, by group, with what it takes, what it is for, and its default."""
     lines: list[str] = []

@@ -13,7 +13,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
@@ -35,9 +35,24 @@ from pydantic_core import PydanticCustomError
 from tidegate.sdk import kinds
 from tidegate.sdk.defaults import DEFAULTS
 from tidegate.sdk.errors import OptionsError, shorten
-from tidegate.sdk.flags import Flag, FlagSet, Given, Group, explain, flag_of, help_lines, parse, spelling, unexpected
+from tidegate.sdk.flags import (
+    Flag,
+    FlagSet,
+    Given,
+    Group,
+    asks_help,
+    explain,
+    flag_of,
+    help_lines,
+    is_flag,
+    names_of,
+    parse,
+    spelling,
+    unexpected,
+)
 from tidegate.sdk.quantities import format_duration, parse_duration, parse_size
 from tidegate.sdk.runner import find_runner, runner_names
+from tidegate.sdk.script import note_read, was_read
 from tidegate.sdk.time import Duration
 
 M = TypeVar("M", bound="PipelineOptions")
@@ -165,17 +180,19 @@ class PipelineOptions(BaseModel):
         of `cls`. Of a flag given twice the last counts, lists gather. `--help` prints the flags and exits.
         Raises OptionsError that tells of every flag refused.
         """
-        model, known, given = _read(cls, argv, defaults)
-        if any(chunk[0] in ("--help", "-h") for chunk in given.rest):
+        tokens, model, known, given = _read(cls, argv, defaults)
+        if asks_help(given):
             print(help_text(model))
             raise SystemExit(0)
+        note_read(tokens, names_of(known))
         strange = [line for chunk in given.rest for line in unexpected(chunk, given, known)]
         return _build(model, known, given, defaults, strange)
 
     @classmethod
     def from_known_args(cls, argv: Sequence[str] | None = None, **defaults: Any) -> tuple[Self, list[str]]:
         """Like `from_args`, but what isn't a flag of this run is handed back in order, for the script's own parser."""
-        model, known, given = _read(cls, argv, defaults)
+        tokens, model, known, given = _read(cls, argv, defaults)
+        note_read(tokens, None)
         return _build(model, known, given, defaults, ()), [token for chunk in given.rest for token in chunk]
 
     @classmethod
@@ -233,6 +250,49 @@ class RunnerOptions(PipelineOptions):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class ScriptFlags:
+    """What a pipeline obeys of its script's command line, which may hold more: arguments that are no flags, and flags
+    that the script reads by itself."""
+
+    options: PipelineOptions
+    _known: FlagSet
+    _given: Given
+
+    @staticmethod
+    def read(tokens: Sequence[str], model: type[PipelineOptions], defaults: Mapping[str, object]) -> ScriptFlags:
+        """The flags of `model` and of the chosen runner among them; OptionsError for a value that doesn't fit."""
+        _, joined, known, given = _read(model, tokens, defaults)
+        # Where help is asked for, nothing runs, and what is required need not be there.
+        options = PipelineOptions() if asks_help(given) else _build(joined, known, given, defaults, ())
+        return ScriptFlags(options, known, given)
+
+    @property
+    def wants_help(self) -> bool:
+        """Whether `--help` is among them."""
+        return asks_help(self._given)
+
+    @property
+    def names_runner(self) -> bool:
+        """Whether `--runner` is among them."""
+        return "runner" in self._given.values
+
+    def check(self, advice: str = "") -> None:
+        """Raise OptionsError if there is a flag that neither the pipeline obeys nor the script has read. If help was
+        asked for, and the script has not given it, print it and exit."""
+        if self.wants_help:
+            print(help_text(self._known.model))  # type: ignore[arg-type]
+            raise SystemExit(0)
+        strange = [
+            line
+            for chunk in self._given.rest
+            if is_flag(chunk) and not was_read(chunk[0].lstrip("-").partition("=")[0].replace("-", "_"))
+            for line in unexpected(chunk, self._given, self._known)
+        ]
+        if strange:
+            raise OptionsError("\n".join([*strange, *([advice] if advice else [])]))
+
+
 def options_for(runner: str, author: type[M]) -> type[M]:
     """A subclass of `author` (or itself) with the flags of `runner` too, and `runner` as default of `--runner`.
 
@@ -252,19 +312,40 @@ def flags(model: type[PipelineOptions]) -> list[Flag]:
     common = PipelineOptions.model_fields
     author = [flag_of(model, name, "author") for name in model.model_fields if name not in common and name not in own]
     runner = [flag_of(model, name, "runner") for name in model.model_fields if name in own]
-    return [*author, *(flag_of(model, name, "common") for name in common), *runner]
+    shared = (flag_of(model, name, "common") for name in common)
+    # A runner's model, and an author's, may give a common flag another default, and say no more of it.
+    return [
+        *author,
+        *(flag if flag.help else replace(flag, help=common[flag.name].description or "") for flag in shared),
+        *runner,
+    ]
 
 
 def help_text(model: type[PipelineOptions], width: int = 100) -> str:
-    """What `--help` prints: every flag by group with what it takes, what it is for, and its default."""
-    author = _author(model)
-    about = "" if author is PipelineOptions or not author.__doc__ else textwrap.dedent(author.__doc__).strip()
+    """What `--help` prints: the flags of a run on the model's runner, by group, each with what it takes and means, and
+    its default; then how those of other runners are listed."""
+    author, runner = _author(model), _runner_default(model)
+    own = author is not PipelineOptions and not issubclass(author, RunnerOptions)
+    about = textwrap.dedent(author.__doc__).strip() if own and author.__doc__ else ""
     titles: dict[Group, str] = {
         "author": f"Flags of {author.__name__}",
         "common": "Common flags",
-        "runner": f"Flags of the {_runner_default(model)} runner",
+        "runner": f"Flags of the {runner} runner",
     }
-    return "\n".join([*([about, ""] if about else []), *help_lines(flags(model), titles, width)])
+    obeyed = [flag for flag in flags(model) if flag.name not in _withheld(runner)]
+    others = [f"--runner {name} --help" for name in runner_names() if name != runner]
+    return "\n".join(
+        [
+            *([about, ""] if about else []),
+            *help_lines(obeyed, titles, width),
+            *textwrap.wrap(f"Other runners have other flags: {', '.join(others)}.", width),
+        ]
+    )
+
+
+def _withheld(runner: str) -> set[str]:
+    """The common flags that only another runner obeys."""
+    return {name for name, only in _ONLY_ON.items() if only != runner}
 
 
 @cache
@@ -370,7 +451,9 @@ _ONLY_ON: Final = {
 }
 
 
-def _read(cls: type[M], argv: Sequence[str] | None, defaults: Mapping[str, object]) -> tuple[type[M], FlagSet, Given]:
+def _read(
+    cls: type[M], argv: Sequence[str] | None, defaults: Mapping[str, object]
+) -> tuple[list[str], type[M], FlagSet, Given]:
     """A command line, as the model of `cls` and of the runner it chooses reads it."""
     if isinstance(argv, str):
         raise OptionsError(f"flags are a list of strings, not one string: shlex.split({shorten(argv)})")
@@ -378,7 +461,7 @@ def _read(cls: type[M], argv: Sequence[str] | None, defaults: Mapping[str, objec
     runner = _chosen_runner(cls, tokens, defaults)
     model = options_for(runner, cls)
     known = _flag_set(model, runner)
-    return model, known, parse(tokens, known)
+    return tokens, model, known, parse(tokens, known)
 
 
 def _chosen_runner(model: type[PipelineOptions], tokens: Sequence[str], defaults: Mapping[str, object]) -> str:
@@ -395,8 +478,9 @@ def _chosen_runner(model: type[PipelineOptions], tokens: Sequence[str], defaults
 
 
 def _flag_set(model: type[PipelineOptions], runner: str) -> FlagSet:
-    withheld = {name for name, only in _ONLY_ON.items() if only != runner}
-    return FlagSet(model, runner, {flag.name: flag for flag in flags(model)}, withheld, partial(_foreign_flags, runner))
+    return FlagSet(
+        model, runner, {flag.name: flag for flag in flags(model)}, _withheld(runner), partial(_foreign_flags, runner)
+    )
 
 
 def _build(model: type[M], known: FlagSet, given: Given, defaults: Mapping[str, object], strange: Sequence[str]) -> M:

@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, cast, overload
 
 from tidegate.sdk import hints, types
 from tidegate.sdk.defaults import DEFAULTS
@@ -26,12 +26,13 @@ from tidegate.sdk.functions import UserFn, Where, author_frames, caller, name_of
 from tidegate.sdk.portable import pipeline as nodes
 from tidegate.sdk.portable.seal import located, seal, this_environment
 from tidegate.sdk.runner import PipelineResult, Runner, RunOptions, find_runner, runner_names
+from tidegate.sdk.script import being_loaded, script_flags
 from tidegate.sdk.windowing import GLOBAL_DEFAULT, WindowingStrategy
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tidegate.sdk.options import PipelineOptions
+    from tidegate.sdk.options import PipelineOptions, ScriptFlags
 
 T = TypeVar("T", covariant=True)
 R = TypeVar("R")
@@ -45,7 +46,9 @@ class Pipeline:
     """A pipeline being written.
 
     `runner` is a name, a Runner, or None for what the options say (`direct` if they say nothing). `options` are
-    PipelineOptions, a mapping, or a list of flags. As a context manager it runs when the block ends well.
+    PipelineOptions, a mapping, or a list of flags. Without options, a pipeline that is made in the script itself obeys
+    the flags on the script's command line, `--runner` among them; anywhere else it has the defaults. As a context
+    manager it runs when the block ends well.
     """
 
     def __init__(
@@ -58,6 +61,11 @@ class Pipeline:
         self.name = name
         self._runner = runner
         self._options = options
+        self._script = _script_flags(runner) if options is None else None
+        if self._script is not None:
+            self._options = self._script.options
+            if self._script.names_runner:
+                self._runner = self._script.options.runner
         self._nodes: list[nodes.Node] = []
         self._collections: dict[str, nodes.Collection] = {}
         self._scopes: list[_Scope] = [_Scope("", Where("", 0), False)]
@@ -106,6 +114,10 @@ class Pipeline:
             raise BuildError("this pipeline has no result: it has not run. Call run(), or leave its `with` block")
         return self._result
 
+    def has_been_run(self, result: PipelineResult) -> None:
+        """Make a run that a command has started the pipeline's `result`."""
+        self._result = result
+
     @overload
     def __or__(self, transform: PTransform[Pipeline, R]) -> R: ...
     @overload
@@ -130,9 +142,13 @@ class Pipeline:
 
     def run(self) -> PipelineResult:
         """Check, plan and run. Bounded pipelines on `direct` have ended when it returns."""
+        if (script := being_loaded()) is not None:
+            return cast(PipelineResult, script.take(self))
         options = self.options
         runner = self._runner if isinstance(self._runner, Runner) else _named(self._runner or options.runner)
         try:
+            if self._script is not None:
+                self._script.check(_OWN_FLAGS)
             self._result = runner.run(self.sealed(), options)
         except TidegateError as error:
             # The message tells where it comes from; Tidegate's own frames would only bury the author's.
@@ -156,6 +172,8 @@ class Pipeline:
         raise PicklingError("a Pipeline can't go into a function: it exists only where it is written")
 
     def __enter__(self) -> Self:
+        if self._script is not None and self._script.wants_help:
+            self.run()  # which gives help, before anything can go wrong
         return self
 
     def __exit__(
@@ -366,6 +384,27 @@ def _expand_error(error: Exception, scope: _Scope) -> ExpandError:
     raised = located(ExpandError(f"{type(error).__name__}: {said(error)}"), scope.path, scope.where)
     raised.args = (f"{raised}\n  while the pipeline was being built",)
     return raised
+
+
+_OWN_FLAGS: Final = (
+    "This pipeline takes its flags from the command line of its script. If the script reads that by itself, give the "
+    "pipeline options, such as tg.Pipeline(options=[])"
+)
+
+
+def _script_flags(runner: object) -> ScriptFlags | None:
+    """The flags of the script that the pipeline is made in; `runner` holds unless they name another."""
+    tokens = script_flags()
+    if not tokens:
+        return None
+    from tidegate.sdk.options import PipelineOptions, ScriptFlags
+
+    name = runner.name if isinstance(runner, Runner) else runner
+    known = isinstance(name, str) and (isinstance(runner, str) or name in runner_names())
+    try:
+        return ScriptFlags.read(tokens, PipelineOptions, {"runner": name} if known else {})
+    except OptionsError as error:
+        raise error.with_traceback(None) from None
 
 
 def _named(runner: object) -> Runner:

@@ -1,0 +1,250 @@
+"""Finding the target of a command: a script or module is executed until the pipeline that is meant would run.
+
+The command does its work at that point, inside the script, so that what the author has opened around the pipeline is
+still open: a temporary folder, a server, a connection. Then the script is left; what follows is not executed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+import click
+
+from tidegate.cli.scripts import FUNCTION, Script, Site
+from tidegate.cli.target import Compiled, Object, Target, target_of
+from tidegate.sdk.errors import BuildError, visible_lines
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.pipeline import Pipeline
+from tidegate.sdk.runner import Finished, PipelineResult
+from tidegate.sdk.script import Unwound, loading, running
+
+
+def with_target(text: str, flags: Sequence[str], act: Callable[[Target], None]) -> None:
+    """Find the target that `text` names and hand it to `act`. Its module sees the flags as its `sys.argv`.
+
+    Raises click.UsageError for a target that isn't there, LoadError for a broken compiled pipeline, whatever the module
+    raises when it is executed, and whatever `act` raises.
+    """
+    place, name = _split(text)
+    if place.endswith(".json"):
+        if name is not None:
+            raise click.UsageError(f"{place} is one pipeline, without names in it: leave out :{name}")
+        act(_load(place))
+    elif place.endswith(".py"):
+        _with_file(_existing(place), place, name, flags, act)
+    elif "/" in place or "\\" in place or place.startswith(".") or Path(place).is_file():
+        _existing(place)
+        raise click.UsageError(f"{place}: a target is a file.py, a package.module, or a compiled pipeline.json")
+    else:
+        _with_module(place, name, flags, act)
+
+
+def _split(text: str) -> tuple[str, str | None]:
+    place, colon, name = text.rpartition(":")
+    return (place, name) if colon and name and len(place) > 1 and not {"/", "\\"} & {*name} else (text, None)
+
+
+def _existing(place: str) -> Path:
+    path = Path(place)
+    if path.is_dir():
+        raise click.UsageError(f"{place} is a folder: a target is a file.py, a package.module, or a pipeline.json")
+    if not path.is_file():
+        import difflib
+
+        folder = path.parent if path.parent.is_dir() else Path()
+        near = difflib.get_close_matches(path.name, [p.name for p in folder.iterdir()], n=1)
+        hint = f"; did you mean {path.parent / near[0]}?" if near else ""
+        raise click.UsageError(f"there is no file {place}{hint}")
+    return path
+
+
+def _load(place: str) -> Target:
+    from tidegate.sdk.portable.schema import load
+
+    return Compiled(place, load(_existing(place).read_bytes(), place))
+
+
+def _with_file(path: Path, place: str, name: str | None, flags: Sequence[str], act: Callable[[Target], None]) -> None:
+    """Execute a script by its path.
+
+    Its module is `__main__.stem`: not `__main__`, so that what stands under `if __name__ == "__main__"` does not run,
+    and below it, so that its code travels by value whatever else is called like the file. A script that makes its
+    pipeline under the guard alone is executed as `__main__`.
+    """
+    script = Script(path.read_bytes())
+    as_main = script.has_guard and not script.binds(name or FUNCTION)
+    if as_main and name is not None:
+        as_main = any(site.matches(name) for site in script.sites(guarded=True))
+    module = "__main__" if as_main else f"__main__.{path.stem.replace('.', '_')}"
+    spec = importlib.util.spec_from_file_location(module, path.resolve())
+    assert spec is not None
+    sys.argv = [str(path), *flags]
+    sys.path.insert(0, str(path.resolve().parent))
+    _Arrival(place, name, script.sites(guarded=as_main), act).execute(spec)
+
+
+def _with_module(place: str, name: str | None, flags: Sequence[str], act: Callable[[Target], None]) -> None:
+    sys.argv = [place, *flags]
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        spec = importlib.util.find_spec(place)
+    except ModuleNotFoundError as error:
+        if not (error.name and place.startswith(error.name + ".")):
+            raise
+        raise click.UsageError(f"there is no module {error.name} here, and no file of that name") from None
+    except ValueError:  # an empty name
+        raise click.UsageError(
+            f"{place!r} is no target: give a file.py, a package.module, or a pipeline.json"
+        ) from None
+    if spec is None:
+        raise click.UsageError(f"there is no module {place} here, and no file of that name")
+    origin = Path(spec.origin) if spec.has_location and spec.origin else None
+    script = Script(origin.read_bytes() if origin is not None and origin.suffix == ".py" else b"")
+    arrival = _Arrival(place, name, script.sites(guarded=False), act)
+    if place in sys.modules:  # its package has imported it
+        act(arrival.pick(sys.modules[place]))
+    else:
+        arrival.execute(spec)
+
+
+class _Arrival:
+    """A module being executed until it runs the pipeline that is meant, or has defined it."""
+
+    def __init__(self, place: str, name: str | None, sites: list[Site], act: Callable[[Target], None]) -> None:
+        self._place = place
+        self._name = name
+        self._sites = sites
+        self._act = act
+        self._module = ""
+        self._arrived = False
+        self._error: BaseException | None = None
+
+    def execute(self, spec: ModuleSpec) -> None:
+        """Execute the module, and `act` on its pipeline."""
+        assert spec.loader is not None
+        self._module = spec.name
+        module = importlib.util.module_from_spec(spec)
+        with _standing_for(module):
+            try:
+                # By the loader itself: an import would hold a lock that other threads need to unpickle its functions.
+                with loading(spec.name, self._take):
+                    spec.loader.exec_module(module)
+            except Unwound:
+                pass
+            except BaseException as error:
+                if not self._arrived:
+                    raise
+                self._warn(error)
+            if self._error is not None:
+                raise self._error
+            if not self._arrived:
+                self._act(self.pick(module))
+
+    def _take(self, pipeline: Pipeline) -> PipelineResult:
+        """A pipeline would run now."""
+        try:
+            if not self._arrived:  # else someone has caught what was to leave the script
+                self._refuse_imported()
+                if not self._is_meant(pipeline):
+                    return Finished(MetricCells())  # it is passed over
+                self._arrived = True
+                with running():
+                    self._act(Object(f"{self._place}:{self._name}" if self._name else self._place, pipeline))
+        except BaseException as error:  # not for the author's code: it is raised when that has been left
+            self._arrived, self._error = True, error
+        raise Unwound
+
+    def _is_meant(self, pipeline: Pipeline) -> bool:
+        """Whether it is the only one, or has the name that was given, or is in a variable of that name."""
+        if self._name is None:
+            self._refuse_several(self._sites)
+            return True
+        if pipeline.name == self._name != FUNCTION:  # which each has that was given none
+            return True
+        own = [frame for frame in self._frames() if frame.f_globals.get("__name__") == self._module]
+        if not any(frame.f_locals.get(self._name) is pipeline for frame in own):
+            return False
+        self._refuse_several([site for site in self._sites if site.matches(self._name)])
+        return True
+
+    def _refuse_several(self, sites: list[Site]) -> None:
+        if len(sites) < 2 and not any(site.repeated for site in sites):
+            return
+        names = [site.name for site in sites if site.name and not site.repeated]
+        clear = len(set(names)) == len(sites)
+        advice = f"write {self._place}:{names[0]}" if clear else 'tg.Pipeline(name="…") tells them apart'
+        raise click.UsageError(f"{self._place} has several pipelines: {', '.join(map(str, sites))}; {advice}")
+
+    def _refuse_imported(self) -> None:
+        """While a module is imported, its lock is held, and no other thread could unpickle what is in it."""
+        for frame in self._frames():
+            if frame.f_globals.get("__name__") != self._module and frame.f_code.co_name == "<module>":
+                raise BuildError(
+                    f"{frame.f_code.co_filename}:{frame.f_lineno} runs a pipeline when it is imported by "
+                    f"{self._place}: put that into a function"
+                )
+
+    def _frames(self) -> Iterator[FrameType]:
+        """From here out to the script's own module."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            yield frame
+            if frame.f_globals.get("__name__") == self._module and frame.f_code.co_name == "<module>":
+                return
+            frame = frame.f_back
+
+    def _warn(self, error: BaseException) -> None:
+        """What the script raised as it was left, in a `finally`, say."""
+        click.echo(visible_lines(f"warning: {self._place} was left with {type(error).__name__}: {error}"), err=True)
+
+    def pick(self, module: ModuleType) -> Target:
+        """The pipeline, or the function, that the module has defined."""
+        wanted = self._name or FUNCTION
+        full = f"{self._place}:{wanted}"
+        found = getattr(module, wanted, None)
+        match found:
+            case Pipeline():
+                return target_of(full, found)
+            case _ if callable(found) and not isinstance(found, type):
+                return target_of(full, found)
+            case None:
+                there = dict.fromkeys(key for key, value in vars(module).items() if _could_be(module, value))
+                there |= dict.fromkeys(site.name for site in self._sites if site.name and site.name != wanted)
+                hint = f"; it has {', '.join(there)}: write {self._place}:{next(iter(there))}" if there else ""
+                raise click.UsageError(
+                    f"{self._place} has no {wanted!r}{hint}. A target is a Pipeline, or a function that returns one"
+                )
+        raise click.UsageError(f"{full} is {type(found).__name__}, not a Pipeline or a function that returns one")
+
+
+@contextmanager
+def _standing_for(module: ModuleType) -> Iterator[None]:
+    """Inside, the module is the one of its name. It stays, unless it can't be executed or another has to come back."""
+    before = sys.modules.get(module.__name__)
+    sys.modules[module.__name__] = module
+    try:
+        yield
+    except BaseException:
+        if before is None:
+            sys.modules.pop(module.__name__, None)
+        raise
+    finally:
+        if before is not None:
+            sys.modules[module.__name__] = before
+
+
+def _could_be(module: ModuleType, value: Any) -> bool:
+    if isinstance(value, Pipeline):
+        return True
+    hints = getattr(value, "__annotations__", None)
+    returned = hints.get("return") if isinstance(hints, dict) and not isinstance(value, type) else None
+    text = returned if isinstance(returned, str) else getattr(returned, "__name__", "")
+    return getattr(value, "__module__", None) == module.__name__ and text.rpartition(".")[2] == "Pipeline"

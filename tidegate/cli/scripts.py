@@ -1,0 +1,139 @@
+"""What can be known of a script before it is executed: which names it gives to pipelines, and what its guard hides."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+FUNCTION = "pipeline"
+"""The name of the function, or of the Pipeline, that is meant where none is given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A place at which a pipeline is made: the `name=` it is given, "" if that is not written out, and the variable."""
+
+    line: int
+    own_name: str | None = None
+    variable: str | None = None
+    repeated: bool = False
+    """Whether it stands in a loop."""
+
+    @property
+    def name(self) -> str | None:
+        """By which it can be asked for."""
+        return self.own_name or self.variable
+
+    def matches(self, name: str) -> bool:
+        """Whether a pipeline made here may be meant by that name."""
+        return self.own_name == "" or name in (self.own_name, self.variable)
+
+    def __str__(self) -> str:
+        return f"{self.name or 'one without a name'} (line {self.line}{', in a loop' if self.repeated else ''})"
+
+
+class Script:
+    """The parsed text of a script. What isn't valid Python has nothing in it: executing it says so."""
+
+    def __init__(self, text: bytes) -> None:
+        try:
+            self._body = ast.parse(text).body
+        except (SyntaxError, ValueError):
+            self._body = []
+
+    @property
+    def has_guard(self) -> bool:
+        """Whether it has an `if __name__ == "__main__":`."""
+        return any(_is_guard(statement) for statement in self._body)
+
+    def binds(self, name: str) -> bool:
+        """Whether importing it may define that name."""
+        return not names_bound(self._body).isdisjoint((name, "*"))
+
+    def sites(self, *, guarded: bool) -> list[Site]:
+        """Where executing it may make pipelines; `guarded`: as `__main__`, so that what its guard holds counts."""
+        body = [part for part in self._body if guarded or not _is_guard(part)]
+        functions = {part.name: part for part in self._body if isinstance(part, ast.FunctionDef)}
+        found = [Site(functions[FUNCTION].lineno, variable=FUNCTION)] if FUNCTION in functions else []
+        called = {
+            node.func.id
+            for statement in body
+            for node in _executed(statement)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }
+        inside = [part for name in called - {FUNCTION} if name in functions for part in functions[name].body]
+        found += [site for statement in [*body, *inside] for site in _sites(statement, repeated=False)]
+        return sorted(found, key=lambda site: site.line)
+
+
+def names_bound(body: list[ast.stmt]) -> set[str]:
+    """The names that statements define, other than in a guard; "*" for those of a star import."""
+    found: set[str] = set()
+    for statement in body:
+        if _is_guard(statement):
+            continue
+        for node in _executed(statement):
+            match node:
+                case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                    found.add(name)
+                case ast.Name(id=name, ctx=ast.Store()):
+                    found.add(name)
+                case ast.alias(name=name, asname=other):
+                    found.add(other or name.partition(".")[0])
+    return found
+
+
+def _executed(statement: ast.AST) -> Iterator[ast.AST]:
+    """A statement and all that is in it, but not in the functions and classes that it defines."""
+    yield statement
+    if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
+        return
+    for part in ast.iter_child_nodes(statement):
+        yield from _executed(part)
+
+
+def _sites(node: ast.AST, *, repeated: bool) -> Iterator[Site]:
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef():
+            return
+        case ast.withitem(context_expr=made, optional_vars=variable) if call := _made(made):
+            yield Site(call.lineno, _own_name(call), _variable(variable), repeated)
+        case ast.Assign(targets=[variable], value=made) if call := _made(made):
+            yield Site(call.lineno, _own_name(call), _variable(variable), repeated)
+        case ast.AnnAssign(target=variable, value=ast.expr() as made) if call := _made(made):
+            yield Site(call.lineno, _own_name(call), _variable(variable), repeated)
+    inner = repeated or isinstance(node, (ast.For, ast.While, ast.AsyncFor))
+    for part in ast.iter_child_nodes(node):
+        yield from _sites(part, repeated=inner)
+
+
+def _made(value: ast.expr) -> ast.Call | None:
+    """The call, if it is one of `Pipeline`."""
+    match value:
+        case ast.Call(func=ast.Name(id="Pipeline") | ast.Attribute(attr="Pipeline")) as call:
+            return call
+    return None
+
+
+def _own_name(call: ast.Call) -> str | None:
+    for keyword in call.keywords:
+        match keyword:
+            case ast.keyword(arg="name", value=ast.Constant(value=str(name))):
+                return name
+            case ast.keyword(arg="name"):
+                return ""
+    return None
+
+
+def _variable(target: ast.expr | None) -> str | None:
+    return target.id if isinstance(target, ast.Name) else None
+
+
+def _is_guard(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.If(
+            test=ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant(value="__main__")])
+        ):
+            return True
+    return False
