@@ -49,11 +49,17 @@ Out: TypeAlias = tuple[str, Any, int, tuple[Any, ...]]
 """(collection, value, timestamp in µs, windows)."""
 
 
-def context(*, checks: str | None = None, block_size: int = 4096) -> Context:
+def context(*, checks: str | None = None, block_size: int = 4096, max_end_timers: int = 1_000_000) -> Context:
     """What an operator is given, with plenty of memory."""
     directory = Path(tempfile.gettempdir())
     made = None if checks is None else Checks(checks)  # type: ignore[arg-type]
-    return Context(memory_budget=1 << 26, temp_dir=lambda: directory, checks=made, block_size=block_size)
+    return Context(
+        memory_budget=1 << 26,
+        temp_dir=lambda: directory,
+        checks=made,
+        block_size=block_size,
+        max_end_timers=max_end_timers,
+    )
 
 
 def planned(make: Callable[[tg.Pipeline], Any], *, streaming: bool = True) -> Any:

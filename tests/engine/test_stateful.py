@@ -302,12 +302,13 @@ class Repeats(tg.DoFn):
         yield "over", key
 
 
-def test_at_the_end_of_time_new_timers_of_the_global_window_are_dropped_and_counted() -> None:
+def test_at_the_end_of_time_event_timers_of_the_global_window_go_on_up_to_a_limit() -> None:
     for streaming in (True, False):
-        world = context()
+        world = context(max_end_timers=2)
         op = operator(made_by(Repeats()), STEP, streaming=streaming, world=world)
-        assert values(run(op, [at((("k", 5), 0))])) == ["alarm", "tick", ("over", "k")]
-        assert counted(world, "dropped_timers") == 3
+        assert values(run(op, [at((("k", 5), 0))])) == ["alarm", "alarm", "alarm", "tick", ("over", "k")]
+        assert counted(world, "dropped_timers") == 3  # the fourth alarm, the second tick, that of the expiration
+        assert counted(world, "keys_at_max_end_timers") == 1
 
 
 def test_on_bounded_input_the_clock_is_silent_and_its_timers_fire_once_at_the_end() -> None:

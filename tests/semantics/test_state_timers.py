@@ -390,12 +390,125 @@ class Looping(tg.DoFn):
         tick.set(at + 10)
 
 
-def test_a_looping_timer_in_the_global_window_ends_with_the_input(stream_runner: str) -> None:
-    pipeline = TestPipeline(stream_runner)
-    ticks = pipeline | stream([("a", 1), W(10), W(20)]) | tg.ParDo(Looping())
-    assert_that(ticks, equal_to([10.0, 20.0, 30.0]))
+def test_a_looping_timer_in_the_global_window_goes_on_after_the_input_up_to_a_limit_for_each_key(
+    stream_runner: str, capfd: Any, caplog: Any
+) -> None:
+    pipeline = TestPipeline(stream_runner, {"max_end_timers": 3})
+    script = [("a", 1), W(10), W(20), ("b", 25, "other")]
+    ticks = pipeline | stream(script) | tg.ParDo(Looping())
+    # The timer that was set before the end of input is none of the three.
+    assert_that(ticks, equal_to([10.0, 20.0, 30.0, 40.0, 50.0, 60.0] * 2))
     result = pipeline.run()
-    assert result.metrics().counter("dropped_timers") == 1
+    assert result.metrics().counter("dropped_timers") == 2
+    assert result.metrics().counter("keys_at_max_end_timers") == 2
+    said = capfd.readouterr().err + caplog.text
+    assert said.count("'ParDo(Looping)' went on setting timers after the end of its input, for 2 keys") == 1
+
+
+def looping_on_bounded_input(runner: str, mode: str) -> None:
+    pipeline = TestPipeline(runner, {"max_end_timers": 4, "mode": mode})
+    pairs = pipeline | tg.Create([tg.TimestampedValue((key, 0), 1) for key in "abc"])
+    ticks = pairs | tg.ParDo(Looping())
+    assert_that(ticks, equal_to([10.0, 20.0, 30.0, 40.0, 50.0] * 3))
+    assert pipeline.run().metrics().counter("dropped_timers") == 3
+
+
+def test_a_looping_timer_on_bounded_input_goes_on_up_to_a_limit(runner: str) -> None:
+    looping_on_bounded_input(runner, "batch")
+
+
+def test_a_looping_timer_on_bounded_input_that_is_treated_as_a_stream_does_so_too(stream_runner: str) -> None:
+    looping_on_bounded_input(stream_runner, "streaming")
+
+
+def test_no_timer_is_set_after_the_end_where_the_limit_is_0(runner: str) -> None:
+    pipeline = TestPipeline(runner, {"max_end_timers": 0})
+    pairs = pipeline | tg.Create([tg.TimestampedValue(("k", 0), 1)])
+    assert_that(pairs | tg.ParDo(Looping()), equal_to([10.0]))
+    assert pipeline.run().metrics().counter("dropped_timers") == 1
+
+
+class Counting(tg.DoFn):
+    """A timer that sets itself as long as there is time in its window, one second later each time."""
+
+    def process(self, element: Any, event: tg.Timer = tg.DoFn.TimerParam(EVENT)) -> None:
+        event.set(element[1])
+
+    @tg.on_timer(EVENT)
+    def on_event(
+        self,
+        at: tg.Timestamp = tg.DoFn.TimestampParam,
+        window: Any = tg.DoFn.WindowParam,
+        event: tg.Timer = tg.DoFn.TimerParam(EVENT),
+    ) -> Iterator[Any]:
+        yield at.seconds()
+        if at < window.end + 2:
+            event.set(at + 1)
+
+
+def test_in_windows_with_an_end_a_looping_timer_goes_on_to_their_expiry(runner: str) -> None:
+    pipeline = TestPipeline(runner, {"max_end_timers": 1})
+    pairs = pipeline | tg.Create([tg.TimestampedValue(("k", second), second) for second in (6, 14)])
+    ticks = pairs | tg.WindowInto(TEN, allowed_lateness=2) | tg.ParDo(Counting())
+    expected = [*range(6, 13), *range(14, 23)]
+    assert_that(ticks, equal_to(list(map(float, expected))))
+    assert pipeline.run().metrics().counter("dropped_timers") == 0
+
+
+class Mixed(tg.DoFn):
+    """At the end of input, timers of both clocks set timers of both."""
+
+    def process(
+        self,
+        element: Any,
+        event: tg.Timer = tg.DoFn.TimerParam(EVENT),
+        clock: tg.Timer = tg.DoFn.TimerParam(CLOCK),
+    ) -> None:
+        event.set(50)
+        clock.set(60)
+
+    @tg.on_timer(EVENT)
+    def on_event(
+        self,
+        at: tg.Timestamp = tg.DoFn.TimestampParam,
+        tag: str = tg.DoFn.TimerTagParam,
+        event: tg.Timer = tg.DoFn.TimerParam(EVENT),
+    ) -> Iterator[Any]:
+        yield "event", tag, at.seconds()
+        if not tag:
+            event.set(90, tag="late")
+            event.set(70, tag="early")
+
+    @tg.on_timer(CLOCK)
+    def on_the_clock(
+        self, event: tg.Timer = tg.DoFn.TimerParam(EVENT), clock: tg.Timer = tg.DoFn.TimerParam(CLOCK)
+    ) -> Iterator[Any]:
+        yield "clock", "", 0
+        event.set(20, tag="by the clock")
+        clock.set(100)
+
+
+def test_timers_that_are_set_after_the_end_fire_in_the_order_of_their_times(runner: str) -> None:
+    pipeline = TestPipeline(runner)
+    recorder = PaneRecorder()
+    _ = pipeline | tg.Create([tg.TimestampedValue(("k", 0), 1)]) | tg.ParDo(Mixed()) | recorder
+    result = pipeline.run()
+    assert recorder.values() == [
+        ("event", "", 50.0),
+        ("event", "early", 70.0),
+        ("event", "late", 90.0),
+        ("clock", "", 0),
+        ("event", "by the clock", 20.0),
+    ]
+    assert result.metrics().counter("dropped_timers") == 1  # the second timer on the clock
+
+
+def test_what_timers_give_after_the_end_is_not_late_for_what_follows(runner: str) -> None:
+    with TestPipeline(runner, {"max_end_timers": 4}) as pipeline:
+        pairs = pipeline | tg.Create([tg.TimestampedValue(("k", 0), 1)])
+        ticks = pairs | tg.ParDo(Looping()) | tg.Map(lambda tick: ("k", tick)) | tg.WindowInto(tg.FixedWindows(20))
+        expected = [("k", [10.0]), ("k", [20.0, 30.0]), ("k", [40.0, 50.0])]
+        assert_that(ticks | tg.GroupByKey() | tg.MapValues(sorted), equal_to(expected))
 
 
 def test_timers_of_keys_and_windows_are_their_own(stream_runner: str) -> None:

@@ -29,6 +29,7 @@ class DefaultOptions:
     allow_unsafe_triggers: bool = False
     mode: Literal["batch", "streaming"] = "batch"
     run_for: Duration | None = None
+    max_end_timers: int = 1_000_000
     progress: Literal["auto", "on", "off"] = "auto"
 
     def view_as(self, model: type[M]) -> M:

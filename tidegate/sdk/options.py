@@ -137,6 +137,12 @@ class PipelineOptions(BaseModel):
     run_for: DurationOption | None = Field(
         default=DEFAULTS.run_for, description="stop an unbounded pipeline after this long"
     )
+    max_end_timers: int = Field(
+        DEFAULTS.max_end_timers,
+        ge=0,
+        description="how many event timers that other timers set after the end of input fire for a key in the global "
+        "window; the rest are dropped and counted",
+    )
     progress: Literal["auto", "on", "off"] = Field(
         default=DEFAULTS.progress, description="show progress on stderr; auto does so on a terminal only"
     )

@@ -160,6 +160,10 @@ class Watcher(Operator):
         self._key = None
         return self._seen(self._inner.on_clock(micros))
 
+    @property
+    def paused(self) -> bool:
+        return self._inner.paused
+
     def next_clock(self) -> int | None:
         return self._inner.next_clock()
 

@@ -49,7 +49,8 @@ class Execution:
         try:
             self._graph.open()
             for step in self._sources(live=False):
-                self._read_to_end(step, feeds)
+                if not self.stop.is_set():
+                    self._read_to_end(step, feeds)
             self._read_live(run_for, feeds)
             commit_all(self._sinks)
         except BaseException:
@@ -74,6 +75,8 @@ class Execution:
         source = feed(step, self.clock, self.context.block_size)
         feeds.append(source)
         while not source.ended:
+            if self.stop.is_set():
+                return
             event = source.poll()
             # Steps that live input will reach as well have a clock for what comes from this one, too.
             self._graph.tick(self.clock.now(), bounded=False)

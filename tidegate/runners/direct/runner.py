@@ -12,6 +12,7 @@ from tidegate.runners.direct.result import Running
 from tidegate.runners.engine.checks import Checks
 from tidegate.runners.engine.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.engine.operator import Context, Operator
+from tidegate.runners.engine.warned import warn_of
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.block import BLOCK_SIZE
@@ -56,10 +57,12 @@ class DirectRunner(Runner):
             checks=None if options.checks == "off" else Checks(options.checks),
             runtime_types=options.type_check == "runtime",
             now=clock.now,
+            max_end_timers=options.max_end_timers,
         )
         if self.observe is not None:
             context.around = self.observe(context, clock)
         execution = Execution(planned, context, clock, streaming=options.mode == "streaming")
+        context.pausing = execution.stop.is_set
         run_for = None if options.run_for is None else options.run_for.seconds()
 
         def work() -> None:
@@ -72,6 +75,8 @@ class DirectRunner(Runner):
                     execution.run(run_for)
                 except SystemExit as error:  # else the process would end as if the run were done
                     raise RunError(f"the pipeline's own code called sys.exit({error.code!r})") from error
+                finally:
+                    warn_of(context.metrics, context.max_end_timers)
 
         if self.watch is not None:
             self.watch(context.metrics)

@@ -178,6 +178,15 @@ class Graph:
         """How a collection stands now."""
         return self._marks.get(collection, Mark())
 
+    @property
+    def paused(self) -> bool:
+        """Whether a step has been asked to pause before it had done all there is to do at the end of its input."""
+        return any(node.operator.paused for node in self._nodes.values() if not node.ended)
+
+    def resuming(self) -> Iterator[None]:
+        """Let steps that have paused go on, handing back control as the others do."""
+        return self._settle()
+
     # -- state
 
     def operators(self) -> dict[str, Operator]:
@@ -209,7 +218,10 @@ class Graph:
 
     def _emitting(self, emitted: Iterator[Emitted]) -> Iterator[None]:
         for collection, block in emitted:
-            yield from self.pushing(collection, block)
+            if len(block):
+                yield from self.pushing(collection, block)
+            else:
+                yield
 
     def _settle(self) -> Iterator[None]:
         """Take marks down the steps: each handles its input's before it passes its own on."""
@@ -221,14 +233,15 @@ class Graph:
             now = node.stands(self._marks)
             watermark = max(now.watermark, node.watermark)
             ended = now.ended and all(self._marks[part].ended for parts in node.sides.values() for part in parts)
-            if watermark > node.watermark or ended:
+            advances = watermark > node.watermark or operator.paused
+            if advances or ended:
                 yield from self._emitting(operator.finish_bundle())
-            if watermark > node.watermark:
+            if advances:
                 node.watermark = watermark
                 yield from self._emitting(operator.on_watermark(watermark))
-            if ended:
+            if ended and not operator.paused:
                 yield from self._emitting(operator.finish())
-            node.ended = ended
+            node.ended = ended and not operator.paused
             self._pass_on(node, now.idle)
 
     def _settle_sides(self, node: _Node) -> Iterator[None]:

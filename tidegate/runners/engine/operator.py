@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.runners.engine.clock import SystemClock
 from tidegate.sdk.block import BLOCK_SIZE, Block
+from tidegate.sdk.defaults import DEFAULTS
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.time import MAX_MICROS
 
@@ -24,7 +25,11 @@ if TYPE_CHECKING:
     from tidegate.runners.plan import Step
 
 Emitted: TypeAlias = tuple[str, Block]
-"""The id of a collection, and some of its elements."""
+"""The id of a collection, and some of its elements; of none, to hand back control before there are any."""
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(slots=True)
@@ -35,7 +40,9 @@ class Context:
     spilled runs when it is first needed. `around` puts something around each operator of a graph that sees what
     passes, such as a tracer; None, as ever, costs nothing. `now` is processing time for those whom nobody tells it by
     `on_clock`: steps with bounded input. `paged` is given each step, by its label, that keeps state of live input by
-    key, for what keeps that where it does not all fit in memory.
+    key, for what keeps that where it does not all fit in memory. `max_end_timers`: how many event-time timers that were
+    set after the end of input fire for a key in the global window. `pausing` is asked between two timers at the end of
+    input, of which there may be very many, whether to leave the rest for later (`Operator.paused`).
     """
 
     memory_budget: int
@@ -47,6 +54,8 @@ class Context:
     around: Callable[[Step, Operator], Operator] | None = None
     paged: Callable[[str, ByKey], Operator] | None = None
     now: Callable[[], int] = SystemClock().now
+    max_end_timers: int = DEFAULTS.max_end_timers
+    pausing: Callable[[], bool] = _never
 
     def count(self, step: str, name: str, n: int = 1) -> None:
         """Add to one of the engine's own counters."""
@@ -102,6 +111,12 @@ class Operator:
     def finish(self) -> Iterator[Emitted]:
         """Input has ended, and the watermark is at the end of time."""
         return iter(())
+
+    @property
+    def paused(self) -> bool:
+        """Whether it has left some of what there is to do at the end of input for later, as `Context.pausing` asked. A
+        snapshot can be taken then; `on_watermark`, called again, does the rest, and `finish` waits for that."""
+        return False
 
     def snapshot(self, keys: Collection[Any] | None = None) -> Any:
         """All state, as plain picklable data that shares nothing mutable with the operator; None if it keeps none.

@@ -161,6 +161,10 @@ class InTimeOrder(Operator):
     def on_clock(self, micros: int) -> Iterator[Emitted]:
         return self.inner.on_clock(micros) if self._fed else iter(())
 
+    @property
+    def paused(self) -> bool:
+        return self.inner.paused
+
     def next_clock(self) -> int | None:
         return self.inner.next_clock() if self._fed else None
 

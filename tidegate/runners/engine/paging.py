@@ -68,6 +68,8 @@ class Paged(Operator):
         self.taking: Taking | None = None
         """What looks up the state of some keys as it was at an instant, until it has."""
         self._without_keys = False
+        self._asleep_at_end = False
+        """Whether keys that are not in memory have something left to do at the end of input."""
 
     # -- events
 
@@ -97,6 +99,10 @@ class Paged(Operator):
     def on_clock(self, micros: int) -> Iterator[Emitted]:
         return self._woken("clock", micros, self.inner.on_clock)
 
+    @property
+    def paused(self) -> bool:
+        return self._asleep_at_end or self.inner.paused
+
     def next_clock(self) -> int | None:
         instants = [self.inner.next_clock(), self.cold.first("clock")]
         return min((at for at in instants if at is not None), default=None)
@@ -114,6 +120,8 @@ class Paged(Operator):
         self.inner.close()
 
     def _woken(self, which: Which, micros: int, event: Callable[[int], Iterator[Emitted]]) -> Iterator[Emitted]:
+        if which == "event":
+            self._asleep_at_end = False
         due = self.cold.due(which, micros, LOT + 1)
         if not due and not self._reaches(which, micros):
             yield from event(micros)
@@ -130,6 +138,8 @@ class Paged(Operator):
             self.bring(due, before_all)
             yield from event(micros)
             self.leave(list(self._used))
+            if self.inner.paused:
+                return
 
     def _reaches(self, which: Which, micros: int) -> bool:
         """Whether an event may change the state of a key that is in memory."""
@@ -247,6 +257,7 @@ class Paged(Operator):
             self.cold.save(
                 (key, pickle.dumps((key, entries), 5), instants.get(key)) for key, entries in by_keys(whole).items()
             )
+        self._asleep_at_end = state.watermark == MAX_MICROS and self.cold.first("event") is not None
 
     def touched(self) -> Touched | None:
         moved, self._moved = self._moved, []

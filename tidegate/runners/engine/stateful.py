@@ -41,7 +41,7 @@ from tidegate.runners.engine.stateloop import (
     generate_callback,
     generate_process,
 )
-from tidegate.runners.engine.timers import Pending, Timers
+from tidegate.runners.engine.timers import DROPPED_TIMERS, FULL_KEYS, Pending, Timers
 from tidegate.sdk.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.keys import check_key
@@ -54,6 +54,7 @@ from tidegate.sdk.windows import GlobalWindows, assign_windows, single_window
 
 _serial: Final = count()
 
+_NO_ELEMENTS: Final = Block(())
 
 _CELL: Final = "cell/"
 _ENDS: Final = "ends/"
@@ -85,7 +86,8 @@ class StatefulOperator(Chain, ByKey):
         self.link = link
         self.bounded = bounded
         self.tables = StateTables(node.states, expiring=not bounded)
-        self.timers = Timers(node.timers, bounded=bounded)
+        self.timers = Timers(node.timers, bounded=bounded, most_at_end=context.max_end_timers)
+        self._paused = False
         self._callbacks = {callback.timer: callback for callback in node.callbacks if callback.timer is not None}
         self._expiration = next((callback for callback in node.callbacks if callback.timer is None), None)
         self._lateness = link.windowing.allowed_lateness.micros
@@ -126,16 +128,34 @@ class StatefulOperator(Chain, ByKey):
 
     def on_watermark(self, micros: int) -> Iterator[Emitted]:
         timers = self.timers
-        if micros <= timers.watermark:
+        if micros <= timers.watermark and not self._paused:
             return
         timers.watermark = micros
+        self._paused = False
         due = timers.due()
         last = timers.at_end() if micros == MAX_MICROS else {}
         expired = self._pop_expired(micros)
         for window in sorted({*due, *last, *expired}, key=_window_order):
-            yield from self._evaluate(window, due.get(window, {}), last.get(window, {}), expired=window in expired)
+            of_window = due.get(window, {}), last.get(window, {})
+            if not self._paused:
+                yield from self._evaluate(window, *of_window, expired=window in expired)
+            if self._paused:
+                self._put_back(window, *of_window, expired=window in expired)
         yield from self._flush()
         self._settle()
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    def _put_back(
+        self, window: Any, due: dict[Any, list[Pending]], last: dict[Any, list[Pending]], *, expired: bool
+    ) -> None:
+        """Leave what a window has still to do for later."""
+        for timers in (*due.values(), *last.values()):
+            self.timers.put_back(timers)
+        if expired:
+            self._await(window, MAX_MICROS)
 
     def on_clock(self, micros: int) -> Iterator[Emitted]:
         if micros <= self.timers.clock:
@@ -220,7 +240,11 @@ class StatefulOperator(Chain, ByKey):
                     known.update(seen)
         self.timers.watermark, self.timers.clock = state.watermark, clock
         for window in {*self.tables.windows(), *self.timers.windows(), *self._arrivals}:
-            self._expiry(window)
+            if state.watermark == MAX_MICROS:
+                self._paused = True  # else nothing would be left of any window
+                self._await(window, MAX_MICROS)
+            else:
+                self._expiry(window)
 
     def touched(self) -> Touched | None:
         changed, touched = self.tables.changed(), self._touches.take()
@@ -265,12 +289,12 @@ class StatefulOperator(Chain, ByKey):
                     for key, end in table.items():
                         note(key, clock=end)
                 elif name == _TIMERS:
-                    for key, (_, timers) in table.items():
-                        for timer, _, at, output in timers:
+                    for key, (_, timers, *_) in table.items():
+                        for timer, _, at, output, *_ in timers:
                             if self.timers.specs[self.timers.handles[timer].order].domain == "event":
                                 note(key, event=at, hold=output)
                             else:
-                                note(key, clock=at, hold=output)
+                                note(key, event=MAX_MICROS, clock=at, hold=output)  # it fires at the end of input, too
         return found
 
     # -- windows
@@ -290,9 +314,14 @@ class StatefulOperator(Chain, ByKey):
         if expiry is None:
             expiry = min(window_end(window) + self._lateness, MAX_MICROS)
             if expiry > self.timers.watermark:
-                self._expiries[window] = expiry
-                heappush(self._by_expiry, (expiry, next(_serial), window))
+                self._await(window, expiry)
         return expiry
+
+    def _await(self, window: Any, expiry: int) -> None:
+        """Have a window wait for its expiry (µs)."""
+        if window not in self._expiries:
+            self._expiries[window] = expiry
+            heappush(self._by_expiry, (expiry, next(_serial), window))
 
     def _place(self, t: int) -> tuple[int, int, Any, bool]:
         """The bounds of the one window that holds `t`, itself, and whether it has not expired."""
@@ -326,17 +355,23 @@ class StatefulOperator(Chain, ByKey):
         self.tables.enter(window)
         timers.enter(window, min(window_end(window) + self._lateness, MAX_MICROS))
         keys = self._keys(window, due, last, expired=expired)
+        at_end = timers.watermark == MAX_MICROS
         if self._touches.on:
             self._touches.note(keys)
         for key in keys:
-            timers.key = key
+            timers.begin_key(key)
             for some in (due, last):
-                timers.owe(some.get(key, ()))
+                timers.owe(some.pop(key, ()))
                 yield from self._fire_overdue(key, window)
+                if self._paused:
+                    timers.put_back_overdue()
+                    return
             if expired and self._expiration is not None:
                 timers.closing = True
                 yield from self._call(self._expiration, key, window, window_end(window) - 1, "")
                 timers.closing = False
+                if at_end:
+                    del self._arrivals[window][key]  # should the rest be left for later, it is not called again
         if expired:
             self.tables.collect(window)
             timers.collect(window)
@@ -359,6 +394,12 @@ class StatefulOperator(Chain, ByKey):
         while (timer := self.timers.next_overdue()) is not None:
             callback = self._callbacks[self.timers.specs[timer.order].name]
             yield from self._call(callback, key, window, timer.output, timer.tag)
+            if self.timers.watermark == MAX_MICROS:
+                # There may be very many: whoever drives this gets control between two of them, and may have it pause.
+                yield self.main, _NO_ELEMENTS
+                if self.context.pausing():
+                    self._paused = True
+                    return
 
     def _call(self, callback: Callback, key: Any, window: Any, t: int, tag: str) -> Iterator[Emitted]:
         """Run a callback; what it gives stands at `t` (µs) in `window`."""
@@ -392,8 +433,9 @@ class StatefulOperator(Chain, ByKey):
             yield self.main, Block(values, times, Same(windows[0]) if same else Each(windows))
 
     def _settle(self) -> None:
-        self.context.count(self.link.label, "dropped_timers", self.timers.dropped)
-        self.timers.dropped = 0
+        self.context.count(self.link.label, DROPPED_TIMERS, self.timers.dropped)
+        self.context.count(self.link.label, FULL_KEYS, self.timers.full)
+        self.timers.dropped = self.timers.full = 0
         self._verify_given()
         self.report()
 

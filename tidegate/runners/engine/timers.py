@@ -25,6 +25,10 @@ from tidegate.sdk.time import (
 Due: TypeAlias = "dict[Any, dict[Any, list[Pending]]]"
 """Timers by window, then by key, keys in the order in which they first set one."""
 
+DROPPED_TIMERS: Final = "dropped_timers"
+FULL_KEYS: Final = "keys_at_max_end_timers"
+"""Counters: timers that were set and could no longer fire; keys that had more than `--max_end_timers`."""
+
 LAST_OUTPUT: Final = MAX_MICROS - 1
 """The greatest timestamp an element can have (µs)."""
 
@@ -39,6 +43,8 @@ class Pending:
     output: int
     key: Any
     window: Any
+    at_end: bool = False
+    """Whether it was set after the end of input, in a window that has no end."""
     queues: tuple[Queue, ...] = ()
     alive: bool = True
 
@@ -81,10 +87,15 @@ class Queue:
 
 
 class _OfKey(dict[tuple[int, str], Pending]):
-    """The timers of one key and window by declaration and tag. `rank`: keys go by when they first set one."""
+    """The timers of one key and window by declaration and tag. `rank`: keys go by when they first set one. `fired`: how
+    many of its timers have fired that were set after the end of input."""
 
-    __slots__ = ("rank",)
-    rank: int
+    __slots__ = ("fired", "rank")
+
+    def __init__(self, rank: int) -> None:
+        super().__init__()
+        self.rank = rank
+        self.fired = 0
 
 
 class Timers:
@@ -93,8 +104,10 @@ class Timers:
     Timers set for what is past go to `overdue`, which the operator empties when the author's call returns.
     """
 
-    def __init__(self, specs: Iterable[TimerSpec], *, bounded: bool) -> None:
+    def __init__(self, specs: Iterable[TimerSpec], *, bounded: bool, most_at_end: int) -> None:
         self.specs = tuple(specs)
+        self.most_at_end = most_at_end
+        """How many timers of a key may fire that were set after the end of input, in windows that have no end."""
         self.bounded = bounded
         self.handles = {spec.name: TimerHandle(self, order, spec) for order, spec in enumerate(self.specs)}
         self.watermark = MIN_MICROS
@@ -108,6 +121,10 @@ class Timers:
         self.overdue: list[tuple[int, int, str, int, Pending]] = []
         self.dropped = 0
         """Timers that were set when they could no longer fire, since this was last set to 0."""
+        self.full = 0
+        """Keys that had `most_at_end` timers and more, since this was last set to 0."""
+        self._rank = self._fired = 0
+        """Of the key whose timers are firing, as in its `_OfKey`."""
         self._table: dict[Any, _OfKey] = {}
         self._tables: dict[Any, dict[Any, _OfKey]] = {}
         self._by_event = Queue()
@@ -132,13 +149,14 @@ class Timers:
                 f"the timer {self.specs[order].name!r} can't be set to {format_micros(at)}: its window {self.window!r} "
                 f"expires at {format_micros(self.expiry)}"
             )
-        if self.closing or (self.watermark == MAX_MICROS and (not event or self.expiry == MAX_MICROS)):
+        ended = self.watermark == MAX_MICROS
+        if self.closing or (ended and not event):
             self.dropped += 1
             return
         self.clear(order, tag)
         if output is None:
             output = min(at, LAST_OUTPUT) if event else self.time
-        timer = Pending(at, order, tag, output, self.key, self.window)
+        timer = Pending(at, order, tag, output, self.key, self.window, ended and self.expiry == MAX_MICROS)
         passed = at <= self.watermark if event else at <= self.clock and not self.bounded
         self._add(timer, overdue=passed)
 
@@ -146,16 +164,21 @@ class Timers:
         serial = self._next_serial()
         of_key = self._table.get(timer.key)
         if of_key is None:
-            of_key = self._table[timer.key] = _OfKey()
-            of_key.rank = serial
+            of_key = self._table[timer.key] = _OfKey(serial)
         of_key[timer.order, timer.tag] = timer
         if overdue:
             heappush(self.overdue, (timer.at, timer.order, timer.tag, serial, timer))
-            return
+        else:
+            self._enqueue(timer, serial)
+
+    def _enqueue(self, timer: Pending, serial: int) -> None:
+        """Have a timer stand in both of its queues."""
         by_time = self._by_event if self.specs[timer.order].domain == "event" else self._by_clock
+        if by_time not in timer.queues:
+            by_time.push(timer.at, serial, timer)
+        if self._by_output not in timer.queues:
+            self._by_output.push(timer.output, serial, timer)
         timer.queues = (by_time, self._by_output)
-        by_time.push(timer.at, serial, timer)
-        self._by_output.push(timer.output, serial, timer)
 
     def _next_serial(self) -> int:
         self._serial += 1
@@ -198,6 +221,26 @@ class Timers:
         table = self._tables[window]
         return {key: keys[key] for key in sorted(keys, key=lambda key: table[key].rank)}
 
+    def begin_key(self, key: Any) -> None:
+        """The timers of a key in the window in hand are to fire now."""
+        self.key = key
+        before = self._table.get(key)
+        self._rank, self._fired = (0, 0) if before is None else (before.rank, before.fired)
+
+    def put_back(self, timers: Iterable[Pending]) -> None:
+        """Have timers wait that were due, for `due` and `at_end` to give them again."""
+        for timer in timers:
+            if timer.alive:
+                self._enqueue(timer, self._next_serial())
+
+    def put_back_overdue(self) -> None:
+        """The same with those of the key in hand that are overdue; the key keeps its place among others."""
+        self.put_back([item[4] for item in self.overdue])
+        self.overdue.clear()
+        of_key = self._table.get(self.key)
+        if of_key is not None:
+            of_key.rank, of_key.fired = self._rank, self._fired
+
     def owe(self, timers: Iterable[Pending]) -> None:
         """Make timers that are due overdue, so that they fire in their order with those set meanwhile."""
         for timer in timers:
@@ -207,10 +250,23 @@ class Timers:
         """Take the first of what is overdue, by (timestamp, declaration, tag)."""
         while self.overdue:
             timer = heappop(self.overdue)[4]
-            if timer.alive:
-                self.take(timer)
-                return timer
+            if not timer.alive:
+                continue
+            self.take(timer)
+            if timer.at_end and not self._fires_at_end():
+                continue
+            return timer
         return None
+
+    def _fires_at_end(self) -> bool:
+        """Whether another timer of the key in hand may fire that was set after the end of input."""
+        self._fired += 1
+        if self._fired <= self.most_at_end:
+            return True
+        self.dropped += 1
+        if self._fired == self.most_at_end + 1:
+            self.full += 1
+        return False
 
     def collect(self, window: Any) -> None:
         """Forget a window."""
@@ -236,11 +292,18 @@ class Timers:
         return iter(self._tables)
 
     def snapshot(self, keys: Collection[Any] | None = None) -> Tables:
-        """By window and key: (rank, ((name, tag, due, output timestamp), ...)), the rank for the order of the keys."""
+        """By window and key: (rank, ((name, tag, due, output timestamp), ...)), the rank for the order of the keys.
+
+        A timer that was set after the end of input says so by a True behind, and behind the timers of its key comes how
+        many of them have fired.
+        """
 
         def copied(of_key: _OfKey) -> tuple[Any, ...]:
-            timers = [(self.specs[t.order].name, t.tag, t.at, t.output) for t in of_key.values()]
-            return of_key.rank, tuple(timers)
+            timers = [
+                (self.specs[t.order].name, t.tag, t.at, t.output, *((True,) if t.at_end else ()))
+                for t in of_key.values()
+            ]
+            return of_key.rank, tuple(timers), *((of_key.fired,) if of_key.fired else ())
 
         return {window: of_keys(table, keys, copied) for window, table in self._tables.items() if table}
 
@@ -248,11 +311,13 @@ class Timers:
         """Take in what `snapshot` gave. KeyError for a timer that is not declared."""
         for window, table in tables.items():
             self.enter(window, self.expiry)
-            for key, (rank, timers) in table.items():
-                for name, tag, at, output in timers:
+            for key, (rank, timers, *fired) in table.items():
+                for name, tag, at, output, *at_end in timers:
                     # Nothing is overdue between events: one due by now waits in its queue for the next event.
-                    self._add(Pending(at, self.handles[name].order, tag, output, key, window), overdue=False)
+                    order = self.handles[name].order
+                    self._add(Pending(at, order, tag, output, key, window, bool(at_end)), overdue=False)
                 self._table[key].rank = rank
+                self._table[key].fired = fired[0] if fired else 0
                 self._serial = max(self._serial, rank)
 
     def evict(self, keys: Collection[Any]) -> None:

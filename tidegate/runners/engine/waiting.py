@@ -131,6 +131,10 @@ class WaitForSides(Operator):
         yield from self.inner.finish_bundle()
         yield from self.inner.on_clock(micros)
 
+    @property
+    def paused(self) -> bool:
+        return self.inner.paused
+
     def next_clock(self) -> int | None:
         clocks = [self.inner.next_clock(), *(side.grouping.next_clock() for side in self.sides.values())]
         return min((at for at in clocks if at is not None), default=None)
@@ -287,7 +291,7 @@ class WaitForSides(Operator):
 
     def _advance(self) -> Iterator[Emitted]:
         to = min(self._watermark, self._waiting.hold())
-        if to > self._inner_watermark:
+        if to > self._inner_watermark or self.inner.paused:
             self._inner_watermark = to
             yield from self.inner.on_watermark(to)
 

@@ -117,6 +117,7 @@ class Execution:
             options.memory_budget,
             options.temp_dir,
             options.type_check == "runtime",
+            options.max_end_timers,
             frames=self._frames,
             wished={id: wished(columns) for id, columns in self._columns.items()},
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from tidegate.runners.engine.warned import warn_of
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.errors import RunError, UnsupportedError
@@ -95,6 +96,7 @@ class SparkRunner(Runner):
             artifacts.close(kept=bool(frames))
             for committing in sinks.values():
                 committing.sweep()
+        warn_of(metrics, own.max_end_timers)
         return _Finished(metrics, frames)
 
 

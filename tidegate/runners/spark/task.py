@@ -101,7 +101,13 @@ class LevelTask:
         install(tuple((cls.load(), coder.load()) for cls, coder in self.plan.pipeline.coders))
         budget = self.work.memory_budget or default_memory_budget() // (os.cpu_count() or 1)
         with _spill_directory(self.work.temp_dir) as temp_dir:
-            context = Context(budget, temp_dir, runtime_types=self.work.runtime_types, around=self._with_sides)
+            context = Context(
+                budget,
+                temp_dir,
+                runtime_types=self.work.runtime_types,
+                around=self._with_sides,
+                max_end_timers=self.work.max_end_timers,
+            )
             with collecting(context.metrics):
                 for _ in self._drive(context, batches):
                     if self._out.full:

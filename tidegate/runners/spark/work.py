@@ -10,6 +10,7 @@ from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.runners.spark.levels import Levels
 from tidegate.runners.spark.reading import Inputs
 from tidegate.runners.spark.sides import Side
+from tidegate.sdk.defaults import DEFAULTS
 from tidegate.sdk.portable.pipeline import side_inputs
 
 
@@ -33,6 +34,7 @@ class Work:
     memory_budget: int | None
     temp_dir: Path | None
     runtime_types: bool
+    max_end_timers: int = DEFAULTS.max_end_timers
     sides: dict[str, Side] = field(default_factory=dict)
     frames: dict[int, bytes | None] = field(default_factory=dict)
     wished: dict[int, bytes] = field(default_factory=dict)

@@ -114,6 +114,7 @@ def settings_of(options: StreamingOptions, *, workers: int, memory: int, bounded
         state_backend=options.state_backend,
         runtime_types=options.type_check == "runtime",
         run_for=_seconds(options.run_for),
+        max_end_timers=options.max_end_timers,
         task_timeout=_seconds(options.task_timeout),
         from_savepoint=options.from_savepoint,
         allow_dropped_state=options.allow_dropped_state,

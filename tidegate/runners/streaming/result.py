@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.runners.engine.latch import Latch
+from tidegate.runners.engine.warned import warn_of
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.actions import CancelJob, CheckpointReport, JobState, StopJob, TakeSavepoint
 from tidegate.runners.streaming.client import Job
@@ -109,6 +110,7 @@ class StreamingResult(PipelineResult):
             self._failed = RunError(f"the run was lost: {type(error).__name__}: {error}")
         finally:
             self._job.close()
+            warn_of(self._job.metrics, self._job.submitted.job.settings.max_end_timers)
             self._over.open()
             with self._news:
                 self._news.notify_all()

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidegate.runners.engine.warned import warn_of
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.client import Job as Running
@@ -83,6 +84,7 @@ class StreamingRunner(Runner):
             job.wait()
         finally:
             job.close()
+            warn_of(job.metrics, submitted.job.settings.max_end_timers)
         if job.error is not None:
             raise job.error from job.error.__cause__
         return Finished(job.metrics)

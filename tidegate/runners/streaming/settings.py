@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from tidegate.sdk.defaults import DEFAULTS
+
 HEARTBEAT: Final = 0.5
 BLOCK_SIZE: Final = 3072
 """Elements. Larger blocks cost less for each of them, until they no longer fit the processor's caches."""
@@ -61,6 +63,7 @@ class Settings:
     state_backend: Literal["memory", "rocksdb"] = "memory"
     runtime_types: bool = False
     run_for: float | None = None
+    max_end_timers: int = DEFAULTS.max_end_timers
     task_timeout: float | None = None
     heartbeat: float = HEARTBEAT
     from_savepoint: str | None = None

@@ -79,7 +79,7 @@ class Task:
         if not job.settings.batch:
             self._backend = world.backend(id, attempt, lambda: self._graph.operators(), context.memory_budget)
             context = replace(context, paged=self._backend.paged)
-        self.context = context
+        self.context = context = replace(context, pausing=self._pausing)
         self.ended = False
         self.spent = Spent(last=world.seconds())
         self._attempt = attempt
@@ -246,10 +246,14 @@ class Task:
             if self._current is None:
                 self.spent.turn("idle", self.world.seconds())
                 return False
-            self.spent.turn("busy", self.world.seconds())
+            began = self.world.seconds()
+            self.spent.turn("busy", began)
             for _ in self._current:
                 if self._full() and not urgent:
                     self.spent.turn("backpressured", self.world.seconds())
+                    return True
+                if self.world.seconds() - began > _TURN:
+                    self.spent.turn("idle", self.world.seconds())
                     return True
             self._current = None
             self._tell_marks()
@@ -257,6 +261,10 @@ class Task:
         # What other tasks of this worker do now is no time of this one's.
         self.spent.turn("backpressured" if self._full() else "idle", self.world.seconds())
         return True
+
+    def _pausing(self) -> bool:
+        """Whether a step that has very much to do at the end of its input is to leave the rest for later."""
+        return self._paused or self._barriers.aligned or self._barriers.overtakes()
 
     def _full(self) -> bool:
         return any(channel.full for channel in self.outputs.values())
@@ -321,6 +329,8 @@ class Task:
             return self._take_part()
         if self.ended:
             return None
+        if self._graph.paused and not self._paused:
+            return self._graph.resuming()
         if (channel := self._next_input()) is not None:
             return self._handle(channel)
         for reading in () if self._paused else self._readings.values():
@@ -422,6 +432,7 @@ class Task:
             all(mark.ended for marks in self._marks.values() for mark in marks.values())
             and all(reading.mark.ended for reading in self._readings.values())
             and (self._script is None or self._script.ended)
+            and not self._graph.paused
         )
         if not over:
             return
@@ -593,6 +604,9 @@ class Task:
         shards = list(range(self.id.index, node.shards, parallelism)) if node.shards else [self.id.index]
         return Writing(step, self.job.output_run, shards, always=bool(node.shards) or self.id.index == 0)
 
+
+_TURN: Final = 0.05
+"""After how long (s) a task that is busy with one thing lets its worker look at its messages, and others work."""
 
 _LOOK: Final = 1_000
 """After how long (µs) it is looked again whether a share is kept."""

@@ -161,6 +161,7 @@ class Worker:
                 partial(self._spill_directory, id),
                 block_size=settings.block_size,
                 runtime_types=settings.runtime_types,
+                max_end_timers=settings.max_end_timers,
             )
             task = Task(self.job, id, self.attempt, self.world, context, scripted=self._scripted, pace=self._pace)
             task.connect(self._input, self._output)
