@@ -2,7 +2,7 @@
 
 Under continuous integration (`CI` set) the examples are the same on every run, so that a red build is red again; at a
 developer's desk they are new each time. Neither has a deadline: shared machines stall, and time is not what these tests
-assert. `--hypothesis-profile` chooses by hand.
+assert; nor does a health check look at how long examples take to make. `--hypothesis-profile` chooses by hand.
 """
 
 from __future__ import annotations
@@ -14,10 +14,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("desk", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
+UNHURRIED = [HealthCheck.too_slow]
+settings.register_profile("desk", deadline=None, suppress_health_check=UNHURRIED)
+settings.register_profile(
+    "ci", deadline=None, suppress_health_check=UNHURRIED, derandomize=True, database=None, print_blob=True
+)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"

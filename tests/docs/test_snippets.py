@@ -30,6 +30,8 @@ FENCE = re.compile(
     r"(?P<before><!-- not run: [^>]+ -->\n+)?^```(?P<info>[^\n]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL
 )
 PLUGIN = "tidegate.testing.plugin"
+UNHURRIED = "unhurried_examples"
+"""A plugin for snippets that use hypothesis: what a machine with other things to do takes long for is no fault."""
 COMMANDS = ("tidegate", "python", "pytest")
 
 
@@ -101,12 +103,18 @@ def environment(folder: Path) -> dict[str, str]:
     ):
         (bin / name).write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {call} "$@"\n')
         (bin / name).chmod(0o755)
-    paths = [str(folder), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    (bin / f"{UNHURRIED}.py").write_text(
+        "from hypothesis import HealthCheck, settings\n"
+        "settings.register_profile('unhurried', deadline=None, suppress_health_check=[HealthCheck.too_slow])\n"
+        "settings.load_profile('unhurried')\n"
+    )
+    paths = [str(folder), str(ROOT), str(bin), os.environ.get("PYTHONPATH", "")]
+    plugins = f"-p {UNHURRIED}" + ("" if plugin_is_installed() else f" -p {PLUGIN}")
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}",
-        "PYTEST_ADDOPTS": "" if plugin_is_installed() else f"-p {PLUGIN}",
+        "PYTEST_ADDOPTS": plugins,
         "COLUMNS": "100",
     }
 

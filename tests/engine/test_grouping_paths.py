@@ -40,6 +40,8 @@ from tidegate.sdk.triggers import AfterCount, AfterProcessingTime, AfterWatermar
 from tidegate.sdk.windowing import ACCUMULATING, DISCARDING, TimestampCombiner, WindowingStrategy
 from tidegate.sdk.windows import CalendarWindows, assign, element_dependent
 
+LENIENT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
 BARE = [DefaultTrigger(), AfterWatermark()]
 
 
@@ -350,7 +352,7 @@ def test_bounded_elements_are_presented_per_key_in_timestamp_order(case: Any, na
     assert out == Model(strategy, result, identity, clock=None).run(in_order(events))
 
 
-@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, suppress_health_check=LENIENT)
 @given(ordered(), st.sampled_from(["sum", "group"]))
 def test_order_and_sessions_are_the_same_when_input_spills(tmp_path: Path, case: Any, name: str) -> None:
     strategy, events, _ = case

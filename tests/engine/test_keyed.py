@@ -20,6 +20,8 @@ from tidegate.sdk.panes import NO_PANE
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.window_types import GLOBAL_WINDOW
 
+LENIENT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
 Element = tuple[Any, Any, int]
 """Key, value, timestamp (µs)."""
 
@@ -86,7 +88,7 @@ runs = st.lists(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), st
 
 @pytest.mark.parametrize("name", ["state", "lists", "callable", "sums"])
 @pytest.mark.parametrize("budget", [1 << 26, 1])
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=LENIENT)
 @given(given_runs=runs, kinds=st.lists(st.tuples(st.booleans(), st.sampled_from([0, 0, 0, 2])), min_size=40))
 def test_what_comes_by_key_is_as_if_it_came_in_blocks(
     name: str,

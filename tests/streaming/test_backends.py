@@ -29,6 +29,8 @@ from tidegate.runners.streaming.storage import LocalStorage
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.window_types import GLOBAL_WINDOW
 
+LENIENT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
 Kind = Literal["forked", "sliced", "uploaded", "rocksdb", "rocksdb uploaded"]
 KINDS: tuple[Kind, ...] = ("forked", "sliced", "uploaded", "rocksdb", "rocksdb uploaded")
 NOTES = tg.BagStateSpec("notes")
@@ -167,7 +169,7 @@ what = st.sampled_from(["nothing", "nothing", "checkpoint", "given up", "savepoi
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("other", KINDS)
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, deadline=None, suppress_health_check=LENIENT)
 @given(script=st.lists(st.tuples(event, what), max_size=14), after=st.lists(event, max_size=5))
 def test_an_operator_goes_on_from_what_was_captured(
     kind: Kind, other: Kind, script: Any, after: Any, tmp_path_factory: pytest.TempPathFactory
@@ -218,7 +220,7 @@ def test_what_several_tasks_captured_goes_on_in_others(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=LENIENT)
 @given(
     before=st.lists(st.tuples(st.lists(event, max_size=4), st.booleans()), max_size=3),
     meanwhile=st.lists(event, max_size=5),

@@ -36,6 +36,8 @@ from tidegate.sdk.window_types import IntervalWindow
 from tidegate.sdk.windowing import ACCUMULATING, WindowingStrategy
 from tidegate.sdk.windows import FixedWindows
 
+LENIENT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
 Page = Callable[[str, ByKey], Operator] | None
 Build = Callable[[Page], Operator]
 """Builds an operator, of which what is by key may be paged."""
@@ -217,7 +219,7 @@ def taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 # -- any window operator
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=LENIENT)
 @given(drawn=windowed(), thens=st.lists(st.sampled_from(THENS), max_size=20), case=cases())
 def test_windows_survive_failures(
     drawn: Any, thens: list[Then], case: Case, tmp_path_factory: pytest.TempPathFactory
@@ -227,7 +229,7 @@ def test_windows_survive_failures(
     fails_and_goes_on(paged(make), script, case, tmp_path_factory.mktemp("state"))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=LENIENT)
 @given(drawn=on_time(), thens=st.lists(st.sampled_from(THENS), max_size=20), case=cases())
 def test_tables_survive_failures(
     drawn: Any, thens: list[Then], case: Case, tmp_path_factory: pytest.TempPathFactory
@@ -237,7 +239,7 @@ def test_tables_survive_failures(
     fails_and_goes_on(paged(make), script, case, tmp_path_factory.mktemp("state"))
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=LENIENT)
 @given(script=scripted(timers.scripts), case=cases())
 def test_timers_survive_failures(script: Any, case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
     build = paged(timers.step)
@@ -321,7 +323,7 @@ happening = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=LENIENT)
 @given(script=scripted(st.lists(happening, max_size=12)), case=cases())
 def test_cells_survive_failures(script: Any, case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
     build = paged(maker(everything, "step"))

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import traceback
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+import click
+
+import tidegate
 from tidegate.sdk.errors import ExpandError, TidegateError, UserCodeError, visible_lines
 
 MOST_FRAMES: Final = 6
 """The innermost frames of the author's are enough to find the place; recursion may have thousands."""
 
-_HOME: Final = str(Path(__file__).parent.parent)
+_FOREIGN: Final = tuple(
+    f"{Path(str(home)).parent}{os.sep}" for home in (tidegate.__file__, click.__file__, importlib.__file__)
+)
+"""Folders whose code is not the author's, wherever they are, and whatever other folders are called."""
 
 
 def report(error: BaseException, *, debug: bool = False) -> str:
@@ -68,7 +76,7 @@ def _innermost(trace: TracebackType | None) -> str:
 
 
 def _of_author(file: str) -> bool:
-    return not file.startswith((_HOME, "<frozen", "<tidegate:")) and "/click/" not in file and "/importlib/" not in file
+    return not file.startswith((*_FOREIGN, "<frozen", "<tidegate:"))
 
 
 def _last_line(error: BaseException) -> str:

@@ -8,6 +8,7 @@ Sealing turns it into an import reference (functions of installed distributions)
 from __future__ import annotations
 
 import builtins
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -267,9 +268,17 @@ def travels_by_value(module: str) -> bool:
     file = getattr(loaded, "__file__", None)
     if file is None:
         return loaded is None or getattr(loaded, "__spec__", None) is None
-    if "site-packages" in file or "dist-packages" in file:
+    if is_installed(file):
         return False
     return _distribution(top)[0] is None
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file is where packages are installed: a folder called `site-packages` alone may be the author's."""
+    return _PACKAGES.search(file) is not None
+
+
+_PACKAGES: Final = re.compile(r"[/\\](python[\d.]*|lib)[/\\](site|dist)-packages[/\\]", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1024)

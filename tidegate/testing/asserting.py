@@ -15,7 +15,7 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.functions import Where
+from tidegate.sdk.functions import Where, is_installed
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.runner import PipelineResult, Runner
 from tidegate.testing.matchers import Matcher, as_matcher
@@ -200,7 +200,7 @@ def _author_frames(frame: FrameType | None) -> tuple[tuple[FrameType, int, int],
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith((_HOME, "<frozen")):
-            if file.startswith(_STANDARD) or f"{os.sep}site-packages{os.sep}" in file:
+            if file.startswith(_STANDARD) or is_installed(file):
                 break
             found.append((frame, frame.f_lasti, frame.f_lineno))
         frame = frame.f_back
