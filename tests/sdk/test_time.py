@@ -115,6 +115,7 @@ def test_times_read_well() -> None:
     assert repr(Duration(10)) == "Duration(10s)"
 
 
+@pytest.mark.filterwarnings("ignore:the timestamp .* is in seconds")
 @given(st.lists(st.one_of(st.floats(-1e13, 1e13), st.integers(-(10**13), 10**13)), min_size=1))
 def test_a_column_of_timestamps_is_as_each_is_alone(values: list[float]) -> None:
     def each() -> list[int]:
@@ -141,6 +142,7 @@ HALVES = st.builds(
 )
 
 
+@pytest.mark.filterwarnings("ignore:the timestamp .* is in seconds")
 @given(st.lists(st.one_of(HALVES, st.floats(-1e13, 1e13)), min_size=1, max_size=80))
 def test_a_long_column_of_floats_is_rounded_by_numpy_as_each_is_alone(some: list[float]) -> None:
     pytest.importorskip("numpy")
@@ -173,6 +175,7 @@ def test_a_long_column_with_what_is_no_time_is_refused(bad: float) -> None:
         st.datetimes(timezones=st.just(UTC)),
     )
 )
+@pytest.mark.filterwarnings("ignore:the timestamp .* is in seconds")
 def test_a_timestamped_value_is_at_the_nearest_microsecond(timestamp: Any) -> None:
     try:
         expected = element_micros(timestamp)

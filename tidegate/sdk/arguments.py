@@ -5,10 +5,13 @@ All raise `BuildError` with a message that names the class (`owner`), the argume
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import inspect
+from inspect import CO_GENERATOR
+from typing import Any, Final
 
-from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.functions import UserFn
+from tidegate.sdk.errors import BuildError, TidegateWarning, shorten
+from tidegate.sdk.functions import UserFn, Where, caller, name_of
 from tidegate.sdk.time import Duration, Timestamp
 
 
@@ -81,6 +84,44 @@ def user_function(owner: str, name: str, value: Any) -> UserFn:
     if not callable(value):
         raise BuildError(f"{owner}: {name} must be a function, not {shorten(value)}")
     return UserFn.of(value)
+
+
+def refuse_generator(owner: str, fn: Any) -> None:
+    """Refuse a generator function where each call is to give one result: that would be a generator object."""
+    called = fn
+    while isinstance(called, functools.partial):
+        called = called.func
+    code = getattr(called, "__code__", None) or getattr(getattr(type(called), "__call__", None), "__code__", None)  # noqa: B004
+    if code is None or not code.co_flags & CO_GENERATOR:
+        return
+    name = name_of(fn)
+    what = f"{owner} takes a function that returns its result, and {name} is a generator function (it has a yield)"
+    if owner == "Filter":
+        raise BuildError(f"{what}: a generator is always true. Write `return` in place of `yield`")
+    flat = _FLAT.get(owner)
+    cure = f". If what it yields are to be elements, write tg.{flat}({name})" if flat else ". Write `return`"
+    raise BuildError(f"{what}, so each result would be a generator{cure}")
+
+
+_FLAT: Final = {"Map": "FlatMap", "MapTuple": "FlatMapTuple", "MapValues": "FlatMapValues"}
+
+
+def required_arguments(fn: Any) -> int:
+    """How many positional arguments a callable can't do without; 1 if that can't be found out."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(1 for p in parameters if p.kind in positional and p.default is p.empty)
+
+
+def warn(message: str, where: Where | None = None) -> None:
+    """Warn the author of something that is allowed and seldom meant, at the line of the step being applied."""
+    import warnings
+
+    at = where or caller()
+    warnings.warn_explicit(message, TidegateWarning, at.file, at.line, module="tidegate")
 
 
 def put(instance: object, **fields: object) -> None:

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sized
-from typing import Any, ClassVar, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar, overload
 
-from tidegate.sdk.errors import BuildError
+from tidegate.sdk.arguments import required_arguments
+from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.functions import name_of
 
 A = TypeVar("A")
@@ -287,6 +288,16 @@ class AssociativeFn(CombineFn[Any, list[Any], Any]):
         return self.fn(accumulator)
 
 
+class PairwiseFn(Fold[Any]):
+    """A function of two values that may be applied in any grouping: `fn(fn(a, b), c) == fn(a, fn(b, c))`."""
+
+    def __init__(self, fn: Callable[[Any, Any], Any]) -> None:
+        self.fn = fn
+
+    def add_input(self, accumulator: Any, element: Any) -> Any:
+        return element if accumulator is NOTHING else self.fn(accumulator, element)
+
+
 class TupleCombineFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
     """Several combiners, each over its own field of the inputs, which are tuples; their results as a tuple."""
 
@@ -381,9 +392,16 @@ _BUILTINS: Final[dict[Any, type[CombineFn[Any, Any, Any]]]] = {
 }
 
 
-def associative(fn: Callable[[list[T]], T]) -> CombineFn[T, Any, T]:
-    """Promise that `fn` may be called on its own results, so that it may be applied in parts."""
-    return AssociativeFn(fn)
+@overload
+def associative(fn: Callable[[list[T]], T]) -> CombineFn[T, Any, T]: ...
+@overload
+def associative(fn: Callable[[T, T], T]) -> CombineFn[T, Any, T]: ...
+def associative(fn: Any) -> CombineFn[Any, Any, Any]:
+    """Promise that `fn` may be applied in parts: a function of all values that may be called on its own results, or a
+    function of two values, such as `operator.mul`, with `fn(fn(a, b), c) == fn(a, fn(b, c))`."""
+    if not callable(fn):
+        raise BuildError(f"associative takes a function, not {shorten(fn)}")
+    return PairwiseFn(fn) if required_arguments(fn) == 2 else AssociativeFn(fn)
 
 
 def as_combine_fn(combiner: Any) -> CombineFn[Any, Any, Any]:
@@ -408,7 +426,7 @@ def as_combine_fn(combiner: Any) -> CombineFn[Any, Any, Any]:
 def combiner_name(fn: CombineFn[Any, Any, Any]) -> str:
     """For labels: `sum`, `MeanFn`, the plain callable's own name."""
     match fn:
-        case CallableFn(fn=inner) | AssociativeFn(fn=inner):
+        case CallableFn(fn=inner) | AssociativeFn(fn=inner) | PairwiseFn(fn=inner):
             return name_of(inner)
         case TupleCombineFn(combiners=combiners):
             return f"({', '.join(combiner_name(c) for c in combiners)})"

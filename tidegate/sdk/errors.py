@@ -15,6 +15,11 @@ class TidegateError(Exception):
     """The root: `except tg.TidegateError` catches whatever Tidegate itself raises."""
 
 
+class TidegateWarning(UserWarning):
+    """Something that is allowed and seldom meant. `warnings.filterwarnings("error", category=tg.TidegateWarning)` makes
+    errors of them, "ignore" silences them."""
+
+
 class BuildError(TidegateError):
     """A pipeline that can't mean what its author wants: refused while it is built or checked."""
 

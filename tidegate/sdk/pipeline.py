@@ -19,8 +19,10 @@ from tidegate.sdk.errors import (
     OptionsError,
     PicklingError,
     TidegateError,
+    TidegateWarning,
     TypeCheckError,
     said,
+    shorten,
 )
 from tidegate.sdk.functions import UserFn, Where, author_frames, caller, name_of
 from tidegate.sdk.portable import pipeline as nodes
@@ -134,7 +136,7 @@ class Pipeline:
                 result = transform.expand(input)
             except BuildError as error:
                 raise located(error, scope.path, scope.where).with_traceback(None) from error.__cause__
-            except TidegateError:
+            except (TidegateError, TidegateWarning):
                 raise
             except Exception as error:
                 raise _expand_error(error, scope) from error.with_traceback(author_frames(error.__traceback__))
@@ -295,6 +297,24 @@ class PCollection(Generic[T]):
             "Apply a transform, such as tg.Map(print)"
         )
 
+    def __bool__(self) -> NoReturn:
+        raise BuildError(
+            f"{self!r} is neither true nor false: what is in it is known only while the pipeline runs. To test whether "
+            "a variable holds a collection, write `is not None`; to drop elements, tg.Filter(...)"
+        )
+
+    def __len__(self) -> NoReturn:
+        raise BuildError(
+            f"{self!r} has no length: what is in it is known only while the pipeline runs. "
+            "To count its elements, write `pcoll | tg.combiners.Count.Globally()`"
+        )
+
+    def __contains__(self, element: object) -> NoReturn:
+        raise BuildError(
+            f"{self!r} can't be searched with `in`: what is in it is known only while the pipeline runs. "
+            "Apply tg.Filter(...), or hand it over as a side input"
+        )
+
     def __reduce__(self) -> NoReturn:
         raise PicklingError(
             f"{self!r} can't go into a function: it exists only while the pipeline runs. "
@@ -329,6 +349,14 @@ class Transform:
 
     def __rrshift__(self, label: str) -> Self:
         return self.with_label(label)
+
+    def __or__(self, other: object) -> NoReturn:
+        """Refuse `tg.Create(...) | tg.Map(f)`, which has nothing to apply to."""
+        later = other.default_label() if isinstance(other, Transform) else shorten(other, 40)
+        raise BuildError(
+            f"{self.default_label()} has not been applied to anything, so {later} can't follow it: begin with the "
+            "pipeline, `p | tg.Create(...) | ...`, or with a collection, `pcoll | tg.Map(...) | ...`"
+        )
 
     def with_input_types(self, hint: Any) -> Self:
         """Say what elements the step takes; checked against what comes in."""

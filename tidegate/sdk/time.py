@@ -146,11 +146,45 @@ def timestamp_micros(value: TimestampLike) -> int:
 
 
 def element_micros(value: TimestampLike) -> int:
-    """As `timestamp_micros`, of a timestamp that an element can have; ValueError for the end of time."""
+    """As `timestamp_micros`, of a timestamp that an element can have; ValueError for the end of time.
+
+    Warns, once for each line, of a number of seconds that must be meant as milliseconds.
+    """
     micros = timestamp_micros(value)
+    if value.__class__ is int or value.__class__ is float:
+        _look_at_unit(value)
     if micros == MAX_MICROS:
         raise ValueError(f"{value!r} is the end of time, where no element can be: stamp it before that")
     return micros
+
+
+FAR_FUTURE: Final = 1e11
+"""Seconds since 1970, in the year 5138. A greater number is looked at, since as milliseconds it is later than 1973."""
+
+_suspected: Final[set[tuple[str, int]]] = set()
+
+
+def _look_at_unit(seconds: int | float) -> None:
+    if not FAR_FUTURE <= seconds < float("inf"):
+        return
+    unit, factor = ("milliseconds", 1e3) if seconds < 1e14 else ("microseconds", 1e6)
+    if seconds >= 1e17:
+        unit, factor = "nanoseconds", 1e9
+    if seconds * 1e6 >= MAX_MICROS:
+        raise ValueError(
+            f"{seconds!r} seconds are past the end of time; if they are {unit}, divide them by {factor:,.0f}"
+        )
+    from tidegate.sdk.arguments import warn
+    from tidegate.sdk.functions import caller
+
+    where = caller()
+    if (where.file, where.line) not in _suspected:
+        _suspected.add((where.file, where.line))
+        warn(
+            f"the timestamp {seconds!r} is in seconds, and so in the year {1970 + int(seconds / 31_556_952)}; "
+            f"if it is in {unit}, divide it by {factor:,.0f}",
+            where,
+        )
 
 
 def element_column(values: list[Any]) -> tuple[Sequence[int], tuple[int, int]]:
@@ -165,15 +199,15 @@ def element_column(values: list[Any]) -> tuple[Sequence[int], tuple[int, int]]:
         if np is not None:
             seconds = np.fromiter(values, np.float64, len(values))
             first, last = float(seconds.min()), float(seconds.max())
-            if first > -9e12 and last < 9e12:
+            if first > -9e12 and last < FAR_FUTURE:
                 micros = np.rint(seconds * 1e6).astype(np.int64)  # halves to even, as `round`
                 return array("q", micros.tobytes()), (round(first * 1e6), round(last * 1e6))
-        elif (first := min(values)) > -9e12 and (last := max(values)) < 9e12:
+        elif (first := min(values)) > -9e12 and (last := max(values)) < FAR_FUTURE:
             # as `round`, which has to look for the method
             return [(value * 1e6).__round__() for value in values], (round(first * 1e6), round(last * 1e6))
     elif kinds.count(int) == len(values):
         first, last = min(values), max(values)
-        if first > -9_000_000_000_000 and last < 9_000_000_000_000:
+        if first > -9_000_000_000_000 and last < FAR_FUTURE:
             return [value * SECOND for value in values], (first * SECOND, last * SECOND)
     found = list(map(element_micros, values))
     return found, (min(found), max(found))

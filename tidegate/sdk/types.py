@@ -82,6 +82,20 @@ def element_of_iterable(hint: Hint) -> Hint:
     return union((arguments_as(m, Iterable) or (Any,))[0] for m in members)
 
 
+NOT_SEVERAL: Final[dict[type, str]] = {
+    str: "its characters would be the elements. Return a list, such as [text], or use tg.Map",
+    bytes: "its numbers would be the elements. Return a list, such as [data], or use tg.Map",
+    dict: "its keys would be the elements. Return a list, such as [record] or record.items(), or use tg.Map",
+}
+"""Types that can be iterated and yet are one value, with what a step that iterates its results says of them."""
+
+
+def unfit_as_several(hint: Hint) -> str | None:
+    """Why what is returned can't be meant as the elements of a `FlatMap`; None if it can."""
+    found = (NOT_SEVERAL.get(class_of(member)[0]) for member in members_of(widened(hint)) if member is not NoneType)
+    return next((reason for reason in found if reason), None)
+
+
 def kv_of(hint: Hint) -> tuple[Hint, Hint]:
     """Key and value types of pairs; `(Any, Any)` when unknown or no pair at all, which `clash` tells."""
     found = bind(tuple[K, V], hint)  # type: ignore[valid-type]

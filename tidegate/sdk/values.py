@@ -21,10 +21,10 @@ class TimestampedValue(Generic[T]):
 
     def __init__(self, value: T, timestamp: TimestampLike) -> None:
         self.value = value
-        # One of these is made per element: seconds as a plain number, surely within the ends of time, take a short way.
-        if timestamp.__class__ is float and -9e12 < timestamp < 9e12:
+        # One of these is made per element: a plain number of seconds that is surely meant as such takes a short way.
+        if timestamp.__class__ is float and -9e12 < timestamp < 1e11:
             self.micros = (timestamp * 1e6).__round__()  # as `round`, which has to look for the method
-        elif timestamp.__class__ is int and -9e12 < timestamp < 9e12:
+        elif timestamp.__class__ is int and -9e12 < timestamp < 1e11:
             self.micros = timestamp * 1_000_000
         else:
             self.micros = element_micros(timestamp)

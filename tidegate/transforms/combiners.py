@@ -1,7 +1,7 @@
 """`tg.combiners`: the usual aggregates, over a whole collection (`Globally`), `PerKey`, or `PerElement`.
 
-A `Globally` form gives its result for no elements too, on bounded input in the global window; elsewhere, and for those
-without such a result, it is told `.without_defaults()`.
+A `Globally` form gives its result for no elements too, on bounded input in the global window; elsewhere windows without
+elements give nothing, and with `.without_defaults()` they do nowhere.
 """
 
 from __future__ import annotations
@@ -45,8 +45,16 @@ __all__ = [
 T = TypeVar("T")
 K = TypeVar("K")
 V = TypeVar("V")
+R = TypeVar("R")
 
 Key = Callable[[Any], Any]
+
+
+def _globally(fn: CombineFn[Any, Any, R], title: str, name: str | None) -> CombineGlobally[R]:
+    """The combiner over everything. An empty window gives nothing where no window can be known to be empty."""
+    step = titled(CombineGlobally(fn, name=name), title)
+    step.defaults = "where_known"
+    return step
 
 
 class Count:
@@ -55,7 +63,7 @@ class Count:
     @staticmethod
     def Globally(*, name: str | None = None) -> CombineGlobally[int]:
         """One number; 0 for no elements."""
-        return titled(CombineGlobally(CountFn(), name=name), "Count.Globally")
+        return _globally(CountFn(), "Count.Globally", name)
 
     @staticmethod
     def PerKey(*, name: str | None = None) -> CombinePerKey[int]:
@@ -93,7 +101,7 @@ class Mean:
     @staticmethod
     def Globally(*, name: str | None = None) -> CombineGlobally[float]:
         """One number; NaN for no elements."""
-        return titled(CombineGlobally(MeanFn(), name=name), "Mean.Globally")
+        return _globally(MeanFn(), "Mean.Globally", name)
 
     @staticmethod
     def PerKey(*, name: str | None = None) -> CombinePerKey[float]:
@@ -141,7 +149,7 @@ class Top:
         n: int, key: Key | None = None, reverse: bool = False, *, name: str | None = None
     ) -> CombineGlobally[list[Any]]:
         """One list of the `n` greatest, or with `reverse` of the least."""
-        return titled(CombineGlobally(TopFn[Any](n, key, reverse), name=name), f"Top.Of({n})")
+        return _globally(TopFn[Any](n, key, reverse), f"Top.Of({n})", name)
 
     @staticmethod
     def PerKey(
@@ -182,7 +190,7 @@ class Sample:
     def FixedSizeGlobally(n: int, *, seed: int = 0, name: str | None = None) -> CombineGlobally[list[Any]]:
         """One list of `n` elements, or of all if there are fewer, in no particular order."""
         fn = SampleFn[Any](positive_count("Sample", "n", n), seed)
-        return titled(CombineGlobally(fn, name=name), f"Sample.FixedSizeGlobally({n})")
+        return _globally(fn, f"Sample.FixedSizeGlobally({n})", name)
 
     @staticmethod
     def FixedSizePerKey(n: int, *, seed: int = 0, name: str | None = None) -> CombinePerKey[list[Any]]:
@@ -239,7 +247,7 @@ class _LatestGlobally(Transform):
         return result
 
     def expand(self, input: PCollection[T]) -> PCollection[T]:
-        combine: CombineGlobally[T] = CombineGlobally(LatestFn[T]())
+        combine = _globally(LatestFn[T](), "Latest", None)
         combine = combine if self.defaults else combine.without_defaults()
         return input | Map(timed, name="Timestamp") | combine.with_output_types(input.element_type)
 
@@ -300,7 +308,7 @@ class ApproximateUnique:
         size: int | None = None, error: float | None = None, *, name: str | None = None
     ) -> CombineGlobally[int]:
         """One number."""
-        return titled(CombineGlobally(_approximate_unique(size, error), name=name), "ApproximateUnique.Globally")
+        return _globally(_approximate_unique(size, error), "ApproximateUnique.Globally", name)
 
     @staticmethod
     def PerKey(size: int | None = None, error: float | None = None, *, name: str | None = None) -> CombinePerKey[int]:
@@ -336,7 +344,7 @@ class ApproximateQuantiles:
     ) -> CombineGlobally[list[Any]]:
         """One list."""
         fn = _approximate_quantiles(num_quantiles, key, reverse, error)
-        return titled(CombineGlobally(fn, name=name), "ApproximateQuantiles.Globally")
+        return _globally(fn, "ApproximateQuantiles.Globally", name)
 
     @staticmethod
     def PerKey(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, Concatenate, Generic, TypeVar, overload
 
+from tidegate.sdk.arguments import refuse_generator
 from tidegate.sdk.combine import NOTHING, CombineFn, as_combine_fn, combiner_name
 from tidegate.sdk.dofn import Call, DoFn, Param, bind
 from tidegate.sdk.errors import BuildError, shorten
@@ -103,6 +104,8 @@ class Wrapping(ElementStep[E, R]):
         if not callable(fn):
             raise BuildError(f"{type(self).__name__} takes a function, not {shorten(fn)}")
         kind = type(self)
+        if self.form == "map":
+            refuse_generator(kind.__name__, fn)
         alone = not args and not kwargs and takes_one(fn)
         super().__init__(kind.simple if alone else kind.wrapper, args, kwargs, name)
         self.inner = fn

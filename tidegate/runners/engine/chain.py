@@ -12,7 +12,7 @@ from tidegate.runners.engine import checks
 from tidegate.runners.engine.blame import close_all, guarded, guarded_items, located, rethrow, user_error
 from tidegate.runners.engine.codegen import Fold, Shape, asks_for_times, generate
 from tidegate.runners.engine.generated import Generated
-from tidegate.runners.engine.links import Link, assigning, not_iterable
+from tidegate.runners.engine.links import Link, NotSeveral, assigning, not_iterable, not_several
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.parted import parted
 from tidegate.runners.engine.tally import Tally
@@ -34,7 +34,7 @@ from tidegate.sdk.hints import type_name
 from tidegate.sdk.panes import PaneInfo
 from tidegate.sdk.portable.pipeline import ParDo
 from tidegate.sdk.time import MIN_MICROS, Timestamp
-from tidegate.sdk.types import matches
+from tidegate.sdk.types import NOT_SEVERAL, matches
 from tidegate.sdk.values import SPECIAL, TaggedOutput, TimestampedValue, WindowedValue
 from tidegate.sdk.windows import (
     CustomAssigner,
@@ -86,6 +86,8 @@ class Chain(Operator):
         self._asking: dict[tuple[frozenset[int], Fold | None], bool] = {}
         self._generated = Generated()
         self._suffixes: dict[int, Chain] = {}
+        self._first = any(link.flat for link in links)
+        self._noted = NotSeveral()
         self._seen = 0
         self._blocks = 0
         self._tally = Tally(links, folds=grouping is not None)
@@ -186,6 +188,7 @@ class Chain(Operator):
             raise
         except BaseException as error:
             rethrow(self._blamed(error))
+        self._first = False
         if self._tagged:
             yield from self._flush_tagged(block)
 
@@ -213,6 +216,7 @@ class Chain(Operator):
             stamps=self._stamps,
             checked=checked,
             typed=self.context.runtime_types,
+            first=self._first,
         )
         loop = self._loops.get((shape, fold))
         if loop is None:
@@ -278,6 +282,10 @@ class Chain(Operator):
             "same_windows": lambda block: block.windows.windows,
             "derived": self._windows_at,
             "dead": self._dead,
+            "NOT_SEVERAL": NOT_SEVERAL,
+            "not_several": not_several,
+            "noted": self._noted.note,
+            "look_at_noted": self._noted.look,
             "none_as_empty": lambda results: () if results is None else results,
             "snapshot": checks.snapshot,
             "unchanged": self._unchanged,

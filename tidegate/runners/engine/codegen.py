@@ -28,7 +28,8 @@ class Shape:
     `timed`: timestamps differ within the block; `rarely`: they do, but the loop does not ask for each
     (`asks_for_times`). `indexed`: windows or panes differ. `windows`: where an element's windows are found. `several`:
     a link assigns windows, and an element may be in more than one before, or in none. `stamps`: the links that have
-    been seen to emit TimestampedValues.
+    been seen to emit TimestampedValues. `first`: nothing has gone through before, so that what a step returns as its
+    results is looked at.
     """
 
     timed: bool = False
@@ -39,6 +40,7 @@ class Shape:
     stamps: frozenset[int] = frozenset()
     checked: bool = False
     typed: bool = False
+    first: bool = False
 
 
 FoldedWindows: TypeAlias = Literal["global", "same", "inside", "single", "multi"]
@@ -215,6 +217,8 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
         elif link.flat:
             w.put(f"r{k} = {call}", k, taken)
             w.put(f"if r{k} is None: continue")
+            if w.shape.first:
+                w.put(f"if type(r{k}) in NOT_SEVERAL: not_several(r{k})", k, taken)
             if w.shape.checked:
                 w.put(f"r{k} = watched({k}, r{k}, s{k}, {taken})")
             elif k == len(w.links) - 1 and _extends(w, link, carries_time):
@@ -329,6 +333,8 @@ def _caught(w: _Writer, k: int, link: Link, call: str, taken: str, made: str) ->
     w.put(f"calls[{k}] += 1")
     if link.flat:
         results = f"none_as_empty({call})"
+        if w.shape.first:
+            results = f"noted({results})"
         w.put(f"r{k} = []")
         w.put("try:")
         w.put(f"    r{k}.extend({f'held({k}, {results}, {taken})' if w.shape.checked else results})", k, taken)
@@ -339,6 +345,8 @@ def _caught(w: _Writer, k: int, link: Link, call: str, taken: str, made: str) ->
         _checked(w, k, taken)
         if w.shape.checked:
             w.put(f"settled({k})")
+        if w.shape.first:
+            w.put("look_at_noted()", k, taken)
         w.put(f"for {made} in r{k}:", k, taken)
         w.depth += 1
     elif link.form == "filter":

@@ -10,6 +10,7 @@ from tidegate.sdk.dofn import DoFn, Param
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.functions import Where
 from tidegate.sdk.portable.pipeline import AssignWindows, ParDo, Pipeline
+from tidegate.sdk.types import NOT_SEVERAL
 from tidegate.sdk.windowing import WindowingStrategy
 from tidegate.sdk.windows import (
     assign,
@@ -127,3 +128,32 @@ def assigning(link: Link) -> Callable[..., tuple[Any, ...]]:
     if element_dependent(assigner):
         return assign(assigner)
     return assign_windows(assigner)  # type: ignore[arg-type]
+
+
+def not_several(results: Any) -> None:
+    """Refuse what a step returned as its results and can't have meant so, such as a str."""
+    raise TypeError(
+        f"it returned the {type(results).__name__} {shorten(results, 60)}, and its elements are the items of what it "
+        f"returns: {NOT_SEVERAL[type(results)]}"
+    )
+
+
+class NotSeveral:
+    """The same where the step's exceptions are caught, and this one must not be: noted inside, looked at outside."""
+
+    __slots__ = ("_noted",)
+
+    def __init__(self) -> None:
+        self._noted: Any = None
+
+    def note(self, results: Any) -> Any:
+        """The results."""
+        if type(results) in NOT_SEVERAL:
+            self._noted = results
+        return results
+
+    def look(self) -> None:
+        """Refuse what was noted."""
+        if self._noted is not None:
+            noted, self._noted = self._noted, None
+            not_several(noted)

@@ -463,6 +463,7 @@ class StatefulOperator(Chain, ByKey):
             stamps=bool(self._stamps),
             checked=checked,
             typed=self.context.runtime_types,
+            first=self._first,
         )
         loop = self._processing.get(shape)
         if loop is None:

@@ -25,7 +25,7 @@ class StateShape:
     """What a variant of the loop is made for.
 
     `windows`: the block is in `one` window; each element is in one, told by its timestamp (`single`); or each is in any
-    number, listed (`each`). `stamps`: the step has been seen to emit TimestampedValues.
+    number, listed (`each`). `stamps`: the step has been seen to emit TimestampedValues. `first`: as a chain's.
     """
 
     windows: Literal["one", "single", "each"]
@@ -34,6 +34,7 @@ class StateShape:
     stamps: bool = False
     checked: bool = False
     typed: bool = False
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,11 +197,15 @@ def _results(w: _Writer, link: Link, facts: Facts, shape: StateShape) -> None:
         if not partial:
             w.put("r0 = []")
         w.depth -= 1
+        if link.flat and shape.first:
+            w.put("look_at_noted()", 0, "v0")
         w.put("for made in r0:", 0, "v0")
     elif link.flat:
         w.put(f"r0 = {call}", 0, "v0")
         w.put("if r0 is not None:")
         w.depth += 1
+        if shape.first:
+            w.put("if type(r0) in NOT_SEVERAL: not_several(r0)", 0, "v0")
         w.put(f"for made in {_watched('r0', shape)}:", 0, "v0")
     elif link.form == "filter":
         w.put(f"for made in (v0,) if {call} else ():", 0, "v0")
@@ -224,7 +229,10 @@ def _results(w: _Writer, link: Link, facts: Facts, shape: StateShape) -> None:
 def _collected(link: Link, call: str, shape: StateShape) -> str:
     if link.form == "filter":
         return f"if {call}: r0.append(v0)"
-    return f"r0.extend({_watched(f'none_as_empty({call})' if link.flat else f'({call},)', shape)})"
+    results = f"none_as_empty({call})" if link.flat else f"({call},)"
+    if link.flat and shape.first:
+        results = f"noted({results})"
+    return f"r0.extend({_watched(results, shape)})"
 
 
 def _watched(results: str, shape: StateShape) -> str:

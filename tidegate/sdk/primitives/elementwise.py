@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NoReturn, Protocol, TypeVar, overload
 
 from tidegate.sdk import hints, signatures, types
 from tidegate.sdk.analysis import emits_plain
+from tidegate.sdk.arguments import refuse_generator
 from tidegate.sdk.dofn import Call, DoFn, bind, bind_method
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.functions import UserFn, name_of
@@ -74,6 +75,8 @@ class ElementStep(Transform, Generic[E, R]):
         if code is not None and code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
             what = f"{type(self).__name__} takes an ordinary function"
             raise BuildError(f"{what}: {name_of(fn)} is async, and nothing awaits it")
+        if self.form in ("map", "map_tuple", "filter"):
+            refuse_generator(type(self).__name__, fn)
         owner = getattr(fn, "__self__", None)
         if isinstance(owner, (list, dict, set)):
             raise BuildError(
@@ -180,6 +183,13 @@ class ElementStep(Transform, Generic[E, R]):
         wanted = self.input_type if self.input_type is not None else self.takes(signature)
         if input.pipeline.checks_types:
             self.check_input(input.element_type, wanted, self.default_label())
+        if self.form in _FLAT and input.pipeline.checks_types:
+            unfit = types.unfit_as_several(signature.result)
+            if unfit:
+                raise BuildError(
+                    f"{self.default_label()} gives the items of what {name_of(self.fn)} returns, and that is a "
+                    f"{hints.type_name(signature.result)}: {unfit}"
+                )
         if self.output_type is not None:
             return self.output_type
         return hints.substitute(self.gives(signature, input.element_type), types.bind(wanted, input.element_type))
@@ -191,6 +201,9 @@ class ElementStep(Transform, Generic[E, R]):
     def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
         """The type of element the step gives."""
         return unwrapped(signature.result)
+
+
+_FLAT: Final = frozenset({"flat_map", "flat_map_tuple", "process"})
 
 
 class ElementWise(ElementStep[E, R], PTransform[PCollection[E], PCollection[R]]):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Literal, Self, TypeVar, overload
 
 from tidegate.sdk import hints, signatures, types
+from tidegate.sdk.arguments import required_arguments
 from tidegate.sdk.combine import CallableFn, CombineFn, as_combine_fn, combiner_name
 from tidegate.sdk.dofn import bind
 from tidegate.sdk.errors import BuildError, TypeCheckError
-from tidegate.sdk.functions import UserFn
+from tidegate.sdk.functions import UserFn, name_of
 from tidegate.sdk.pipeline import PCollection, Pipeline, Transform
 from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.primitives.elementwise import MultiOutput, refuse, side_refs
@@ -75,8 +76,22 @@ class GroupByKey(_Grouping):
 
 
 class _Combining(_Grouping, Generic[R]):
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
     def __init__(self, fn: Any, *args: Any, name: str | None = None, **kwargs: Any) -> None:
+        owner = type(self).__name__
+        if isinstance(fn, Transform) or (isinstance(fn, type) and hasattr(fn, "PerKey")):
+            inner = _combining_of(owner, fn)
+            fn, args, kwargs = inner.fn, (*inner.args, *args), {**inner.kwargs, **kwargs}
         self.fn: CombineFn[Any, Any, Any] = as_combine_fn(fn)
+        match self.fn:
+            case CallableFn(fn=plain) if required_arguments(plain) > 1 + len(args) + len(kwargs):
+                raise BuildError(
+                    f"{owner} calls {name_of(plain)} with one argument, a list of all values, and it takes "
+                    f"{required_arguments(plain)}. If it joins two values, and may be applied to its own results, "
+                    f"write {owner}(tg.associative({name_of(plain).replace('<lambda>', 'lambda a, b: …')}))"
+                )
         self.args = args
         self.kwargs = kwargs
         self.label = name
@@ -108,6 +123,21 @@ class _Combining(_Grouping, Generic[R]):
                 return signatures.signature_of(fn.fn).result
             case _:
                 return combined_type(fn, value)
+
+
+def _combining_of(owner: str, given: Any) -> _Combining[Any]:
+    """The combining step that was given where its combiner was meant, as in `CombinePerKey(Mean.PerKey())`."""
+    if isinstance(given, type):
+        try:
+            given = given.PerKey()  # type: ignore[attr-defined]
+        except TypeError:
+            raise BuildError(f"{owner} takes a combiner: write {owner}({given.__name__}.PerKey(…))") from None
+    if not isinstance(given, _Combining):
+        raise BuildError(
+            f"{owner} takes a combiner (a CombineFn, or a function of all values), and {given.default_label()} is a "
+            "step of its own: apply it to the collection with |"
+        )
+    return given
 
 
 def pair_type(key: Any, value: Any) -> Any:
@@ -183,7 +213,8 @@ class CombineGlobally(_Combining[R]):
     and for combiners without such a result, say `without_defaults()`.
     """
 
-    defaults: bool = True
+    defaults: Literal["required", "where_known", "never"] = "required"
+    """What an empty input gives: the result of nothing, which must be known; that, where it is known; or nothing."""
 
     @overload
     def __init__(self, fn: CombineFn[Any, Any, R], *args: Any, name: str | None = None, **kwargs: Any) -> None: ...
@@ -195,7 +226,7 @@ class CombineGlobally(_Combining[R]):
     def without_defaults(self) -> Self:
         """Emit nothing for no input."""
         other = copy.copy(self)
-        other.defaults = False
+        other.defaults = "never"
         return other
 
     def __call__(self, pcoll: PCollection[Any]) -> PCollection[R]:
@@ -207,13 +238,14 @@ class CombineGlobally(_Combining[R]):
 
         if not isinstance(input, PCollection):
             raise BuildError(f"CombineGlobally applies to a PCollection, not to {type(input).__name__}")
-        if self.defaults and not (input.is_bounded and is_global(input.windowing)):
+        known = input.is_bounded and is_global(input.windowing)
+        if self.defaults == "required" and not known:
             raise BuildError(
                 f"{self.default_label()} can't know what an empty window is"
                 f" {'outside the global window' if input.is_bounded else 'on unbounded input'}: say .without_defaults()"
             )
         outputs, result = self.outputs(input, self.result_type(input.element_type), input.element_type)
-        default = self.defaults and self.fn.has_identity
+        default = self.defaults != "never" and known and self.fn.has_identity
         input.pipeline.add(
             portable.CombinePerKey,
             outputs,

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from tidegate.sdk import hints
+from tidegate.sdk.arguments import warn
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, Transform, pipeline_of
 from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.windowing import build_strategy, compatible, together
+from tidegate.sdk.windows import SlidingWindows
 
 T = TypeVar("T")
 
@@ -93,6 +95,13 @@ class WindowInto(Transform):
     def expand(self, input: PCollection[T]) -> PCollection[T]:
         allow = input.pipeline.options.allow_unsafe_triggers
         strategy = build_strategy(self.assigner, **self.parts, inherited=input.windowing, allow_unsafe_triggers=allow)
+        match strategy.assigner:
+            case SlidingWindows(size=size, period=period) if period > size:
+                warn(
+                    f"SlidingWindows({size.seconds():g}, {period.seconds():g}) leaves gaps: of each "
+                    f"{period.seconds():g} s, elements of {(period - size).seconds():g} s are in no window, and are "
+                    "dropped. The period is how often a window begins: to have windows overlap, make it the smaller one"
+                )
         out = input.pipeline.collection(element_type=input.element_type, windowing=strategy, bounded=input.is_bounded)
         input.pipeline.add(portable.AssignWindows, [out], [input.id], windowing=strategy)
         return out
