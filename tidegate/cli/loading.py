@@ -21,6 +21,7 @@ import click
 from tidegate.cli.scripts import FUNCTION, Script, Site
 from tidegate.cli.target import Compiled, Object, Target, target_of
 from tidegate.sdk.errors import BuildError, visible_lines
+from tidegate.sdk.hints import annotations_of
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.pipeline import Pipeline
 from tidegate.sdk.runner import Finished, PipelineResult
@@ -244,7 +245,7 @@ def _standing_for(module: ModuleType) -> Iterator[None]:
 def _could_be(module: ModuleType, value: Any) -> bool:
     if isinstance(value, Pipeline):
         return True
-    hints = getattr(value, "__annotations__", None)
-    returned = hints.get("return") if isinstance(hints, dict) and not isinstance(value, type) else None
+    hints = None if isinstance(value, type) else annotations_of(value)
+    returned = hints.get("return") if isinstance(hints, dict) else None
     text = returned if isinstance(returned, str) else getattr(returned, "__name__", "")
     return getattr(value, "__module__", None) == module.__name__ and text.rpartition(".")[2] == "Pipeline"

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import FunctionType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.sdk.functions import is_builtin_callable
+
+if TYPE_CHECKING:
+    from dis import Instruction
 
 _FRESH: Final = frozenset(
     "BUILD_TUPLE BUILD_LIST BUILD_MAP BUILD_SET BUILD_STRING BUILD_CONST_KEY_MAP FORMAT_VALUE FORMAT_SIMPLE "
@@ -18,6 +22,9 @@ _HARMLESS: Final = _FRESH | frozenset(
     "RESUME NOP CACHE PRECALL LOAD_FAST LOAD_FAST_BORROW LOAD_FAST_LOAD_FAST LOAD_FAST_BORROW_LOAD_FAST_BORROW "
     "LOAD_FAST_CHECK STORE_FAST RETURN_VALUE RETURN_CONST COPY SWAP POP_TOP NOT_TAKEN TO_BOOL EXTENDED_ARG".split()
 )
+
+_OPERATORS: Final = frozenset("+ - * / // % @ & | ^ << >> **".split())
+"""What a BINARY_OP may do that gives a new value, as `dis` writes it; with `=` behind if it is in place."""
 
 _SCALARS: Final = frozenset({str, bytes, int, float, complex, bool})
 _PLAIN_BUILTINS: Final = frozenset({len, abs, hash, repr, ord, chr, round, str, bytes, int, float, bool})
@@ -37,11 +44,9 @@ def emits_plain(fn: Any, form: str) -> bool:
         return fn in _PLAIN_BUILTINS or getattr(fn, "__objclass__", None) in _SCALARS
     if not isinstance(fn, FunctionType) or fn.__code__.co_flags & 0x2A0:  # generators and coroutines
         return False
-    import dis
-
     before = ""
-    for instruction in dis.get_instructions(fn.__code__):
-        name = instruction.opname
+    for instruction in instructions_of(fn):
+        name = _operation(instruction)
         if name.startswith("RETURN"):
             if instruction.is_jump_target or not _returns_fresh(name, before, form):
                 return False
@@ -49,6 +54,21 @@ def emits_plain(fn: Any, form: str) -> bool:
             return False
         before = name
     return True
+
+
+def instructions_of(fn: FunctionType) -> Iterable[Instruction]:
+    """A function's bytecode."""
+    import dis
+
+    return dis.get_instructions(fn.__code__)
+
+
+def _operation(instruction: Instruction) -> str:
+    """An instruction's name. Since Python 3.14 a subscript, which gives what is stored elsewhere, is a BINARY_OP too;
+    it has the name that it had before, as has whatever else may come to be a BINARY_OP."""
+    if instruction.opname != "BINARY_OP":
+        return instruction.opname
+    return "BINARY_OP" if instruction.argrepr.removesuffix("=") in _OPERATORS else "BINARY_SUBSCR"
 
 
 def _returns_fresh(name: str, before: str, form: str) -> bool:

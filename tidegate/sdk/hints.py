@@ -247,7 +247,7 @@ def _class_annotations(cls: type) -> tuple[dict[str, Hint], frozenset[str]]:
     found: dict[str, Hint] = {}
     required: set[str] = set(getattr(cls, "__required_keys__", ()))
     for base in reversed(cls.__mro__):
-        found.update(resolved(vars(base).get("__annotations__", {}), class_scopes(base)))
+        found.update(resolved(annotations_of(base), class_scopes(base)))
     for name, hint in found.items():
         while (form := _form(origin_of(hint))) in _WRAPPERS:
             if form == "NotRequired":
@@ -346,6 +346,20 @@ class _Names(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         return next((scope[name] for scope in self.scopes if name in scope), Any)
+
+
+def annotations_of(annotated: Any) -> Mapping[str, Any]:
+    """The annotations of a function, or a class's own, as they stand: a name that is not defined may be among them."""
+    if sys.version_info >= (3, 14):  # where they are evaluated when they are asked for, and are no attribute of a class
+        from annotationlib import Format, get_annotations
+
+        try:
+            return get_annotations(annotated, format=Format.FORWARDREF)
+        except TypeError:  # of what has none
+            return {}
+    if isinstance(annotated, type):
+        return vars(annotated).get("__annotations__", {})  # type: ignore[no-any-return]
+    return getattr(annotated, "__annotations__", None) or {}
 
 
 def resolved(annotations: Mapping[str, Any], scopes: list[Mapping[str, Any]]) -> dict[str, Hint]:

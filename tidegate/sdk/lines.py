@@ -42,9 +42,14 @@ def _right_operands(code: CodeType) -> dict[int, int]:
     found = {}
     for number, (first, last, column, _) in enumerate(positions):
         at = number * _UNIT
-        if first != last and first and last and column is not None and instructions[at] == _BINARY_OP:
+        if first != last and first and last and column is not None and _is_operator(instructions, at):
             found[at] = _begin_of_operand(instructions, positions, at, first, last)
     return found
+
+
+def _is_operator(instructions: bytes, at: int) -> bool:
+    """Whether an instruction is a binary operation, and no subscript."""
+    return instructions[at] == _BINARY_OP and instructions[at + 1] != _SUBSCRIPT
 
 
 def _begin_of_operand(instructions: bytes, positions: list[Position], at: int, first: int, begin: int) -> int:
@@ -72,6 +77,10 @@ def _effect(instructions: bytes, at: int) -> int:
 
 
 _BINARY_OP: Final = dis.opmap["BINARY_OP"]
+_SUBSCRIPT: Final = next(
+    (of.arg for of in dis.get_instructions(compile("a[b]", "", "eval")) if of.opcode == _BINARY_OP), None
+)
+"""Since Python 3.14 the argument with which BINARY_OP is a subscript; before, that is an instruction of its own."""
 _NO_EFFECT: Final = frozenset({dis.opmap["CACHE"], dis.EXTENDED_ARG})
 _WITH_ARGUMENT: Final = frozenset(
     getattr(dis, "hasarg", None) or (operation for operation in dis.opmap.values() if operation >= dis.HAVE_ARGUMENT)

@@ -50,6 +50,7 @@ from tidegate.sdk.flags import (
     spelling,
     unexpected,
 )
+from tidegate.sdk.hints import annotations_of
 from tidegate.sdk.quantities import format_duration, parse_duration, parse_size
 from tidegate.sdk.runner import find_runner, runner_names
 from tidegate.sdk.script import note_read, was_read
@@ -392,7 +393,7 @@ def _complete(model: type[PipelineOptions]) -> None:
         model.model_rebuild(_types_namespace={})
     except PydanticUndefinedAnnotation as error:
         word = re.compile(rf"\b{re.escape(str(error.name))}\b")
-        hints = vars(model).get("__annotations__", {})
+        hints = annotations_of(model)
         name = next((f".{name}" for name, hint in hints.items() if word.search(str(hint))), "")
         raise OptionsError(
             f"{model.__name__}{name}: an annotation names {error.name!r}, which is not defined in {model.__module__}: "

@@ -8,7 +8,7 @@ from collections.abc import Coroutine, ItemsView, Iterable, Iterator, KeysView, 
 from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, Final, Self, SupportsFloat, TypeVar, get_args
 
-from tidegate.sdk.hints import Hint, class_scopes, field_types, origin_of, resolved, substitute
+from tidegate.sdk.hints import Hint, annotations_of, class_scopes, field_types, origin_of, resolved, substitute
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -102,7 +102,7 @@ def _function_hints(fn: Any, owner: type | None) -> dict[str, Hint]:
         inner = inner.__wrapped__
     if owner is not None:
         scopes += class_scopes(owner)
-    annotations = getattr(fn, "__annotations__", None) or getattr(inner, "__annotations__", None) or {}
+    annotations = annotations_of(fn) or annotations_of(inner)
     hints = resolved(annotations, scopes)
     if owner is not None:
         hints = {name: owner if hint is Self else hint for name, hint in hints.items()}

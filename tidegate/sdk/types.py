@@ -30,6 +30,7 @@ from typing import Annotated, Any, Final, Literal, Protocol, TypeVar, get_args
 from tidegate.sdk.hints import (
     LETTERS,
     Hint,
+    annotations_of,
     arguments_as,
     bare_name,
     class_of,
@@ -249,7 +250,7 @@ def _protocol_members(protocol: type) -> tuple[list[str], list[str]]:
         methods += [name for name, value in own.items() if isinstance(value, FunctionType)]
         # __hash__ = None and the like are Python's own marks, not members.
         attributes += [name for name, value in own.items() if isinstance(value, property)]
-        attributes += list(own.get("__annotations__", ()))
+        attributes += list(annotations_of(base))
     return methods, attributes
 
 

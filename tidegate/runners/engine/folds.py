@@ -119,9 +119,9 @@ def element_in_hand(error: BaseException) -> tuple[Any, ...]:
 
 def _summed(accumulator: Any, values: Any) -> Any:
     total = sum(values, accumulator)
-    if type(total) is float and sys.version_info >= (3, 12):
-        # Since 3.12 `sum` keeps what rounding loses of floats, but only until it returns: the result would depend on
-        # where blocks end.
+    if type(total) in (float, complex) and sys.version_info >= (3, 12):
+        # Since 3.12 `sum` keeps what rounding loses of floats, since 3.14 of complex numbers too, but only until it
+        # returns: the result would depend on where blocks end.
         return reduce(operator.add, values, accumulator)
     return total
 
