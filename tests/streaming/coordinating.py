@@ -72,11 +72,18 @@ def to_text(folder: str = "out") -> Callable[[tg.Pipeline], Any]:
 class Play:
     """A coordinator, and the clock (µs) that it is told. `said` are all its actions since they were last taken."""
 
-    def __init__(self, job: Job, resume: Resume | None = None, epoch: int = 1) -> None:
+    def __init__(
+        self,
+        job: Job,
+        resume: Resume | None = None,
+        epoch: int = 1,
+        first: int = 1,
+        leftovers: Iterable[str] = (),
+    ) -> None:
         self.job = job
         self.now = 0
         self.attempt = (epoch - 1) * 1_000_000 + 1
-        self.coordinator = Coordinator(job, resume, epoch)
+        self.coordinator = Coordinator(job, resume, epoch, first, leftovers)
         self.said: list[Action] = []
         self.tell(Begin())
 

@@ -153,14 +153,22 @@ def test_a_savepoint_removes_nothing_that_later_checkpoints_may_build_on() -> No
     assert {"chk-000001/0.0.state", "chk-000002/0.0.state"} < set(take(checkpoints))
 
 
-def test_files_of_one_that_was_given_up_go_when_the_next_is_complete_unless_it_builds_on_them() -> None:
+def test_those_that_were_given_up_or_lost_are_told_until_one_is_complete() -> None:
     checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=9))
     checkpoints.begin(REGULAR, TASKS, 0)
-    for task in TASKS[:2]:
-        checkpoints.acknowledge(ack(1, task))
+    checkpoints.acknowledge(ack(1, TASKS[0]))
     checkpoints.abandon(0)
-    checkpoints.acknowledge(ack(1, TASKS[2]))
-    assert take(checkpoints, 0, "chk-000001/0.1.state") == ("chk-000001/0.0.state", "chk-000001/1.0.state")
+    assert checkpoints.failed == (1,)
+    checkpoints.begin(REGULAR, TASKS, 0)
+    checkpoints.disable()
+    assert checkpoints.failed == (1, 2)
+    take(checkpoints)
+    assert checkpoints.failed == ()
+
+
+def test_what_earlier_processes_have_left_goes_when_the_first_is_complete() -> None:
+    checkpoints = Checkpoints(CheckpointSettings(), 4, leftovers=["chk-000003/0.0.state", "chk-000003/.a.part"])
+    assert take(checkpoints) == ("chk-000003/.a.part", "chk-000003/0.0.state")
 
 
 def test_what_an_attempt_had_prepared_is_gone_with_it() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from streaming.coordinating import Play, job_of, of, to_text
-from tidegate.runners.streaming.actions import Store, Stored
+from tidegate.runners.streaming.actions import Delete, Store, Stored
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.manifest import Manifest, ManifestError, loads
@@ -24,6 +24,7 @@ from tidegate.runners.streaming.settings import CheckpointSettings
 from tidegate.runners.streaming.storage import LocalStorage
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.keys import key_group
+from tidegate.sdk.metrics import MetricCells, MetricKey
 from tidegate.sdk.portable.pipeline import Write
 from tidegate.sdk.sinks import Sink
 
@@ -241,15 +242,54 @@ def test_epochs_are_claimed_one_after_another(tmp_path: Path) -> None:
     assert "its epoch is 3, this one's 2" in superseded(storage, 2, "x")
 
 
-def test_a_finished_job_begins_anew_and_says_so(tmp_path: Path) -> None:
-    job = job_of(stateful(Count()))
-    storage = checkpointed(job, tmp_path)
-    storage.write("job.json", record(job, "finished"))
-    opened = open_job(kept(replace(job, id="second", run="second"), tmp_path), tmp_path / "unused", "test")
-    assert opened.resume is None
-    assert opened.job.run == "second"
-    assert opened.notes == (f"the job in {tmp_path} has finished: beginning anew",)
-    assert [name for name in storage.list("") if name.startswith("chk-")] == []
+def finished(folder: Path) -> Job:
+    """A job that has finished in a directory, as it is submitted again."""
+    job = replace(job_of(stateful(Count())), parts={"step 'count'": "1", "option --output": "2"})
+    counted = MetricCells({MetricKey("count", "mine", "seen"): 7})
+    checkpointed(job, folder).write("job.json", record(job, "finished", counted))
+    return replace(job, id="second", run="second")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {name: LocalStorage(folder).read(name) for name in LocalStorage(folder).list("")}
+
+
+def test_a_finished_job_is_left_alone_and_tells_what_it_counted(tmp_path: Path) -> None:
+    job = finished(tmp_path)
+    before = contents(tmp_path)
+    opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+    assert opened.over is not None
+    assert opened.over.counters == {MetricKey("count", "mine", "seen"): 7}
+    assert opened.notes == (f"the job in {tmp_path} has finished: nothing is left to do; --begin_anew runs it again",)
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"step 'count'": "9", "option --output": "2"}, "step 'count' is another"),
+        ({"step 'count'": "1", "option --output": "9"}, "option --output is another"),
+        ({"step 'count'": "1", "option --output": "2", "step 'b'": "3"}, "step 'b' is new"),
+        ({"option --output": "2"}, "step 'count' is gone"),
+        ({"step 'count'": "9", "the version of Python": "3.99"}, "the version of Python is 3.99, and was None"),
+    ],
+)
+def test_another_job_than_the_one_that_has_finished_is_refused_with_the_difference(
+    tmp_path: Path, parts: dict[str, str], told: str
+) -> None:
+    job = replace(finished(tmp_path), parts=parts)
+    before = contents(tmp_path)
+    with pytest.raises(ResumeError, match=f"this one is not the same: {told}. Give another"):
+        open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+    assert contents(tmp_path) == before
+
+
+def test_a_finished_job_runs_again_where_that_is_asked_for_and_goes_on_after_a_crash(tmp_path: Path) -> None:
+    job = finished(tmp_path)
+    job = replace(job, parts={}, settings=replace(job.settings, begin_anew=True))
+    for epoch in (2, 3):
+        opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+        assert (opened.resume, opened.over, opened.job.run, opened.epoch) == (None, None, "second", epoch)
 
 
 def test_a_job_whose_process_died_after_it_had_recorded_the_end_ends_again(tmp_path: Path) -> None:
@@ -281,13 +321,19 @@ def test_what_does_not_fit_is_refused_before_the_owner_is_fenced_off(tmp_path: P
     assert owner.fenced() == ""
 
 
-def test_files_of_checkpoints_that_were_never_completed_are_removed(tmp_path: Path) -> None:
+def test_files_of_checkpoints_that_were_never_completed_stay_until_the_next_is_complete(tmp_path: Path) -> None:
     job = job_of(stateful(Count()))
     storage = checkpointed(job, tmp_path)
     storage.write("chk-000002/0.0.1.state", b"left")
-    open_job(kept(job, tmp_path), tmp_path / "unused", "test")
-    assert storage.list("chk-000002") == []
-    assert storage.list("chk-000001")
+    (tmp_path / "chk-000002" / ".0.1.1.state.77.beef.part").write_bytes(b"half")
+    opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+    assert storage.list("chk-000002") == ["chk-000002/0.0.1.state"]
+    play = Play(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
+    play.clear_away(play.ready())
+    play.wait(10)
+    play.acknowledge(3)
+    (delete,) = of(play.tell(Stored(3)), Delete)
+    assert {"chk-000002/.0.1.1.state.77.beef.part", "chk-000002/0.0.1.state"} < set(delete.names)
 
 
 def test_a_job_without_a_directory_keeps_its_checkpoints_in_its_own(tmp_path: Path) -> None:

@@ -162,9 +162,9 @@ class Local(Store):
         return _local_info(path)
 
     def glob(self, pattern: str) -> list[FileInfo]:
-        import glob
+        from tidegate.io.globbing import paths_like
 
-        infos = (_local_info(path) for path in glob.glob(pattern, recursive=True))
+        infos = (_local_info(path) for path in paths_like(pattern))
         return [info for info in infos if info is not None]
 
     def open(self, path: str) -> BinaryIO:

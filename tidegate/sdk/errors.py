@@ -113,6 +113,13 @@ def unwritten(error: OSError, elsewhere: str, path: object = None) -> str:
     return told
 
 
+def unusable(error: Exception) -> str:
+    """Why a file or a store can't be used: what the system says, and of which file, or what a client raised."""
+    if isinstance(error, OSError):
+        return unwritten(error, "another place")
+    return f"{type(error).__name__}: {said(error)}"
+
+
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 

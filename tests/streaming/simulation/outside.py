@@ -201,6 +201,9 @@ class Disk:
         prefix = f"{folder.rstrip('/')}/" if folder else ""
         return sorted(name for name in self.files if name.startswith(prefix))
 
+    def unfinished(self, folder: str) -> list[str]:
+        return []
+
     def delete(self, name: str) -> None:
         self.strike("disk delete")
         self.files.pop(name, None)

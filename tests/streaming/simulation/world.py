@@ -30,13 +30,13 @@ from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.manifest import ManifestError, latest, loads, numbers
 from tidegate.runners.streaming.messages import AbortOutput, Commit, Ready, ToCoordinator
 from tidegate.runners.streaming.opening import Opened, open_job
+from tidegate.runners.streaming.ownership import Ownership
 from tidegate.runners.streaming.record import RECORD, RECORDED
 from tidegate.runners.streaming.statefiles import StateFile
-from tidegate.runners.streaming.storage import copy_savepoint
 from tidegate.runners.streaming.worker import Worker
-from tidegate.runners.streaming.world import Storage, Storing
+from tidegate.runners.streaming.world import Storing
 from tidegate.sdk.block import Block
-from tidegate.sdk.errors import RunError, TidegateError
+from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.time import SECOND
 
 NAME = "simulation"
@@ -258,6 +258,7 @@ class CoordinatorProcess(Process):
         self.simulation = simulation
         self.crew: Crew | None = None
         self.opened: Opened | None = None
+        self.owned: Ownership | None = None
         self.machine: Coordinator | None = None
         self.woken_at: int | None = None
         self.hangs = False
@@ -268,6 +269,7 @@ class CoordinatorProcess(Process):
 
         def start() -> None:
             simulation = self.simulation
+            before = {**simulation.disk.files}
             try:
                 self.opened = open_job(simulation.job, Path(), self.name)
             except TidegateError as error:
@@ -275,8 +277,17 @@ class CoordinatorProcess(Process):
                 return
             for note in self.opened.notes:
                 simulation.log(f"{self.name}: {note}")
+            if self.opened.over is not None:
+                if simulation.disk.files != before:
+                    simulation.breaks("the directory of a finished job has changed")
+                simulation.finish(self, actions.Finish("finished"))
+                return
             simulation.opened(self.opened)
-            self.machine = simulation.make_coordinator(self.opened.job, self.opened.resume, self.opened.epoch)
+            opened = self.opened
+            self.owned = Ownership(opened, simulation.disk_of)
+            self.machine = simulation.make_coordinator(
+                opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers
+            )
             self.take(actions.Begin())
             if simulation.asked is not None:
                 self.take(simulation.asked)
@@ -364,11 +375,10 @@ class CoordinatorProcess(Process):
                 simulation.post(down, lambda: target.do(lambda: target.worker.on_message(message)))
             case actions.Store():
                 self.store(action)
-            case actions.Delete(names=names):
-                assert self.opened is not None
-                assert self.opened.storage is not None
-                for name in names:
-                    self.opened.storage.delete(name)
+            case actions.Withdraw(name=name):
+                self.ownership.withdraw(name)
+            case actions.Delete():
+                self.ownership.delete(action)
             case actions.Report(state=state, text=text):
                 simulation.log(f"{self.name}: {state} {text}")
             case actions.CheckpointReport(checkpoint=checkpoint, error=error_text):
@@ -380,43 +390,31 @@ class CoordinatorProcess(Process):
             case _:
                 pass
 
+    @property
+    def ownership(self) -> Ownership:
+        """The checkpoint directory as this process changes it."""
+        assert self.owned is not None
+        return self.owned
+
     def store(self, action: actions.Store) -> None:
         """Write a manifest; then see whether the job is still this process's."""
-        assert self.opened is not None
-        assert self.opened.storage is not None
-        if action.directory is not None:
-            try:
-                copy_savepoint(self.opened.storage, self.simulation.disk_of(action.directory), action.name, action.data)
-            except (OSError, RunError) as error:
-                self.simulation.breaks(f"a savepoint lacks something: {error}")
-            self.take(actions.Stored(action.checkpoint))
-        else:
-            error = self.stored(action, self.opened.storage)
-            if self.is_fenced():
-                return
-            self.take(actions.Stored(action.checkpoint, error))
-
-    def stored(self, action: actions.Store, storage: Storage) -> str:
-        """Settle what a manifest names, and put it in place; why that can't be."""
-        try:
-            storage.settle(action.fresh)
-        except OSError as error:
-            return str(error)
-        if action.checkpoint == RECORDED:
-            storage.write(action.name, action.data)
-            return ""
-        for name, _, _ in loads(action.data).files():
-            if name in self.simulation.disk.unsettled:
-                self.simulation.breaks(f"{action.name} is written before {name} is durable")
-        return "" if storage.create(action.name, action.data) else "is there already"
+        simulation = self.simulation
+        if action.directory is None and action.checkpoint != RECORDED:
+            there = simulation.disk.unsettled - set(action.fresh)
+            for name, _, _ in loads(action.data).files():
+                if name in there:
+                    simulation.breaks(f"{action.name} is written before {name} is durable")
+        answer = self.ownership.store(action)
+        if action.directory is not None and isinstance(answer, actions.Stored) and answer.error:
+            simulation.breaks(f"a savepoint lacks something: {answer.error}")
+        self.take(answer)
 
     def is_fenced(self) -> bool:
         """Whether the job is another process's now; the machine is told."""
-        assert self.opened is not None
-        reason = self.opened.fenced()
-        if reason:
-            self.take(actions.Fenced(reason))
-        return bool(reason)
+        lost = self.ownership.lost()
+        if lost is not None:
+            self.take(lost)
+        return lost is not None
 
     def kill_all(self) -> None:
         for worker in self.crew.workers if self.crew else ():
@@ -455,6 +453,8 @@ class Simulation:
         self._stops = self.random.randrange(faults.stops + 1)
         self.uploads = uploads
         self._refusals = self.random.randrange(faults.refusals + 1) if uploads else 0
+        self._again = False
+        """Whether the job is run again though it has finished."""
         self._damaged: int | None = None
         """The coordinator that will find something damaged."""
         self._broken: list[Broken] = []
@@ -673,6 +673,14 @@ class Simulation:
         process.kill_all()
         process.alive = False
         if process is not self.coordinator:
+            return
+        if outcome.state == "finished" and self.random.random() < 0.5 and not self._again:
+            # Whoever looks after the client did not hear that it was over.
+            self.log("and is run again")
+            self._again = True
+            self._crashes = self._damages = 0
+            self.job = replace(self.job, id="again", run="again")
+            self.after(SECOND, self.start_coordinator)
             return
         if outcome.state != "stopped" or self.asked is None:
             self.finished = outcome

@@ -41,10 +41,11 @@ class Passing:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A manifest is in place (or not: `error` says why)."""
+    """A manifest is in place (or not: `error` says why; `in_place`: it may be there all the same)."""
 
     checkpoint: int
     error: str = ""
+    in_place: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +125,23 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove files of the checkpoint directory that nobody needs."""
+    """Remove files of the checkpoint directory that nobody needs, and whole `folders` there but for what is `spared`.
 
-    names: tuple[str, ...]
+    `again`: of those folders, what a state backend took from its store stays, for a later checkpoint may build on it.
+    """
+
+    names: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+    spared: frozenset[str] = frozenset()
+    again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    """Remove a manifest that must not be found again: before any output is committed or removed, and before workers
+    start. It is this process's own."""
+
+    name: str
 
 
 JobState: TypeAlias = Literal[
@@ -171,4 +186,6 @@ class Finish:
     error: bytes | None = None
 
 
-Action: TypeAlias = StartWorkers | StopWorkers | Send | Store | Delete | Report | CheckpointReport | Progress | Finish
+Action: TypeAlias = (
+    StartWorkers | StopWorkers | Send | Store | Delete | Withdraw | Report | CheckpointReport | Progress | Finish
+)

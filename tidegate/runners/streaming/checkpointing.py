@@ -7,10 +7,11 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from tidegate.runners.streaming.actions import CheckpointReport, Delete, Store
+from tidegate.runners.streaming.actions import CheckpointReport, Delete, Store, Withdraw
 from tidegate.runners.streaming.checkpoints import Checkpoints, Pending, Wanted
 from tidegate.runners.streaming.commits import Commits
 from tidegate.runners.streaming.crew import Finished
@@ -18,7 +19,7 @@ from tidegate.runners.streaming.deployment import Deployment
 from tidegate.runners.streaming.events import BarrierKind
 from tidegate.runners.streaming.gathering import commits_of, gathered
 from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.manifest import Manifest, ManifestError, dumps
+from tidegate.runners.streaming.manifest import Manifest, ManifestError, dumps, folder_of
 from tidegate.runners.streaming.messages import Aborted, Acknowledge, Commit, Completed, Decline, Trigger
 from tidegate.runners.streaming.outbox import Outbox
 from tidegate.runners.streaming.resume import Resume, resumed
@@ -41,16 +42,26 @@ class Checkpointing:
     """
 
     def __init__(
-        self, job: Job, epoch: int, deployment: Deployment, resume: Resume | None, out: Outbox, finished: Finished
+        self,
+        job: Job,
+        epoch: int,
+        deployment: Deployment,
+        resume: Resume | None,
+        out: Outbox,
+        finished: Finished,
+        first: int = 1,
+        leftovers: Iterable[str] = (),
     ) -> None:
         self._job = job
         self._epoch = epoch
         self._deployment = deployment
         self._out = out
         self._finished = finished
-        # Each process of the job before this one may have left one manifest, or may yet: its number is left free.
         self._checkpoints = Checkpoints(
-            job.settings.checkpoints, resume.next if resume else epoch, resume.kept if resume else ()
+            job.settings.checkpoints,
+            resume.next if resume else first,
+            resume.kept if resume else (),
+            leftovers,
         )
         self._manifest: Manifest | None = None
         self._new_commits: tuple[Commit, ...] = ()
@@ -73,6 +84,7 @@ class Checkpointing:
             reason = "the job was restarted meanwhile"
             self._out.add(CheckpointReport(pending.number, duration, 0, 0.0, 0.0, reason, pending.directory or ""))
         self._checkpoints.disable()
+        self._remove()
         self.commits.again()
 
     @property
@@ -141,16 +153,18 @@ class Checkpointing:
         superseded = self._checkpoints.superseded(now)
         if superseded is not None:
             self._out.send_all(Aborted(superseded))
+            self._remove()
 
-    def stored(self, checkpoint: int, error: str, now: int) -> str:
-        """A manifest is in place, or a savepoint; or not."""
+    def stored(self, checkpoint: int, error: str, now: int, *, in_place: bool = True) -> str:
+        """A manifest is in place, or a savepoint; or not (`in_place`: or it may be)."""
         pending, copy = self._checkpoints.pending, self._copy
         if pending is not None and pending.storing and pending.number == checkpoint:
             if not error:
                 self._complete(pending, now)
                 return ""
             assert self._manifest is not None
-            self._out.add(Delete((self._manifest.name,)))  # some failures are none, and it must not come back
+            if in_place:  # some failures are none, and it must not come back
+                self._out.add(Withdraw(self._manifest.name))
             return self._give_up(f"its manifest could not be stored: {error}", now)
         if copy is not None and copy.begun and copy.manifest.checkpoint == checkpoint:
             self._copy = None
@@ -187,7 +201,7 @@ class Checkpointing:
             self._epoch,
             pending,
             done_before=regions.done_before(),
-            counted=self._finished.metrics,
+            counted=[self._finished.whole] if pending.final else self._finished.metrics,
             lists=self._deployment.lists,
             commits=(*self.commits.outstanding, *commits),
             now=now,
@@ -205,6 +219,7 @@ class Checkpointing:
     def _complete(self, pending: Pending, now: int) -> None:
         manifest = self._manifest
         assert manifest is not None
+        failed = self._checkpoints.failed
         unneeded = self._checkpoints.complete(manifest.kept.files, now)
         self.resume = resumed(self._job, manifest, f"checkpoint {pending.number}")
         self.commits.add(self._new_commits)
@@ -220,8 +235,9 @@ class Checkpointing:
         duration = (now - pending.began) / SECOND
         self._out.add(CheckpointReport(pending.number, duration, pending.size, alignment, pause))
         self._out.send_all(Completed(pending.number))
-        if unneeded:
-            self._out.add(Delete(unneeded))
+        folders = tuple(map(folder_of, failed))
+        if unneeded or folders:
+            self._out.add(Delete(unneeded, folders, spared=self._checkpoints.needed))
 
     def _give_up(self, reason: str, now: int) -> str:
         pending = self._checkpoints.pending
@@ -229,4 +245,12 @@ class Checkpointing:
         duration = (now - pending.began) / SECOND
         self._out.send_all(Aborted(pending.number))
         self._out.add(CheckpointReport(pending.number, duration, 0, 0.0, 0.0, reason, pending.directory or ""))
-        return "" if self._checkpoints.abandon(now) else f"checkpoint {pending.number} failed: {reason}"
+        bearable = self._checkpoints.abandon(now)
+        self._remove()
+        return "" if bearable else f"checkpoint {pending.number} failed: {reason}"
+
+    def _remove(self) -> None:
+        """Have removed what failed checkpoints have written: the disk may be full of that."""
+        folders = tuple(map(folder_of, self._checkpoints.failed))
+        if folders:
+            self._out.add(Delete(folders=folders, spared=self._checkpoints.needed, again=True))

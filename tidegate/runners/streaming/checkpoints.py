@@ -68,13 +68,17 @@ class Wanted:
 
 
 class Checkpoints:
-    """Decides by what it is told; `first` is the number of the next one. Times are µs."""
+    """Decides by what it is told; `first` is the number of the next one, `leftovers` are files that earlier processes
+    of the job have left for nobody: they go when the first one is complete. Times are µs."""
 
-    def __init__(self, settings: CheckpointSettings, first: int = 1, kept: Iterable[Kept] = ()) -> None:
+    def __init__(
+        self, settings: CheckpointSettings, first: int = 1, kept: Iterable[Kept] = (), leftovers: Iterable[str] = ()
+    ) -> None:
         self._settings = settings
         self._next = first
         self._kept = list(kept)
-        self._garbage: set[str] = set()
+        self._garbage: set[str] = set(leftovers)
+        self._failed: set[int] = set()
         self._alone: set[str] = set()
         self._due: int | None = None
         self._failures = 0
@@ -91,7 +95,7 @@ class Checkpoints:
     def disable(self) -> None:
         """The attempt is over: what it had under way, and what its sinks had prepared, is gone with it."""
         if self.pending is not None:
-            self._discard(self.pending)
+            self._failed.add(self.pending.number)
         self.pending = None
         self._due = None
         self._carried.clear()
@@ -129,7 +133,6 @@ class Checkpoints:
         pending = self.pending
         if pending is None or pending.number != ack.checkpoint or pending.storing:
             self._carried.extend(ack.prepared)  # of one that has been given up
-            self._garbage.update(_files(ack))
             return False
         if ack.task not in pending.tasks or ack.task in pending.acks:
             return False
@@ -141,6 +144,17 @@ class Checkpoints:
         self._carried.extend(decline.prepared)
         pending = self.pending
         return pending is not None and pending.number == decline.checkpoint and not pending.storing
+
+    @property
+    def failed(self) -> tuple[int, ...]:
+        """Those that were given up and may have files. A task may write more of them until it has taken part in a later
+        one, so they are told again until one is complete."""
+        return tuple(sorted(self._failed))
+
+    @property
+    def needed(self) -> frozenset[str]:
+        """The files of all checkpoints that are there."""
+        return frozenset[str]().union(*(kept.files for kept in self._kept))
 
     def prepared(self) -> list[Prepared]:
         """What becomes final with the one under way: its own, and what those before it left."""
@@ -173,6 +187,7 @@ class Checkpoints:
         pending = self.pending
         assert pending is not None
         self._carried.clear()
+        self._failed.clear()
         self._failures = 0
         self._end(pending, now)
         self._kept.append(Kept(pending.number, frozenset(files)))
@@ -191,22 +206,13 @@ class Checkpoints:
         assert pending is not None
         self._carried.extend(part for ack in pending.acks.values() for part in ack.prepared)
         self._end(pending, now)
-        self._discard(pending)
+        self._failed.add(pending.number)
         return pending
 
     def _end(self, pending: Pending, now: int) -> None:
         self.pending = None
         earliest = now + _micros(self._settings.min_pause)
         self._due = max(earliest, pending.began + _micros(self._settings.interval))
-
-    def _discard(self, pending: Pending) -> None:
-        """Its files may be what later ones build on: they are looked at again when one is complete."""
-        for ack in pending.acks.values():
-            self._garbage.update(_files(ack))
-
-
-def _files(ack: Acknowledge) -> list[str]:
-    return [] if ack.handle is None else [name for name, _, _ in ack.handle.files]
 
 
 def _micros(seconds: float) -> int:

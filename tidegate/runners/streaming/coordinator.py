@@ -7,6 +7,7 @@ ends the attempt: its workers are killed, and what they still say is not heard. 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 from tidegate.runners.engine.carried import packed
@@ -82,9 +83,18 @@ _GRACE_SHORT: Final = 5.0
 
 
 class Coordinator:
-    """Of one job. `resume`: what it goes on from; `epoch`: which process of the job this is. Times are µs."""
+    """Of one job. `resume`: what it goes on from; `epoch`: which process of the job this is; `first`: the number of its
+    first checkpoint, if it goes on from none; `leftovers`: what earlier processes have left in the checkpoint directory
+    for nobody. Times are µs."""
 
-    def __init__(self, job: Job, resume: Resume | None = None, epoch: int = 1) -> None:
+    def __init__(
+        self,
+        job: Job,
+        resume: Resume | None = None,
+        epoch: int = 1,
+        first: int = 1,
+        leftovers: Iterable[str] = (),
+    ) -> None:
         settings = job.settings
         self.job = job
         self.epoch = epoch
@@ -100,7 +110,9 @@ class Coordinator:
         self._regions = self._deployment.regions
         self._restarts = Restarts(settings.restart, retry_told=not (settings.batch or self._scripted))
         self._finished = Finished(resume.counted if resume else None)
-        self._checkpoints = Checkpointing(job, epoch, self._deployment, resume, self._out, self._finished)
+        self._checkpoints = Checkpointing(
+            job, epoch, self._deployment, resume, self._out, self._finished, first, leftovers
+        )
         self._stop: StopJob | None = None
         self._outcome = Finish("finished")
         # what does not
@@ -127,9 +139,9 @@ class Coordinator:
                 self._heard(worker, message, now)
             case WorkerGone(worker=worker, attempt=attempt, reason=reason) if self._hears(attempt):
                 self._gone(worker, reason, now)
-            case Stored(checkpoint=checkpoint, error=error):
+            case Stored():
                 self._crew.hear_all(now)  # what they said while it was written may be waiting
-                self._stored(checkpoint, error, now)
+                self._stored(event, now)
             case Fenced(reason=reason):
                 self._fenced(reason, now)
             case Unreachable(error=error) if self._phase == "sweeping":
@@ -364,15 +376,16 @@ class Coordinator:
         kept = self.job.settings.checkpoints.directory is not None or (self._stop is not None and self._stop.savepoint)
         return bool(self._sinks or kept or self._checkpoints.commits.outstanding)
 
-    def _stored(self, checkpoint: int, error: str, now: int) -> None:
-        if checkpoint == RECORDED:
+    def _stored(self, event: Stored, now: int) -> None:
+        if event.checkpoint == RECORDED:
             if self._phase == "recording":
-                if error:
-                    self._out.report("finishing", f"that all is committed could not be recorded: {error}")
+                if event.error:
+                    self._out.report("finishing", f"that all is committed could not be recorded: {event.error}")
                 self._end(self._outcome, now)
             return
         before = self._checkpoints.resume
-        self._lost_if(self._checkpoints.stored(checkpoint, error, now), now)
+        why = self._checkpoints.stored(event.checkpoint, event.error, now, in_place=event.in_place)
+        self._lost_if(why, now)
         if self._checkpoints.resume is not before:
             self._restarts.progressed()
 
@@ -456,7 +469,7 @@ class Coordinator:
         self._outcome = Finish(state)
         if kept and state == "finished":
             self._phase = "recording"
-            self._out.add(Store(RECORDED, RECORD, record(self.job, "finished")))
+            self._out.add(Store(RECORDED, RECORD, record(self.job, "finished", self._finished.whole)))
         elif kept and (manifest := self._checkpoints.committed_manifest()) is not None:
             self._phase = "recording"
             self._out.add(Store(RECORDED, manifest.name, dumps(manifest)))

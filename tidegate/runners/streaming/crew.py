@@ -104,3 +104,12 @@ class Finished:
     def metrics(self) -> list[MetricCells]:
         """Of those whose workers no longer tell."""
         return [self._counted, *(ended.metrics for ended in self._before.values() if ended.metrics is not None)]
+
+    @property
+    def whole(self) -> MetricCells:
+        """All metrics of a job whose every task has ended, also if its workers have not told them yet."""
+        metrics = MetricCells()
+        for cells in (self._counted, *(ended.metrics for ended in self.all.values())):
+            if cells is not None:
+                metrics.merge(cells)
+        return metrics

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.layout import Layout
@@ -19,6 +20,8 @@ class Job:
     plan: Plan
     settings: Settings
     epoch: int = 1
+    parts: Mapping[str, str] = field(default_factory=dict)
+    """What makes it the same job in another process (see `fingerprint.parts_of`), where it keeps checkpoints."""
 
     @property
     def output_run(self) -> str:

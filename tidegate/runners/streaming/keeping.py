@@ -21,8 +21,9 @@ class Kept:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        going_on = {path.stem for path in directory.glob("*.job")}
-        for path in directory.iterdir():
+        there = list(directory.iterdir())  # a pattern would pass over what can't be listed
+        going_on = {path.stem for path in there if path.suffix == ".job"}
+        for path in there:
             if path.stem not in going_on or path.suffix == ".new":
                 path.unlink()
 
@@ -43,12 +44,16 @@ class Kept:
         return self._directory / f"{id}.log"
 
     def found(self) -> list[tuple[str, SubmitJob | str]]:
-        """The jobs of the session before, the oldest first, by id. Of one that can't be read: what is wrong with it."""
+        """The jobs of the session before, the oldest first, by id. Of one that can't be understood: what is wrong with
+        it. OSError for one that can't be read now: it is not lost."""
         found: list[tuple[str, SubmitJob | str]] = []
-        for path in sorted(self._directory.glob("*.job"), key=lambda path: path.stat().st_mtime_ns):
+        jobs = [path for path in self._directory.iterdir() if path.suffix == ".job"]
+        for path in sorted(jobs, key=lambda path: path.stat().st_mtime_ns):
             try:
                 request = pickle.loads(path.read_bytes())
                 fault = fault_of(request) if isinstance(request, SubmitJob) else "it is no SubmitJob"
+            except OSError:
+                raise
             except Exception as error:  # of another version of Tidegate, for instance
                 fault = str(error)
             found.append((path.stem, f"and what was submitted can't be read: {fault}" if fault else request))

@@ -19,7 +19,7 @@ from tidegate.runners.streaming.counted import metrics_in, metrics_out
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress, StateHandle
 from tidegate.runners.streaming.world import Storage
-from tidegate.sdk.errors import RunError, shorten
+from tidegate.sdk.errors import RunError, shorten, unusable
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.sinks import Committable
 
@@ -345,26 +345,34 @@ def latest(storage: Storage, *, thorough: bool = False) -> tuple[Manifest | None
 
     Whole: its manifest can be read, and all files it names are there (`thorough`: and have their size and checksum).
     A manifest of an epoch that a later one has passed by, because it began from an earlier checkpoint, does not count.
-    ManifestError when there are checkpoints, and none is whole: to begin anew would lose what they hold.
+    ManifestError when there are checkpoints, and none is whole: to begin anew would lose what they hold. So when one
+    can't be read for another reason than damage: it may well be whole.
     """
     names = set(storage.list(""))
-    bases = _bases(storage, names)
+    bases = bases_of(storage, names)
     damaged: list[str] = []
     found: Manifest | None = None
     for number in sorted(numbers(names), reverse=True):
         try:
             manifest = loads(storage.read(f"{folder_of(number)}/manifest.json"))
-            if any(epoch > manifest.epoch and number > base for epoch, base in bases.items()):
+            if is_passed_by(manifest, bases):
                 continue
             check_files(storage, manifest, names, thorough=thorough)
-        except (ManifestError, OSError) as error:
+        except (ManifestError, FileNotFoundError) as error:
             damaged.append(f"checkpoint {number} is damaged ({error})")
             continue
+        except OSError as error:
+            raise ManifestError(
+                f"checkpoint {number} can't be read ({unusable(error)}), which does not mean that it is damaged: to go "
+                f"on from an earlier one could write again what has been written since. Make it readable, or remove "
+                f"{folder_of(number)}"
+            ) from error
         found = manifest
         break
     if found is None and damaged:
         raise ManifestError(
-            f"no checkpoint can be used: {'; '.join(damaged)}. Give another --checkpoint_dir to begin anew"
+            f"no checkpoint can be used: {'; '.join(damaged)}. Give another --checkpoint_dir to begin anew, or "
+            "--begin_anew --discard_state to do so there"
         )
     return found, [f"{text}: going on from {found.checkpoint}" for text in damaged if found is not None]
 
@@ -392,14 +400,19 @@ def check_files(storage: Storage, manifest: Manifest, names: set[str], *, thorou
                 raise ManifestError(f"its file {name} is damaged: its checksum is another")
 
 
-def _bases(storage: Storage, names: set[str]) -> dict[int, int]:
-    """By epoch the checkpoint it began from (0: none), as far as that is told."""
+def is_passed_by(manifest: Manifest, bases: Mapping[int, int]) -> bool:
+    """Whether a later epoch began from an earlier checkpoint, so that this one does not count."""
+    return any(epoch > manifest.epoch and manifest.checkpoint > base for epoch, base in bases.items())
+
+
+def bases_of(storage: Storage, names: set[str]) -> dict[int, int]:
+    """By epoch the checkpoint it began from (0: none), as far as that is told. OSError if that can't be read."""
     bases: dict[int, int] = {}
     for name in names:
         folder, _, file = name.partition("/")
         if folder == "epochs" and file.endswith(".base") and file[:-5].isdigit():
             try:
                 bases[int(file[:-5])] = int(storage.read(name))
-            except (OSError, ValueError):
+            except (FileNotFoundError, ValueError):
                 continue  # torn: whoever wrote it took no checkpoint
     return bases

@@ -8,19 +8,31 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
-from tidegate.runners.streaming.checkpoints import Kept
 from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.manifest import Manifest, ManifestError, dumps, folder_of, latest, loads, numbers
-from tidegate.runners.streaming.record import RECORD, Record, read_record, record, same_pipeline
+from tidegate.runners.streaming.manifest import (
+    Manifest,
+    ManifestError,
+    bases_of,
+    dumps,
+    folder_of,
+    is_passed_by,
+    latest,
+    loads,
+    numbers,
+)
+from tidegate.runners.streaming.record import RECORD, Record, differences, read_record, record, same_pipeline
 from tidegate.runners.streaming.resume import Resume, ResumeError, check_names, resumed
 from tidegate.runners.streaming.storage import LocalStorage, open_storage
 from tidegate.runners.streaming.world import Storage
-from tidegate.sdk.errors import RunError, TidegateError
+from tidegate.sdk.errors import RunError, TidegateError, unusable
+from tidegate.sdk.metrics import MetricCells
 
 _EPOCHS: Final = "epochs"
 
@@ -30,7 +42,12 @@ class Opened:
     """A job with the checkpoints it has; `notes` for people. `storage` None: it keeps none.
 
     `fenced()` says why the job is this process's no more, "" as long as it is: to be asked after a manifest is stored,
-    before anything is committed, and before workers are started again.
+    before anything is committed, and before workers are started again. It raises where that is not known.
+
+    `over`: what it has counted, of a job that has finished, and is left alone.
+
+    `first`: the number of its first checkpoint, unless it goes on from one. `leftovers`: files that earlier processes
+    have left for nobody. They stay until this one has a checkpoint.
     """
 
     job: Job
@@ -39,6 +56,9 @@ class Opened:
     notes: tuple[str, ...] = ()
     storage: Storage | None = None
     fenced: Callable[[], str] = lambda: ""
+    over: MetricCells | None = None
+    first: int = 1
+    leftovers: tuple[str, ...] = ()
 
 
 def open_job(job: Job, directory: Path, who: str) -> Opened:
@@ -48,7 +68,8 @@ def open_job(job: Job, directory: Path, who: str) -> Opened:
     """
     own, savepoint = job.settings.checkpoints.directory, job.settings.from_savepoint
     if job.settings.batch:
-        useless = [flag for flag, given in (("--checkpoint_dir", own), ("--from_savepoint", savepoint)) if given]
+        given = (("--checkpoint_dir", own), ("--from_savepoint", savepoint), ("--begin_anew", job.settings.begin_anew))
+        useless = [flag for flag, value in given if value]
         notes = [f"{flag} is not used: bounded input is read again after a failure" for flag in useless]
         return Opened(job, notes=tuple(notes))
     if own is None:
@@ -72,11 +93,14 @@ def claim_epoch(storage: Storage, who: str) -> int:
 
 
 def superseded(storage: Storage, epoch: int, url: str) -> str:
-    """Why an epoch is over: a later one has been claimed. "" if none has."""
-    last = max(_claimed(storage), default=epoch)
-    if last <= epoch:
-        return ""
-    return f"another run has taken over the checkpoints in {url} (its epoch is {last}, this one's {epoch})"
+    """Why an epoch is over: a later one has been claimed. "" if none has. Raises where that can't be known."""
+    claimed = _claimed(storage)
+    last = max(claimed, default=epoch)
+    if last > epoch:
+        return f"another run has taken over the checkpoints in {url} (its epoch is {last}, this one's {epoch})"
+    if epoch not in claimed:
+        raise RunError(f"{_EPOCHS}/{epoch:06}, by which the checkpoints in {url} are this run's, is gone")
+    return ""
 
 
 @contextlib.contextmanager
@@ -87,34 +111,32 @@ def _using(otherwise: str) -> Iterator[None]:
     except TidegateError:
         raise
     except Exception as error:  # of a remote store, whatever its client raises
-        why = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
-        raise RunError(f"{otherwise}: {why}") from error
+        raise RunError(f"{otherwise}: {unusable(error)}") from error
 
 
 def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
-    known = _record(storage)
-    if known is not None and not same_pipeline(known, job.plan):
-        raise ResumeError(
-            f"{url} holds checkpoints of another pipeline, {known.pipeline!r}, no step of which is in this one: give "
-            "another --checkpoint_dir"
-        )
-    # A process that has recorded the end and died before its client heard of it is followed by one that ends again.
-    anew = known is None or (known.state == "finished" and known.job != job.id)
-    if not anew:  # what does not fit is said before anything is claimed
+    names = set(storage.list(""))
+    known = _known(job, storage, names, url)
+    if known is not None and _is_over(known, job):
+        return _finished(job, known, url)
+    # What does not fit is said before anything is claimed, and nothing that is there is removed before it is restored.
+    if known is not None:
         _match(job, storage, url, thorough=False)
     epoch = claim_epoch(storage, who)
-    notes: list[str] = []
     names = set(storage.list(""))
     # An earlier process that still lives may write one manifest more before it finds out: its number is left free.
     next = max(numbers(names), default=0) + 1 + _passed_by(storage, names, epoch)
+    notes: list[str] = []
     resume = None
-    if known is not None and not anew:
+    if known is not None:
         job = replace(job, run=known.run)
         resume, damaged = _match(job, storage, url, thorough=True)
         notes += damaged
-    elif known is not None:
-        notes.append(f"the job in {url} has finished: beginning anew")
-        _delete(storage, (name for name in names if name.startswith("chk-")))
+    # From here on checkpoints of earlier epochs count no more, unless they are what this one goes on from.
+    storage.write(f"{_EPOCHS}/{epoch:06}.base", str(0 if resume is None else resume.kept[-1].number).encode())
+    storage.write(RECORD, record(job, "running"))
+    needed = frozenset[str]().union(*(one.files for one in (() if resume is None else resume.kept)))
+    leftovers = _leftovers(names - needed, set() if known is None else _counting(storage))
     savepoint = job.settings.from_savepoint
     if savepoint is not None and resume is None:
         manifest = _import(storage, job, savepoint, epoch, next)
@@ -122,14 +144,75 @@ def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
         next = manifest.checkpoint + 1
     elif savepoint is not None:
         notes.append(f"--from_savepoint is not used: {url} has later state of this job")
-    base = 0 if resume is None else resume.kept[-1].number
-    storage.write(f"{_EPOCHS}/{epoch:06}.base", str(base).encode())
-    storage.write(RECORD, record(job, "running"))
     if resume is not None:
         resume = replace(resume, next=next)
-        _delete(storage, _leftovers(names, resume.kept))
-    job = replace(job, epoch=epoch)
-    return Opened(job, resume, epoch, tuple(notes), storage, lambda: superseded(storage, epoch, url))
+    left = (*leftovers, *storage.unfinished(""))
+    fenced = partial(superseded, storage, epoch, url)
+    return Opened(replace(job, epoch=epoch), resume, epoch, tuple(notes), storage, fenced, first=next, leftovers=left)
+
+
+def _known(job: Job, storage: Storage, names: set[str], url: str) -> Record | None:
+    """The job that is to be gone on with; None to begin one, where none has been or all of it is given up.
+
+    ResumeError if what is there is of another job, ManifestError if it can't be known of which.
+    """
+    settings = job.settings
+    if settings.begin_anew and settings.discard_state:
+        with contextlib.suppress(ManifestError):
+            if (known := _record(storage)) is not None and known.job == job.id:
+                return known  # begun anew already, by a process that has died since
+        return None
+    known = _record(storage)
+    if known is None:
+        signs = _signs(storage, names)
+        if signs:
+            raise ManifestError(
+                f"{url} has {signs}, but no {RECORD}, which says whose they are: put it back, or give another "
+                "--checkpoint_dir, or --begin_anew --discard_state to give up what is there. (From a savepoint a job "
+                "begins by --from_savepoint.)"
+            )
+        return None
+    # A process that has recorded the end, and died before its client knew, is followed by one that ends again.
+    if settings.begin_anew and known.job != job.id:
+        if known.state != "finished":
+            raise ResumeError(
+                f"the job in {url} has not finished: to begin anew would lose its state. It goes on without "
+                "--begin_anew; --begin_anew --discard_state gives it up"
+            )
+        return None
+    if not _is_over(known, job) and not same_pipeline(known, job.plan):
+        raise ResumeError(
+            f"{url} holds checkpoints of another pipeline, {known.pipeline!r}, no step of which is in this one: give "
+            "another --checkpoint_dir"
+        )
+    return known
+
+
+def _is_over(known: Record, job: Job) -> bool:
+    """Whether a job has finished before this one was submitted."""
+    return known.state == "finished" and known.job != job.id
+
+
+def _finished(job: Job, known: Record, url: str) -> Opened:
+    """A job that has finished is not repeated. ResumeError if it was another, with what makes it so."""
+    different = differences(known.parts, job.parts)
+    if different:
+        raise ResumeError(
+            f"the job in {url} has finished, and this one is not the same: {different}. Give another --checkpoint_dir, "
+            "or --begin_anew to run this one there"
+        )
+    note = f"the job in {url} has finished: nothing is left to do; --begin_anew runs it again"
+    return Opened(job, notes=(note,), over=known.metrics)
+
+
+def _signs(storage: Storage, names: set[str]) -> str:
+    """What says that a job has been in a directory, "" if nothing does. An epoch alone does not: whoever claimed it
+    may have been killed before it did anything."""
+    folders = sorted({name.partition("/")[0] for name in names if _OF_CHECKPOINT.match(name)})
+    if folders:
+        return f"checkpoints ({folders[0]}{f' to {folders[-1]}' if len(folders) > 1 else ''})"
+    begun = [epoch for epoch, base in bases_of(storage, names).items() if base]
+    return f"{_EPOCHS}/{max(begun):06}.base, of a run that went on from a checkpoint" if begun else ""
 
 
 def _match(job: Job, storage: Storage, url: str, *, thorough: bool) -> tuple[Resume | None, list[str]]:
@@ -147,7 +230,7 @@ def _older(storage: Storage, manifest: Manifest) -> list[Manifest]:
     found = []
     for number in numbers(set(storage.list(""))):
         if number < manifest.checkpoint:
-            with contextlib.suppress(ManifestError, OSError):
+            with contextlib.suppress(ManifestError, FileNotFoundError):
                 found.append(loads(storage.read(f"{folder_of(number)}/manifest.json")))
     return found
 
@@ -193,21 +276,30 @@ def _claimed(storage: Storage) -> list[int]:
 def _passed_by(storage: Storage, names: set[str], epoch: int) -> int:
     """How many epochs there have been since the newest checkpoint was written."""
     for number in sorted(numbers(names), reverse=True):
-        with contextlib.suppress(ManifestError, OSError):
+        with contextlib.suppress(ManifestError, FileNotFoundError):
             return epoch - loads(storage.read(f"{folder_of(number)}/manifest.json")).epoch
     return epoch - 1
 
 
-def _leftovers(names: set[str], kept: Iterable[Kept]) -> list[str]:
-    """Files of checkpoints that were never completed. What has a manifest stays, also if it is damaged."""
-    needed = frozenset[str]().union(*(one.files for one in kept))
-    complete = {folder_of(number) for number in numbers(names)}
-    return [
-        name for name in sorted(names - needed) if name.startswith("chk-") and name.partition("/")[0] not in complete
-    ]
+def _counting(storage: Storage) -> set[int]:
+    """The checkpoints that have a manifest, but for those that an epoch has passed by."""
+    names = set(storage.list(""))
+    bases, counting = bases_of(storage, names), set()
+    for number in numbers(names):
+        try:
+            passed_by = is_passed_by(loads(storage.read(f"{folder_of(number)}/manifest.json")), bases)
+        except (ManifestError, FileNotFoundError):
+            passed_by = False  # damaged: somebody may want to look at it
+        if not passed_by:
+            counting.add(number)
+    return counting
 
 
-def _delete(storage: Storage, names: Iterable[str]) -> None:
-    for name in names:
-        with contextlib.suppress(OSError):  # what stays is in nobody's way
-            storage.delete(name)
+def _leftovers(names: set[str], complete: set[int]) -> list[str]:
+    """Files of all but these checkpoints. Manifests come first, so that none is ever there without what it names."""
+    folders = set(map(folder_of, complete))
+    left = [name for name in names if _OF_CHECKPOINT.match(name) and name.partition("/")[0] not in folders]
+    return sorted(left, key=lambda name: (not name.endswith("/manifest.json"), name))
+
+
+_OF_CHECKPOINT: Final = re.compile(r"chk-\d+/")

@@ -83,6 +83,10 @@ class StreamingOptions(RunnerOptions):
     restart_interval: Period = Field(Duration.of(300), description="in which rate counts")
     from_savepoint: str | None = Field(None, description="begin with the state of this savepoint or checkpoint")
     allow_dropped_state: bool = Field(False, description="begin also if no step takes some of that state")
+    begin_anew: bool = Field(False, description="run again in a --checkpoint_dir whose job has finished")
+    discard_state: bool = Field(
+        False, description="with --begin_anew: also where the job has not finished, giving up all state of it there"
+    )
     task_timeout: Period | None = Field(
         None, description="a worker that is silent this long, in a call of the pipeline's too, is killed; never if none"
     )
@@ -98,6 +102,8 @@ def settings_of(options: StreamingOptions, *, workers: int, memory: int, bounded
     buffer = options.buffer_timeout.seconds()
     if buffer < 0 and buffer != -1:
         raise OptionsError("--buffer_timeout is a duration, or -1 for blocks that are sent when they are full")
+    if options.discard_state and not options.begin_anew:
+        raise OptionsError("--discard_state says what --begin_anew may give up: give both, or neither")
     return Settings(
         workers=workers,
         streaming=streaming,
@@ -118,6 +124,8 @@ def settings_of(options: StreamingOptions, *, workers: int, memory: int, bounded
         task_timeout=_seconds(options.task_timeout),
         from_savepoint=options.from_savepoint,
         allow_dropped_state=options.allow_dropped_state,
+        begin_anew=options.begin_anew,
+        discard_state=options.discard_state,
         metrics_file=options.metrics_file,
         metrics_interval=options.metrics_interval.seconds(),
         checkpoints=CheckpointSettings(

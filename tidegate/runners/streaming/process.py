@@ -31,14 +31,14 @@ from tidegate.runners.streaming.actions import Action, CoordinatorEvent
 from tidegate.runners.streaming.failures import how_ended
 from tidegate.runners.streaming.messages import AbortOutput, Commit, ToCoordinator
 from tidegate.runners.streaming.opening import Opened, open_job
-from tidegate.runners.streaming.record import RECORDED
+from tidegate.runners.streaming.ownership import Ownership
 from tidegate.runners.streaming.shell import MakeTasks, leave_process, run_worker
 from tidegate.runners.streaming.spilled import clear_spilled
-from tidegate.runners.streaming.storage import copy_savepoint, open_storage
+from tidegate.runners.streaming.storage import open_storage
 from tidegate.runners.streaming.submission import FromClient, Submit, ToClient
 from tidegate.runners.streaming.telling import MetricsFile
 from tidegate.runners.streaming.wire import CONTROL, Link, WireError, pair, unpickled
-from tidegate.sdk.errors import RunError, TidegateError, unwritten
+from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.time import SECOND
 
 
@@ -72,6 +72,7 @@ class JobProcess:
     ) -> None:
         self._job = opened.job
         self._opened = opened
+        self._ownership = Ownership(opened, open_storage)
         self._directory = directory
         self._coordinator = coordinator
         self._client = client
@@ -139,9 +140,11 @@ class JobProcess:
             case actions.StopWorkers(grace=grace):
                 self._kill_at = time.monotonic() + grace
             case actions.Store():
-                self._events.appendleft(self._store(action))  # meanwhile nobody was heard
-            case actions.Delete(names=names):
-                self._delete(names)
+                self._events.appendleft(self._ownership.store(action))  # meanwhile nobody was heard
+            case actions.Withdraw(name=name):
+                self._ownership.withdraw(name)
+            case actions.Delete():
+                self._ownership.delete(action)
             case actions.Finish():
                 self._finish = action
                 if self._kill_at is None:
@@ -149,45 +152,12 @@ class JobProcess:
             case _:
                 self._tell(action)
 
-    def _store(self, action: actions.Store) -> CoordinatorEvent:
-        """Write a manifest; what comes of it."""
-        storage = self._opened.storage
-        error = "this job keeps no checkpoints"
-        if storage is not None:
-            try:
-                error = ""
-                storage.settle(action.fresh)
-                if action.directory is None:
-                    if action.checkpoint == RECORDED:
-                        storage.write(action.name, action.data)
-                    elif not storage.create(action.name, action.data):  # another may have gone on from what is there
-                        error = f"another process of the job has written {action.name}"
-                    if reason := self._opened.fenced():
-                        return actions.Fenced(reason)
-                else:
-                    copy_savepoint(storage, open_storage(action.directory), action.name, action.data)
-            except OSError as raised:
-                error = unwritten(raised, "another --checkpoint_dir" if action.directory is None else "another folder")
-            except Exception as raised:  # of a remote store, whatever its client raises
-                error = f"{type(raised).__name__}: {raised}"
-        return actions.Stored(action.checkpoint, error)
-
-    def _delete(self, names: tuple[str, ...]) -> None:
-        if self._opened.storage is not None:
-            for name in names:
-                with contextlib.suppress(OSError):  # what stays is in nobody's way
-                    self._opened.storage.delete(name)
-
     def _is_fenced(self) -> bool:
         """Whether the job may be another process's now; the coordinator is told."""
-        try:
-            reason = self._opened.fenced()
-        except Exception as error:  # of a remote store, whatever its client raises
-            self._events.append(actions.Unreachable(f"{type(error).__name__}: {error}"))
-            return True
-        if reason:
-            self._events.append(actions.Fenced(reason))
-        return bool(reason)
+        lost = self._ownership.lost()
+        if lost is not None:
+            self._events.append(lost)
+        return lost is not None
 
     def _tell(self, message: ToClient) -> None:
         if isinstance(message, actions.Report):
@@ -395,7 +365,12 @@ def run_job(client: Link, submitted: Submit) -> None:
             opened = open_job(submitted.job, directory, f"process {os.getpid()} of {socket.gethostname()}")
             for note in opened.notes:
                 client.post(CONTROL, [pickle.dumps(actions.Report("created", note), 5)])
-            coordinator = Coordinator(opened.job, opened.resume, opened.epoch)
+            if opened.over is not None:
+                for message in (actions.Progress((), opened.over), actions.Finish("finished")):
+                    client.post(CONTROL, [pickle.dumps(message, 5)])
+                client.wait_until_sent()
+                return
+            coordinator = Coordinator(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
             JobProcess(opened, directory, coordinator, client, Worker).run()
     except Exception as error:
         _end(client, error)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Final, Literal
 
 from tidegate.runners.plan import Plan
+from tidegate.runners.streaming.counted import metrics_in, metrics_out
 from tidegate.runners.streaming.facts import keeps_something, step_facts
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.manifest import ManifestError
 from tidegate.sdk.errors import shorten
+from tidegate.sdk.metrics import MetricCells
 
 RECORD: Final = "job.json"
 RECORDED: Final = 0
@@ -20,17 +24,20 @@ FORMAT: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """`run` is what sinks know the job by; `pipeline` is its name, `steps` those of it that keep something."""
+    """`run` is what sinks know the job by, `pipeline` its name, `steps` those that keep something. `parts` make it the
+    same job (see `Job`); `metrics` are of one that is over."""
 
     job: str
     run: str
     pipeline: str
     steps: frozenset[str]
     state: Literal["running", "finished"]
+    parts: Mapping[str, str] = field(default_factory=dict)
+    metrics: MetricCells = field(default_factory=MetricCells)
 
 
-def record(job: Job, state: Literal["running", "finished"]) -> bytes:
-    """The record of a job, as JSON."""
+def record(job: Job, state: Literal["running", "finished"], metrics: MetricCells | None = None) -> bytes:
+    """The record of a job, as JSON. `metrics`: all that was counted, of one that is over."""
     fields = {
         "tidegate": FORMAT,
         "job": job.id,
@@ -38,6 +45,9 @@ def record(job: Job, state: Literal["running", "finished"]) -> bytes:
         "pipeline": job.plan.pipeline.name,
         "steps": sorted(_kept(job.plan)),
         "state": state,
+        "digest": _digest(job.parts),
+        "parts": dict(sorted(job.parts.items())),
+        "metrics": metrics_out(metrics or MetricCells()),
     }
     return json.dumps(fields, indent=1).encode()
 
@@ -54,11 +64,13 @@ def read_record(data: bytes) -> Record:
         state: Literal["running", "finished"] = "finished" if fields["state"] == "finished" else "running"
         id, run, pipeline = fields["job"], fields["run"], fields["pipeline"]
         steps = frozenset(fields["steps"])
+        parts, metrics = dict(fields["parts"]), metrics_in(fields["metrics"])
+        whole = fields["digest"] == _digest(parts)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ManifestError(f"{RECORD} is damaged: {error}") from None
-    if not all(isinstance(name, str) for name in (id, run, pipeline, *steps)):
+    if not whole or not all(isinstance(name, str) for name in (id, run, pipeline, *steps)):
         raise ManifestError(f"{RECORD} is damaged: {shorten(fields)}")
-    return Record(id, run, pipeline, steps, state)
+    return Record(id, run, pipeline, steps, state, parts, metrics)
 
 
 def same_pipeline(known: Record, plan: Plan) -> bool:
@@ -67,5 +79,30 @@ def same_pipeline(known: Record, plan: Plan) -> bool:
     return not known.steps or not known.steps.isdisjoint(_kept(plan))
 
 
+def _digest(parts: Mapping[str, str]) -> str:
+    return sha256(json.dumps(sorted(parts.items())).encode()).hexdigest()
+
+
 def _kept(plan: Plan) -> set[str]:
     return {f"{facts.name} ({facts.kind})" for facts in step_facts(plan) if keeps_something(facts)}
+
+
+def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What is another now than it was, for people; "" if nothing is."""
+    return ", ".join(_differences(before, now))
+
+
+def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
+    if before.get(_PYTHON) != now.get(_PYTHON):  # whose code is another for every function
+        yield f"{_PYTHON} is {now.get(_PYTHON)}, and was {before.get(_PYTHON)}"
+        return
+    for part in sorted(before.keys() | now.keys()):
+        if part not in before:
+            yield f"{part} is new"
+        elif part not in now:
+            yield f"{part} is gone"
+        elif before[part] != now[part]:
+            yield f"{part} is another"
+
+
+_PYTHON: Final = "the version of Python"

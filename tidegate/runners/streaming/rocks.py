@@ -197,13 +197,14 @@ class RocksBackend:
             self._db = open_store(self._folder / "db")
         cold = RocksCold(self._db, len(self._paged), self._new_batch)
         self._paged[label] = Paged(operator, cold, self._budget)
-        self._db.put(_NAMES, pickle.dumps(list(self._paged)))
+        self._name_operators()
         return self._paged[label]
 
     def close(self) -> None:
         """Close the store, and remove it: what is to stay is in checkpoints."""
         if self._db is not None:
-            self._db.close()
+            with contextlib.suppress(Exception):  # one that has failed says so again
+                self._db.close()
             self._db = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -218,7 +219,7 @@ class RocksBackend:
         own = self._taking(name, operators, keys)
         try:
             links = self._links(checkpoint, name)
-        except OSError:
+        except (OSError, RunError):
             own.abandon()
             raise
         return _Linked(own, checkpoint, base, self._changes, links)
@@ -310,14 +311,24 @@ class RocksBackend:
         return InSlices(frames(snapshots(), list(operators)), name, self._files, give_up)
 
     def _hard_links(self, checkpoint: int) -> Path:
-        """A folder with the store as it is now. OSError if there is no room for it."""
+        """A folder with the store as it is now. OSError if there is no room for it; RunError if the store has failed
+        with that: from then on it takes nothing, also when there is room again, so that a new one has to be made."""
         folder = self._folder / f"checkpoint-{checkpoint}"
         shutil.rmtree(folder, ignore_errors=True)
         try:
             self._rocks.Checkpoint(self._db).create_checkpoint(str(folder))
         except Exception as error:  # it has no other kind, and names the file
+            shutil.rmtree(folder, ignore_errors=True)
+            try:
+                self._name_operators()
+            except Exception:
+                raise RunError(f"the store in {self._folder} has failed: {error}; see --temp_dir") from error
             raise OSError(f"the store can't be linked in {folder}: {error}; see --temp_dir") from error
         return folder
+
+    def _name_operators(self) -> None:
+        """Note in the store which operators it is of, in their order."""
+        self._db.put(_NAMES, pickle.dumps(list(self._paged)))
 
     # -- in
 

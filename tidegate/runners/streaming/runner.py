@@ -64,7 +64,16 @@ class StreamingRunner(Runner):
         settings = _settings(pipeline, options)
         name = os.urandom(6).hex()
         directory = Path(settings.temp_dir or tempfile.gettempdir()).absolute() / f"tidegate-{name}"
-        return Submit(Job(name, name, self.plan(pipeline, options), settings), str(directory))
+        parts: dict[str, str] = {}
+        if (
+            settings.checkpoints.directory is not None
+            and not settings.batch
+            and not isinstance(options, DefaultOptions)
+        ):
+            from tidegate.runners.streaming.fingerprint import parts_of
+
+            parts = parts_of(pipeline, options)
+        return Submit(Job(name, name, self.plan(pipeline, options), settings, parts=parts), str(directory))
 
     def _travelling(self, pipeline: portable.Pipeline, options: RunOptions, submitted: Submit) -> Submit:
         return replace(submitted, job=replace(submitted.job, plan=self.plan(with_values(pipeline), options)))

@@ -68,6 +68,8 @@ class Settings:
     heartbeat: float = HEARTBEAT
     from_savepoint: str | None = None
     allow_dropped_state: bool = False
+    begin_anew: bool = False
+    discard_state: bool = False
     metrics_file: str | None = None
     metrics_interval: float = 1.0
     checkpoints: CheckpointSettings = field(default_factory=CheckpointSettings)

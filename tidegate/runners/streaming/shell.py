@@ -34,6 +34,7 @@ from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.messages import Ready, TaskFailed, ToCoordinator, ToWorker
 from tidegate.runners.streaming.rocks import RocksBackend
+from tidegate.runners.streaming.spilled import store_directory
 from tidegate.runners.streaming.storage import LocalStorage
 from tidegate.runners.streaming.wire import CONTROL, CREDIT, FRAME, Link, WireError, unpickled
 from tidegate.runners.streaming.world import Storage, Storing, World
@@ -159,7 +160,7 @@ class ProcessWorld:
         settings, files = self._settings, self._files
         _clear(self._parts, attempt)
         if settings.state_backend == "rocksdb":
-            place = partial(_made, self._directory / f"state-{task}.{attempt}")
+            place = partial(store_directory, self._directory, task, attempt)
             full_every = settings.checkpoints.full_every
             return RocksBackend(operators, files, place, budget=budget, full_every=full_every)
         return MemoryBackend(operators, files, forks=True, full_every=settings.checkpoints.full_every)

@@ -14,6 +14,7 @@ from tidegate.runners.engine.spill import spilling
 from tidegate.runners.streaming.layout import TaskId
 
 _PREFIX: Final = "spill-"
+_STORE: Final = "state-"
 
 
 def spill_directory(run: Path, task: TaskId, attempt: int) -> Path:
@@ -24,7 +25,15 @@ def spill_directory(run: Path, task: TaskId, attempt: int) -> Path:
     return directory
 
 
+def store_directory(run: Path, task: TaskId, attempt: int) -> Path:
+    """The directory of the store in which a task's attempt keeps its keys, made if it is not there."""
+    directory = run / f"{_STORE}{task}.{attempt}"
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
 def clear_spilled(run: Path) -> None:
-    """Remove what all tasks have spilled. No worker may be alive."""
-    for directory in run.glob(f"{_PREFIX}*"):
-        shutil.rmtree(directory, ignore_errors=True)
+    """Remove what all tasks have spilled, and the stores of those that were killed. No worker may be alive."""
+    for prefix in (_PREFIX, _STORE):
+        for directory in run.glob(f"{prefix}*"):
+            shutil.rmtree(directory, ignore_errors=True)

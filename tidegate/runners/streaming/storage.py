@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +40,14 @@ def open_storage(url: str) -> Storage:
             "Use a local folder"
         )
     return FsspecStorage(url)
+
+
+def clear(storage: Storage, folder: str, spared: Callable[[str], bool]) -> None:
+    """Remove all that is not spared under a folder, also what was only half written. Raises OSError if what is there
+    can't be known."""
+    for name in (*storage.list(folder), *storage.unfinished(folder)):
+        if not spared(name):
+            storage.delete(name)
 
 
 def copy_savepoint(source: Storage, target: Storage, name: str, data: bytes) -> None:
@@ -112,13 +120,11 @@ class LocalStorage:
         _flush_folder(path.parent)
         return True
 
+    def unfinished(self, folder: str) -> list[str]:
+        return sorted(name for name in self._files(folder) if name.endswith(_PART))
+
     def list(self, folder: str) -> list[str]:
-        start = self._path(folder) if folder else self._directory
-        found = []
-        for parent, _, files in os.walk(start):
-            within = Path(parent).relative_to(self._directory)
-            found += [(within / file).as_posix() for file in files if not file.endswith(_PART)]
-        return sorted(found)
+        return sorted(name for name in self._files(folder) if not name.endswith(_PART))
 
     def delete(self, name: str) -> None:
         path = self._path(name)
@@ -129,6 +135,24 @@ class LocalStorage:
 
     def _path(self, name: str) -> Path:
         return self._directory / _checked(name)
+
+    def _files(self, folder: str) -> Iterator[str]:
+        """Every file under a folder. What can't be listed is an error, never nothing; only a folder that isn't there,
+        or is deleted meanwhile, has no files."""
+        folders = [folder]
+        while folders:
+            within = folders.pop()
+            try:
+                with os.scandir(self._path(within) if within else self._directory) as entries:
+                    found = [(entry.name, entry.is_dir()) for entry in entries]
+            except FileNotFoundError:
+                continue
+            for name, is_folder in found:
+                path = f"{within}/{name}" if within else name
+                if is_folder:
+                    folders.append(path)
+                else:
+                    yield path
 
     def _part(self, path: Path, data: bytes, *, settled: bool = True) -> Path:
         """The data on the disk under a name that nobody looks at; or, not `settled`, on its way there."""
@@ -183,12 +207,16 @@ class FsspecStorage:
             raise
         return True
 
+    def unfinished(self, folder: str) -> list[str]:
+        """A put of a store is there whole or not at all."""
+        return []
+
     def list(self, folder: str) -> list[str]:
         self._fs.invalidate_cache()
         start = self._path(folder) if folder else self._root
         prefix = self._root.strip("/") + "/"
         try:
-            found = self._fs.find(start)
+            found = _found(self._fs, start)
         except FileNotFoundError:
             return []
         return sorted(name.strip("/").removeprefix(prefix) for name in found)
@@ -220,6 +248,28 @@ def _file_system(url: str) -> tuple[AbstractFileSystem, str]:
         )
     fs, root = url_to_fs(url, use_listings_cache=False)
     return fs, str(root)
+
+
+def _found(fs: AbstractFileSystem, start: str) -> list[str]:
+    """Every file under a folder. An object store lists them all at once; what fsspec would find by walking is walked
+    here, since its own walk omits what it can't list."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    kind = type(fs)
+    walks = kind.find is AbstractFileSystem.find or getattr(kind, "_find", None) is AsyncFileSystem._find
+    if not walks:
+        return list(fs.find(start))
+    files, folders = [], [start]
+    while folders:
+        folder = folders.pop()
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+            for info in fs.ls(folder, detail=True):
+                if info["type"] != "directory":
+                    files.append(info["name"])
+                elif info["name"].strip("/") != folder.strip("/"):
+                    folders.append(info["name"])
+    return files
 
 
 def _takes_mode(kind: Any) -> bool:

@@ -37,8 +37,11 @@ class Storage(Protocol):
     def create(self, name: str, data: bytes) -> bool:
         """As `write`, but False, and nothing changed, where the name exists already. Exactly one of many succeeds."""
 
+    def unfinished(self, folder: str) -> list[str]:
+        """What `list` does not name: files that writes which were cut short have left under a folder."""
+
     def list(self, folder: str) -> list[str]:
-        """The names of all files under a folder, [] if it isn't there."""
+        """The names of all files under a folder, [] if it isn't there. Raises if any part of it can't be listed."""
 
     def delete(self, name: str) -> None:
         """A file that need not be there."""

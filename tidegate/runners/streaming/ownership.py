@@ -1,0 +1,91 @@
+"""The checkpoint directory as a job's process changes it: only as long as it is known to be this process's own.
+
+Another process of the job may claim it at any time, and goes on from what it finds there. Nothing that it may have
+found is written over or removed; where the store does not say whose it is, that has to wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from tidegate.runners.streaming.actions import Delete, Fenced, Store, Stored, Unreachable
+from tidegate.runners.streaming.opening import Opened
+from tidegate.runners.streaming.record import RECORDED
+from tidegate.runners.streaming.statefiles import STORED
+from tidegate.runners.streaming.storage import clear, copy_savepoint
+from tidegate.runners.streaming.world import Storage
+from tidegate.sdk.errors import unusable, unwritten
+
+
+class Ownership:
+    """What was `opened`, as its process writes to it. `place` opens the store of a savepoint."""
+
+    def __init__(self, opened: Opened, place: Callable[[str], Storage]) -> None:
+        self._opened = opened
+        self._place = place
+        self._withdrawn: set[str] = set()
+
+    def lost(self) -> Fenced | Unreachable | None:
+        """Why the directory may be another process's now; None if it is this one's. Asked before anything is committed
+        or removed: what is withdrawn is gone by then."""
+        storage = self._opened.storage
+        try:
+            reason = self._opened.fenced()
+            if reason:
+                return Fenced(reason)
+            while storage is not None and self._withdrawn:
+                storage.delete(min(self._withdrawn))
+                self._withdrawn.remove(min(self._withdrawn))
+        except Exception as error:  # of a remote store, whatever its client raises
+            return Unreachable(unusable(error))
+        return None
+
+    def store(self, action: Store) -> Fenced | Stored:
+        """Write a manifest, or the record that the job is over; what comes of it."""
+        storage = self._opened.storage
+        if storage is None:
+            return Stored(action.checkpoint, "this job keeps no checkpoints", in_place=False)
+        in_place = False
+        try:
+            storage.settle(action.fresh)
+            if action.directory is not None:
+                copy_savepoint(storage, self._place(action.directory), action.name, action.data)
+                return Stored(action.checkpoint)
+            if action.checkpoint == RECORDED:  # it takes the place of what is there
+                if (lost := self.lost()) is not None:
+                    return lost if isinstance(lost, Fenced) else Stored(action.checkpoint, lost.error)
+                storage.write(action.name, action.data)
+            else:
+                in_place = True  # perhaps, also when the store raises
+                if not storage.create(action.name, action.data) and storage.read(action.name) != action.data:
+                    return Fenced(f"another process of the job has written {action.name}")
+        except OSError as raised:
+            elsewhere = "another --checkpoint_dir" if action.directory is None else "another folder"
+            return Stored(action.checkpoint, unwritten(raised, elsewhere), in_place)
+        except Exception as raised:  # of a remote store, whatever its client raises
+            return Stored(action.checkpoint, unusable(raised), in_place)
+        match self.lost():
+            case None:
+                return Stored(action.checkpoint)
+            case Fenced() as fenced:
+                return fenced
+            case Unreachable(error=error):
+                return Stored(action.checkpoint, f"whether it is still this run's is not known: {error}", in_place)
+
+    def withdraw(self, name: str) -> None:
+        """Remove a manifest of this process's own: now if that can be, else before anything depends on it."""
+        self._withdrawn.add(name)
+        self.lost()
+
+    def delete(self, action: Delete) -> None:
+        """Remove what nobody needs. What can't be removed stays: whoever comes next looks for it."""
+        storage = self._opened.storage
+        if storage is None or self.lost() is not None:
+            return
+        for name in action.names:
+            with contextlib.suppress(OSError):
+                storage.delete(name)
+        for folder in action.folders:
+            with contextlib.suppress(OSError):
+                clear(storage, folder, lambda name: name in action.spared or (action.again and STORED in name))

@@ -1,0 +1,117 @@
+"""What makes a pipeline the same pipeline in another process: a digest for each step, of all that decides what it does.
+
+Where a step was written, which file that was, and how its code is pickled do not count; code does, and so do the values
+it has captured.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+from itertools import islice
+from typing import Any, Final
+
+from tidegate.sdk.functions import ImportRef, Payload, UserFn, Where, import_ref, pickle_by_value
+from tidegate.sdk.portable.pickled import digest_of
+from tidegate.sdk.portable.pipeline import Node, Pipeline, TypeRef, Values
+
+_LOT: Final = 4096
+_NAMES: Final = frozenset({"label", "composite", "numbered"})
+
+
+def fingerprint(pipeline: Pipeline) -> dict[str, str]:
+    """The digest of each part of a pipeline, under what people call that part."""
+    parts = {"the version of Python": pipeline.environment.python, "the pipeline's name": digest(pipeline.name)}
+    for node in pipeline.nodes:
+        parts[f"step {node.label!r}"] = _step(pipeline, node)
+    if pipeline.coders:
+        parts["the coders"] = digest(pipeline.coders)
+    return parts
+
+
+def digest(value: Any) -> str:
+    """Of a value: equal in every process in which it is the same."""
+    state = blake2b(digest_size=16)
+    for piece in _told(value):
+        state.update(len(piece).to_bytes(8, "big"))
+        state.update(piece)
+    return state.hexdigest()
+
+
+def _step(pipeline: Pipeline, node: Node) -> str:
+    outputs = [pipeline.collection(out.collection) for out in node.outputs]
+    made = [(out.id, out.bounded, out.windowing) for out in outputs]
+    return digest((*((f.name, getattr(node, f.name)) for f in fields(node) if f.name not in _NAMES), made))
+
+
+def _told(value: Any) -> Iterator[bytes]:
+    """A value as pieces of bytes."""
+    match value:
+        case None | bool() | int() | float() | str() | bytes() if type(value).__module__ == "builtins":
+            yield f"{type(value).__name__}:{value!r}".encode(errors="surrogatepass")
+        case Where() | TypeRef():  # neither decides what is computed
+            return
+        case UserFn():
+            yield _code(value)
+        case Values():
+            yield from _values(value)
+        case enum.Enum():
+            yield f"{type(value).__qualname__}.{value.name}".encode()
+        case tuple() | list():
+            yield f"{type(value).__name__} of {len(value)}".encode()
+            for item in value:
+                yield from _told(item)
+        case Mapping():
+            yield b"mapping"
+            yield from _told(sorted((digest(key), digest(item)) for key, item in value.items()))
+        case set() | frozenset():
+            yield b"set"
+            yield from _told(sorted(map(digest, value)))
+        case _ if (
+            is_dataclass(value) and not isinstance(value, type) and type(value).__module__.startswith("tidegate.")
+        ):
+            yield type(value).__qualname__.encode()
+            for field in fields(value):
+                if field.compare:
+                    yield field.name.encode()
+                    yield from _told(getattr(value, field.name))
+        case _:
+            yield _pickled(value)
+
+
+def _code(fn: UserFn) -> bytes:
+    match fn.code or import_ref(fn.load()):
+        case ImportRef(module=module, name=name):
+            return f"{module}:{name}".encode()
+        case Payload(data=data):
+            return _of_pickle(data)
+        case _:
+            return _pickled(fn.load())
+
+
+def _values(values: Values) -> Iterator[bytes]:
+    """The elements of a Create. Plain ones need no pickle: they are told apart at the speed of C."""
+    import marshal
+
+    if values.data is not None:
+        yield _of_pickle(values.data)
+        return
+    elements = iter(values.load())
+    while lot := list(islice(elements, _LOT)):
+        try:
+            yield marshal.dumps(lot, 0)  # of sets, too, the same bytes in every process; of equal strings as well
+        except ValueError:
+            yield _pickled(lot)
+
+
+def _pickled(value: Any) -> bytes:
+    return _of_pickle(pickle_by_value(value)[0])
+
+
+def _of_pickle(data: bytes) -> bytes:
+    try:
+        return digest_of(data)
+    except (ValueError, AttributeError, IndexError, KeyError):  # made by no pickler that is known here
+        return blake2b(data, digest_size=16).digest()

@@ -1,0 +1,276 @@
+"""What a pickle says, in the same words in every process: a digest of it, without unpickling anything.
+
+Two processes that run one script pickle the same functions and objects, but not to the same bytes: sets come in the
+order of hashes, equal strings are one object here and two there, a class made on the way has a random name, a function
+knows the file and the line it was read from. So the pickle's operations are read as a graph of what they would build,
+of which only what decides behaviour counts; equal graphs have equal digests, whatever in them is shared.
+"""
+
+from __future__ import annotations
+
+import pickletools
+import re
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from typing import Any, Final, cast
+
+_SIZE: Final = 16
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+class _Node:
+    """Something compound: of a kind, with parts, which are nodes or plain values; in their order, or in none."""
+
+    __slots__ = ("kind", "ordered", "parts")
+
+    def __init__(self, kind: str, parts: Iterable[Any] = (), *, ordered: bool = True) -> None:
+        self.kind = kind
+        self.parts: list[Any] = list(parts)
+        self.ordered = ordered
+
+
+def digest_of(data: bytes) -> bytes:
+    """The digest of what a pickle of cloudpickle's would build."""
+    return _digest(_read(data))
+
+
+# -- from operations to a graph
+
+_MARK: Final = object()
+
+_TUPLES: Final = {"EMPTY_TUPLE": 0, "TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_CONSTANTS: Final[dict[str, Any]] = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
+_EMPTY: Final = {"EMPTY_LIST": ("list", True), "EMPTY_DICT": ("dict", False), "EMPTY_SET": ("set", False)}
+_MARKED: Final = {"TUPLE": ("tuple", True), "LIST": ("list", True), "FROZENSET": ("frozenset", False)}
+
+
+def _read(data: bytes) -> Any:
+    """The graph that a pickle's operations describe. ValueError for one that pickles of objects do not have."""
+    stack: list[Any] = []
+    memo: dict[int, Any] = {}
+
+    def taken(count: int) -> list[Any]:
+        found = stack[len(stack) - count :]
+        del stack[len(stack) - count :]
+        return found
+
+    def to_mark() -> list[Any]:
+        at = len(stack) - 1
+        while stack[at] is not _MARK:
+            at -= 1
+        found = stack[at + 1 :]
+        del stack[at:]
+        return found
+
+    for operation, given, _ in pickletools.genops(data):
+        name, argument = operation.name, cast(Any, given)
+        match name:
+            case "PROTO" | "FRAME":
+                continue
+            case "STOP":
+                return stack.pop()
+            case "MARK":
+                stack.append(_MARK)
+            case "MEMOIZE":
+                memo[len(memo)] = stack[-1]
+            case "PUT" | "BINPUT" | "LONG_BINPUT":
+                memo[int(argument)] = stack[-1]
+            case "GET" | "BINGET" | "LONG_BINGET":
+                stack.append(memo[int(argument)])
+            case "DUP":
+                stack.append(stack[-1])
+            case "POP":
+                _took_effect(stack.pop())
+            case "POP_MARK":
+                to_mark()
+            case "APPEND":
+                (item,) = taken(1)
+                stack[-1].parts.append(item)
+            case "APPENDS" | "ADDITEMS":
+                items = to_mark()
+                stack[-1].parts += items
+            case "SETITEM":
+                pair = taken(2)
+                stack[-1].parts.append(_Node("pair", pair))
+            case "SETITEMS":
+                items = to_mark()
+                stack[-1].parts += map(_pair, zip(items[::2], items[1::2], strict=True))
+            case "DICT":
+                items = to_mark()
+                stack.append(_Node("dict", map(_pair, zip(items[::2], items[1::2], strict=True)), ordered=False))
+            case "BYTEARRAY8":
+                stack.append(_Node("bytearray", [bytes(argument)]))
+            case "GLOBAL":
+                stack.append(_Node("global", argument.split(" ", 1)))
+            case "STACK_GLOBAL":
+                stack.append(_Node("global", taken(2)))
+            case "REDUCE":
+                stack.append(_called(*taken(2)))
+            case "NEWOBJ" | "NEWOBJ_EX":
+                stack.append(_Node("new", taken(2 if name == "NEWOBJ" else 3)))
+            case "BUILD":
+                (state,) = taken(1)
+                stack[-1].parts.append(_Node("state", [state]))
+            case _ if name in _CONSTANTS:
+                stack.append(_CONSTANTS[name])
+            case _ if name in _TUPLES:
+                stack.append(_Node("tuple", taken(_TUPLES[name])))
+            case _ if name in _EMPTY:
+                stack.append(_Node(_EMPTY[name][0], ordered=_EMPTY[name][1]))
+            case _ if name in _MARKED:
+                stack.append(_Node(_MARKED[name][0], to_mark(), ordered=_MARKED[name][1]))
+            case _ if type(argument) in (int, float, str, bytes):
+                stack.append(argument)
+            case _:
+                raise ValueError(f"a pickle's {name} has no meaning here")
+    raise ValueError("a pickle has no end")
+
+
+def _pair(pair: tuple[Any, Any]) -> _Node:
+    return _Node("pair", pair)
+
+
+# -- what does not count, of functions and classes that travel by value
+
+_BY_VALUE: Final = "cloudpickle.cloudpickle"
+_IGNORED: Final = {
+    "_make_function": {1},  # the module's name, package and file
+    "_make_skeleton_class": {3, 4},  # its module, and a random name
+    "_make_skeleton_enum": {4, 5},
+    "_make_typevar": {5},
+}
+_IGNORED_OF_CODE: Final = {10, 13, 14}
+"""The file's name, the first line, the table of lines."""
+_CODE_ARGUMENTS: Final = 18
+_STATES: Final = ("_function_setstate", "_class_setstate")
+_NOT_OF_STATE: Final = frozenset({
+    "_cloudpickle_submodules", "__module__", "__firstlineno__", "__static_attributes__", "__slotnames__",
+    "__pydantic_core_schema__", "__pydantic_validator__", "__pydantic_serializer__", "__pydantic_parent_namespace__",
+})  # fmt: skip
+"""Where it was found, what others have imported, and what is made of the rest and has addresses in it."""
+
+
+def _called(function: Any, arguments: Any) -> _Node:
+    ignored: set[int] = set()
+    match function:
+        case _Node(kind="global", parts=[str(module), str(name)]) if module == _BY_VALUE:
+            ignored = _IGNORED.get(name, ignored)
+        case _Node(kind="call", parts=[_Node(parts=[_, "_builtin_type"]), _Node(parts=["CodeType"])]):
+            if len(arguments.parts) == _CODE_ARGUMENTS:
+                ignored = _IGNORED_OF_CODE
+    if ignored:
+        arguments = _Node("tuple", (part for at, part in enumerate(arguments.parts) if at not in ignored))
+    return _Node("call", [function, arguments])
+
+
+def _took_effect(call: Any) -> None:
+    """Of a call nobody keeps the result of, what it does to its first argument counts: it is given its state."""
+    match call:
+        case _Node(
+            kind="call",
+            parts=[_Node(kind="global", parts=[module, name]) as function, _Node(parts=[_Node() as whose, *states])],
+        ):
+            if module == _BY_VALUE and name in _STATES:
+                states = [_Node("tuple", map(_essential, state.parts)) for state in states]
+            whose.parts.append(_Node("effect", [function, *states]))
+
+
+def _essential(state: Any) -> Any:
+    """A function's or class's attributes, as far as they count."""
+    if not isinstance(state, _Node):
+        return state
+    kept = _Node(state.kind, ordered=state.ordered)
+    for pair in state.parts:
+        match pair:
+            case _Node(kind="pair", parts=[name, _]) if isinstance(name, str) and name in _NOT_OF_STATE:
+                continue
+            case _Node(kind="pair", parts=["_abc_impl", _Node() as registered]):
+                pair = _Node("pair", ["_abc_impl", _Node("set", registered.parts, ordered=False)])
+        kept.parts.append(pair)
+    return kept
+
+
+# -- from a graph to its digest
+
+
+def _digest(root: Any) -> bytes:
+    """Equal for graphs that can't be told apart by walking them. Parts that lead back to their whole are digested
+    together: by what each is, then by what its parts are, until nothing more can be told apart by that."""
+    known: dict[int, bytes] = {}
+    for group in _groups(root):
+        members = {id(node) for node in group}
+        first = group[0]
+        if len(group) == 1 and not any(id(part) in members for part in first.parts):
+            known[id(first)] = _combined(first, lambda part: _leaf_or(known, part))
+            continue
+        now = before = {id(node): node.kind.encode() for node in group}
+        count = 0
+        while len(set(now.values())) > count:
+            count, before = len(set(now.values())), now
+
+            def told(part: Any, before: dict[int, bytes] = before) -> bytes:
+                return before[id(part)] if id(part) in before else _leaf_or(known, part)
+
+            now = {id(node): _combined(node, told) for node in group}
+        # What each led to in the last round, and what that was in turn, together are the whole group.
+        whole = b"".join(sorted({before[id(node)] + now[id(node)] for node in group}))
+        known.update((id(node), _hashed(now[id(node)] + whole)) for node in group)
+    return _leaf_or(known, root)
+
+
+def _combined(node: _Node, told: Callable[[Any], bytes]) -> bytes:
+    parts = [told(part) for part in node.parts]
+    if not node.ordered:
+        parts.sort()
+    return _hashed(b"\0".join([node.kind.encode(), *(part.hex().encode() for part in parts)]))
+
+
+def _hashed(data: bytes) -> bytes:
+    return blake2b(data, digest_size=_SIZE).digest()
+
+
+def _leaf_or(known: dict[int, bytes], part: Any) -> bytes:
+    if isinstance(part, _Node):
+        return known[id(part)]
+    told = _ADDRESS.sub(" at 0x", part) if isinstance(part, str) else part
+    return _hashed(f"{type(told).__name__}:{told!r}".encode(errors="surrogatepass"))
+
+
+def _groups(root: Any) -> Iterable[list[_Node]]:
+    """The nodes, in groups of those that lead to each other, each group after all it leads to (Tarjan)."""
+    if not isinstance(root, _Node):
+        return
+    number: dict[int, int] = {}
+    low: dict[int, int] = {}
+    open: list[_Node] = []
+    is_open: set[int] = set()
+    way: list[tuple[_Node, Any]] = []
+
+    def enter(node: _Node) -> None:
+        number[id(node)] = low[id(node)] = len(number)
+        open.append(node)
+        is_open.add(id(node))
+        way.append((node, iter(node.parts)))
+
+    enter(root)
+    while way:
+        node, parts = way[-1]
+        for part in parts:
+            if not isinstance(part, _Node):
+                continue
+            if id(part) not in number:
+                enter(part)
+                break
+            if id(part) in is_open:
+                low[id(node)] = min(low[id(node)], number[id(part)])
+        else:
+            way.pop()
+            if way:
+                above = id(way[-1][0])
+                low[above] = min(low[above], low[id(node)])
+            if low[id(node)] == number[id(node)]:
+                at = next(at for at in range(len(open) - 1, -1, -1) if open[at] is node)
+                group = open[at:]
+                del open[at:]
+                is_open.difference_update(map(id, group))
+                yield group
