@@ -25,10 +25,11 @@ from tidegate.sdk.errors import (
     shorten,
 )
 from tidegate.sdk.functions import UserFn, Where, author_frames, caller, name_of
+from tidegate.sdk.never_run import Fate
 from tidegate.sdk.portable import pipeline as nodes
 from tidegate.sdk.portable.seal import located, seal, this_environment
 from tidegate.sdk.runner import PipelineResult, Runner, RunOptions, find_runner, runner_names
-from tidegate.sdk.script import being_loaded, script_flags
+from tidegate.sdk.script import being_loaded, called_by_script, script_flags
 from tidegate.sdk.windowing import GLOBAL_DEFAULT, WindowingStrategy
 
 if TYPE_CHECKING:
@@ -73,6 +74,10 @@ class Pipeline:
         self._scopes: list[_Scope] = [_Scope("", Where("", 0), False)]
         self._labels: set[str] = set()
         self._result: PipelineResult | None = None
+        self._fate: Fate | None = None
+        if being_loaded() is None and called_by_script():
+            self._fate = Fate(name, caller())
+            self._fate.watch(self)
 
     @property
     def options(self) -> RunOptions:
@@ -144,6 +149,7 @@ class Pipeline:
 
     def run(self) -> PipelineResult:
         """Check, plan and run. Bounded pipelines on `direct` have ended when it returns."""
+        self._is_used()
         if (script := being_loaded()) is not None:
             return cast(PipelineResult, script.take(self))
         options = self.options
@@ -168,6 +174,7 @@ class Pipeline:
 
     def portable(self) -> nodes.Pipeline:
         """The portable pipeline as it stands, code still live."""
+        self._is_used()
         return nodes.Pipeline(tuple(self._nodes), tuple(self._collections.values()), this_environment(), name=self.name)
 
     def __reduce__(self) -> NoReturn:
@@ -181,8 +188,13 @@ class Pipeline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._is_used()
         if kind is None:
             self.run().wait_until_finish()
+
+    def _is_used(self) -> None:
+        if self._fate is not None:
+            self._fate.used = True
 
     def add(
         self,
@@ -204,6 +216,8 @@ class Pipeline:
             **parts,
         )
         self._nodes.append(node)
+        if self._fate is not None:
+            self._fate.steps += 1
         for out in outputs:
             self._collections[out.id] = out.as_data()
 

@@ -65,12 +65,15 @@ def being_loaded() -> Loading | None:
 
 def script_flags() -> list[str]:
     """The flags of the script, if the nearest code on the stack that isn't Tidegate's is the script's; else none."""
-    if len(sys.argv) < 2:
-        return []
+    return sys.argv[1:] if len(sys.argv) > 1 and called_by_script() else []
+
+
+def called_by_script() -> bool:
+    """Whether the nearest code on the stack that isn't Tidegate's is the script's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((_HOME, "<frozen")):
         frame = frame.f_back
-    return sys.argv[1:] if frame is not None and _is_script(frame.f_globals) else []
+    return frame is not None and _is_script(frame.f_globals)
 
 
 def _is_script(space: dict[str, Any]) -> bool:
