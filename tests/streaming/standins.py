@@ -22,7 +22,8 @@ from tidegate.runners.streaming.events import Item
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.opening import Opened
-from tidegate.runners.streaming.process import JobProcess, first_message, run_directory
+from tidegate.runners.streaming.process import JobProcess, first_message
+from tidegate.runners.streaming.rundirectory import run_directory
 from tidegate.runners.streaming.settings import Settings
 from tidegate.runners.streaming.shell import ProcessWorld
 from tidegate.runners.streaming.submission import Submit

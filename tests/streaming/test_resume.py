@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from streaming.coordinating import Play, job_of, of, to_text
+from streaming.coordinating import Play, job_of, of, sent, to_text
 from tidegate.runners.streaming.actions import Delete, Store, Stored
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.manifest import Manifest, ManifestError, loads
+from tidegate.runners.streaming.messages import AbortOutput
 from tidegate.runners.streaming.opening import claim_epoch, open_job, superseded
 from tidegate.runners.streaming.record import record
 from tidegate.runners.streaming.resume import ResumeError, check_names, reads, resumed
@@ -233,6 +234,22 @@ def test_a_process_that_was_taken_for_dead_can_not_remove_what_its_successor_has
     (path,) = tmp_path.glob("out-*")
     assert path.read_text() == f"{second.output_run}\n"
     assert first.output_run in second.output_runs(1)
+
+
+def test_what_a_process_wrote_late_is_removed_by_those_that_come_after_its_successor(tmp_path: Path) -> None:
+    job = job_of(to_text(str(tmp_path / "out")))
+    saved = replace(manifest_of(job), epoch=2)
+    node = next(step for step in job.plan.steps if step.is_sink).tail
+    assert isinstance(node, Write)
+    sink: Sink[str] = node.sink.load()
+    attempt = sink.attempt(job.output_run, 0)  # of the first process, after the second had removed all of its output
+    attempt.write(["late"])
+    attempt.prepare()
+    third = replace(job, epoch=3)
+    (abort,) = sent(Play(third, resumed(third, saved, "checkpoint 1"), epoch=3).ready(), AbortOutput)
+    for run in abort.runs:
+        sink.abort(run)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_epochs_are_claimed_one_after_another(tmp_path: Path) -> None:

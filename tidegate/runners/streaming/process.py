@@ -12,14 +12,12 @@ import gc
 import os
 import pickle
 import selectors
-import shutil
 import signal
 import socket
 import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -32,6 +30,7 @@ from tidegate.runners.streaming.failures import how_ended
 from tidegate.runners.streaming.messages import AbortOutput, Commit, ToCoordinator
 from tidegate.runners.streaming.opening import Opened, open_job
 from tidegate.runners.streaming.ownership import Ownership
+from tidegate.runners.streaming.rundirectory import run_directory
 from tidegate.runners.streaming.shell import MakeTasks, leave_process, run_worker
 from tidegate.runners.streaming.spilled import clear_spilled
 from tidegate.runners.streaming.storage import open_storage
@@ -379,20 +378,6 @@ def run_job(client: Link, submitted: Submit) -> None:
 def _end(client: Link, error: Exception) -> None:
     client.post(CONTROL, [pickle.dumps(actions.Finish("failed", packed(_as_ours(error))), 5)])
     client.wait_until_sent()
-
-
-@contextlib.contextmanager
-def run_directory(name: str) -> Iterator[Path]:
-    """The run's own directory, for this user alone, as long as it runs. RunError if it can't be made."""
-    directory = Path(name)
-    try:
-        directory.mkdir(mode=0o700)
-    except OSError as error:
-        raise RunError(f"can't make {directory}, for what the run keeps meanwhile: {error.strerror}") from error
-    try:
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def first_message(client: Link) -> Submit | None:

@@ -36,7 +36,7 @@ class Resume:
     there are as many tasks as there were; `commits`: output that became final and may not be committed. `done`: regions
     that had ended before, and have nothing to restore; `counted`: their metrics. `final`: all input had ended. `next`:
     the number of the next checkpoint; `kept`: those that are there. `since`: the epoch it is of; what those before it
-    left is removed already.
+    had left is removed already, but for what they may have written since.
     """
 
     origin: str

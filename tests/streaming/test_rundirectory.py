@@ -1,0 +1,69 @@
+"""What a run has left in the temporary folder, all its processes killed, is removed by the next; others stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from streaming.counting import Reports, counted, follow, running
+from streaming.processes import children
+from tidegate.runners.streaming.rundirectory import run_directory, sweep
+
+
+def at_work(folder: Path) -> Any:
+    """A stream whose workers are at work."""
+    p = tg.Pipeline()
+    counted(p)
+    told = Reports()
+    job = running(p, f"--temp_dir={folder}", "--checkpoint_interval=50ms", on_report=told)
+    follow(job, lambda: bool(told.checkpoints))
+    return job
+
+
+def test_who_comes_next_removes_what_killed_processes_have_left_and_nothing_of_who_lives(tmp_path: Path) -> None:
+    killed, lives = at_work(tmp_path), at_work(tmp_path)
+    try:
+        process = killed._process.pid
+        workers = children(process)
+        os.kill(process, signal.SIGSTOP)
+        for worker in workers[1:]:
+            os.kill(worker, signal.SIGKILL)
+        os.kill(workers[0], signal.SIGSTOP)  # it would see that the job's process has gone, and leave
+        os.kill(process, signal.SIGKILL)
+        sweep(tmp_path)
+        assert Path(killed.submitted.directory).exists()  # one of its workers has not ended
+        os.kill(workers[0], signal.SIGKILL)
+        with open(Path(killed.submitted.directory) / "lock") as lock:
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the system lets go of it with the last of them
+        with run_directory(str(tmp_path / "tidegate-000000000001")):
+            assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+                ["tidegate-000000000001", Path(lives.submitted.directory).name]
+            )
+    finally:
+        for job in (killed, lives):
+            job.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["tidegate-0123456789ab", "tidegate-0-logs", "other-0123456789ab"])
+def test_what_nobody_is_known_to_have_left_stays(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    if not name.startswith("tidegate-0123"):  # a run's own has no lock as long as it is being made
+        (tmp_path / name / "lock").touch()
+    sweep(tmp_path)
+    assert (tmp_path / name).exists()
+
+
+def test_a_link_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "lock").touch()
+    (tmp_path / "tidegate-0123456789ab").symlink_to(tmp_path / "elsewhere")
+    sweep(tmp_path)
+    assert (tmp_path / "elsewhere" / "lock").exists()
