@@ -8,79 +8,116 @@ import pickle
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from zlib import crc32
 
 import tidegate as tg
 from tidegate.runners.engine.carried import unpacked
-from tidegate.runners.engine.clock import Clock, ManualClock
+from tidegate.runners.engine.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming import actions
-from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend, StorageFiles
+from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend
 from tidegate.runners.streaming.coordinator import Coordinator
 from tidegate.runners.streaming.events import Item
+from tidegate.runners.streaming.files import StorageFiles
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
-from tidegate.runners.streaming.messages import Ready, StateHandle, ToCoordinator
+from tidegate.runners.streaming.messages import Ready, ToCoordinator
 from tidegate.runners.streaming.observed import Observed
 from tidegate.runners.streaming.record import RECORDED
 from tidegate.runners.streaming.rocks import RocksBackend
 from tidegate.runners.streaming.settings import Settings
 from tidegate.runners.streaming.storage import LocalStorage
 from tidegate.runners.streaming.worker import Worker
+from tidegate.runners.streaming.world import Storing
 from tidegate.sdk.time import SECOND
 
 ALONE = Settings(workers=1, streaming=True, batch=False)
 
+RESTLESS = 100
+"""So often in a row nobody wakes who has something to do."""
+
 
 class Alone:
-    """The job of a pipeline, and the world of its worker. `clock` is everybody's."""
+    """The job of a pipeline, and the world of its worker; unless it `settles` at once, the test gives it its turns.
 
-    def __init__(self, pipeline: tg.Pipeline, folder: Path, settings: Settings = ALONE) -> None:
+    `ahead`: by how much (µs) the machine's clock is.
+    """
+
+    def __init__(
+        self, pipeline: tg.Pipeline, folder: Path, settings: Settings = ALONE, *, settles: bool = True
+    ) -> None:
         planned = plan(pipeline.sealed(values=True), Traits(parallel=True, streaming=True))
         self.job = Job("alone", "run", planned, settings)
         self.moved = ManualClock(1_000 * SECOND)
-        self.clock: Clock = self.moved
+        self.ahead = 0
+        self.clock: Clock = self._new_clock()
         self.storage = LocalStorage(folder / "checkpoints")
+        self.files = StorageFiles(self.storage, self.storage.root, partial(self._made, "parts"))
         self.completed = 0
         self.failed: list[str] = []
+        self.rounds = 0
+        """How often the worker has looked whether there is anything to do."""
         self.finish: actions.Finish | None = None
         self._folder = folder
         self._told: list[bytes] = []
+        self._crashes = False
         self._observed = Observed(planned)
         self.coordinator = Coordinator(self.job)
         self.worker: Worker | None = None
         self._happens(actions.Begin())
-        self.settle()
+        if settles:
+            self.settle()
 
     # -- what the test does
 
-    def settle(self) -> int:
-        """Let the worker work until it has nothing more to do now; how many rounds that took."""
-        rounds = 0
-        while self.finish is None:
-            rounds += 1
-            did = self.worker is not None and self.worker.work()
-            told, self._told = self._told, []
-            for message in told:
-                if self.worker is not None:
-                    self._happens(actions.FromWorker(0, self.worker.attempt, pickle.loads(message)))
-            if not (did or told or self._told):
-                break
-        return rounds
+    @property
+    def deployed(self) -> bool:
+        """Whether the worker has its tasks."""
+        return self.worker is not None and bool(self.worker._tasks)
+
+    def settle(self) -> None:
+        """Let the worker work until it has nothing more to do now."""
+        while self.turn():
+            pass
+
+    def turn(self) -> bool:
+        """One round of the worker, and what follows from it at once; False if nothing does."""
+        if self.finish is not None:
+            return False
+        self.rounds += 1
+        did = self.worker is not None and self.worker.work()
+        told, self._told = self._told, []
+        for message in told:
+            if self.worker is not None:
+                self._happens(actions.FromWorker(0, self.worker.attempt, pickle.loads(message)))
+        return bool(did or told or self._told)
 
     def advance(self, seconds: float) -> None:
         """Let so much time pass, waking whoever wants to be woken meanwhile."""
-        until = self.moved.now() + round(seconds * SECOND)
+        until, restless = self.moved.now() + round(seconds * SECOND), 0
         while self.finish is None:
             wakes = [self.coordinator.next_wake(), None if self.worker is None else self.worker.next_wake()]
             wake = min((at for at in wakes if at is not None), default=until)
-            self.moved.advance(max(0, min(wake, until) - self.moved.now()))
+            passes = min(wake, until) - self.moved.now()
+            restless = 0 if passes > 0 else restless + 1
+            assert restless < RESTLESS, "somebody wants to be woken at once, again and again"
+            self.moved.advance(max(0, passes))
             self._happens(actions.Passing())
             self.settle()
             if self.moved.now() >= until:
                 break
 
+    def crash(self) -> None:
+        """The worker is gone, with all that it knew; another one begins a second later."""
+        assert self.worker is not None
+        self._crashes = True
+        self._happens(actions.WorkerGone(0, self.worker.attempt, "killed"))
+        self._crashes = False
+
     # -- the job's process
+
+    def _new_clock(self) -> Clock:
+        """That of a process that begins."""
+        return SystemClock(lambda: self.moved.now() + self.ahead, self.moved.now)
 
     def _happens(self, event: actions.CoordinatorEvent) -> None:
         for action in self.coordinator.handle(event, self.moved.now()):
@@ -89,6 +126,7 @@ class Alone:
     def _perform(self, action: actions.Action) -> None:
         match action:
             case actions.StartWorkers(attempt=attempt):
+                self.clock = self._new_clock()
                 self.worker = Worker(self.job, 0, attempt, self)
                 self.tell(Ready())
             case actions.Send(message=message):
@@ -110,7 +148,7 @@ class Alone:
                 self.finish = action
                 if action.error is not None:
                     raise unpacked(action.error)
-            case actions.Report(state="restarting", text=text):
+            case actions.Report(state="restarting", text=text) if not self._crashes:
                 raise AssertionError(text)
             case _:
                 told = pickle.loads(pickle.dumps(action, 5))
@@ -131,16 +169,15 @@ class Alone:
         raise AssertionError("there is no other worker")
 
     def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
-        files = StorageFiles(self.storage, self.storage.root, partial(self._made, "parts"))
+        files = self.files
         full_every = self.job.settings.checkpoints.full_every
         if self.job.settings.state_backend == "rocksdb":
             place = partial(self._made, f"state-{task}.{attempt}")
             return RocksBackend(operators, files, place, budget=budget, full_every=full_every)
         return MemoryBackend(operators, files, forks=False, full_every=full_every)
 
-    def store(self, name: str, state: bytes) -> StateHandle:
-        self.storage.put(name, state)
-        return StateHandle(((name, len(state), crc32(state)),))
+    def store(self, name: str, state: bytes) -> Storing:
+        return self.files.put(name, state)
 
     def seconds(self) -> float:
         return self.moved.now() / SECOND

@@ -21,6 +21,7 @@ import pytest
 from streaming.simulation.pipeline import Broken
 from streaming.simulation.running import simulate
 from streaming.simulation.world import Simulation, WorkerProcess
+from tidegate.runners.engine.clock import SystemClock
 from tidegate.runners.engine.snapshots import KeyedState
 from tidegate.runners.streaming import backends, opening, task, worker
 from tidegate.runners.streaming.alignment import Alignment
@@ -170,6 +171,22 @@ def grant_too_much(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(InputChannel, "take", generous)
 
 
+def go_by_the_wall_clock(patch: pytest.MonkeyPatch) -> None:
+    """Who waits for a while waits until the clock shows that it is over."""
+    patch.setattr(SystemClock, "monotonic", lambda self: self._wall())
+
+
+def look_again_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A source is due while there is no room for what it gives."""
+    next_wake = Task.next_wake
+
+    def restless(self: Task) -> int | None:
+        dues = [next_wake(self), *(reading.due for reading in self._readings.values())]
+        return min((due for due in dues if due is not None), default=None)
+
+    patch.setattr(Task, "next_wake", restless)
+
+
 def in_haste(simulation: Simulation) -> None:
     """Many checkpoints are given up, and only one that is complete is kept."""
     settings = simulation.job.settings
@@ -195,6 +212,8 @@ def as_it_comes(simulation: Simulation) -> None:
         pytest.param(forget_finished_splits, as_it_comes, id="forget-finished-splits"),
         pytest.param(fence_nobody, as_it_comes, id="fence-nobody"),
         pytest.param(grant_too_much, as_it_comes, id="grant-too-much"),
+        pytest.param(go_by_the_wall_clock, as_it_comes, id="go-by-the-wall-clock"),
+        pytest.param(look_again_at_once, as_it_comes, id="look-again-at-once"),
     ],
 )
 def test_an_engine_that_is_broken_on_purpose_is_found_out(

@@ -19,6 +19,7 @@ from zlib import crc32
 from streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
 from streaming.simulation.pipeline import Broken, Checker
 from tidegate.runners.engine.carried import packed, unpacked
+from tidegate.runners.engine.clock import Clock, SystemClock
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend
@@ -41,6 +42,9 @@ from tidegate.sdk.time import SECOND
 
 NAME = "simulation"
 MILLISECOND = SECOND // 1000
+DAY = 86_400 * SECOND
+NEW_YEAR = 54 * 365 * DAY
+"""What the clock showed at the time 0 of the simulation."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ class Faults:
     coordinator; `strikes`: one in so many dangerous places is where it happens. `hangs`: the coordinator does nothing
     for a while; `usurpers`: meanwhile it is taken for dead, and another takes its place. `damages`: something in the
     newest checkpoint is not what was written, when the next coordinator reads it. `savepoints`: the job is asked for
-    one, and goes on; `stops`: it is asked to end. `refusals`: of uploads by the store, where there are any.
+    one, and goes on; `stops`: it is asked to end. `refusals`: of uploads by the store, where there are any. `steps`:
+    somebody sets the clock, forward or back.
     """
 
     kills: int = 3
@@ -63,19 +68,7 @@ class Faults:
     savepoints: int = 2
     stops: int = 1
     refusals: int = 2
-
-
-class SimulatedClock:
-    """The clock of the simulation."""
-
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-
-    def now(self) -> int:
-        return self._simulation.now
-
-    def wait(self, seconds: float, stop: Any) -> None:
-        raise AssertionError("nobody waits in a simulation")
+    steps: int = 3
 
 
 @dataclass
@@ -94,7 +87,7 @@ class WorkerProcess(Process):
         self.simulation = simulation
         self.crew = crew
         self.index = index
-        self.clock: Any = SimulatedClock(simulation)
+        self.clock: Clock = SystemClock(simulation.wall, lambda: simulation.now)
         self.storage = simulation.disk
         self.files: Files = UploadedLater(self) if simulation.uploads else StorageFiles(self.storage)
         assert crew.coordinator.opened is not None
@@ -442,7 +435,7 @@ class Simulation:
         self.coordinator: CoordinatorProcess | None = None
         self.asked: actions.StopJob | None = None
         self.make_worker: Callable[..., Worker] = Worker
-        self.make_coordinator: Callable[..., Coordinator] = Coordinator
+        self.make_coordinator: Callable[..., Coordinator] = partial(Coordinator, wall=self.wall)
         self._faults = faults
         self._kills = self.random.randrange(faults.kills + 1)
         self._crashes = self.random.randrange(faults.crashes + 1)
@@ -457,6 +450,11 @@ class Simulation:
         """Whether the job is run again though it has finished."""
         self._damaged: int | None = None
         """The coordinator that will find something damaged."""
+        clock = random.Random(seed ^ 0xC10C)  # of its own, so that a seed's other events are the same without steps
+        self._steps = [
+            (self.now + clock.randrange(4 * SECOND), clock.choice([-1, 1]) * clock.choice([SECOND, 3600 * SECOND, DAY]))
+            for _ in range(clock.randrange(faults.steps + 1))
+        ]
         self._broken: list[Broken] = []
         self._queue: list[tuple[int, int, int, Callable[[], None]]] = []
         self._serial = 0
@@ -504,6 +502,10 @@ class Simulation:
             self._broken.append(broken)
 
     # -- time
+
+    def wall(self) -> int:
+        """What the clocks of all machines show."""
+        return NEW_YEAR + self.now + sum(step for at, step in self._steps if at <= self.now)
 
     def after(self, delay: int, happen: Callable[[], None]) -> None:
         """Let something happen `delay` µs from now."""
@@ -602,9 +604,18 @@ class Simulation:
         if not process.alive or process.worker.closed:
             return
         did = process.do(process.worker.work)
+        if did is False and process.alive:
+            self.see_it_wait(process)
         hangs = self.random.random() < 0.002
         pause = 1 + int(self.random.random() * (2000 if hangs else 4 if did else 20))
         self.after(pause * MILLISECOND, lambda: self.let_work(process))
+
+    def see_it_wait(self, process: WorkerProcess) -> None:
+        """Who has found nothing to do does not look again at once, and sleeps no longer than to the next heartbeat."""
+        wake = process.worker.next_wake()
+        longest = self.now + round(self.job.settings.heartbeat * SECOND)
+        if wake is None or not self.now < wake <= longest:
+            self.breaks(f"{process.name} had nothing to do at {self.now}, and wants to be woken at {wake}")
 
     def strike(self, place: str) -> None:
         """A dangerous place: it may be here that the process is killed; more often while the job is being stopped."""

@@ -89,8 +89,8 @@ class Execution:
         """Poll the live feeds in turn until all have ended, or the run is told to stop."""
         live = [(step, feed(step, self.clock, self.context.block_size)) for step in self._sources(live=True)]
         feeds += [source for _, source in live]
-        deadline = None if run_for is None else self.clock.now() + int(run_for * SECOND)
-        while live and not self.stop.is_set() and (deadline is None or self.clock.now() < deadline):
+        deadline = None if run_for is None else self.clock.monotonic() + int(run_for * SECOND)
+        while live and not self.stop.is_set() and (deadline is None or self.clock.monotonic() < deadline):
             waits: list[float] = []
             for step, source in live:
                 event = source.poll()
@@ -102,8 +102,12 @@ class Execution:
 
     def _until_next(self, wait: float, deadline: int | None) -> float:
         """How long nothing need happen, at most `wait` seconds."""
-        instants = [at for at in (self._graph.next_clock(), deadline) if at is not None]
-        return max(0.0, min([wait, *((at - self.clock.now()) / SECOND for at in instants)]))
+        waits = [wait]
+        if (due := self._graph.next_clock()) is not None:
+            waits.append((due - self.clock.now()) / SECOND)
+        if deadline is not None:
+            waits.append((deadline - self.clock.monotonic()) / SECOND)
+        return max(0.0, min(waits))
 
     def _take(self, step: Step, event: Event) -> None:
         self._graph.tick(self.clock.now())

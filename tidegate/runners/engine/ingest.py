@@ -30,7 +30,7 @@ class SplitReader:
         self._reader.now = clock.now
         self._stamp = node.stamping.timestamp.load() if node.stamping and node.stamping.timestamp else None
         self._greatest = MIN_MICROS
-        self._last_seen = clock.now()
+        self._last_seen = clock.monotonic()
 
     def poll(self, limit: int) -> Block:
         """At most `limit` elements, none if none are there; afterwards the marks say how the split stands."""
@@ -43,8 +43,8 @@ class SplitReader:
             self.idle = batch.idle
             self._advance(batch.watermark)
             return block
-        now = self.clock.now()
         if stamping.ingestion:
+            now = self.clock.now()
             block = Block(block.values, now)
             self._advance(now)
         elif self._stamp is not None and len(block):
@@ -55,10 +55,11 @@ class SplitReader:
         elif self._stamp is None:
             self._advance(batch.watermark)
         if len(block):
-            self._last_seen = now
+            self._last_seen = self.clock.monotonic()
             self.idle = False
         elif stamping.idle_after is not None:
-            self.idle = batch.idle or now - self._last_seen >= stamping.idle_after.micros
+            quiet = self.clock.monotonic() - self._last_seen
+            self.idle = batch.idle or quiet >= stamping.idle_after.micros
         else:
             self.idle = batch.idle
         return block

@@ -46,6 +46,17 @@ class Barriers:
         """When (seconds) the alignment began; None between checkpoints."""
         return self._since
 
+    @property
+    def patience(self) -> float | None:
+        """After how many seconds the barrier under way waits no longer, neither for those that are missing nor for
+        credit; None: it never did, or waits for as long as it takes."""
+        barrier, timeout = self._alignment.barrier, self._job.settings.checkpoints.alignment_timeout
+        if barrier is None or barrier.unaligned or timeout is None or self._since is None:
+            return None
+        if not self._may_overtake(barrier):
+            return None
+        return max(0.0, self._since + timeout - self._world.seconds())
+
     def arrived(self, channel: InputChannel, barrier: Barrier) -> None:
         """A barrier has come on a channel, which waits now, unless its checkpoint is over or given up."""
         before = self._alignment.barrier
@@ -78,11 +89,15 @@ class Barriers:
     def overtakes(self) -> bool:
         """Whether a barrier is here that need not wait for those that are missing."""
         barrier = self._alignment.barrier
-        if barrier is None or barrier.kind != "checkpoint" or not self._alignment.started:
+        if barrier is None or not self._may_overtake(barrier):
             return False
-        patience = self._job.settings.checkpoints.alignment_timeout
-        late = patience is not None and self._since is not None and self._world.seconds() - self._since > patience
-        return (barrier.unaligned or late) and all(self.overtakable(id) for id in self._alignment.missing)
+        return barrier.unaligned or self.patience == 0.0
+
+    def _may_overtake(self, barrier: Barrier) -> bool:
+        """Whether it is one that may, and is here."""
+        if barrier.kind != "checkpoint" or not self._alignment.started:
+            return False
+        return all(self.overtakable(id) for id in self._alignment.missing)
 
     def overtakable(self, channel: ChannelId) -> bool:
         """Whether a barrier may pass what waits in a channel: what was overtaken can be dealt out anew."""

@@ -26,7 +26,7 @@ class OutputChannel:
         self.credit = credit
         self.ended = False
         self.since: int | None = None
-        """Since when (µs of processing time) something has been waiting for more."""
+        """Since when (µs of the monotonic clock) something has been waiting for more."""
         self._block_size = block_size
         self._send = send
         self._held: list[Block] = []

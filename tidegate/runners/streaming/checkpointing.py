@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -32,6 +32,7 @@ class _Copy:
 
     manifest: Manifest
     directory: str
+    since: int
     begun: bool = False
 
 
@@ -49,6 +50,7 @@ class Checkpointing:
         resume: Resume | None,
         out: Outbox,
         finished: Finished,
+        wall: Callable[[], int],
         first: int = 1,
         leftovers: Iterable[str] = (),
     ) -> None:
@@ -57,6 +59,7 @@ class Checkpointing:
         self._deployment = deployment
         self._out = out
         self._finished = finished
+        self._wall = wall
         self._checkpoints = Checkpoints(
             job.settings.checkpoints,
             resume.next if resume else first,
@@ -169,7 +172,7 @@ class Checkpointing:
         if copy is not None and copy.begun and copy.manifest.checkpoint == checkpoint:
             self._copy = None
             size = sum(size for _, size, _ in copy.manifest.files())
-            seconds = (now - copy.manifest.taken) / SECOND
+            seconds = (now - copy.since) / SECOND
             self._out.add(CheckpointReport(checkpoint, seconds, size, 0.0, 0.0, error, copy.directory))
         return ""
 
@@ -204,7 +207,7 @@ class Checkpointing:
             counted=[self._finished.whole] if pending.final else self._finished.metrics,
             lists=self._deployment.lists,
             commits=(*self.commits.outstanding, *commits),
-            now=now,
+            now=self._wall(),
         )
         try:
             data = dumps(manifest)
@@ -224,7 +227,7 @@ class Checkpointing:
         self.resume = resumed(self._job, manifest, f"checkpoint {pending.number}")
         self.commits.add(self._new_commits)
         if pending.directory is not None:
-            self._copy = _Copy(replace(manifest, commits=()), pending.directory)
+            self._copy = _Copy(replace(manifest, commits=()), pending.directory, now)
         if manifest.final:
             self.ending = "finished"
         elif pending.purpose == "stop":

@@ -7,10 +7,11 @@ ends the attempt: its workers are killed, and what they still say is not heard. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal, TypeAlias
 
 from tidegate.runners.engine.carried import packed
+from tidegate.runners.engine.clock import wall_micros
 from tidegate.runners.streaming.actions import (
     Action,
     Begin,
@@ -87,7 +88,10 @@ _GRACE_SHORT: Final = 5.0
 class Coordinator:
     """Of one job. `resume`: what it goes on from; `epoch`: which process of the job this is; `first`: the number of its
     first checkpoint, if it goes on from none; `leftovers`: what earlier processes have left in the checkpoint directory
-    for nobody. Times are µs."""
+    for nobody.
+
+    Times are µs of a monotonic clock; `wall` tells what time it is, for people who look at a checkpoint.
+    """
 
     def __init__(
         self,
@@ -96,6 +100,8 @@ class Coordinator:
         epoch: int = 1,
         first: int = 1,
         leftovers: Iterable[str] = (),
+        *,
+        wall: Callable[[], int] = wall_micros,
     ) -> None:
         settings = job.settings
         self.job = job
@@ -114,7 +120,7 @@ class Coordinator:
         self._restarts = Restarts(settings.restart, retry_told=not (settings.batch or self._scripted))
         self._finished = Finished(resume.counted if resume else None)
         self._checkpoints = Checkpointing(
-            job, epoch, self._deployment, resume, self._out, self._finished, first, leftovers
+            job, epoch, self._deployment, resume, self._out, self._finished, wall, first, leftovers
         )
         self._stop: StopJob | None = None
         self._outcome = Finish("finished")

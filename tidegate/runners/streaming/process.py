@@ -24,6 +24,7 @@ from types import ModuleType
 from typing import Protocol
 
 from tidegate.runners.engine.carried import packed
+from tidegate.runners.engine.clock import monotonic_micros
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.actions import Action, CoordinatorEvent
 from tidegate.runners.streaming.failures import how_ended
@@ -117,11 +118,15 @@ class JobProcess:
         while True:
             if self._events:
                 event = self._events.popleft()
-            elif self._finish is None and (wake := self._coordinator.next_wake()) is not None and wake <= _now():
+            elif (
+                self._finish is None
+                and (wake := self._coordinator.next_wake()) is not None
+                and wake <= monotonic_micros()
+            ):
                 event = actions.Passing()
             else:
                 return
-            for action in self._coordinator.handle(event, _now()):
+            for action in self._coordinator.handle(event, monotonic_micros()):
                 if self._finish is None or isinstance(action, actions.Progress):  # workers count to their end
                     self._perform(action)
 
@@ -294,7 +299,7 @@ class JobProcess:
     def _patience(self) -> float | None:
         dues = []
         if self._finish is None and (wake := self._coordinator.next_wake()) is not None:
-            dues.append((wake - _now()) / SECOND)
+            dues.append((wake - monotonic_micros()) / SECOND)
         if self._kill_at is not None:
             dues.append(self._kill_at - time.monotonic())
         return max(0.0, min(dues)) if dues else None
@@ -396,10 +401,6 @@ def _as_ours(error: Exception) -> TidegateError:
     ours = RunError(f"the job's process failed: {type(error).__name__}: {error}")
     ours.add_note("".join(traceback.format_exception(error)))
     return ours
-
-
-def _now() -> int:
-    return time.time_ns() // 1000
 
 
 def _reap(pid: int, *, kill: bool = False) -> int:

@@ -111,10 +111,10 @@ class Reading:
 
     @property
     def due(self) -> int | None:
-        """The processing time (µs) at which to poll again; None: not before it has been dealt splits, or never."""
+        """When to poll again (µs of the monotonic clock); None: not before it has been dealt splits, or never."""
         if self.mark.ended:
             return None
-        if self._dealt or self._stopped:
+        if self._stopped or (self._dealt and self._opens_more):
             return 0
         if not self._open:
             return None if self.wants or self._more else 0
@@ -145,15 +145,20 @@ class Reading:
         self.close()
         self.mark = Mark(ended=True)
 
+    @property
+    def _opens_more(self) -> bool:
+        """Whether a split may be opened: of bounded ones, one at a time."""
+        return not (self._node.bounded and self._open)
+
     def _fill(self) -> None:
-        while self._dealt and (not self._node.bounded or not self._open):
+        while self._dealt and self._opens_more:
             split = self._dealt.pop(0)
             reader = SplitReader(self._node, self._source, pickle.loads(split.payload), self._clock, split.position)
             self._open.append(_Open(split.id, reader))
 
     def _next(self) -> _Open | None:
         """The split whose turn it is, of those that may have something."""
-        now = self._clock.now()
+        now = self._clock.monotonic()
         limit = None if self._pace is None else self._pace.limit
         for offset in range(len(self._open)):
             at = (self._turn + offset) % len(self._open)
@@ -175,7 +180,7 @@ class Reading:
             self._open.remove(entry)
             self._finished.append(entry.split)
         elif not len(block):
-            entry.due = self._clock.now() + int(max(reader.wait, 0.001) * SECOND)
+            entry.due = self._clock.monotonic() + int(max(reader.wait, 0.001) * SECOND)
         return block if len(block) else None
 
     def _live(self) -> list[int]:

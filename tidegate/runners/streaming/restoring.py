@@ -43,12 +43,15 @@ def restored_state(parts: Sequence[Restored], task: TaskId, job: Job, storage: S
     metrics = MetricCells()
     for _, state in own:
         metrics.merge(state.metrics)
+    clock = max(state.clock for _, state in states)
     if all(part.parallelism == parallelism for part in parts):
         standings = {name: mark for _, state in own for name, mark in state.standings.items()}
         outgoing = {id: blocks for _, state in own for id, blocks in state.outgoing.items()}
         incoming = {id: blocks for _, state in own for id, blocks in state.incoming.items()}
         return Restoring(
-            TaskState(standings, outgoing, incoming, metrics), tuple(part.handle.files[1:] for part, _ in own), None
+            TaskState(standings, outgoing, incoming, metrics, clock),
+            tuple(part.handle.files[1:] for part, _ in own),
+            None,
         )
     most = job.settings.max_parallelism
 
@@ -59,7 +62,7 @@ def restored_state(parts: Sequence[Restored], task: TaskId, job: Job, storage: S
     outgoing = {id: blocks for _, state in own for id, blocks in state.outgoing.items()}
     incoming = _dealt_anew([state.incoming for _, state in states], task, job)
     files = tuple(part.handle.files[1:] for part, _ in states)
-    return Restoring(TaskState(together, outgoing, incoming, metrics), files, keeps)
+    return Restoring(TaskState(together, outgoing, incoming, metrics, clock), files, keeps)
 
 
 def read(storage: Storage, handle: StateHandle) -> bytes:

@@ -213,7 +213,7 @@ class _Shell:
     def _patience(self) -> float | None:
         """Seconds until the tasks have something to do of themselves."""
         wake = self._tasks.next_wake()
-        return None if wake is None else max(0.0, (wake - self._world.clock.now()) / SECOND)
+        return None if wake is None else max(0.0, (wake - self._world.clock.monotonic()) / SECOND)
 
     def _send(self) -> None:
         for link in self._world.links():

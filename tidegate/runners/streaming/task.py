@@ -7,6 +7,7 @@ suspended there, and takes nothing more in: that is all of backpressure. A snaps
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -53,6 +54,7 @@ from tidegate.sdk.block import Block
 from tidegate.sdk.errors import PicklingError, unwritten
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting
 from tidegate.sdk.portable.pipeline import TestStream, Write
+from tidegate.sdk.time import SECOND
 
 Input: TypeAlias = InputChannel | RunReader
 
@@ -74,6 +76,7 @@ class Task:
         self.job = job
         self.id = id
         self.world = world
+        self._ticks = world.clock.monotonic
         self._backend: StateBackend | None = None
         """None where no checkpoints are taken."""
         if not job.settings.batch:
@@ -270,29 +273,35 @@ class Task:
         return any(channel.full for channel in self.outputs.values())
 
     def flush(self, now: int) -> None:
-        """Let go of what has waited for the buffer timeout."""
+        """Let go of what has waited for the buffer timeout, unless there is no room for it anyway."""
         timeout = self.job.settings.buffer_timeout
         if timeout < 0:
             return
         for channel in self.outputs.values():
-            if channel.since is not None and now - channel.since >= timeout * 1_000_000:
+            if channel.since is not None and not channel.full and now - channel.since >= timeout * SECOND:
                 channel.flush()
 
     def next_wake(self) -> int | None:
-        """The processing time (µs) at which there is something to do without any input."""
+        """When (µs of the monotonic clock) there is something to do without any input. What can't be done before there
+        is credit is nothing to do, whenever it is due."""
+        now = self._ticks()
         if self._share is not None and not self._share.waiting:
-            return self.world.clock.now() + _LOOK
+            return now + _LOOK
         if self.ended:
             return None
+        instants: list[int | None] = []
         timeout = self.job.settings.buffer_timeout
-        instants = [] if self._paused else [reading.due for reading in self._readings.values()]
         if timeout >= 0:
-            instants += [
-                None if channel.since is None else channel.since + int(timeout * 1_000_000)
-                for channel in self.outputs.values()
-            ]
-        if self._timely and not self._scripted:
-            instants.append(self._graph.next_clock())
+            waiting = (each.since for each in self.outputs.values() if each.since is not None and not each.full)
+            instants += [since + math.ceil(timeout * SECOND) for since in waiting]
+        if (wait := self._barriers.patience) is not None:
+            instants.append(now + math.ceil(wait * SECOND))
+        if not self._full():
+            if not self._paused:
+                instants += [reading.due for reading in self._readings.values()]
+            due = self._graph.next_clock() if self._timely and not self._scripted else None
+            if due is not None:
+                instants.append(now + max(0, due - self.world.clock.now()))
         return min((at for at in instants if at is not None), default=None)
 
     def status(self) -> TaskStatus:
@@ -335,7 +344,7 @@ class Task:
             return self._handle(channel)
         for reading in () if self._paused else self._readings.values():
             due = reading.due
-            if due is not None and due <= self.world.clock.now():
+            if due is not None and due <= self._ticks():
                 return self._poll(reading)
         if self._script is not None and self._script.ready:
             return self._play(self._script)
@@ -418,7 +427,7 @@ class Task:
 
     def _tell_marks(self) -> None:
         """Pass on how what leaves here stands now."""
-        now = self.world.clock.now()
+        now = self._ticks()
         for collection, routers in self._routers.items():
             mark = self._graph.standing(collection)
             if mark.ended or self._timely:
@@ -490,7 +499,7 @@ class Task:
             capture = Unkept(error)
         metrics = MetricCells()
         metrics.merge(self.context.metrics)
-        state = TaskState(self._graph.standings(), outgoing, incoming, metrics)
+        state = TaskState(self._graph.standings(), outgoing, incoming, metrics, self.world.clock.now())
         ended = self.ended
 
         def acknowledge(handle: StateHandle) -> None:
@@ -560,6 +569,7 @@ class Task:
         state = restoring.state
         assert self._backend is not None
         assert self.world.storage is not None
+        self.world.clock.reach(state.clock)
         self._backend.restore(restoring.parts, self.world.storage.read, restoring.keeps)
         self._graph.resume(state.standings)
         self.context.metrics.merge(state.metrics)
@@ -579,9 +589,9 @@ class Task:
         (router,) = [each for each in self._routers[edge.collection] if each.edge is edge]
         for block in blocks:
             if id in self.outputs and edge.exchange is not None and edge.exchange.routing != "hash":
-                self.outputs[id].add(block, self.world.clock.now())
+                self.outputs[id].add(block, self._ticks())
             else:
-                router.write(block, self.world.clock.now())
+                router.write(block, self._ticks())
 
     # -- parts
 
@@ -591,7 +601,7 @@ class Task:
         def outlet(block: Block) -> None:
             self.spent.records_out += len(block)
             try:
-                router.write(block, self.world.clock.now())
+                router.write(block, self._ticks())
             except PicklingError as error:  # of a blocking exchange: other channels name the step by themselves
                 rethrow(located(error, step.label, step.tail.where))
 

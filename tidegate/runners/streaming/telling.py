@@ -80,9 +80,10 @@ class MetricsFile:
     def _take(self, message: ToClient) -> None:
         match message:
             case Progress(tasks=tasks):
-                now = time.time()
-                if now >= self._due:
-                    self._due = now + self._interval
+                passed = time.monotonic()
+                if passed >= self._due:
+                    self._due = passed + self._interval
+                    now = time.time()
                     self._write("task", [self._of_task(task, now) for task in tasks])
                     self._before = {task.task: task for task in tasks}
             case CheckpointReport() as report:

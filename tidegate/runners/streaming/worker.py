@@ -118,20 +118,20 @@ class Worker:
 
     def work(self) -> bool:
         """One round: every task may do something; those that take what others give come first."""
-        now = self.world.clock.now()
+        now = self.world.clock.monotonic()
         did = False
         if not self._failed:
             for task in self._order:
                 did = self._guard(task.id, task.step) or did
                 self._guard(task.id, task.advance_checkpoint)
                 self._guard(task.id, partial(task.flush, now))
-        if now - self._beat >= self.job.settings.heartbeat * SECOND or self._beat > now:
+        if now - self._beat >= self.job.settings.heartbeat * SECOND:
             self._beat = now
             self._tell_progress()
         return did
 
     def next_wake(self) -> int | None:
-        """The processing time (µs) at which there is something to do without any input."""
+        """When (µs of the monotonic clock) there is something to do without any input."""
         instants = [self._beat + int(self.job.settings.heartbeat * SECOND)]
         if not self._failed:
             instants += [at for task in self._order if (at := task.next_wake()) is not None]
@@ -162,6 +162,7 @@ class Worker:
                 block_size=settings.block_size,
                 runtime_types=settings.runtime_types,
                 max_end_timers=settings.max_end_timers,
+                now=self.world.clock.now,
             )
             task = Task(self.job, id, self.attempt, self.world, context, scripted=self._scripted, pace=self._pace)
             task.connect(self._input, self._output)
