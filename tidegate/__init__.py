@@ -148,7 +148,11 @@ def __getattr__(name: str) -> Any:
         return import_module("tidegate.io")
     if name in _LAZY:
         return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module 'tidegate' has no attribute {name!r}")
+    from tidegate.sdk import beam_names
+
+    io = [] if name.startswith("_") else [f"tg.io.{each}" for each in import_module("tidegate.io").__all__]
+    elsewhere = [*io, *(f"tg.combiners.{each}" for each in combiners.__all__)]
+    raise beam_names.no_such("tidegate", "tg", name, beam_names.TG | beam_names.IO_AT_TOP, __all__, elsewhere)
 
 
 __all__ = [

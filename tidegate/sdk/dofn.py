@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
+from tidegate.sdk import beam_names
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.functions import name_of
 from tidegate.sdk.sideinputs import SideInput
@@ -84,6 +85,10 @@ class DoFn:
 
     def teardown(self) -> None:
         """Once, after the last bundle, also when a bundle failed."""
+
+
+for _name in beam_names.DOFN:
+    setattr(DoFn, _name, beam_names.Absent("tg.DoFn", _name, beam_names.DOFN))
 
 
 def on_timer(spec: TimerSpec) -> Callable[[F], F]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, Never, Self, TypeAlias, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -158,7 +158,12 @@ class PipelineOptions(BaseModel):
             raise ValueError("must be more than 0")
         return value
 
-    def __init__(self, /, **values: Any) -> None:
+    def __init__(self, /, *flags: Never, **values: Any) -> None:
+        if flags:
+            raise OptionsError(
+                f"{type(self).__name__} takes its options by name; a command line is read by "
+                f"{type(self).__name__}.from_args(sys.argv[1:])"
+            )
         _complete(type(self))
         try:
             super().__init__(**values)

@@ -415,3 +415,9 @@ class ToDict(CombineGlobally[dict[Any, Any]]):
 
     def __call__(self, pcoll: PCollection[tuple[K, V]]) -> PCollection[dict[K, V]]:
         return super().__call__(pcoll)
+
+
+def __getattr__(name: str) -> Any:
+    from tidegate.sdk.beam_names import COMBINERS, no_such
+
+    raise no_such("tidegate.combiners", "tg.combiners", name, COMBINERS, __all__)
