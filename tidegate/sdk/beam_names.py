@@ -5,7 +5,6 @@ A name that is in no table is taken for a typing error of the nearest one there 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -115,6 +114,8 @@ def no_such(
         return AttributeError(f"module {owner!r} has no attribute {name!r}")
     advice = table.get(name, "").replace("`", "")
     if not advice:
+        import difflib
+
         full = {each: f"{prefix}.{each}" for each in known} | {each.rpartition(".")[2]: each for each in elsewhere}
         near = difflib.get_close_matches(name, full, n=1, cutoff=0.7) or _but_for_case(name, full)
         advice = f"did you mean {full[near[0]]}?" if near else ""
