@@ -41,3 +41,48 @@ def test_a_failing_lambda_in_twenty_steps_prints_under_25_lines(tmp_path: Path) 
     assert "  element: 20" in done.stderr
     assert "ZeroDivisionError: division by zero" in done.stderr
     assert 'bad = numbers | "divide" >> tg.Map(lambda x: 1 / (x - 20))' in done.stderr
+
+
+INTERRUPTED = """\
+import os, signal
+import tidegate as tg
+
+with tg.Pipeline(name="long") as p:
+    _ = p | tg.Create([1]) | tg.Map(lambda x: os.kill(os.getpid(), signal.SIGINT)) | tg.io.WriteToText("out")
+"""
+
+
+def interrupted(tmp_path: Path, text: str) -> tuple[int, list[str]]:
+    (tmp_path / "script.py").write_text(text)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stderr.splitlines()
+
+
+def test_a_script_that_is_interrupted_says_so_in_two_lines(tmp_path: Path) -> None:
+    code, lines = interrupted(tmp_path, INTERRUPTED)
+    assert lines == [
+        "Interrupted: the run of the pipeline 'long' was stopped.",
+        "Its output is as it was before: it appears when a run succeeds.",
+    ]
+    assert code in (130, -2)
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_an_author_may_handle_the_interrupt(tmp_path: Path) -> None:
+    text = INTERRUPTED.replace("with tg", "try:\n  with tg").replace("    _ =", "      _ =")
+    assert interrupted(tmp_path, text + "except KeyboardInterrupt:\n    raise SystemExit('mine')\n") == (1, ["mine"])
+
+
+def test_another_interrupt_is_python_s_own(tmp_path: Path) -> None:
+    text = INTERRUPTED.replace("with tg", "try:\n  with tg").replace("    _ =", "      _ =")
+    _, lines = interrupted(tmp_path, text + "except KeyboardInterrupt:\n    pass\nraise KeyboardInterrupt('other')\n")
+    assert lines[-1] == "KeyboardInterrupt: other"
+    assert lines[0].startswith("Traceback")

@@ -172,3 +172,51 @@ def test_an_installed_package_brings_its_plugin(tmp_path: Path) -> None:
     code, printed = run_pytest(tmp_path, RUNNERS, "--fixtures")
     assert code == 0
     assert "tidegate_runner" in printed
+
+
+BAD = HEAD + "def bad(x):\n    return 1 // x\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "def test_it(pipeline):\n    assert_that(pipeline | tg.Create([0]) | tg.Map(bad), is_empty())\n",
+        "def test_it(pipeline):\n    _ = pipeline | tg.Create([0]) | tg.Map(bad)\n",
+        "def test_it(pipeline):\n    _ = pipeline | tg.Create([0]) | tg.Map(bad)\n    pipeline.run()\n",
+        "def test_it():\n    with TestPipeline() as p:\n        _ = p | tg.Create([0]) | tg.Map(bad)\n",
+        "def test_it(pipeline):\n    _ = pipeline | tg.Create([0]) | tg.Map(3)\n",
+    ],
+    ids=["asserted", "not asserted", "run", "with", "while it is built"],
+)
+def test_a_failure_shows_the_authors_frames_alone(tmp_path: Path, body: str) -> None:
+    code, printed = run_pytest(tmp_path, BAD + body)
+    assert code == 1
+    assert "tidegate/" not in printed.replace(str(tmp_path), "")
+    if "takes a function, not 3" not in printed:
+        assert "test_mine.py:4: ZeroDivisionError" in printed
+        assert "in step 'Map(bad)', applied at" in printed
+
+
+def test_all_frames_can_be_asked_for(tmp_path: Path) -> None:
+    test = BAD + "def test_it(pipeline):\n    _ = pipeline | tg.Create([0]) | tg.Map(bad)\n"
+    code, printed = run_pytest(tmp_path, test, "--full-trace")
+    assert code == 1
+    assert "plugin.py" in printed
+
+
+SCRIPTED = HEAD + (
+    "def test_stream(pipeline):\n"
+    "    assert_that(pipeline | TestStream().add_elements([1]), equal_to([1]))\n"
+    "def test_refused(pipeline):\n"
+    "    pipeline | tg.PeriodicImpulse(1) | tg.Map(print)\n"
+)
+
+
+def test_a_scripted_stream_is_skipped_on_a_runner_that_has_none_and_other_refusals_fail(tmp_path: Path) -> None:
+    code, printed = run_pytest(tmp_path, SCRIPTED, "--tidegate-runner", "spark", "-rs")
+    if "the spark runner can't be used here" in printed:
+        pytest.skip("Spark can't be used here")
+    assert code == 1
+    assert "1 failed, 1 skipped" in printed
+    assert "SKIPPED [1] " in printed
+    assert "the spark runner does not run TestStream" in printed

@@ -29,7 +29,7 @@ from tidegate.sdk.never_run import Fate
 from tidegate.sdk.portable import pipeline as nodes
 from tidegate.sdk.portable.seal import located, seal, this_environment
 from tidegate.sdk.runner import PipelineResult, Runner, RunOptions, find_runner, runner_names
-from tidegate.sdk.script import being_loaded, called_by_script, script_flags
+from tidegate.sdk.script import being_loaded, called_by_script, end_in_words, script_flags
 from tidegate.sdk.windowing import GLOBAL_DEFAULT, WindowingStrategy
 
 if TYPE_CHECKING:
@@ -149,6 +149,7 @@ class Pipeline:
 
     def run(self) -> PipelineResult:
         """Check, plan and run. Bounded pipelines on `direct` have ended when it returns."""
+        __tracebackhide__ = True  # for pytest
         self._is_used()
         if (script := being_loaded()) is not None:
             return cast(PipelineResult, script.take(self))
@@ -161,6 +162,16 @@ class Pipeline:
         except TidegateError as error:
             # The message tells where it comes from; Tidegate's own frames would only bury the author's.
             raise error.with_traceback(None) from error.__cause__
+        except KeyboardInterrupt as error:
+            if called_by_script():
+                writes = any(isinstance(node, nodes.Write) for node in self._nodes)
+                left = (
+                    "Its output is as it was before: it appears when a run succeeds."
+                    if writes
+                    else "Nothing is left of it."
+                )
+                end_in_words(error, f"Interrupted: the run of the pipeline {self.name!r} was stopped.", left)
+            raise
         return self._result
 
     def sealed(self, *, values: bool = False) -> nodes.Pipeline:

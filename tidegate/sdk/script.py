@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 _HOME: Final = __file__.rsplit("sdk", 1)[0]
@@ -110,3 +110,16 @@ def note_read(tokens: Sequence[str], names: Set[str] | None) -> None:
 def was_read(name: str) -> bool:
     """Whether the script has read the flag of that name (with `_`, and without dashes in front)."""
     return _read.argv == sys.argv and (_read.all or name in _read.names)
+
+
+def end_in_words(error: KeyboardInterrupt, *lines: str) -> None:
+    """Have the interpreter print these lines, instead of a traceback through Tidegate, if nobody handles `error`."""
+    before = sys.excepthook
+
+    def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
+        if value is error:
+            print(*lines, sep="\n", file=sys.stderr)
+        else:
+            before(kind, value, trace)
+
+    sys.excepthook = hook

@@ -68,21 +68,62 @@ def pipeline(tidegate_runner: str) -> TestPipeline:
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
     """When the test's own code is through, its pipeline runs as part of the test, so a failure is the test's."""
+    __tracebackhide__ = True
+    runner: Any = pyfuncitem.funcargs.get(RUNNER_FIXTURE)
+    own: Any = pyfuncitem.funcargs.get("pipeline")
     try:
-        with _running_on(pyfuncitem.funcargs.get(RUNNER_FIXTURE)):
+        with _running_on(runner):
             result = yield
-    except BaseException:
+            if _runs_at_the_end(own):
+                own.run()
+    except BaseException as error:
         _forgotten()  # the test has failed already; its pipelines are no concern of the next one's
+        if runner is not None:
+            _skip_if_refused(runner, error)
+        if not pyfuncitem.config.getoption("fulltrace", default=False):
+            _trim(error, pyfuncitem, own)
         raise
-    own = pyfuncitem.funcargs.get("pipeline")
-    if "tidegate.testing.asserting" in sys.modules:
-        from tidegate.testing.asserting import TestPipeline
-
-        if isinstance(own, TestPipeline) and not own.finished and not own.is_empty:
-            own.run()
     for at in _forgotten():
         pytest.fail(f"the assert_that at {at} was never checked: run its TestPipeline, best by `with`", pytrace=False)
     return result
+
+
+def _skip_if_refused(runner: str, error: BaseException) -> None:
+    """Skip a test that scripts a stream, where the runner that was chosen for it has none."""
+    if "tidegate" not in sys.modules:
+        return
+    from tidegate.sdk.errors import UnsupportedError
+
+    if isinstance(error, UnsupportedError) and f"the {runner} runner does not run TestStream" in str(error):
+        pytest.skip(str(error).partition("\n")[0])
+
+
+def _runs_at_the_end(own: Any) -> bool:
+    """Whether the value of the fixture `pipeline` is ours, with steps, and has not run."""
+    if "tidegate.testing.asserting" not in sys.modules:
+        return False
+    from tidegate.testing.asserting import TestPipeline
+
+    return isinstance(own, TestPipeline) and not own.finished and not own.is_empty
+
+
+def _trim(error: BaseException, item: pytest.Function, own: Any) -> None:
+    """Leave Tidegate's own frames out of an error that it raised. If the pipeline ran when the test's function had
+    returned, no frame of that is left: then the line of an assertion stands for it."""
+    if "tidegate" not in sys.modules:
+        return
+    from tidegate.sdk.errors import TidegateError
+    from tidegate.sdk.functions import author_frames
+
+    if not isinstance(error, TidegateError):
+        return
+    trace = shown = author_frames(error.__traceback__)
+    while shown is not None and shown.tb_frame.f_code.co_filename != str(item.path):
+        shown = shown.tb_next
+    if shown is None and own is not None and own.assertions:
+        trace = own.assertions[0].trace()
+    if trace is not None:  # else what there is hides itself
+        error.__traceback__ = trace
 
 
 @contextmanager
