@@ -19,7 +19,8 @@ from tidegate.runners.spark.reading import deal_out, without_values
 from tidegate.runners.spark.rows import RESULT
 from tidegate.runners.spark.task import LevelTask
 from tidegate.runners.spark.work import Work, numbered
-from tidegate.runners.spark.workers import Report, unfit
+from tidegate.runners.spark.workers import Report, ask, unfit
+from tidegate.sdk.errors import UnsupportedError
 
 
 def noted(x: Any, path: str, name: str) -> Any:
@@ -100,3 +101,18 @@ def test_workers_that_do_not_fit_are_told_by_what_they_lack(report: Report, prob
     problems = unfit(report)
     assert (problem is None) == (problems == [])
     assert problem is None or problem in problems[0]
+
+
+def test_a_worker_without_pyarrow_is_refused_with_its_interpreter_and_the_flag_that_names_another() -> None:
+    class Conf:
+        def get(self, name: str, default: str = "") -> str:
+            return {"spark.sql.execution.pyspark.python": "/opt/python"}.get(name, default)
+
+    class Bare:
+        conf = Conf()
+
+        def range(self, *_: int) -> Any:
+            raise RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")
+
+    with pytest.raises(UnsupportedError, match=r"\(/opt/python\) lacks pyarrow, .* with --worker_python, or send"):
+        ask(Bare())

@@ -7,12 +7,19 @@ from typing import Any
 
 
 def entry(
-    name: str, paths: tuple[str, ...], work: bytes | tuple[str, str], run_id: str, level: int, feed: int | None = None
+    name: str,
+    paths: tuple[str, ...],
+    work: bytes | tuple[str, str],
+    run_id: str,
+    level: int,
+    feed: int | None = None,
+    counts: Any = None,
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """The function of one level's tasks. `paths` is where Tidegate is found, if not installed.
 
-    `name` is how Spark's UI calls it. A function inside a function can't be imported by name: it is pickled whole. A
-    path that begins with `./` is in a file that was sent to the workers.
+    `name` is how Spark's UI calls it; `counts` an accumulator for what has been counted. A function inside a function
+    can't be imported by name: it is pickled whole. A path that begins with `./` is in a file that was sent to the
+    workers.
     """
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
@@ -28,7 +35,7 @@ def entry(
                 sys.path.append(path)
         from tidegate.runners.spark.task import run_task
 
-        return run_task(work, run_id, level, feed, batches)
+        return run_task(work, run_id, level, feed, batches, counts)
 
     run.__name__ = name
     return run

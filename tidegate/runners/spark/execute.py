@@ -24,6 +24,7 @@ from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.artifacts import CLOSURE_BYTES, Artifact, Artifacts
 from tidegate.runners.spark.bootstrap import entry
 from tidegate.runners.spark.columns import columns_read, united, wished
+from tidegate.runners.spark.counts import LiveCounts
 from tidegate.runners.spark.failures import NOT_DETERMINISTIC, raised_by
 from tidegate.runners.spark.frames import (
     DataFrameSink,
@@ -81,6 +82,7 @@ class Execution:
         metrics: MetricCells,
         artifacts: Artifacts,
         *,
+        counts: LiveCounts | None = None,
         local: bool,
         describe: Callable[[str], contextlib.AbstractContextManager[None]],
     ) -> None:
@@ -93,6 +95,7 @@ class Execution:
         self._local = local
         self._paths = _paths(options, local=local)
         self._artifacts = artifacts
+        self._counts = counts
         self._run_id = run_id
         self._feeds = frames_read(plan)
         self._sinks = frames_made(plan)
@@ -189,6 +192,8 @@ class Execution:
             told = frame.where(frame["edge"] == RESULT) if self._frames and end == levels.count else frame
             rows = told.collect()
         self._take(map(decode_result, joined((src, seq, left, bytes(data)) for _, _, src, seq, left, data in rows)))
+        if self._counts is not None:
+            self._counts.settle()
 
     def _frame(self, work: Work, start: int, end: int, kept: list[int]) -> Any:
         """The rows that the last of some levels gives; those that are on `kept` edges are persisted."""
@@ -267,7 +272,9 @@ class Execution:
     def _mapped(self, frame: Any, work: Work, level: int, feed: Step | None = None) -> Any:
         steps = [feed] if feed is not None else work.levels.steps(work.plan, level)
         name = " + ".join(dict.fromkeys(node.label for step in steps for node in step.nodes)) or "pass on"
-        run = entry(name[:200], self._paths, self._packed(work, level), self._run_id, level, feed.id if feed else None)
+        counts = None if self._counts is None else self._counts.accumulator
+        fed = None if feed is None else feed.id
+        run = entry(name[:200], self._paths, self._packed(work, level), self._run_id, level, fed, counts)
         return frame.mapInArrow(run, schema())
 
     def _packed(self, work: Work, level: int) -> bytes | Artifact:

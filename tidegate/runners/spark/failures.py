@@ -15,6 +15,7 @@ _MARK: Final = re.compile(r"tidegate-error:([A-Za-z0-9+/=]+):end")
 
 _CALLED: Final = re.compile(r"^(An error occurred while calling \S+\s*: )?\(?org\.apache\.spark\.\w+(: |\) )")
 _OTHER_RESULTS: Final = re.compile(r"indeterminate output|checksum mismatch", re.IGNORECASE)
+_CANCELLED: Final = re.compile(r"SPARK_JOB_CANCELLED|\bOPERATION_CANCELED\b|\bJob \d+ (was )?cancelled\b")
 NOT_DETERMINISTIC: Final = (
     "work of an executor that was lost has been done again, and gave other results than before, so some code of the "
     "pipeline is not deterministic (clocks, random numbers, what other machines answer). No output was committed. Run "
@@ -40,21 +41,28 @@ def unmarked(text: str) -> TidegateError | None:
     return unpacked(base64.b64decode(found[-1])) if found else None
 
 
+class Cancelled(Exception):
+    """Somebody has cancelled the job: by its group, by a tag, or on Spark's pages."""
+
+
 @contextmanager
-def raised_by() -> Iterator[None]:
-    """What Spark raises inside, as the author's own error where a worker has marked one, else as a RunError."""
+def raised_by(what: str = "Spark could not finish the run") -> Iterator[None]:
+    """What Spark raises inside, as the author's own error where a worker has marked one, else as a RunError that says
+    `what` went wrong; Cancelled where somebody has ended its jobs."""
     try:
         yield
-    except TidegateError:
+    except (TidegateError, Cancelled):
         raise
     except Exception as error:
         if _interrupted(error):  # which left a connection to Java in the middle of an answer
             raise KeyboardInterrupt from error
-        text = _text_of(error)
+        text = text_of(error)
         found = unmarked(text)
         if found is None:
+            if _CANCELLED.search(text):
+                raise Cancelled(gist(text)) from error
             why = f"{NOT_DETERMINISTIC}.\nSpark says: " if _OTHER_RESULTS.search(text) else ""
-            raise RunError(f"Spark could not finish the run: {why}{gist(text)}") from error
+            raise RunError(f"{what}: {why}{gist(text)}") from error
         raise found from found.__cause__
 
 
@@ -66,7 +74,8 @@ def _interrupted(error: BaseException) -> bool:
     return before is not None
 
 
-def _text_of(error: Exception) -> str:
+def text_of(error: Exception) -> str:
+    """What Spark says, by way of a Java that may have gone."""
     try:
         text = str(error)  # which asks Java
     except Exception:

@@ -12,7 +12,7 @@ from tidegate.sdk.errors import RunError, UnsupportedError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.portable.seal import located, seal
-from tidegate.sdk.runner import Finished, PipelineResult, Runner, RunOptions
+from tidegate.sdk.runner import Finished, PipelineResult, PipelineState, Runner, RunOptions
 
 if TYPE_CHECKING:
     from tidegate.runners.spark.options import SparkOptions
@@ -50,7 +50,9 @@ class SparkRunner(Runner):
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
         from tidegate.runners.spark.artifacts import Artifacts
+        from tidegate.runners.spark.counts import LiveCounts
         from tidegate.runners.spark.execute import Execution, parallelism, settings
+        from tidegate.runners.spark.failures import Cancelled, raised_by
         from tidegate.runners.spark.frames import session_of
         from tidegate.runners.spark.manifest import finish_others, noted
         from tidegate.runners.spark.session import checked, runs_here, session
@@ -62,22 +64,39 @@ class SparkRunner(Runner):
         planned = self.plan(_with_classes_of_values(pipeline), options)
         own: SparkOptions = options.view_as(self.options_model())
         metrics = MetricCells()
-        if self.watch is not None:
-            self.watch(metrics)
         run_id = os.urandom(6).hex()
         sinks = {step.id: Committing(step, run_id) for step in planned.steps if step.is_sink}
         sweep_late()
         finish_others(own.spark_commit_dir)
         spark = checked(session_of(planned) or session(own))
         local = runs_here(spark)
-        if not local:
-            prepare(spark, own.spark_archive)
-            check_shared(spark, planned, run_id, parallelism(spark))
+        counts = None
+        if self.watch is not None:
+            live = MetricCells()
+            self.watch(live)
+            counts = LiveCounts(spark, run_id, metrics, live)
         frames: dict[str, Any] = {}
         artifacts = Artifacts(spark, local=local)
         try:
-            with settings(spark), Shown(spark, self.tell) as shown:
-                run = Execution(spark, planned, own, run_id, metrics, artifacts, local=local, describe=shown.action)
+            with settings(spark), Shown(spark, self.tell, counts.refresh if counts else None) as shown:
+                if not local:
+                    name = planned.pipeline.name
+                    said = "the workers' Python does not run a first task"
+                    with shown.action(f"{name}: what the workers have"), raised_by(said):
+                        prepare(spark, own.spark_archive)
+                    with shown.action(f"{name}: whether the workers see the same files"), raised_by():
+                        check_shared(spark, planned, run_id, parallelism(spark))
+                run = Execution(
+                    spark,
+                    planned,
+                    own,
+                    run_id,
+                    metrics,
+                    artifacts,
+                    counts=counts,
+                    local=local,
+                    describe=shown.action,
+                )
                 try:
                     for id, committables in run.run().committables.items():
                         sinks[id].committables += committables
@@ -89,23 +108,34 @@ class SparkRunner(Runner):
                     committing.commit()
             if frames:  # of which Spark may make lost parts again, by tasks that write too
                 sweep_later(sinks.values())
+        except Cancelled:
+            sweep_later(sinks.values())
+            return _Finished(metrics, {}, PipelineState.CANCELLED)
         except BaseException:
             sweep_later(sinks.values())
             raise
         finally:
             artifacts.close(kept=bool(frames))
+            if counts is not None:
+                counts.close()
             for committing in sinks.values():
                 committing.sweep()
         warn_of(metrics, own.max_end_timers)
-        return _Finished(metrics, frames)
+        return _Finished(metrics, frames, PipelineState.DONE)
 
 
 class _Finished(Finished):
-    """A run that is over, with the DataFrames it made."""
+    """A run that is over, with the DataFrames it made. CANCELLED, and nothing was committed, if somebody has cancelled
+    its jobs in Spark."""
 
-    def __init__(self, metrics: MetricCells, frames: dict[str, Any]) -> None:
+    def __init__(self, metrics: MetricCells, frames: dict[str, Any], state: PipelineState) -> None:
         super().__init__(metrics)
         self._frames = frames
+        self._state = state
+
+    @property
+    def state(self) -> PipelineState:
+        return self._state
 
     def dataframe(self, label: str) -> Any:
         try:

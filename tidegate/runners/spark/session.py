@@ -11,10 +11,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.spark.failures import gist
+from tidegate.runners.spark.shown import without_py4j
 from tidegate.runners.spark.workers import ENVIRONMENT, packages_in
 from tidegate.sdk.errors import OptionsError, TidegateError, UnsupportedError
 
@@ -154,10 +155,8 @@ def stop() -> None:
     """Stop the session made here, if any."""
     while _made:
         _, made = _made.pop()
-        try:
+        with without_py4j(), suppress(Exception):  # it is over, or its JVM is
             made.stop()
-        except Exception:  # it is over, or its JVM is
-            continue
     while _socket_folders:
         _socket_folders.pop().cleanup()
 

@@ -40,7 +40,7 @@ _FEW: Final = 64
 
 
 def run_task(
-    payload: bytes | Artifact, run_id: str, level: int, feed: int | None, batches: Iterable[Any]
+    payload: bytes | Artifact, run_id: str, level: int, feed: int | None, batches: Iterable[Any], counts: Any = None
 ) -> Iterator[Any]:
     """Run the task of this Spark partition over Arrow batches: of rows, or of the DataFrame that step `feed` reads."""
     from pyspark import TaskContext
@@ -53,7 +53,10 @@ def run_task(
     gc.set_threshold(20_000, 100, 1_000)
     try:
         work: Work = pickle.loads(content_of(payload))
-        yield from LevelTask(work, run_id, level, context.partitionId(), feed).run(batches)
+        task = LevelTask(work, run_id, level, context.partitionId(), feed)
+        yield from task.run(batches)
+        if counts is not None:
+            counts.add({run_id: task.counted})
     except Exception as error:
         raise marked(error) from None
     finally:
@@ -85,6 +88,8 @@ class LevelTask:
         self._out = OutgoingRows({number for number in kept if levels.of_step[work.edges[number].source] == level})
         self._found = {number: 0 for number in kept if level == levels.start_of(work.edges[number])}
         self._results = 0
+        self.counted: dict[str, int] = {}
+        """How many elements each step has given, when it has run."""
         steps = work.levels.steps(self.plan, level)
         self._sources = [step for step in steps if step.is_source and feed in (None, step.id)]
         self._sinks = [step for step in steps if step.is_sink and self._is_here(step)]
@@ -115,6 +120,8 @@ class LevelTask:
         for step in self._inner:
             if step.phase == "parts":  # what a step gives is what its merge gives
                 context.metrics.counters.pop(MetricKey(step.label, ENGINE, "elements_out"), None)
+        counters = context.metrics.counters.items()
+        self.counted = {key.step: n for key, n in counters if (key.namespace, key.name) == (ENGINE, "elements_out")}
         self._result("metrics", context.metrics)
         if self._out.sums:
             self._result("kept", self._out.sums)

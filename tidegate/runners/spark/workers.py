@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from tidegate._version import __version__
 from tidegate.runners.spark.artifacts import files_of
-from tidegate.runners.spark.failures import gist
-from tidegate.sdk.errors import RunError, UnsupportedError
+from tidegate.runners.spark.failures import gist, text_of
+from tidegate.sdk.errors import UnsupportedError
 
 _SENT: Final = ("tidegate", "cloudpickle")
 """What is sent: pure Python, which loads from a zip file."""
@@ -61,23 +61,34 @@ def prepare(spark: Any, archive: str | None = None) -> None:
 
 
 def ask(spark: Any, paths: tuple[str, ...] = ()) -> Report:
-    """What a worker of this session has, `paths` among the places where it looks."""
+    """What a worker of this session has, `paths` among the places where it looks.
+
+    UnsupportedError for a worker that has no fit Python; else what Spark raises.
+    """
     try:
         (row,) = spark.range(0, 1, 1, 1).mapInArrow(_probe(paths), "report string").collect()
     except Exception as error:
-        said = str(error)
+        said = text_of(error)
         for name in ("pyarrow", "pandas"):
-            if f"No module named '{name}'" in said or f"{name} >=" in said:
+            if f"No module named '{name}'" in said or f"{name} >=" in said.lower():
                 raise UnsupportedError(
-                    f"the workers' Python lacks {name}, without which PySpark runs no Arrow functions: install it "
-                    "there, or send an environment that has it (tidegate package; --spark_archive)"
+                    f"the workers' Python ({_interpreter(spark)}) lacks {name}, without which PySpark runs no Arrow "
+                    "functions: install it there, name an interpreter that has it with --worker_python, or send an "
+                    "environment (tidegate package; --spark_archive)"
                 ) from error
         if "Cannot run program" in said:
             raise UnsupportedError(
                 f"a worker can't start its Python: --worker_python names one that each of them has. {gist(said)}"
             ) from error
-        raise RunError(f"the workers' Python does not run a first task: {gist(said)}") from error
+        raise
     return Report(*row[0].split("\n"))
+
+
+def _interpreter(spark: Any) -> str:
+    """How a session names its workers' Python."""
+    configured = spark.conf.get("spark.sql.execution.pyspark.python", "")
+    context = getattr(spark, "_sc", None)
+    return str(configured or (context.pythonExec if context is not None else "the server's"))
 
 
 def packages_in(archive: str | None) -> tuple[str, ...]:
