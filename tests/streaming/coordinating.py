@@ -7,7 +7,15 @@ from typing import Any, TypeVar
 
 import tidegate as tg
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.streaming.actions import Action, Begin, CoordinatorEvent, FromWorker, Passing, Send
+from tidegate.runners.streaming.actions import (
+    Action,
+    Begin,
+    CoordinatorEvent,
+    FromWorker,
+    Passing,
+    Send,
+    WorkersStarted,
+)
 from tidegate.runners.streaming.coordinator import Coordinator
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import TaskId
@@ -119,7 +127,7 @@ class Play:
 
     def ready(self) -> list[Action]:
         """All workers are up, and list their sources' splits as they are asked to."""
-        actions: list[Action] = []
+        actions = self.tell(WorkersStarted(self.attempt))
         for worker in range(self.job.settings.workers):
             actions += self.say(worker, Ready())
         return actions + self.list_splits(actions)

@@ -26,6 +26,7 @@ from tidegate.runners.streaming.process import JobProcess, first_message
 from tidegate.runners.streaming.rundirectory import run_directory
 from tidegate.runners.streaming.settings import Settings
 from tidegate.runners.streaming.shell import ProcessWorld
+from tidegate.runners.streaming.storage import LocalStorage
 from tidegate.runners.streaming.submission import Submit
 from tidegate.runners.streaming.wire import CONTROL, Link
 from tidegate.runners.streaming.world import World
@@ -104,6 +105,45 @@ class Telling(Recording):
         return told
 
 
+class Gated(LocalStorage):
+    """Tells by one named pipe that it is about to create a file, and does when somebody opens the other."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        for pipe, mode in (("reached", "wb"), ("gate", "rb")):
+            with open(self.root.parent / pipe, mode):
+                pass
+        return super().create(name, data)
+
+
+class Storing(Recording):
+    """Stores a manifest when its workers are ready; it says what it hears, and starts anew when it is asked to stop."""
+
+    storage = Gated
+    stored = False
+    ready = 0
+
+    def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
+        told = super().handle(event, now)
+        match event:
+            case actions.FromWorker(message=messages.Ready()):
+                self.ready += 1
+                if self.ready == self.workers:
+                    told.append(actions.Store(7, "chk-7/manifest.json", b"{}"))
+            case actions.TakeSavepoint(directory=directory):
+                told.append(actions.Report("running", f"heard {directory}"))
+            case actions.StopJob():
+                self.attempt += 1
+                told.append(actions.StartWorkers(self.attempt))
+            case actions.Stored(error=error):
+                told.append(actions.Report("running", f"stored: {error or 'well'}"))
+                self.stored = True
+                if self.attempt == 1:
+                    told += self.finish()
+        if self.stored and self.ready == 2 * self.workers:
+            told += self.finish()
+        return told
+
+
 class Faulty(Recording):
     def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
         raise ZeroDivisionError("of the coordinator's own")
@@ -158,6 +198,18 @@ class Standing:
 
     def end(self) -> None:
         self.world.tell(messages.TaskEnded(TaskId(0, self.index)))
+
+
+class Hearing(Standing):
+    """Says when it has heard a signal."""
+
+    def begin(self) -> None:
+        signal.signal(signal.SIGUSR1, self.hear)
+
+    def hear(self, *_: object) -> None:
+        assert isinstance(self.world, ProcessWorld)
+        self.say("heard a signal")
+        self.world.control.push()  # the loop goes on waiting
 
 
 class Ring(Standing):
@@ -299,7 +351,9 @@ def main() -> None:
     client = Link(socket(fileno=int(sys.argv[1])))
     submitted: Any = first_message(client)
     with run_directory(submitted.directory) as directory:
-        JobProcess(Opened(submitted.job), directory, coordinator(submitted.job), client, worker).run()
+        storage = getattr(coordinator, "storage", None)
+        opened = Opened(submitted.job, storage=storage and storage(directory.parent / "kept"))
+        JobProcess(opened, directory, coordinator(submitted.job), client, worker).run()
 
 
 if __name__ == "__main__":

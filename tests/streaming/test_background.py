@@ -131,13 +131,13 @@ def test_a_halt_comes_between_two_steps_and_the_rest_is_done_when_it_is_over() -
     assert done == ["through", "later"]
 
 
-def test_whoever_ends_waits_only_for_the_step_that_has_begun() -> None:
+def test_whoever_ends_waits_for_all_that_has_been_begun_or_no_longer_than_it_likes() -> None:
     loop, gate, done = Loop(), Gate(), list[Any]()
     loop.background.begin(through(gate, done))
-    loop.background.begin(at_once("never", done))
+    loop.background.begin(at_once("after it", done))
     assert gate.reached.wait(PATIENCE)
-    loop.background.close(0.0)
+    loop.background.join(0.0)
     assert done == []
     gate.open.set()
-    loop.background.close(PATIENCE)
-    assert done == ["undone"]
+    loop.background.join(PATIENCE)
+    assert done == ["through", "after it"]

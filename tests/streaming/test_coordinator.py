@@ -31,6 +31,7 @@ from tidegate.runners.streaming.actions import (
     TakeSavepoint,
     Unreachable,
     WorkerGone,
+    WorkersStarted,
 )
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.manifest import loads
@@ -531,6 +532,15 @@ def test_a_worker_that_is_silent_for_too_long_is_replaced() -> None:
     assert "worker 0" in of(told, Report)[0].text
     restarted(play)
     assert of(play.wait(5), StopWorkers) == [StopWorkers(0.0)]
+
+
+def test_a_worker_is_not_called_silent_before_it_has_been_started() -> None:
+    """That may have to wait for a store that takes its time."""
+    play = Play(job_of(to_text(), task_timeout=5.0))
+    assert of(play.wait(60), StopWorkers) == []
+    play.tell(WorkersStarted(1))
+    assert of(play.wait(4), StopWorkers) == []
+    assert of(play.wait(1), StopWorkers) == [StopWorkers(0.0)]
 
 
 def test_no_worker_is_called_stuck_unless_a_timeout_is_asked_for() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from streaming.processes import children
 from streaming.standins import submitted
 from tidegate.runners.engine.carried import unpacked
 from tidegate.runners.streaming import actions
@@ -40,6 +41,11 @@ class Started:
         theirs.close()
         self.link = Link(ours)
         self.link.post(CONTROL, [pickle.dumps(submitted(str(self.directory), workers))])
+        self.link.wait_until_sent()
+
+    def ask(self, event: Any) -> None:
+        """Say something as its client."""
+        self.link.post(CONTROL, [pickle.dumps(event)])
         self.link.wait_until_sent()
 
     def messages(self) -> Iterator[Any]:
@@ -191,6 +197,70 @@ def test_a_fault_of_the_coordinator_ends_the_job_with_an_error(start: Any) -> No
     job = start("Standing", "Faulty")
     job.wait_until_all_are_gone()
     assert job.process.wait() != 0
+
+
+class Gate:
+    """The gate at which a `Gated` storage of a job waits."""
+
+    def __init__(self, folder: Path) -> None:
+        self._reached, self._gate = folder / "reached", folder / "gate"
+        os.mkfifo(self._reached)
+        os.mkfifo(self._gate)
+
+    def wait_until_reached(self) -> None:
+        with open(self._reached, "rb") as pipe:
+            pipe.read()
+
+    def open(self) -> None:
+        with open(self._gate, "wb"):
+            pass
+
+
+def reported(messages: Iterator[Any]) -> str:
+    return str(next(messages).text)
+
+
+def test_client_and_workers_are_heard_while_a_manifest_is_stored(start: Any, tmp_path: Path) -> None:
+    gate, job = Gate(tmp_path), start("Hearing", "Storing")
+    messages = job.messages()
+    assert sorted([reported(messages), reported(messages)]) == [f"worker {n} of attempt 1 is ready" for n in range(2)]
+    gate.wait_until_reached()
+    job.ask(actions.TakeSavepoint("the client"))
+    assert reported(messages) == "heard the client"
+    (victim, _) = children(job.process.pid)
+    os.kill(victim, signal.SIGUSR1)
+    assert reported(messages).endswith(": heard a signal")
+    gate.open()
+    assert reported(messages) == "stored: well"
+    assert list(messages) == [actions.Finish("finished")]
+    assert (tmp_path / "kept" / "chk-7" / "manifest.json").read_bytes() == b"{}"
+
+
+def test_workers_are_forked_only_when_no_other_thread_is_at_work(start: Any, tmp_path: Path) -> None:
+    gate, job = Gate(tmp_path), start("Standing", "Storing")
+    messages = job.messages()
+    for _ in range(2):
+        reported(messages)
+    gate.wait_until_reached()
+    job.ask(actions.StopJob())
+    job.ask(actions.TakeSavepoint("what came later"))
+    assert reported(messages) == "heard what came later"
+    assert children(job.process.pid) == []
+    gate.open()
+    said = [message.text for message in messages if isinstance(message, actions.Report)]
+    assert sorted(said) == ["stored: well", *(f"worker {n} of attempt 2 is ready" for n in range(2))]
+
+
+def test_a_job_ends_though_its_storage_does_not_answer(start: Any, tmp_path: Path) -> None:
+    gate, job = Gate(tmp_path), start("Standing", "Storing")
+    messages = job.messages()
+    for _ in range(2):
+        reported(messages)
+    gate.wait_until_reached()
+    job.ask(actions.CancelJob())
+    assert list(messages) == [actions.Finish("cancelled")]
+    assert job.process.wait() == 0
+    assert not (tmp_path / "kept" / "chk-7").exists()
 
 
 AS_IT_FORKS = """

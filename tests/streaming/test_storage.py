@@ -208,9 +208,9 @@ def test_a_savepoint_is_copied_with_its_files_and_the_manifest_last(tmp_path: Pa
 
     own, other = LocalStorage(tmp_path / "own"), LocalStorage(tmp_path / "other")
     made = put(own, 4)
-    copy_savepoint(own, other, made.name, dumps(made))
+    assert list(copy_savepoint(own, other, made.name, dumps(made))) == [None for _ in made.files()]  # a step for each
     assert latest(other, thorough=True) == (made, [])
     own.write("chk-000004/1.0.1.state", b"shor")
     with pytest.raises(RunError, match="damaged"):
-        copy_savepoint(own, LocalStorage(tmp_path / "third"), made.name, dumps(made))
+        list(copy_savepoint(own, LocalStorage(tmp_path / "third"), made.name, dumps(made)))
     assert LocalStorage(tmp_path / "third").list("") == []

@@ -21,6 +21,7 @@ import pytest
 from streaming.coordinating import Play, job_of, of
 from streaming.test_resume import Count, checkpointed, kept, stateful
 from tidegate.runners.streaming.actions import Delete, Fenced, Store, Stored, Unreachable
+from tidegate.runners.streaming.background import outcome
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.manifest import ManifestError, latest
 from tidegate.runners.streaming.opening import Opened, open_job
@@ -231,9 +232,9 @@ def test_who_can_not_see_the_epochs_changes_nothing(tmp_path: Path) -> None:
     (tmp_path / "chk-000001" / "0.0.1.data").touch()
     with no_more_files():
         assert ownership.lost() == Unreachable(f"Too many open files: {tmp_path / 'epochs'}")
-        ownership.delete(Delete(("chk-000001/0.0.1.data",), ("chk-000001",)))
+        outcome(ownership.delete(Delete(("chk-000001/0.0.1.data",), ("chk-000001",))))
     assert (tmp_path / "chk-000001" / "0.0.1.data").exists()
-    ownership.delete(Delete((), ("chk-000001",)))
+    outcome(ownership.delete(Delete((), ("chk-000001",))))
     assert not (tmp_path / "chk-000001").exists()
 
 
@@ -243,18 +244,25 @@ def test_a_run_whose_epoch_is_gone_does_not_know_that_it_is_still_its(tmp_path: 
     assert "epochs/000001, by which the checkpoints" in str(ownership.lost())
 
 
-def test_a_manifest_that_another_has_written_is_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_a_manifest_that_another_has_written_is_left_alone(tmp_path: Path, taken_over: bool) -> None:
+    """It ends this run if the other has taken over. One that was fenced off before costs only the checkpoint."""
     _, ownership = owned(tmp_path)
+    if taken_over:
+        LocalStorage(tmp_path).create("epochs/000002", b"{}")
     LocalStorage(tmp_path).write("chk-000001/manifest.json", b"another's")
-    answer = ownership.store(Store(1, "chk-000001/manifest.json", b"own"))
-    assert answer == Fenced("another process of the job has written chk-000001/manifest.json")
+    answer = outcome(ownership.store(Store(1, "chk-000001/manifest.json", b"own")))
+    if taken_over:
+        assert isinstance(answer, Fenced)
+    else:
+        assert answer == Stored(1, "another process of the job has written chk-000001/manifest.json", in_place=False)
     assert LocalStorage(tmp_path).read("chk-000001/manifest.json") == b"another's"
 
 
 def test_a_manifest_that_was_stored_twice_by_a_client_that_tries_again_is_in_place(tmp_path: Path) -> None:
     _, ownership = owned(tmp_path)
     LocalStorage(tmp_path).write("chk-000001/manifest.json", b"own")
-    assert ownership.store(Store(1, "chk-000001/manifest.json", b"own")) == Stored(1)
+    assert outcome(ownership.store(Store(1, "chk-000001/manifest.json", b"own"))) == Stored(1)
 
 
 @pytest.mark.parametrize("taken_over", [False, True])
@@ -277,5 +285,5 @@ def test_a_run_that_was_fenced_off_does_not_record_that_it_is_over(tmp_path: Pat
     _, ownership = owned(tmp_path)
     before = (tmp_path / "job.json").read_bytes()
     LocalStorage(tmp_path).create("epochs/000002", b"{}")
-    assert isinstance(ownership.store(Store(0, "job.json", b"over")), Fenced)
+    assert isinstance(outcome(ownership.store(Store(0, "job.json", b"over"))), Fenced)
     assert (tmp_path / "job.json").read_bytes() == before

@@ -131,7 +131,7 @@ def world(tmp_path: Path) -> Iterator[Remote]:
     made = Remote(tmp_path)
     yield made
     made.slow.open.set()
-    made.background.close(PATIENCE)
+    made.background.join(PATIENCE)
 
 
 def test_elements_and_heartbeats_go_on_while_an_upload_stands_still(world: Remote) -> None:
@@ -203,7 +203,7 @@ def test_a_worker_closes_while_an_upload_stands_still(world: Remote) -> None:
     assert working.worker.closed
     assert len(world.slow.begun) == 1
     world.slow.open.set()
-    world.background.close(PATIENCE)
+    world.background.join(PATIENCE)
     assert (len(world.slow.begun), world.slow.files) == (1, {})
 
 
@@ -232,14 +232,14 @@ def test_what_waits_beyond_the_room_in_memory_waits_on_the_local_disk(tmp_path: 
     third.abandon()
     assert [path.read_bytes() for path in (tmp_path / "parts").iterdir()] == [b"2" * 10]
     world.slow.open.set()
-    world.background._thread.join(PATIENCE)  # type: ignore[union-attr]
+    world.background.join(PATIENCE)
     assert (one.poll()[0], other.poll()[0], third.poll()) == ("chk-1/one", "chk-1/other", None)
     assert world.slow.files == {"chk-1/one": b"1" * 10, "chk-1/other": b"2" * 10}
     assert list((tmp_path / "parts").iterdir()) == []
     world.slow.reached.clear()
     world.files.put("chk-1/again", b"4" * 10)  # what has been uploaded takes no room
     assert list((tmp_path / "parts").iterdir()) == []
-    world.background.close(PATIENCE)
+    world.background.join(PATIENCE)
 
 
 def test_a_long_file_is_measured_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

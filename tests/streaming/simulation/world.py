@@ -23,13 +23,14 @@ from tidegate.runners.engine.clock import Clock, SystemClock
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend
+from tidegate.runners.streaming.background import outcome
 from tidegate.runners.streaming.coordinator import Coordinator
 from tidegate.runners.streaming.events import Item
 from tidegate.runners.streaming.files import Files, StorageFiles
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.manifest import ManifestError, latest, loads, numbers
-from tidegate.runners.streaming.messages import AbortOutput, Commit, Ready, ToCoordinator
+from tidegate.runners.streaming.messages import AbortOutput, Commit, Ready, ToCoordinator, ToWorker
 from tidegate.runners.streaming.opening import Opened, open_job
 from tidegate.runners.streaming.ownership import Ownership
 from tidegate.runners.streaming.record import RECORD, RECORDED
@@ -254,6 +255,8 @@ class CoordinatorProcess(Process):
         self.owned: Ownership | None = None
         self.machine: Coordinator | None = None
         self.woken_at: int | None = None
+        self.starting: int | None = None
+        """The attempt whose workers are to be started."""
         self.hangs = False
         self._backlog: list[Callable[[], Any]] = []
 
@@ -352,26 +355,25 @@ class CoordinatorProcess(Process):
         match action:
             case actions.StartWorkers(attempt=attempt):
                 self.kill_all()
-                assert self.opened is not None
-                if self.is_fenced():
-                    return
-                self.crew = simulation.start_crew(attempt, self)
+                self.starting = attempt
+                self.aside(partial(self.start, attempt))
             case actions.StopWorkers(grace=grace):
+                if self.starting is not None:
+                    self.forgo_start(self.starting)
                 for process in self.crew.workers if self.crew else ():
                     simulation.after(int(grace * SECOND), process.die)
             case actions.Send(worker=worker, message=message):
-                assert self.crew is not None
-                if isinstance(message, Commit | AbortOutput) and self.is_fenced():
-                    return
-                target = self.crew.workers[worker]
-                down = ("down", self.crew.attempt, worker)
-                simulation.post(down, lambda: target.do(lambda: target.worker.on_message(message)))
+                crew = self.crew
+                if crew is not None and isinstance(message, Commit | AbortOutput):
+                    self.aside(lambda: None if self.is_fenced() else self.send(crew, worker, message))
+                elif crew is not None:
+                    self.send(crew, worker, message)
             case actions.Store():
-                self.store(action)
+                self.aside(lambda: self.store(action))
             case actions.Withdraw(name=name):
-                self.ownership.withdraw(name)
+                self.aside(lambda: self.ownership.withdraw(name))
             case actions.Delete():
-                self.ownership.delete(action)
+                self.aside(lambda: outcome(self.ownership.delete(action)))
             case actions.Report(state=state, text=text):
                 simulation.log(f"{self.name}: {state} {text}")
             case actions.CheckpointReport(checkpoint=checkpoint, error=error_text):
@@ -397,10 +399,39 @@ class CoordinatorProcess(Process):
             for name, _, _ in loads(action.data).files():
                 if name in there:
                     simulation.breaks(f"{action.name} is written before {name} is durable")
-        answer = self.ownership.store(action)
+        answer = outcome(self.ownership.store(action))
         if action.directory is not None and isinstance(answer, actions.Stored) and answer.error:
             simulation.breaks(f"a savepoint lacks something: {answer.error}")
         self.take(answer)
+
+    def aside(self, call: Callable[[], None]) -> None:
+        """Do what waits for the storage: at once, or, where that is over the network, after all else of its kind, while
+        the process goes on."""
+        if self.simulation.uploads:
+            self.simulation.post(("storage", self.name), lambda: self.do(call))
+        else:
+            call()
+
+    def start(self, attempt: int) -> None:
+        """Start the workers of an attempt, unless they are not wanted any more."""
+        if self.starting == attempt and not self.is_fenced():
+            self.starting = None
+            self.crew = self.simulation.start_crew(attempt, self)
+            self.simulation.after(0, lambda: self.hear(actions.WorkersStarted(attempt)))
+
+    def forgo_start(self, attempt: int) -> None:
+        """The workers of an attempt are not wanted any more before they have been started."""
+        assert self.opened is not None
+        self.starting = self.crew = None
+        for index in range(self.opened.job.settings.workers):
+            gone = actions.WorkerGone(index, attempt, "it was never started")
+            self.simulation.after(0, partial(self.hear, gone))
+
+    def send(self, crew: Crew, worker: int, message: ToWorker) -> None:
+        """A message to a worker that is on its way."""
+        target = crew.workers[worker]
+        down = ("down", crew.attempt, worker)
+        self.simulation.post(down, lambda: target.do(lambda: target.worker.on_message(message)))
 
     def is_fenced(self) -> bool:
         """Whether the job is another process's now; the machine is told."""
@@ -417,7 +448,7 @@ class CoordinatorProcess(Process):
 class Simulation:
     """One run from one seed. `run` returns when the job has finished and all is as it must be; else it raises.
 
-    `uploads`: what workers store is on its way for a while, as to a store over the network.
+    `uploads`: checkpoints are in a store over the network, so that all that is asked of it takes a while.
     """
 
     def __init__(

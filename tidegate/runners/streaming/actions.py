@@ -17,6 +17,13 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkersStarted:
+    """The workers of an attempt have been started, which may have had to wait for the storage."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class FromWorker:
     """A worker of an attempt has said something."""
 
@@ -83,7 +90,17 @@ class TakeSavepoint:
 
 
 CoordinatorEvent: TypeAlias = (
-    Begin | FromWorker | WorkerGone | Passing | Stored | Fenced | Unreachable | CancelJob | StopJob | TakeSavepoint
+    Begin
+    | WorkersStarted
+    | FromWorker
+    | WorkerGone
+    | Passing
+    | Stored
+    | Fenced
+    | Unreachable
+    | CancelJob
+    | StopJob
+    | TakeSavepoint
 )
 
 # -- actions

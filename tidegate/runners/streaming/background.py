@@ -20,6 +20,16 @@ Steps: TypeAlias = Generator[None, None, T]
 between two of them."""
 
 
+def outcome(steps: Steps[T]) -> T:
+    """What comes of work that is done here and now."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
+
+
 class Doing(Generic[T]):
     """A piece of work that has been begun."""
 
@@ -116,12 +126,8 @@ class Background:
             self._halted = False
             self._go_on()
 
-    def close(self, patience: float) -> None:
-        """Give up everything, and wait so long (s) for the step that the thread is at."""
-        with self._lock:
-            left = list(self._queue)
-        for doing in left:
-            doing.abandon()
+    def join(self, patience: float) -> None:
+        """Wait until all is done, at most so long (s)."""
         if self._thread is not None:
             self._thread.join(patience)
 

@@ -29,6 +29,7 @@ from tidegate.runners.streaming.actions import (
     TakeSavepoint,
     Unreachable,
     WorkerGone,
+    WorkersStarted,
 )
 from tidegate.runners.streaming.checkpointing import Checkpointing
 from tidegate.runners.streaming.checkpoints import Wanted
@@ -125,7 +126,7 @@ class Coordinator:
         self._stop: StopJob | None = None
         self._outcome = Finish("finished")
         # what does not
-        self._crew = Crew(settings.workers, 0, None)
+        self._crew = Crew(settings.workers, None)
         self._settling = Settling()
         self._aborting: set[int] | None = None
         self._tidying = False
@@ -143,13 +144,14 @@ class Coordinator:
         match event:
             case Begin() if self._phase == "new":
                 self._begin(now)
+            case WorkersStarted(attempt=attempt) if self._hears(attempt):
+                self._crew.started(now)
             case FromWorker(worker=worker, attempt=attempt, message=message) if self._hears(attempt):
                 self._crew.hear(worker, now)
                 self._heard(worker, message, now)
             case WorkerGone(worker=worker, attempt=attempt, reason=reason) if self._hears(attempt):
                 self._gone(worker, reason, now)
             case Stored():
-                self._crew.hear_all(now)  # what they said while it was written may be waiting
                 self._stored(event, now)
             case Fenced(reason=reason):
                 self._fenced(reason, now)
@@ -286,7 +288,7 @@ class Coordinator:
     def _start(self, now: int) -> None:
         self._phase = "starting"
         self._wake = None
-        self._crew = Crew(self.job.settings.workers, now, self.job.settings.task_timeout)
+        self._crew = Crew(self.job.settings.workers, self.job.settings.task_timeout)
         self._out.add(StartWorkers(self._attempt))
 
     def _restore(self, now: int) -> None:

@@ -12,14 +12,14 @@ from tidegate.sdk.time import MIN_MICROS, SECOND
 
 
 class Crew:
-    """All workers of one attempt, started at `now` (µs). `timeout` (s): one that is silent longer is stuck."""
+    """All workers of one attempt. `timeout` (s): one that is silent longer is stuck, once they have been started."""
 
-    def __init__(self, count: int, now: int, timeout: float | None) -> None:
+    def __init__(self, count: int, timeout: float | None) -> None:
         self.count = count
         self.ready: set[int] = set()
         self.gone: set[int] = set()
         self._timeout = None if timeout is None else round(timeout * SECOND)
-        self._heard = dict.fromkeys(range(count), now)
+        self._heard: dict[int, int] = {}
         self._beats: dict[int, Heartbeat] = {}
 
     @property
@@ -36,9 +36,9 @@ class Crew:
         """A worker has said something."""
         self._heard[worker] = now
 
-    def hear_all(self, now: int) -> None:
-        """Nobody is taken for silent from before."""
-        self._heard = dict.fromkeys(self._heard, now)
+    def started(self, now: int) -> None:
+        """Their processes are there."""
+        self._heard = dict.fromkeys(range(self.count), now)
 
     def beat(self, worker: int, heartbeat: Heartbeat) -> None:
         """A worker has told how it is doing."""
@@ -62,7 +62,7 @@ class Crew:
 
     def next_wake(self) -> int | None:
         """When the next worker is to be called stuck, unless it is heard of (µs)."""
-        return None if self._timeout is None else min(self._heard.values()) + self._timeout
+        return None if self._timeout is None or not self._heard else min(self._heard.values()) + self._timeout
 
     def progress(self, before: Iterable[MetricCells]) -> Progress:
         """How all tasks are doing, and all metrics: these workers', and those of what was done before them."""

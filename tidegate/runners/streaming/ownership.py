@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Callable
 
 from tidegate.runners.streaming.actions import Delete, Fenced, Store, Stored, Unreachable
+from tidegate.runners.streaming.background import Steps
 from tidegate.runners.streaming.opening import Opened
 from tidegate.runners.streaming.record import RECORDED
 from tidegate.runners.streaming.statefiles import STORED
@@ -41,8 +42,8 @@ class Ownership:
             return Unreachable(unusable(error))
         return None
 
-    def store(self, action: Store) -> Fenced | Stored:
-        """Write a manifest, or the record that the job is over; what comes of it."""
+    def store(self, action: Store) -> Steps[Fenced | Stored]:
+        """Write a manifest, or the record that the job is over; what comes of it. A savepoint is copied by steps."""
         storage = self._opened.storage
         if storage is None:
             return Stored(action.checkpoint, "this job keeps no checkpoints", in_place=False)
@@ -50,7 +51,7 @@ class Ownership:
         try:
             storage.settle(action.fresh)
             if action.directory is not None:
-                copy_savepoint(storage, self._place(action.directory), action.name, action.data)
+                yield from copy_savepoint(storage, self._place(action.directory), action.name, action.data)
                 return Stored(action.checkpoint)
             if action.checkpoint == RECORDED:  # it takes the place of what is there
                 if (lost := self.lost()) is not None:
@@ -59,7 +60,10 @@ class Ownership:
             else:
                 in_place = True  # perhaps, also when the store raises
                 if not storage.create(action.name, action.data) and storage.read(action.name) != action.data:
-                    return Fenced(f"another process of the job has written {action.name}")
+                    # One that has taken over, or an earlier one that did not know yet that it had been fenced off.
+                    lost = self.lost()
+                    error = f"another process of the job has written {action.name}"
+                    return lost if isinstance(lost, Fenced) else Stored(action.checkpoint, error, in_place=False)
         except OSError as raised:
             elsewhere = "another --checkpoint_dir" if action.directory is None else "another folder"
             return Stored(action.checkpoint, unwritten(raised, elsewhere), in_place)
@@ -78,14 +82,19 @@ class Ownership:
         self._withdrawn.add(name)
         self.lost()
 
-    def delete(self, action: Delete) -> None:
-        """Remove what nobody needs. What can't be removed stays: whoever comes next looks for it."""
+    def delete(self, action: Delete) -> Steps[None]:
+        """Remove what nobody needs, file by file. What can't be removed stays: whoever comes next looks for it."""
         storage = self._opened.storage
         if storage is None or self.lost() is not None:
             return
         for name in action.names:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(Exception):  # of a remote store, whatever its client raises
                 storage.delete(name)
+            yield
+
+        def spared(name: str) -> bool:
+            return name in action.spared or (action.again and STORED in name)
+
         for folder in action.folders:
-            with contextlib.suppress(OSError):
-                clear(storage, folder, lambda name: name in action.spared or (action.again and STORED in name))
+            with contextlib.suppress(Exception):
+                yield from clear(storage, folder, spared)

@@ -1,8 +1,9 @@
 """The job's process: it does what the coordinator wants done, and tells it what has happened.
 
-One thread, one loop over sockets, signals and the coordinator's next wake. Workers are forked from here, each with one
-end of a socket to this process and of one to every other worker, so that there is no name or port to find, and nobody
-to authenticate. No code of the author's runs here: what travels by value stays bytes.
+One loop over sockets, signals and the coordinator's next wake; what waits for the storage is done beside it. Workers
+are forked from here, each with one end of a socket to this process and of one to every other worker, so that there is
+no name or port to find, and nobody to authenticate. No code of the author's runs here: what travels by value stays
+bytes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 import traceback
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Protocol
@@ -27,10 +29,11 @@ from tidegate.runners.engine.carried import packed
 from tidegate.runners.engine.clock import monotonic_micros
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.actions import Action, CoordinatorEvent
+from tidegate.runners.streaming.background import Waker
 from tidegate.runners.streaming.failures import how_ended
-from tidegate.runners.streaming.messages import AbortOutput, Commit, ToCoordinator
+from tidegate.runners.streaming.job_storage import JobStorage
+from tidegate.runners.streaming.messages import AbortOutput, Commit, ToCoordinator, ToWorker
 from tidegate.runners.streaming.opening import Opened, open_job
-from tidegate.runners.streaming.ownership import Ownership
 from tidegate.runners.streaming.rundirectory import run_directory
 from tidegate.runners.streaming.shell import MakeTasks, leave_process, run_worker
 from tidegate.runners.streaming.spilled import clear_spilled
@@ -72,7 +75,6 @@ class JobProcess:
     ) -> None:
         self._job = opened.job
         self._opened = opened
-        self._ownership = Ownership(opened, open_storage)
         self._directory = directory
         self._coordinator = coordinator
         self._client = client
@@ -87,8 +89,11 @@ class JobProcess:
         self._kill_at: float | None = None
         self._selector = selectors.DefaultSelector()
         self._asked: dict[Link, int] = {}
-        self._woken, waker = pair()
-        self._waker = waker
+        self._waker = Waker()
+        self._storage = JobStorage(opened, self._waker.wake)
+        self._starting: int | None = None
+        """The attempt whose workers are to be forked as soon as that may be."""
+        self._may_start = False
 
     def run(self) -> None:
         """From the job's begin to its end; what was printed by workers has been written when the client hears of it."""
@@ -96,17 +101,20 @@ class JobProcess:
         if (path := self._job.settings.metrics_file) is not None:
             self._metrics = MetricsFile(self._job, path)
         self._ask(self._client)
-        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._selector.register(self._waker, selectors.EVENT_READ)
         try:
             self._events.append(actions.Begin())
             self._hear_client()  # what it said in one breath with the job itself
             while True:
                 self._decide()
+                if self._start_if_due():
+                    continue
                 if self._finish is not None and not self._children:
                     break
                 self._wait()
         finally:
             self._kill()
+            self._storage.close()
         if self._progress is not None:
             self._post(self._progress)
         self._tell(self._finish)
@@ -134,34 +142,52 @@ class JobProcess:
         match action:
             case actions.Send(worker=worker, message=message):
                 child = self._children.get(worker)
-                if child is not None and not (isinstance(message, Commit | AbortOutput) and self._is_fenced()):
+                if child is not None and isinstance(message, Commit | AbortOutput):
+                    self._storage.unless_fenced(partial(self._send_unless, child, message))
+                elif child is not None:
                     child.link.post(CONTROL, [pickle.dumps(message, 5)])
             case actions.StartWorkers(attempt=attempt):
                 self._kill_at = None
                 self._kill()
-                if not self._is_fenced():
-                    self._start(attempt)
+                self._starting, self._may_start = attempt, False
+                self._storage.unless_fenced(partial(self._allow_start, attempt))
             case actions.StopWorkers(grace=grace):
                 self._kill_at = time.monotonic() + grace
+                self._forgo_start()
             case actions.Store():
-                self._events.appendleft(self._ownership.store(action))  # meanwhile nobody was heard
+                self._storage.store(action, self._events.append)
             case actions.Withdraw(name=name):
-                self._ownership.withdraw(name)
+                self._storage.withdraw(name)
             case actions.Delete():
-                self._ownership.delete(action)
+                self._storage.delete(action)
             case actions.Finish():
                 self._finish = action
+                self._forgo_start()
                 if self._kill_at is None:
                     self._kill_at = time.monotonic()  # whoever is there now has not been given any time
             case _:
                 self._tell(action)
 
-    def _is_fenced(self) -> bool:
-        """Whether the job may be another process's now; the coordinator is told."""
-        lost = self._ownership.lost()
-        if lost is not None:
-            self._events.append(lost)
-        return lost is not None
+    def _send_unless(self, child: _Child, message: ToWorker, happened: CoordinatorEvent | None) -> None:
+        """Send what only the job's own process may, unless it is not that now, or the worker has gone meanwhile."""
+        if happened is not None:
+            self._events.append(happened)
+        elif self._finish is None and self._children.get(child.index) is child:
+            child.link.post(CONTROL, [pickle.dumps(message, 5)])
+
+    def _allow_start(self, attempt: int, happened: CoordinatorEvent | None) -> None:
+        if happened is not None:
+            self._events.append(happened)
+        elif attempt == self._starting:
+            self._may_start = True
+
+    def _forgo_start(self) -> None:
+        """Workers that have not been forked yet are not wanted any more."""
+        if self._starting is not None:
+            for index in range(self._job.settings.workers):
+                self._events.append(actions.WorkerGone(index, self._starting, "it was never started"))
+            self._starting = None
+            self._storage.resume()
 
     def _tell(self, message: ToClient) -> None:
         if isinstance(message, actions.Report):
@@ -177,6 +203,17 @@ class JobProcess:
         self._client.post(CONTROL, [pickle.dumps(message, 5)])
 
     # -- workers
+
+    def _start_if_due(self) -> bool:
+        """Fork the workers that are wanted, once no other thread is there, for what it holds would stay held in them.
+        Whether that has been done now."""
+        if self._starting is not None and self._may_start and self._storage.halt():
+            attempt, self._starting = self._starting, None
+            self._start(attempt)
+            self._storage.resume()
+            self._events.append(actions.WorkersStarted(attempt))
+            return True
+        return False
 
     def _start(self, attempt: int) -> None:
         """Fork all workers of an attempt; those of the one before have been reaped."""
@@ -217,7 +254,6 @@ class JobProcess:
         try:
             self._selector.close()
             self._client.close()
-            self._woken.close()
             self._waker.close()
             for other, (ours, theirs) in enumerate(controls):
                 ours.close()
@@ -281,8 +317,9 @@ class JobProcess:
             self._progress = None
             self._ask(self._client)
         for key, _ in self._selector.select(self._patience()):
-            if key.fileobj is self._woken:
-                self._woken.recv(4096)
+            if key.fileobj is self._waker:
+                self._waker.heard()
+                self._storage.take()
                 self._look_for_dead()
             elif key.fileobj is self._client:
                 self._hear_client()
@@ -328,9 +365,7 @@ class JobProcess:
     def _heed_signals(self) -> None:
         """A child's end wakes the loop. Ctrl-C is the client's to hear: it decides what becomes of the job."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._woken.setblocking(False)
-        self._waker.setblocking(False)
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._waker.signals, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def _look_for_dead(self) -> None:

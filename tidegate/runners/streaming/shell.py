@@ -1,7 +1,7 @@
 """A worker's process: one loop that lets its tasks work, and carries what they say and what is said to them.
 
-Everything is done by one thread. Between two rounds of work the sockets are looked at, without waiting while there is
-work; what is queued is sent as far as the sockets take it.
+Everything is done by one thread, except uploads of checkpoint files to a remote store. Between two rounds of work the
+sockets are looked at, without waiting while there is work; what is queued is sent as far as the sockets take it.
 """
 
 from __future__ import annotations

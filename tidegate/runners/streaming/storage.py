@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,21 +42,23 @@ def open_storage(url: str) -> Storage:
     return FsspecStorage(url)
 
 
-def clear(storage: Storage, folder: str, spared: Callable[[str], bool]) -> None:
-    """Remove all that is not spared under a folder, also what was only half written. Raises OSError if what is there
-    can't be known."""
+def clear(storage: Storage, folder: str, spared: Callable[[str], bool]) -> Generator[None, None, None]:
+    """Remove, file by file, all that is not spared under a folder, also what was only half written. Raises OSError if
+    what is there can't be known."""
     for name in (*storage.list(folder), *storage.unfinished(folder)):
         if not spared(name):
             storage.delete(name)
+            yield
 
 
-def copy_savepoint(source: Storage, target: Storage, name: str, data: bytes) -> None:
-    """Copy what a manifest names from one store to another, and then, under `name`, the manifest."""
+def copy_savepoint(source: Storage, target: Storage, name: str, data: bytes) -> Generator[None, None, None]:
+    """Copy what a manifest names from one store to another, file by file, and then, under `name`, the manifest."""
     for file, size, _ in loads(data).files():
         content = source.read(file)
         if len(content) != size:
             raise RunError(f"{file} has {len(content)} bytes, not {size}: it is damaged")
         target.write(file, content)
+        yield
     target.write(name, data)
 
 
