@@ -36,10 +36,11 @@ def test_one_that_a_function_of_the_script_drops_is_warned_of(tmp_path: Path) ->
         BEGIN + "p.run()",
         "import tidegate as tg\nwith tg.Pipeline() as p:\n    _ = p | tg.Create([1])",
         BEGIN + "p.sealed()",
+        BEGIN + "other = tg.Pipeline()\n_ = other | tg.Create([1])\nother.run()",
         "import tidegate as tg\np = tg.Pipeline()",
         BEGIN + "import os, sys\nif os.fork():\n    os.wait(); p.run()\nelse:\n    sys.exit()",
     ],
-    ids=["run", "with", "data", "empty", "forked"],
+    ids=["run", "with", "data", "another is run", "empty", "forked"],
 )
 def test_others_are_not(tmp_path: Path, text: str) -> None:
     assert "never run" not in said(tmp_path, text)

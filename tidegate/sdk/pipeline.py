@@ -150,7 +150,7 @@ class Pipeline:
     def run(self) -> PipelineResult:
         """Check, plan and run. Bounded pipelines on `direct` have ended when it returns."""
         __tracebackhide__ = True  # for pytest
-        self._is_used()
+        Fate.used = True
         if (script := being_loaded()) is not None:
             return cast(PipelineResult, script.take(self))
         options = self.options
@@ -185,7 +185,7 @@ class Pipeline:
 
     def portable(self) -> nodes.Pipeline:
         """The portable pipeline as it stands, code still live."""
-        self._is_used()
+        Fate.used = True
         return nodes.Pipeline(tuple(self._nodes), tuple(self._collections.values()), this_environment(), name=self.name)
 
     def __reduce__(self) -> NoReturn:
@@ -199,13 +199,9 @@ class Pipeline:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._is_used()
+        Fate.used = True
         if kind is None:
             self.run().wait_until_finish()
-
-    def _is_used(self) -> None:
-        if self._fate is not None:
-            self._fate.used = True
 
     def add(
         self,
