@@ -155,6 +155,10 @@ def __getattr__(name: str) -> Any:
     raise beam_names.no_such("tidegate", "tg", name, beam_names.TG | beam_names.IO_AT_TOP, __all__, elsewhere)
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 __all__ = [
     "io",
     "DurationOption",

@@ -50,6 +50,23 @@ def test_a_row_is_a_tuple_with_names() -> None:
     assert repr(tg.Row()) == "Row()"
 
 
+def test_a_row_has_the_methods_of_a_named_tuple() -> None:
+    class Word(NamedTuple):
+        word: str
+        n: int
+
+    row, named = tg.Row(word="tide", n=3), Word("tide", 3)
+    assert row._fields == named._fields
+    assert row._asdict() == named._asdict() == row.as_dict()
+    changed = row._replace(n=4)
+    assert (changed, type(changed)) == (named._replace(n=4), type(row))
+    assert row.n == 3
+    with pytest.raises(ValueError, match="this row has no field 'm', but word, n"):
+        row._replace(m=1)
+    odd = tg.Row(self=1, fields=2)
+    assert odd._replace(self=3)._asdict() == {"self": 3, "fields": 2}
+
+
 def test_a_row_can_not_be_changed_and_says_what_it_has() -> None:
     row: Any = tg.Row(a=1, b=2)
     with pytest.raises(AttributeError):

@@ -1,14 +1,40 @@
-"""Connectors: where pipelines read from and write to, built on sdk/sources.py and sdk/sinks.py alone.
+"""Connectors, and what authors build their own from.
 
-What a connector needs beyond the standard library is imported when it is used.
+`tg.Read` reads any `Source`, `tg.Write` writes to any `Sink`; the connectors here are built on those alone. What a
+connector needs beyond the standard library is imported when it is used.
 """
 
 from typing import Any
 
 from tidegate.io.spark import ReadFromSpark, WriteToSpark
 from tidegate.io.text import ReadFromText, ReadFromTextWithFilename, WriteToText
+from tidegate.sdk.block import Block
+from tidegate.sdk.sinks import Attempt, Committable, Delivery, Sink, in_order
+from tidegate.sdk.sources import Batch, Position, Reader, SimpleSource, Source, Split
 
-__all__ = ["ReadFromSpark", "ReadFromText", "ReadFromTextWithFilename", "WriteToSpark", "WriteToText"]
+__all__ = [
+    "ReadFromSpark",
+    "ReadFromText",
+    "ReadFromTextWithFilename",
+    "WriteToSpark",
+    "WriteToText",
+    "Source",
+    "SimpleSource",
+    "Reader",
+    "Split",
+    "Batch",
+    "Block",
+    "Position",
+    "Sink",
+    "Attempt",
+    "Committable",
+    "Delivery",
+    "in_order",
+]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -65,7 +65,7 @@ IO: Final = {
     "Read": "it stands in `tg` itself: `tg.Read`",
     "Write": "it stands in `tg` itself: `tg.Write`",
     "fileio": "`tg.io.ReadFromText` takes patterns, `tg.io.WriteToText` names files by destination and window",
-    "iobase": "a source of your own is read by `tg.Read`, a sink written to by `tg.Write`",
+    "iobase": "`tg.io.Source` is the base of sources for `tg.Read`, `tg.io.Sink` that of sinks for `tg.Write`",
 }
 """Of `beam.io`."""
 

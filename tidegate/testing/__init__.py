@@ -53,6 +53,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted([*__all__, "harness", "strategies"])
+
+
 def __getattr__(name: str) -> Any:
     if name in ("strategies", "harness"):
         from importlib import import_module

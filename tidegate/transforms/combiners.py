@@ -29,16 +29,26 @@ from tidegate.transforms.sketches import ApproximateQuantilesFn, ApproximateUniq
 
 __all__ = [
     "ApproximateQuantiles",
+    "ApproximateQuantilesFn",
     "ApproximateUnique",
+    "ApproximateUniqueFn",
     "Count",
+    "CountFn",
+    "DictFn",
     "Latest",
+    "LatestFn",
+    "ListFn",
     "Mean",
+    "MeanFn",
     "Sample",
+    "SampleFn",
+    "SetFn",
     "SingleInputTupleCombineFn",
     "ToDict",
     "ToList",
     "ToSet",
     "Top",
+    "TopFn",
     "TupleCombineFn",
 ]
 
@@ -415,6 +425,10 @@ class ToDict(CombineGlobally[dict[Any, Any]]):
 
     def __call__(self, pcoll: PCollection[tuple[K, V]]) -> PCollection[dict[K, V]]:
         return super().__call__(pcoll)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:

@@ -22,7 +22,8 @@ class Row(tuple[Any, ...]):
 
     It is a tuple as a NamedTuple is: it unpacks, compares, hashes and groups by its values in order, whatever their
     names: `Row(a=1, b=2) == (1, 2)`. Rows of one set of names share a class, made when first needed; a pickle holds
-    the names. Raises ValueError for a name that begins with an underscore.
+    the names. `_fields`, `_asdict()` and `_replace(…)` are a NamedTuple's. Raises ValueError for a name that begins
+    with an underscore.
     """
 
     __slots__ = ()
@@ -31,9 +32,20 @@ class Row(tuple[Any, ...]):
     def __new__(cls, **fields: Any) -> Row:
         return tuple.__new__(row_class(tuple(fields)), fields.values())
 
-    def as_dict(self) -> dict[str, Any]:
-        """The fields by name."""
+    def _asdict(self) -> dict[str, Any]:
+        """The values by field, as a NamedTuple's method of this name gives them."""
         return dict(zip(self._fields, self, strict=True))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as `_asdict`."""
+        return self._asdict()
+
+    def _replace(self, /, **fields: Any) -> Row:
+        """A row with other values in some fields. Raises ValueError for a name that is no field."""
+        unknown = [name for name in fields if name not in self._fields]
+        if unknown:
+            raise ValueError(f"this row has no field {unknown[0]!r}, but {', '.join(self._fields) or 'none'}")
+        return row_of(self._fields, [fields.get(name, value) for name, value in self._asdict().items()])
 
     def __getattr__(self, name: str) -> Any:
         """Only for names that are no field: AttributeError."""
