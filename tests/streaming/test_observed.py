@@ -41,7 +41,7 @@ def test_each_step_has_what_its_tasks_did_together() -> None:
     for step in ("words", "pairs"):
         assert [found[step, name] for name in ("records_in", "records_out")] == [7, 11]
         assert [found[step, name] for name in ("busy", "idle", "backpressured")] == [0.25, 0.25, 0.5]
-        assert found[step, "watermark"] == tg.Timestamp(80 * SECOND)
+        assert found[step, "watermark"] == tg.Timestamp(80)
         assert found[step, "watermark_lag"] == 20.0
 
 

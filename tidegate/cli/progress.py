@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from tidegate.sdk.errors import visible
-from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults, current_step
 from tidegate.sdk.runner import PipelineResult, Runner, StageProgress
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def run_with_progress(runner: Runner, pipeline: Pipeline, options: PipelineOptio
     """Run to the end and return the result; raises what the run raises. Ctrl-C cancels a run that goes on."""
     if options.progress == "off" or (options.progress == "auto" and not sys.stderr.isatty()):
         return _finish(runner.run(pipeline, options))
+    started = time.monotonic()
     display = Display(pipeline, patience=0.0 if options.progress == "on" else PATIENCE)
     runner.watch = display.watch
     runner.tell = display.tell
@@ -35,7 +36,13 @@ def run_with_progress(runner: Runner, pipeline: Pipeline, options: PipelineOptio
         result = runner.run(pipeline, options)
         if not result.state.ended:
             display.follow(result)
-        return _finish(result)
+        _finish(result)
+    if sys.stderr.isatty():
+        from tidegate.cli.summary import summary
+
+        lines = summary(pipeline, result.state, result.metrics(), time.monotonic() - started)
+        print("\n".join(lines), file=sys.stderr, flush=True)
+    return result
 
 
 def _finish(result: PipelineResult) -> PipelineResult:
@@ -63,6 +70,7 @@ class Display:
         self._told = ""
         self._stages: Callable[[], list[StageProgress]] = list
         self._shares = Shares()
+        self._spent = Spent()
 
     def watch(self, cells: MetricCells) -> None:
         """Look at these metrics, which grow as the run goes on."""
@@ -70,7 +78,7 @@ class Display:
 
     def tell(self, words: str) -> None:
         """How far the run is, by a runner that can't count elements as it goes on."""
-        self._told = f", {words}"
+        self._told = f", {words}" if words else ""
 
     def follow(self, result: PipelineResult) -> None:
         """Look at a run that goes on in the background."""
@@ -92,7 +100,7 @@ class Display:
         if sys.stderr.isatty():
             self._live()
         else:
-            while not self._stopped.wait(PLAIN_PERIOD):
+            while not self._pause(PLAIN_PERIOD):
                 self._sample()
                 print(self._line(), file=sys.stderr, flush=True)
         self._sample()
@@ -104,9 +112,18 @@ class Display:
 
         console = Console(stderr=True)
         with Live(console=console, auto_refresh=False, transient=True) as live:
-            while not self._stopped.wait(PERIOD):
+            while not self._pause(PERIOD):
                 self._sample()
                 live.update(self._table(console.height), refresh=True)
+
+    def _pause(self, seconds: float) -> bool:
+        """Look at where the run is, again and again, for so long; whether it is over."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if self._stopped.wait(min(left, Spent.PERIOD)):
+                return True
+            self._spent.sample()
+        return self._stopped.is_set()
 
     def _sample(self) -> None:
         if self._results is not None:
@@ -126,7 +143,8 @@ class Display:
     def _line(self) -> str:
         busiest = max(self._rates.counts.values(), default=0)
         counted = f", {busiest:,} elements in the busiest step" if busiest else ""
-        return f"{visible(self._name)}: {_clock(time.monotonic() - self._started)}{counted}{self._told}"
+        slow = f", most time in {visible(slowest)}" if (slowest := self._spent.slowest()) else ""
+        return f"{visible(self._name)}: {_clock(time.monotonic() - self._started)}{counted}{slow}{self._told}"
 
     def _table(self, height: int) -> RenderableType:
         from rich.markup import escape
@@ -144,12 +162,14 @@ class Display:
         if shares:
             for name in ("busy", "idle", "held back", "behind"):
                 table.add_column(name, justify="right")
-        if self._checkpoint:
-            table.caption = self._checkpoint
+        slowest = self._spent.slowest()
+        captions = [part for part in (slowest and f"most time in {visible(slowest)}", self._checkpoint) if part]
+        if captions:
+            table.caption = escape("\n".join(captions))
             table.caption_justify = "left"
         order = {label: number for number, label in enumerate(self._labels)}
         steps = sorted(self._rates.counts, key=lambda step: order.get(step, len(order)))
-        room = max(3, height - 5 - bool(self._checkpoint))
+        room = max(3, height - 5 - len(captions))
         if len(steps) > room:  # the busiest, still in the pipeline's order
             busiest = set(sorted(steps, key=lambda step: -self._rates.per_second(step))[:room])
             steps = [step for step in steps if step in busiest]
@@ -159,6 +179,34 @@ class Display:
                 Text(visible(step)), f"{self._rates.counts[step]:,}", f"{self._rates.per_second(step):,.0f}", *told
             )
         return table
+
+
+class Spent:
+    """In which step this process has been found, of many times that it was looked at: also inside a fused chain, whose
+    current line tells the step."""
+
+    PERIOD: Final = 0.05
+    """Seconds between two looks."""
+    LEAST: Final = 10
+    """Looks before anything can be said."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, int] = {}
+
+    def sample(self) -> None:
+        """Look at what every other thread is doing."""
+        own = threading.get_ident()
+        for thread, frame in sys._current_frames().items():
+            if thread != own and (step := current_step(frame)):
+                self._found[step] = self._found.get(step, 0) + 1
+
+    def slowest(self) -> str:
+        """The step that takes longest, and its share of the time in steps; "" as long as that is not known."""
+        whole = sum(self._found.values())
+        if whole < self.LEAST:
+            return ""
+        step = max(self._found, key=lambda step: self._found[step])
+        return f"{step!r} ({self._found[step] / whole:.0%})"
 
 
 class Rates:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from tidegate.runners.direct.feeds import Event, Feed, feed
 from tidegate.runners.direct.writing import Writing, commit_all
 from tidegate.runners.engine.clock import Clock
-from tidegate.runners.engine.graph import Graph, Outlet, quietly
+from tidegate.runners.engine.graph import Graph, Outlet, quietly, state_name
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Plan, Step
@@ -41,6 +41,7 @@ class Execution:
                 outlets.setdefault(edge.collection, []).append(writing.write)
         inner = [step for step in plan.steps if not (step.is_source or step.is_sink)]
         ids = {step.id for step in inner}
+        self._inner = inner
         self._graph = Graph(plan, inner, (edge for edge in plan.edges if edge.target in ids), context, outlets)
 
     def run(self, run_for: float | None = None) -> None:
@@ -62,6 +63,11 @@ class Execution:
             for part in feeds:
                 quietly(part.close)
         self._graph.close()
+
+    def watermarks(self) -> dict[str, int]:
+        """How far the input of each step has come (µs), by its label; any thread may ask."""
+        standings = self._graph.standings()
+        return {node.label: standings[state_name(step)].watermark for step in self._inner for node in step.nodes}
 
     def _sources(self, *, live: bool) -> Iterator[Step]:
         for region in self.plan.regions:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from tidegate.runners.engine.clock import Clock
 from tidegate.runners.engine.latch import Latch
 from tidegate.sdk.errors import UnsupportedError
-from tidegate.sdk.metrics import MetricCells, MetricResults
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, MetricResults
 from tidegate.sdk.runner import PipelineResult, PipelineState
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND, Timestamp
 
 
 class Running(PipelineResult):
     """An unbounded run, in a thread of its own. Ctrl-C while waiting for it is a clean stop."""
 
-    def __init__(self, work: Callable[[], None], stop: threading.Event, metrics: MetricCells) -> None:
+    def __init__(
+        self,
+        work: Callable[[], None],
+        stop: threading.Event,
+        metrics: MetricCells,
+        clock: Clock,
+        watermarks: Callable[[], Mapping[str, int]],
+    ) -> None:
         self._stop = stop
         self._metrics = metrics
+        self._clock = clock
+        self._watermarks = watermarks
         self._state = PipelineState.RUNNING
         self._error: BaseException | None = None
         self._cancelled = False
@@ -61,4 +72,12 @@ class Running(PipelineResult):
         self._stop.set()
 
     def metrics(self) -> MetricResults:
-        return MetricResults(self._metrics)
+        """What has been counted so far, and of each step the gauges `watermark` (a Timestamp) and `watermark_lag`
+        (seconds behind the clock), once there is a watermark."""
+        counted, now = self._metrics, self._clock.now()
+        gauges = dict(counted.gauges)
+        for label, watermark in self._watermarks().items():
+            if MIN_MICROS < watermark < MAX_MICROS:
+                gauges[MetricKey(label, ENGINE, "watermark")] = Timestamp.of_micros(watermark)
+                gauges[MetricKey(label, ENGINE, "watermark_lag")] = (now - watermark) / SECOND
+        return MetricResults(MetricCells(counted.counters, counted.distributions, gauges, counted.string_sets))

@@ -83,7 +83,7 @@ class DirectRunner(Runner):
         if scripted or all(collection.bounded for collection in pipeline.collections):
             work()
             return Finished(context.metrics)
-        return Running(work, execution.stop, context.metrics)
+        return Running(work, execution.stop, context.metrics, clock, execution.watermarks)
 
 
 @contextlib.contextmanager

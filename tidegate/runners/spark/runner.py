@@ -68,7 +68,11 @@ class SparkRunner(Runner):
         sinks = {step.id: Committing(step, run_id) for step in planned.steps if step.is_sink}
         sweep_late()
         finish_others(own.spark_commit_dir)
+        if self.tell is not None:
+            self.tell("starting Spark…")
         spark = checked(session_of(planned) or session(own))
+        if self.tell is not None:
+            self.tell("")
         local = runs_here(spark)
         counts = None
         if self.watch is not None:

@@ -72,7 +72,7 @@ def _of_steps(plan: Plan, tasks: Sequence[TaskStatus], now: float) -> dict[Metri
         }
         watermark = min(task.watermark for task in own)
         if MIN_MICROS < watermark < MAX_MICROS:
-            told |= {"watermark": Timestamp(watermark), "watermark_lag": now - watermark / SECOND}
+            told |= {"watermark": Timestamp.of_micros(watermark), "watermark_lag": now - watermark / SECOND}
         for label in {node.label for step in plan.stage_steps(stage) for node in step.nodes}:
             gauges |= {MetricKey(label, ENGINE, name): value for name, value in told.items()}
     return gauges

@@ -1,0 +1,138 @@
+"""What a run says at its end, on a terminal alone; and which step takes the time."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tidegate as tg
+from tidegate.cli import progress
+from tidegate.cli.progress import Spent
+from tidegate.sdk.time import Timestamp
+
+ROOT = Path(__file__).parents[2]
+
+SCRIPT = """\
+import tidegate as tg
+
+with tg.Pipeline(name="numbers") as p:
+    good, bad = p | "make" >> tg.Create(["1", "2", "x", "4"]) | "parse" >> tg.Map(int).with_exception_handling()
+    good | "text" >> tg.Map(str) | tg.io.WriteToText("out/good")
+    bad | "bad" >> tg.Map(lambda letter: str(letter[0])) | tg.Map(print)
+"""
+
+
+def on_a_terminal(folder: Path, *args: str) -> str:
+    """What the command says on a stderr that is a terminal."""
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal:
+        process = subprocess.Popen(
+            [sys.executable, "-c", "from tidegate.cli import main; main()", *args],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=terminal,
+        )
+    said = b""
+    while True:
+        try:
+            part = os.read(ours, 1024)
+        except OSError:  # its other end is closed
+            break
+        if not part:
+            break
+        said += part
+    os.close(ours)
+    process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    return said.decode().replace("\r", "")
+
+
+@pytest.mark.parametrize("runner", ["direct", "streaming"])
+def test_a_run_on_a_terminal_says_how_it_ended(tmp_path: Path, runner: str) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    said = on_a_terminal(tmp_path, "run", "script.py", "--runner", runner)
+    lines = said[said.index("numbers: done in") :].splitlines()
+    assert re.fullmatch(r"numbers: done in \d+\.\d s, 4 elements in", lines[0])
+    assert lines[1:] == [
+        "  wrote 3 elements to text out/good-SSSSS-of-NNNNN (WriteToText/Write)",
+        "  dead letters: 1 (parse)",
+    ]
+
+
+def test_nothing_is_said_where_progress_is_off_or_stderr_is_no_terminal(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    assert on_a_terminal(tmp_path, "run", "script.py", "--progress", "off") == ""
+    done = subprocess.run(
+        [sys.executable, "-c", "from tidegate.cli import main; main()", "run", "script.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr == ""
+
+
+def look(number: int) -> int:
+    """What a display's thread does while a step is at work."""
+    import threading
+
+    from tidegate.cli import progress
+
+    thread = threading.Thread(target=vars(progress)["looking"])
+    thread.start()
+    thread.join()
+    return number
+
+
+def test_the_slow_step_is_found_inside_a_fused_chain(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = Spent()
+    monkeypatch.setattr(progress, "looking", spent.sample, raising=False)  # found by import: functions are pickled
+    p = tg.Pipeline()
+    _ = p | tg.Create(range(20)) | "quick" >> tg.Map(lambda x: x + 1) | "slow" >> tg.Map(look) | "last" >> tg.Map(str)
+    p.run().wait_until_finish()
+    assert spent.slowest() == "'slow' (100%)"
+
+
+def test_whoever_waits_for_spark_is_told_that_it_starts(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import tidegate as tg\nfrom tidegate.runners.spark import SparkRunner\n"
+        "p = tg.Pipeline()\np | tg.Create([1]) | tg.Map(print)\n"
+        "runner = SparkRunner()\nrunner.tell = lambda words: print('told:', words)\n"
+        "runner.run(p.sealed(), p.options)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "script.py"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "JAVA_HOME": str(tmp_path)},  # no Java, so that it ends here
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stdout == "told: starting Spark…\n", done.stderr
+
+
+@pytest.mark.parametrize("runner", ["direct", "streaming"])
+def test_the_metrics_of_a_live_run_have_its_watermark(runner: str) -> None:
+    p = tg.Pipeline(runner)
+    ticks = p | tg.PeriodicImpulse(0.02) | tg.WindowInto(tg.FixedWindows(1))
+    _ = ticks | "ones" >> tg.Map(lambda tick: ("k", 1)) | "count" >> tg.CombinePerKey(sum) | tg.Map(str)
+    result = p.run()
+    try:
+        found: list[Timestamp] = []
+        while not found and not result.state.ended:
+            result.wait_until_finish(0.05)
+            found = [metric.value for metric in result.metrics().query("watermark", step="ones")]
+        (lag,) = (metric.value for metric in result.metrics().query("watermark_lag", step="ones"))
+    finally:
+        result.cancel()
+    assert tg.Timestamp.of(1_700_000_000) < found[0] < tg.MAX_TIMESTAMP
+    assert -60 < lag < 3600
