@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 import threading
@@ -74,6 +75,29 @@ def test_a_runner_that_lacks_something_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 
 # --- errors --------------------------------------------------------------------------------------------------------
+
+
+def completed(words: str) -> list[str]:
+    """What Bash would be offered for the last of these words."""
+    environment = {"_TIDEGATE_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    return CliRunner().invoke(app, [], env=environment, prog_name="tidegate").stdout.splitlines()
+
+
+def test_the_shell_is_offered_commands_options_and_files() -> None:
+    assert completed("tidegate jobs l") == ["plain,list", "plain,logs"]
+    assert completed("tidegate graph script.py --form") == ["plain,--format"]
+    for words in ("tidegate run ", "tidegate run script.p", "tidegate explain script.py --input da"):
+        assert [line.partition(",")[0] for line in completed(words)] == ["file"], words
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_documented_variable_prints_what_each_shell_evaluates(shell: str) -> None:
+    if shell == "bash" and shutil.which("bash") is None:
+        pytest.skip("click asks bash for its version")
+    done = CliRunner().invoke(app, [], env={"_TIDEGATE_COMPLETE": f"{shell}_source"}, prog_name="tidegate")
+    assert (done.exit_code, "_tidegate_completion" in done.stdout) == (0, True)
+    page = (ROOT / "docs" / "deploying.md").read_text(encoding="utf-8")
+    assert f"_TIDEGATE_COMPLETE={shell}_source tidegate" in page
 
 
 def test_deep_recursion_shows_the_innermost_frames_only() -> None:

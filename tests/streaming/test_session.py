@@ -190,6 +190,8 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(plac
         shown = command("jobs", "show", lost.id, "--session=fragile")
         assert "submit it again" in shown
         assert f"{lost.id}.log" in shown
+        told = command("jobs", "logs", kept.id, "--session=fragile")
+        assert "its session was killed; in a new one it goes on from its last checkpoint\n" in told
     finally:
         with opened("fragile") as session:
             session.end()
@@ -199,7 +201,7 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(plac
         session.end()
 
 
-def test_what_a_job_prints_is_in_its_log(session: Session, tmp_path: Path) -> None:
+def test_what_a_job_prints_is_in_its_log_beside_what_is_reported_of_it(session: Session, tmp_path: Path) -> None:
     p = tg.Pipeline()
     _ = p | tg.Create(["printed"]) | tg.Map(print)
     submitted = StreamingRunner().submission(p.sealed(), options())
@@ -207,7 +209,8 @@ def test_what_a_job_prints_is_in_its_log(session: Session, tmp_path: Path) -> No
     with opened("tests") as other, suppress(RunError):  # it may be over by now
         list(other.tell_and_follow(info.id, actions.TakeSavepoint("/nowhere/at/all")))
     log = Path(session.info(info.id).log)
-    assert (log.read_text(), stat.S_IMODE(log.stat().st_mode)) == ("printed\n", 0o600)
+    own = [line for line in log.read_text().splitlines() if f" tidegate job={info.id}" not in line]
+    assert (own, stat.S_IMODE(log.stat().st_mode)) == (["printed"], 0o600)
     assert session.info(info.id).state == "finished"
 
 
@@ -274,7 +277,12 @@ def test_jobs_are_listed_shown_saved_and_stopped_by_commands(place: Place, tmp_p
     result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
     follow_until(result.id, is_checkpoint)
     follow_until(result.id, lambda told: isinstance(told, actions.Progress) and len(told.tasks) == 4)
-    assert result.id in command("jobs", "list", at)
+    header, *rows = command("jobs", "list", at).splitlines()
+    assert header.split() == ["ID", "STATE", "FOR", "LAST", "CHECKPOINT", "NAME"]
+    (row,) = [row for row in rows if row.startswith(result.id)]
+    assert row[header.index("STATE") :].startswith("running ")
+    assert row[header.index("LAST") :].startswith("checkpoint ")
+    assert row[header.index("NAME") :] == "pipeline"
     shown = command("jobs", "show", result.id, at)
     assert "task 0.0" in shown
     assert f"checkpoints in {tmp_path / 'kept'}: checkpoint" in shown
@@ -284,6 +292,11 @@ def test_jobs_are_listed_shown_saved_and_stopped_by_commands(place: Place, tmp_p
     assert str(tmp_path / "saved") in command("jobs", "savepoint", result.id, str(tmp_path / "saved"), at)
     assert command("jobs", "stop", result.id, at) == f"job {result.id}: stopped\n"
     assert "stopped" in command("jobs", "list", at)
+    logs = command("jobs", "logs", result.id[:-1], at)
+    assert f"tidegate job={result.id} checkpoint=" in logs
+    assert f"is in {tmp_path / 'saved'}" in logs
+    assert logs.endswith(f" tidegate job={result.id}: stopped\n")
+    assert command("jobs", "logs", result.id, at, "--lines=1") == logs.splitlines(keepends=True)[-1]
 
 
 def test_a_job_that_keeps_nothing_is_stopped_with_a_savepoint_or_for_good(place: Place, tmp_path: Path) -> None:

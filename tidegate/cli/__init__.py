@@ -19,6 +19,8 @@ from tidegate.cli.jobs import jobs
 from tidegate.cli.state import state
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from tidegate.cli.target import Target
     from tidegate.sdk.options import PipelineOptions
     from tidegate.sdk.portable.pipeline import Pipeline
@@ -66,8 +68,17 @@ def _debug(command: F) -> F:
 
 def _takes_target(command: F) -> F:
     """TARGET, and behind it the flags that the target itself declares, which only the target can parse."""
-    command = click.argument("flags", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS OF TARGET]")(command)
-    return _debug(click.argument("target", required=False, metavar="TARGET")(command))
+    command = click.argument(
+        "flags", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS OF TARGET]", shell_complete=_file
+    )(command)
+    return _debug(click.argument("target", required=False, metavar="TARGET", shell_complete=_file)(command))
+
+
+def _file(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Has the shell complete a file's name: of a target, or in a flag's value."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
 
 
 _PASSES_FLAGS: Final = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}

@@ -38,10 +38,17 @@ def list_jobs(session: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps([_plain(job) for job in found], indent=1))
         return
-    for job in found:
-        click.echo(f"{job.id}  {job.state:<10}  {_since(job):>8}  {_checkpoint(job):<14}  {visible(job.name)}")
     if not found:
         click.echo("no jobs", err=True)
+        return
+    rows = [
+        ("ID", "STATE", "FOR", "LAST CHECKPOINT", "NAME"),
+        *((job.id, str(job.state), _since(job), _checkpoint(job) or "-", visible(job.name)) for job in found),
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for id, state, since, checkpoint, name in rows:
+        ends = f"{since:>{widths[2]}}  {checkpoint:<{widths[3]}}  {name}"
+        click.echo(f"{id:<{widths[0]}}  {state:<{widths[1]}}  {ends}")
 
 
 @jobs.command()
@@ -63,13 +70,35 @@ def show(id: str, session: str, as_json: bool) -> None:
     if job.checkpoint_dir or job.checkpoint:
         where = f"checkpoints in {job.checkpoint_dir}" if job.checkpoint_dir else "checkpoints of the run's own"
         click.echo(f"  {where}: {', '.join(_of_checkpoint(job)) or 'none yet'}")
-    click.echo(f"  what it prints is in {job.log}")
+    click.echo(f"  what it prints is in {job.log} (`tidegate jobs logs {job.id}`)")
     for line in _tasks(job):
         click.echo(f"  {visible(line)}")
     for text in job.reports:
         click.echo(f"  {visible(text)}")
     if job.error:
         click.echo(f"  {visible_lines(job.error)}")
+
+
+@jobs.command()
+@_id
+@_session
+@click.option("-n", "--lines", type=click.IntRange(min=0), help="The last LINES lines only.")
+def logs(id: str, session: str, lines: int | None) -> None:
+    """Print what a job has printed, its errors, restarts and savepoints among it.
+
+    A log holds the latest 8 to 16 MiB.
+    """
+    from pathlib import Path
+
+    from tidegate.runners.streaming.joblog import tail
+    from tidegate.runners.streaming.session import opened
+
+    with opened(session) as connection:
+        job = connection.info(id)
+    try:
+        click.echo(tail(Path(job.log), lines), nl=False)
+    except FileNotFoundError:
+        click.echo(f"job {job.id} has printed nothing", err=True)
 
 
 @jobs.command()

@@ -32,6 +32,7 @@ from tidegate.runners.streaming.endpoint import (
     listen,
     listen_on_port,
 )
+from tidegate.runners.streaming.joblog import JobLog
 from tidegate.runners.streaming.keeping import Kept, logs_of
 from tidegate.runners.streaming.session import (
     LISTENING,
@@ -83,6 +84,7 @@ class _Running:
         self.checkpoint: CheckpointReport | None = None
         self.reports: deque[str] = deque(maxlen=REPORTS)
         self.log = log
+        self._lines = JobLog(request.submitted.job, log)
         self._tell = tell
         self.job = Job(
             request.submitted,
@@ -102,7 +104,12 @@ class _Running:
                 self.checkpoint = message
             case actions.Finish():
                 self.ended = time.time()
+        self._lines.take(message, self.job.error if self.ended else None)
         self._tell(message)
+
+    def report(self, text: str) -> None:
+        """Something that the session has to say of the job."""
+        self._heard(actions.Report(self.job.state, text))
 
     def info(self) -> JobInfo:
         """How it is doing."""
@@ -274,6 +281,7 @@ class Dispatcher:
         ended = [other for other, running in self._jobs.items() if running.job.ended]
         for other in ended[: max(0, len(ended) - MOST_ENDED)]:
             del self._jobs[other]
+            self._kept.forget(other)
         try:
             self._kept.keep(request)
             return self._start(request).info()
@@ -313,7 +321,7 @@ class Dispatcher:
                 self._lost[id] = self._kept.lost(id, f"and it can't be started again: {_in_words(error)}", submitted)
                 continue
             running.job.restarts += 1
-            running.reports.append("its session was killed; in a new one it goes on from its last checkpoint")
+            running.report("its session was killed; in a new one it goes on from its last checkpoint")
         for id in self._lost:
             self._kept.drop(id)
 

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from tidegate.runners.streaming.endpoint import private
+from tidegate.runners.streaming.joblog import earlier
 from tidegate.runners.streaming.session import JobInfo, SubmitJob, fault_of
 from tidegate.runners.streaming.submission import Submit
 from tidegate.sdk.metrics import MetricCells
@@ -38,6 +39,12 @@ class Kept:
     def drop(self, id: str) -> None:
         """A job is over."""
         (self._directory / f"{id}.job").unlink(missing_ok=True)
+
+    def forget(self, id: str) -> None:
+        """A job that is over is no longer listed: what it has printed goes too."""
+        log = self.log(id)
+        for path in (log, earlier(log)):
+            path.unlink(missing_ok=True)
 
     def log(self, id: str) -> Path:
         """Where a job prints."""

@@ -24,28 +24,38 @@ class Lines:
     """Says what is not everyday: what was restored from where, restarts, checkpoints that failed."""
 
     def __init__(self, job: Job) -> None:
-        self._job = job.id
-        self._batch = job.settings.batch
+        self._job = job
 
     def __call__(self, message: ToClient) -> None:
-        match message:
-            case Report(state="finishing") if self._batch:
-                pass  # that bounded work failed, and why, is told by what is raised
-            case Report(state=state, text=text) if text:
-                self._say(text, {"job": self._job, "state": state})
-            case CheckpointReport(checkpoint=number, error=error) if error:
-                self._say(f"checkpoint {number} failed: {error}", {"job": self._job, "checkpoint": number})
-            case CheckpointReport(checkpoint=number, savepoint=place) if place:
-                self._say(f"savepoint {number} is in {place}", {"job": self._job, "checkpoint": number})
-
-    def _say(self, text: str, facts: Mapping[str, Any]) -> None:
-        text = visible(text)
+        line = line_of(message, self._job)
+        if line is None:
+            return
+        text, facts = line
         logging = sys.modules.get("logging")
         if logging is not None and (logger := logging.getLogger(LOGGER)).hasHandlers():
-            logger.info("%s", text, extra={f"tidegate_{name}": value for name, value in facts.items()})
+            logger.info("%s", visible(text), extra={f"tidegate_{name}": value for name, value in facts.items()})
             return
-        told = " ".join(f"{name}={value}" for name, value in facts.items())
-        print(f"{_stamp(time.time())} tidegate {told}: {text}", file=sys.stderr, flush=True)
+        print(printed(text, facts), file=sys.stderr, flush=True)
+
+
+def line_of(message: ToClient, job: Job) -> tuple[str, dict[str, Any]] | None:
+    """What people should read of a message, and what it is about; None if that is nothing."""
+    match message:
+        case Report(state="finishing") if job.settings.batch:
+            return None  # that bounded work failed, and why, is told by what is raised
+        case Report(state=state, text=text) if text:
+            return text, {"job": job.id, "state": state}
+        case CheckpointReport(checkpoint=number, error=error) if error:
+            return f"checkpoint {number} failed: {error}", {"job": job.id, "checkpoint": number}
+        case CheckpointReport(checkpoint=number, savepoint=place) if place:
+            return f"savepoint {number} is in {place}", {"job": job.id, "checkpoint": number}
+    return None
+
+
+def printed(text: str, facts: Mapping[str, Any]) -> str:
+    """The line as it stands on stderr and in logs."""
+    told = " ".join(f"{name}={value}" for name, value in facts.items())
+    return f"{_stamp(time.time())} tidegate {told}: {visible(text)}"
 
 
 class MetricsFile:
