@@ -240,7 +240,8 @@ class Checkpointing:
         self._out.send_all(Completed(pending.number))
         folders = tuple(map(folder_of, failed))
         if unneeded or folders:
-            self._out.add(Delete(unneeded, folders, spared=self._checkpoints.needed))
+            again = pending.purpose == "savepoint"
+            self._out.add(Delete(unneeded, folders, spared=self._checkpoints.needed, again=again))
 
     def _give_up(self, reason: str, now: int) -> str:
         pending = self._checkpoints.pending

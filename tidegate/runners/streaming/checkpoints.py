@@ -148,7 +148,8 @@ class Checkpoints:
     @property
     def failed(self) -> tuple[int, ...]:
         """Those that were given up and may have files. A task may write more of them until it has taken part in a later
-        one, so they are told again until one is complete."""
+        one, so they are told again until one is complete. A savepoint does not count: the next checkpoint may build on
+        what a state backend has taken from its store for a failed one."""
         return tuple(sorted(self._failed))
 
     @property
@@ -182,12 +183,12 @@ class Checkpoints:
     def complete(self, files: Iterable[str], now: int) -> tuple[str, ...]:
         """The one under way is complete, and these are its files; which names nobody needs any more.
 
-        Nothing builds on a savepoint: what tasks write next builds on the files that were there before it.
+        Nothing builds on a savepoint: what tasks write next builds on the files that were there before it, of failed
+        checkpoints, too.
         """
         pending = self.pending
         assert pending is not None
         self._carried.clear()
-        self._failed.clear()
         self._failures = 0
         self._end(pending, now)
         self._kept.append(Kept(pending.number, frozenset(files)))
@@ -197,6 +198,8 @@ class Checkpoints:
         if pending.purpose == "savepoint":
             gone &= self._alone
             self._alone |= self._kept[-1].files
+        else:
+            self._failed.clear()
         self._garbage -= gone
         self._alone -= gone
         return tuple(sorted(gone, key=lambda name: (not name.endswith("manifest.json"), name)))

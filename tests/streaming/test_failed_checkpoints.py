@@ -1,0 +1,90 @@
+"""What a failed checkpoint has uploaded stays for as long as a later one may build on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.engine.test_rescale import answer, by_key
+from tests.streaming.coordinating import Play, job_of
+from tests.streaming.counting import counted
+from tests.streaming.test_backends import Held, Kind, as_elements, awaited
+from tidegate.runners.streaming.actions import Action, Delete, Store, TakeSavepoint
+from tidegate.runners.streaming.background import outcome
+from tidegate.runners.streaming.manifest import latest
+from tidegate.runners.streaming.messages import Acknowledge, Decline, StateHandle
+from tidegate.runners.streaming.opening import open_job
+from tidegate.runners.streaming.ownership import Ownership
+from tidegate.runners.streaming.settings import CheckpointSettings
+from tidegate.runners.streaming.storage import LocalStorage, open_storage
+
+
+class Running:
+    """A job of which one task has state; the checkpoint directory is as its process leaves it."""
+
+    def __init__(self, kind: Kind, root: Path) -> None:
+        self.held = Held(kind, root)
+        folder = str(self.held.disk.root)
+        settings = CheckpointSettings(directory=folder, interval=10, tolerated_failures=3)
+        backend = "rocksdb" if "rocksdb" in kind else "memory"
+        job = job_of(counted, workers=1, checkpoints=settings, state_backend=backend)
+        opened = open_job(job, root / "unused", "test")
+        self.ownership = Ownership(opened, open_storage)
+        self.play = Play(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
+        self.happens(self.play.ready())
+        self.task, *self.others = self.play.tasks()
+
+    def happens(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Store():
+                    self.happens(self.play.tell(outcome(self.ownership.store(action))))
+                case Delete():
+                    outcome(self.ownership.delete(action))
+
+    def write(self, some: str) -> None:
+        answer(self.held.step, as_elements([(f"key {some} {n}", n, 0) for n in range(200)]))
+
+    def captured(self, checkpoint: int, *, whole: bool = False) -> Acknowledge:
+        list(self.held.step.finish_bundle())
+        name = f"chk-{checkpoint:06}/{self.task}.1"
+        files = awaited(self.held.backend.capture(checkpoint, f"{name}.data", whole=whole))
+        self.held.disk.write(f"{name}.state", b"")
+        return Acknowledge(checkpoint, self.task, StateHandle(((f"{name}.state", 0, 0), *files)))
+
+    def complete(self, ack: Acknowledge) -> None:
+        self.happens(self.play.say(0, ack))
+        for task in self.others:
+            self.happens(self.play.say(0, Acknowledge(ack.checkpoint, task)))
+        self.held.backend.completed(ack.checkpoint)
+
+
+@pytest.mark.parametrize("kind", ["uploaded", "rocksdb", "rocksdb uploaded"])
+@pytest.mark.parametrize("savepoints", [0, 1, 2])
+def test_what_a_failed_checkpoint_has_uploaded_outlives_savepoints(kind: Kind, savepoints: int, tmp_path: Path) -> None:
+    running = Running(kind, tmp_path)
+    running.write("before")
+    running.happens(running.play.wait(10))
+    running.complete(running.captured(1))
+    running.write("in the failed one")
+    running.happens(running.play.wait(10))
+    running.captured(2)
+    running.happens(running.play.say(0, Decline(2, running.others[0], "no room")))
+    for number in range(3, 3 + savepoints):
+        running.happens(running.play.tell(TakeSavepoint(str(tmp_path / f"saved {number}"))))
+        running.complete(running.captured(number, whole=True))
+    running.write("after")
+    running.happens(running.play.wait(10))
+    running.complete(running.captured(3 + savepoints))
+    storage = LocalStorage(running.held.disk.root)
+    manifest, damaged = latest(storage, thorough=True)
+    assert manifest is not None
+    assert (manifest.checkpoint, damaged) == (3 + savepoints, [])
+    (files,) = [part.handle.files[1:] for part in manifest.tasks if part.handle is not None]
+    again = Held(kind, tmp_path)
+    again.restore(files)
+    assert by_key(answer(again.step, None)) == by_key(answer(running.held.step, None))
+    of_checkpoints = {name for name in storage.list("") if name.startswith("chk-")}
+    assert of_checkpoints == manifest.kept.files, "nothing else is left behind"
