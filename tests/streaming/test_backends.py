@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from streaming.small_disk import SmallDisk
 from tests.engine.driving import Elements, Watermark, context, maker, operator
 from tests.engine.test_rescale import SIDE, answer, at_second, by_key, keeps, stateful_with_side
 from tidegate.runners.engine import paging
@@ -317,6 +318,27 @@ def test_only_new_files_of_the_store_are_taken(kind: Kind, tmp_path: Path) -> No
         held.backend.completed(checkpoint)
         taken.append({name for name, _, _ in files if name.endswith(".sst")})
     assert taken[0] < taken[1] < taken[2]
+
+
+def test_a_store_that_a_full_disk_has_broken_is_not_used_again(tmp_path: Path, disk: SmallDisk) -> None:
+    held = Held("rocksdb", disk.path)
+    answer(held.step, as_elements([(f"key {n}", n, 0) for n in range(200)]))
+    kept = held.capture(1)
+    held.backend.completed(1)
+    answer(held.step, as_elements([(f"other {n}", n, 0) for n in range(200)]))
+    disk.fill()
+    with pytest.raises(RunError, match=rf"the store in {held.folder} has failed: .*No space left.*; see --temp_dir"):
+        held.capture(2)
+    assert {path.name for path in held.folder.iterdir()} == {"db"}
+    disk.make_room()
+    with pytest.raises(RunError, match="has failed: "):  # it takes nothing, also where there is room again
+        held.capture(3)
+    held.backend.close()
+    assert not held.folder.exists()
+    again, sound = (Held("rocksdb", disk.path) for _ in range(2))
+    again.restore(kept)
+    answer(sound.step, as_elements([(f"key {n}", n, 0) for n in range(200)]))
+    assert by_key(answer(again.step, None)) == by_key(answer(sound.step, None))
 
 
 def test_side_inputs_and_what_waits_for_them_are_captured(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A disk that has no room: what could not be written, where, and what to do is said; nothing is lost silently.
 
 A limit on the size of files stands for a full disk, and so does the device `/dev/full`; neither needs another user.
+What goes on after a disk was full has one of its own, which is filled.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import pytest
 
 import tidegate as tg
 from streaming.counting import Reports, counted, follow, running
-from streaming.processes import children
+from streaming.processes import PATIENCE, children
+from streaming.small_disk import SmallDisk
+from streaming.victims import Victim
 from tidegate.runners.engine.gathered import in_order
 from tidegate.runners.engine.spill import Spill
 from tidegate.runners.engine.waiting import Waiting
@@ -307,3 +310,25 @@ def test_a_checkpoint_that_can_not_even_begin_to_be_written_is_a_failed_one(stre
     parts.unlink()
     stream.wait_for_checkpoint()
     assert not stream.restarted
+
+
+@pytest.mark.parametrize("full", ["checkpoint_dir", "temp_dir"])
+def test_a_job_on_rocksdb_whose_disk_was_full_goes_on_where_it_was(
+    begin: type[Victim], disk: SmallDisk, full: str
+) -> None:
+    flags = ["--state_backend=rocksdb", "--memory_budget=1", "--tolerated_failed_checkpoints=1000000"]
+    victim = begin(*flags, f"--{full}={disk.path}", rate=500)
+    victim.watch("d", 3)
+    if full == "temp_dir":  # where the store is, which a flush without room breaks; the next finds no room either
+        told, times = re.compile(r"state=restarting: .*No space left on device"), 2
+    else:
+        told, times = re.compile(r"its state can't be kept: No space left on device"), 1
+    deadline = time.monotonic() + PATIENCE
+    while len(told.findall(victim.said)) < times:
+        assert time.monotonic() < deadline, victim.said[-3000:]
+        disk.fill()  # what is removed meanwhile makes room
+        victim.watch("rwpcmda")
+    disk.make_room()
+    victim.watch("d", 3)
+    victim.check(victim.drain())
+    assert bool(re.search(r"the store in \S+ has failed: .*No space left", victim.said)) == (full == "temp_dir")

@@ -1,0 +1,35 @@
+"""Fixtures of the streaming runner's tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streaming.killing import Run
+from streaming.small_disk import SmallDisk, small_disk
+from streaming.victims import Victim
+
+
+@pytest.fixture
+def begin(tmp_path: Path) -> Iterator[type[Victim]]:
+    victims: list[Victim] = []
+
+    def start(*flags: str, in_the_way: int | None = None, **how: object) -> Victim:
+        if in_the_way is not None:  # a file where a checkpoint's folder would be
+            (tmp_path / "checkpoints").mkdir()
+            (tmp_path / "checkpoints" / f"chk-{in_the_way:06}").touch()
+        victims.append(Victim(Run(str(tmp_path), **how), list(flags)))  # type: ignore[arg-type]
+        return victims[-1]
+
+    yield start  # type: ignore[misc]
+    for victim in victims:
+        victim.close()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A file system of 8 MB."""
+    with small_disk(tmp_path / "disk", 8) as made:
+        yield made
