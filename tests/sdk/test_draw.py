@@ -241,16 +241,20 @@ def test_groups_that_wind_around_each_other_are_laid_out_all_the_same() -> None:
     assert "<svg" in svg(graph)
 
 
+TITLES = st.text(st.sampled_from("abilmWM@_ ()ö漢字😀e\u0301"), min_size=1, max_size=60)
+
+
 @st.composite
 def graphs(draw: st.DrawFn) -> Graph:
     count = draw(st.integers(1, 12))
     frames: list[Group] = []
     for number in range(draw(st.integers(0, 4))):
-        frames.append(Group(f"G{number}", f"G{number}", draw(st.sampled_from(["", *(g.id for g in frames)]))))
+        frames.append(Group(f"G{number}", draw(TITLES), draw(st.sampled_from(["", *(g.id for g in frames)]))))
     ids = ["", *(group.id for group in frames)]
-    boxes = tuple(Box(f"b{n}", f"b{n}", "", "step", (), draw(st.sampled_from(ids))) for n in range(count))
+    boxes = tuple(Box(f"b{n}", draw(TITLES), "", "step", (), draw(st.sampled_from(ids))) for n in range(count))
     pairs = draw(st.lists(st.tuples(st.integers(0, count - 1), st.integers(0, count - 1)), max_size=20))
-    links = tuple(Link(f"b{min(pair)}", f"b{max(pair)}") for pair in pairs if pair[0] != pair[1])
+    labels = st.one_of(st.just(""), TITLES)
+    links = tuple(Link(f"b{min(pair)}", f"b{max(pair)}", draw(labels)) for pair in pairs if pair[0] != pair[1])
     held: set[str] = set()
     for box in boxes:
         group = box.group
@@ -267,7 +271,69 @@ def test_any_graph_is_laid_out_whole_and_without_overlaps(graph: Graph) -> None:
     assert sorted(placed, key=repr) == sorted((Member("box", box.id) for box in graph.boxes), key=repr)
     lanes = {member.id for rows in plan.rows.values() for row in rows for member in row if member.kind == "lane"}
     assert {lane for way in plan.ways for lane in way} == lanes
-    assert not overlapping(boxes_of(svg(graph)))
+    picture = svg(graph)
+    assert not overlapping(boxes_of(picture))
+    assert_labels_stand_apart(picture)
+    assert len(areas(picture, "tag-back")) == sum(bool(link.label) for link in graph.links)
+
+
+# How wide letters are in DejaVu Sans, in em, to two digits rounded up: a sample by which to judge the room for texts.
+EMS = dict(zip("abcdefghilmnorstuwWM@_ ()ö漢字😀\u0301…", (
+    0.62, 0.64, 0.55, 0.64, 0.62, 0.36, 0.64, 0.64, 0.28, 0.28, 0.98, 0.64, 0.62, 0.42, 0.53, 0.40, 0.64, 0.82, 0.99,
+    0.87, 1.0, 0.5, 0.32, 0.4, 0.4, 0.62, 1.0, 1.0, 1.1, 0.0, 1.0,
+), strict=True))  # fmt: skip
+
+
+def drawn(text: str, size: float) -> float:
+    return sum(EMS[letter] for letter in text) * size
+
+
+def assert_labels_stand_apart(picture: str) -> None:
+    """No label of a link covers another, a box, or a group's title; every text fits what it stands in, and the page."""
+    titles, tags = areas(picture, "heading-back"), areas(picture, "tag-back")
+    boxes = boxes_of(picture)
+    for tag in tags:
+        assert not any(overlapping([tag, other]) for other in [*boxes, *titles])
+    assert not overlapping(tags)
+    width, height = map(float, re.search(r'viewBox="0 0 (\d+) (\d+)"', picture).groups())  # type: ignore[union-attr]
+    for x, y, w, h in [*boxes, *titles, *tags]:
+        assert x >= 0
+        assert y >= 0
+        assert x + w <= width + 0.6
+        assert y + h <= height + 0.6
+    tree = ElementTree.fromstring(picture)
+    name = "{http://www.w3.org/2000/svg}"
+    for box, group in zip(boxes, [g for g in tree.iter(f"{name}g") if g.get("class") == "box"], strict=True):
+        for text in group.iter(f"{name}text"):
+            inside = box[0] + box[2] - float(text.attrib["x"])
+            assert drawn(text.text or "", 11 if text.get("class") == "note" else 13) <= inside
+    texts = {
+        kind: [t.text or "" for t in tree.iter(f"{name}text") if t.get("class") == kind] for kind in ("heading", "tag")
+    }
+    for kind, size, rects in (("heading", 13 * 1.1, titles), ("tag", 11, tags)):
+        for text, (_, _, w, _) in zip(texts[kind], rects, strict=True):
+            assert drawn(text, size) <= w
+
+
+@pytest.mark.parametrize("label", ["", "l", "a label that has some length", "W" * 44])
+@pytest.mark.parametrize("count", [2, 7, 30])
+def test_many_labels_about_one_step_stand_apart(label: str, count: int) -> None:
+    names = [f"{letter}{n}" for letter in "ab" for n in range(count)]
+    boxes = [Box("hub", "hub", "", "step"), *(Box(name, "a title", "", "step") for name in names)]
+    links = [Link(f"a{n}", "hub", label) for n in range(count)]
+    links += [Link("hub", f"b{n}", label) for n in range(count)]
+    links += [Link("a0", "hub", label)] * 5
+    picture = svg(Graph("g", tuple(boxes), (), tuple(links)))
+    assert_labels_stand_apart(picture)
+    assert len(areas(picture, "tag-back")) == (len(links) if label else 0)
+
+
+def test_labels_stand_on_their_links_where_there_is_room() -> None:
+    picture = svg(Graph("g", (Box("a", "a", "", "step"), Box("b", "b", "", "step")), (), (Link("a", "b", "said"),)))
+    ((x, y, width, height),) = areas(picture, "tag-back")
+    (above, below) = boxes_of(picture)
+    assert abs(x + width / 2 - (above[0] + above[2] / 2)) < 1
+    assert above[1] + above[3] < y < y + height < below[1]
 
 
 # --- words ---------------------------------------------------------------------------------------------------------

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from html import escape
 from itertools import pairwise
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from tidegate.sdk.portable.draw import COLOURS, Box, Graph, Group, readable
+from tidegate.sdk.portable.draw_labels import BOLD, SMALL, Area, Point, Tags, curve, fitted, tag_width, text_width
 from tidegate.sdk.portable.draw_layout import Layout, Member, layout
-
-Point: TypeAlias = tuple[float, float]
 
 BOX_WIDTH: Final = 168
 """The least; boxes of one width stand in columns."""
 BOX_HEIGHT: Final = 44
 LANE_WIDTH: Final = 14
 COLUMN_GAP: Final = 26
-ROW_GAP: Final = 46
+ROW_GAPS: Final = (46, 76, 126, 206, 336)
+"""Between rows: the first that leaves room for the labels of all links on their own curves."""
 PADDING: Final = 18
 TITLE_HEIGHT: Final = 26
-LETTER_WIDTH: Final = 7.9
-"""About that of the titles' letters; where fonts differ, boxes are a little wide."""
-BOLD: Final = 1.08
-"""How much wider a heading's letters are."""
-LONGEST: Final = 44
 
 _STYLE: Final = """
 text { font: 13px ui-sans-serif, system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1d2733 }
@@ -47,12 +41,18 @@ stroke: #364252 } }
 def svg(graph: Graph) -> str:
     """The picture, with light and dark colours; facts stand in `<title>`s, which viewers show as tooltips."""
     graph = readable(graph)
-    page = _Page(graph, layout(graph))
-    width, height = page.size("")
-    page.put("", (0, 0), (width, height))
+    plan = layout(graph)
+    for gap in ROW_GAPS:
+        page = _Page(graph, plan, gap)
+        width, height = page.size("")
+        page.put("", (0, 0), (width, height))
+        if page.label(width, anywhere=gap == ROW_GAPS[-1]):
+            break
+    height = max([height, *(tag.y + tag.height + PADDING for tag in page.tags.values())])
     parts = [page.frame(group) for group in graph.groups]
     parts += page.links()
     parts += [page.title(group) for group in graph.groups]
+    parts += [_tag(graph.links[number].label, area) for number, area in page.tags.items()]
     parts += [page.box(box) for box in graph.boxes]
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height:.0f}" '
@@ -61,22 +61,26 @@ def svg(graph: Graph) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Area:
-    x: float
-    y: float
-    width: float
-    height: float
-
-
 class _Page:
-    def __init__(self, graph: Graph, plan: Layout) -> None:
+    def __init__(self, graph: Graph, plan: Layout, gap: float) -> None:
         self.graph = graph
         self.plan = plan
+        self.gap = gap
         self.boxes = {box.id: box for box in graph.boxes}
         self.groups = {group.id: group for group in graph.groups}
-        self.areas: dict[tuple[str, str], _Area] = {}
+        self.areas: dict[tuple[str, str], Area] = {}
         self.row_ends: dict[tuple[str, str], tuple[float, float]] = {}
+        self.tags: dict[int, Area] = {}
+        self.least = self._least_widths()
+
+    def _least_widths(self) -> dict[str, float]:
+        """How wide the labels of links are, at the most, by the groups that they may stand in."""
+        least: dict[str, float] = {}
+        for link in self.graph.links:
+            if link.label:
+                for group, _ in (*self._held_by(link.source), *self._held_by(link.target)):
+                    least[group] = max(least.get(group, 0.0), tag_width(link.label))
+        return least
 
     def size(self, group: str) -> Point:
         """Width and height of a group with all that is in it."""
@@ -84,10 +88,10 @@ class _Page:
         widths = [sum(w for w, _ in row) + COLUMN_GAP * (len(row) - 1) for row in rows]
         heights = [max((h for _, h in row), default=0) for row in rows]
         title = TITLE_HEIGHT if group else 0
-        least = _text_width(self.groups[group].title) * BOLD if group else 0
+        least = text_width(self.groups[group].title) * BOLD if group else 0
         return (
-            max([*widths, least]) + 2 * PADDING,
-            sum(heights) + ROW_GAP * (len(rows) - 1) + 2 * PADDING + title,
+            max([*widths, least, self.least.get(group, 0)]) + 2 * PADDING,
+            sum(heights) + self.gap * (len(rows) - 1) + 2 * PADDING + title,
         )
 
     def put(self, group: str, at: Point, size: Point) -> None:
@@ -99,18 +103,18 @@ class _Page:
             height = max((h for _, h in sizes), default=0)
             for member, (w, h) in zip(row, sizes, strict=True):
                 drop = 0 if member.kind == "lane" else (height - h) / 2
-                self.areas[member.kind, member.id] = _Area(left, top + drop, w, height if member.kind == "lane" else h)
+                self.areas[member.kind, member.id] = Area(left, top + drop, w, height if member.kind == "lane" else h)
                 self.row_ends[member.kind, member.id] = top, top + height
                 if member.kind == "group":
                     self.put(member.id, (left, top + drop), (w, h))
                 left += w + COLUMN_GAP
-            top += height + ROW_GAP
+            top += height + self.gap
 
     def _member_size(self, member: Member) -> Point:
         match member.kind:
             case "box":
                 box = self.boxes[member.id]
-                return max(_text_width(box.title) + 30, _text_width(box.note) * 0.86 + 30, BOX_WIDTH), BOX_HEIGHT
+                return max(text_width(box.title) + 30, text_width(box.note, SMALL) + 30, BOX_WIDTH), BOX_HEIGHT
             case "group":
                 return self.size(member.id)
             case "lane":
@@ -125,12 +129,15 @@ class _Page:
 
     def title(self, group: Group) -> str:
         """Above the links, one of which may pass behind it."""
-        a = self.areas["group", group.id]
-        x, y, width = a.x + 7, a.y + 6, _text_width(group.title) * BOLD + 14
+        a = self._heading(group)
         return (
-            f'<rect class="heading-back" x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="20" rx="6"/>'
-            f'<text class="heading" x="{x + 7:.1f}" y="{y + 14:.1f}">{_fit(group.title)}</text>'
+            f'<rect class="heading-back" x="{a.x:.1f}" y="{a.y:.1f}" width="{a.width:.1f}" height="{a.height:.0f}" '
+            f'rx="6"/><text class="heading" x="{a.x + 7:.1f}" y="{a.y + 14:.1f}">{_fit(group.title)}</text>'
         )
+
+    def _heading(self, group: Group) -> Area:
+        a = self.areas["group", group.id]
+        return Area(a.x + 7, a.y + 6, text_width(group.title) * BOLD + 14, 20)
 
     def box(self, box: Box) -> str:
         a = self.areas["box", box.id]
@@ -146,21 +153,42 @@ class _Page:
 
     def links(self) -> list[str]:
         """All links, below the boxes; those that share an end are spread along it in the order of where they go."""
-        leaving, coming = self._ports("source", "target"), self._ports("target", "source")
-        lines, tags = [], []
-        for number, link in enumerate(self.graph.links):
-            source, target = self.areas["box", link.source], self.areas["box", link.target]
-            start, stop = (leaving[number], source.y + source.height), (coming[number], target.y - 7)
-            points = self._waypoints(number, start, stop)
+        lines = []
+        for link, points in zip(self.graph.links, self._ways(), strict=True):
             look = "link" + (" bold" if link.bold else "") + (" dashed" if link.dashed else "")
             x, y = points[-1]
             lines.append(
                 f'<path class="{look}" d="{curve(points)}"/>'
                 f'<path class="{look.replace("link", "head")}" d="M{x - 5:.1f} {y - 2:.1f}l5 9 5-9z"/>'
             )
+        return lines
+
+    def label(self, width: float, *, anywhere: bool) -> bool:
+        """Find places for the labels of links, in `tags`; False if one finds none on its link and may not stand
+        `anywhere` else."""
+        taken = [area for (kind, _), area in self.areas.items() if kind == "box"]
+        tags = Tags([*taken, *map(self._heading, self.graph.groups)], width)
+        for number, (link, points) in enumerate(zip(self.graph.links, self._ways(), strict=True)):
             if link.label:
-                tags.append(_tag(link.label, self._open_stretch(number, points)))
-        return lines + tags
+                (x, y), (nx, ny) = self._open_stretch(number, points)
+                wanted = (x + nx) / 2, (y + ny) / 2
+                place = tags.on_link(link.label, points, wanted)
+                if place is None and anywhere:
+                    place = tags.anywhere(link.label, wanted)
+                if place is None:
+                    return False
+                self.tags[number] = place
+        return True
+
+    def _ways(self) -> list[list[Point]]:
+        """The points that each link passes."""
+        leaving, coming = self._ports("source", "target"), self._ports("target", "source")
+        ways = []
+        for number, link in enumerate(self.graph.links):
+            source, target = self.areas["box", link.source], self.areas["box", link.target]
+            start, stop = (leaving[number], source.y + source.height), (coming[number], target.y - 7)
+            ways.append(self._waypoints(number, start, stop))
+        return ways
 
     def _waypoints(self, number: int, start: Point, stop: Point) -> list[Point]:
         """Where a link passes: through its lanes, and straight down to the end of its row before it turns, so that it
@@ -217,15 +245,6 @@ class _Page:
         return area.x + area.width / 2
 
 
-def curve(points: list[Point]) -> str:
-    """A path that leaves every point downwards and comes to the next from above."""
-    path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
-    for (x, y), (nx, ny) in pairwise(points):
-        bend = max(abs(ny - y) / 2, 12)
-        path += f"C{x:.1f} {y + bend:.1f} {nx:.1f} {ny - bend:.1f} {nx:.1f} {ny:.1f}"
-    return path
-
-
 def _until(held: list[tuple[str, tuple[str, str]]], shared: str) -> Iterator[tuple[str, str]]:
     for group, member in held:
         yield member
@@ -233,18 +252,13 @@ def _until(held: list[tuple[str, tuple[str, str]]], shared: str) -> Iterator[tup
             return
 
 
-def _tag(label: str, stretch: tuple[Point, Point]) -> str:
-    (x, y), (nx, ny) = stretch
-    x, y, width = (x + nx) / 2, (y + ny) / 2, _text_width(label) * 0.86 + 14
+def _tag(label: str, area: Area) -> str:
     return (
-        f'<rect class="tag-back" x="{x - width / 2:.1f}" y="{y - 10:.1f}" width="{width:.1f}" height="19" rx="9.5"/>'
-        f'<text class="tag" x="{x:.1f}" y="{y + 3.5:.1f}" text-anchor="middle">{_fit(label)}</text>'
+        f'<rect class="tag-back" x="{area.x:.1f}" y="{area.y:.1f}" width="{area.width:.1f}" '
+        f'height="{area.height:.0f}" rx="9.5"/><text class="tag" x="{area.x + area.width / 2:.1f}" '
+        f'y="{area.y + 13.5:.1f}" text-anchor="middle">{_fit(label)}</text>'
     )
 
 
-def _text_width(text: str) -> float:
-    return min(len(text), LONGEST) * LETTER_WIDTH
-
-
 def _fit(text: str) -> str:
-    return escape(text if len(text) <= LONGEST else text[: LONGEST - 1] + "…")
+    return escape(fitted(text))
