@@ -58,6 +58,21 @@ class Ending(Ticking):
         yield key, "over", count.read()
 
 
+class Once(tg.DoFn):
+    """One tick in each window, and a last word."""
+
+    def process(self, element: Any, t: Any = tg.DoFn.TimestampParam, tick: Any = tg.DoFn.TimerParam(TICK)) -> None:
+        tick.set(t + 1)
+
+    @tg.on_timer(TICK)
+    def ticked(self) -> Iterator[Any]:
+        yield "tick"
+
+    @tg.on_window_expiration
+    def over(self) -> Iterator[Any]:
+        yield "over"
+
+
 def make(fn: tg.DoFn, windows: Any, world: Context, *, pages: bool) -> Operator:
     def write(p: tg.Pipeline) -> Any:
         return p | tg.Create([("k", 1)]) | tg.WindowInto(windows) | STEP >> tg.ParDo(fn)
@@ -66,8 +81,9 @@ def make(fn: tg.DoFn, windows: Any, world: Context, *, pages: bool) -> Operator:
     return Paged(inner, DictCold(), 0) if pages else inner  # type: ignore[arg-type]
 
 
-def ended(build: Callable[[], Operator], windows: Any, *, restored: bool) -> list[Any]:
-    """What comes of some keys and the end of input; the operator is asked to go on as long as it has paused."""
+def ended(build: Callable[[], Operator], windows: Any, *, restored: bool, clocked: bool = False) -> list[Any]:
+    """What comes of some keys and the end of input; the operator is asked to go on as long as it has paused. `clocked`:
+    processing time passes meanwhile."""
     op = build()
     collection = "WindowInto(GlobalWindows)" if windows == tg.GlobalWindows() else "WindowInto(FixedWindows)"
     items = tuple(((key, 3 + n), SECOND, (_window(windows),)) for n, key in enumerate("abc"))
@@ -80,6 +96,10 @@ def ended(build: Callable[[], Operator], windows: Any, *, restored: bool) -> lis
             saved = pickle.dumps(op.snapshot())
             op = build()
             op.restore(pickle.loads(saved))
+            assert op.paused
+        assert op.next_clock() is None
+        if clocked:
+            out += [*read(op.finish_bundle()), *read(op.on_clock((2000 + rounds) * SECOND))]
             assert op.paused
         held = op.hold()
         made_now = list(read(op.on_watermark(MAX_MICROS)))
@@ -95,26 +115,54 @@ def _window(windows: Any) -> Any:
     return GLOBAL_WINDOW if windows == tg.GlobalWindows() else tg.IntervalWindow(0, 10)
 
 
+@pytest.mark.parametrize("clocked", [False, True], ids=["at once", "later"])
 @pytest.mark.parametrize("restored", [False, True], ids=["going on", "restored"])
 @pytest.mark.parametrize("pages", [False, True], ids=["in memory", "paged"])
 @pytest.mark.parametrize("windows", [tg.GlobalWindows(), tg.FixedWindows(10)], ids=["global", "fixed"])
 @pytest.mark.parametrize("fn", [Ticking(), Ending()], ids=["timers", "expiration"])
 @pytest.mark.parametrize("pause", [(True,), (False, True), (False, False, True, True)], ids=str)
 def test_pausing_between_two_timers_changes_nothing(
-    fn: tg.DoFn, windows: Any, pages: bool, restored: bool, pause: tuple[bool, ...]
+    fn: tg.DoFn, windows: Any, pages: bool, restored: bool, clocked: bool, pause: tuple[bool, ...]
 ) -> None:
     whole = context(max_end_timers=6)
     expected = ended(lambda: make(fn, windows, whole, pages=False), windows, restored=False)
     world = context(max_end_timers=6)
     asked = cycle(pause)
     world.pausing = lambda: next(asked)
-    found = ended(lambda: make(fn, windows, world, pages=pages), windows, restored=restored)
+    found = ended(lambda: make(fn, windows, world, pages=pages), windows, restored=restored, clocked=clocked)
     for key in "abc":
         assert [value for value in found if value[0] == key] == [value for value in expected if value[0] == key]
     for name in ("dropped_timers", "keys_at_max_end_timers"):
         counter = MetricKey(STEP, ENGINE, name)
         assert world.metrics.counters.get(counter, 0) == whole.metrics.counters.get(counter, 0)
     assert len(found) == len(expected) > 12
+
+
+@pytest.mark.parametrize("pages", [False, True], ids=["in memory", "paged"])
+@pytest.mark.parametrize("first", ["earliest", "latest"])
+def test_a_pause_holds_the_watermark_for_every_window_that_is_left(first: str, pages: bool) -> None:
+    """Whatever a window still gives is in time for the steps behind, in whichever order its state was restored."""
+    world = context()
+    world.pausing = lambda: True
+    windows = [tg.IntervalWindow(at, at + 10) for at in range(0, 100, 10)]
+    items = [(("k", window.start.seconds() + 3), window.start.micros, (window,)) for window in windows]
+    op = make(Once(), tg.FixedWindows(10), world, pages=pages)
+    given = tuple(items if first == "earliest" else reversed(items))
+    feed(op, Elements(given, "WindowInto(FixedWindows)"))
+    passed_on, words = 0, []
+    emitted = [*read(op.finish_bundle()), *read(op.on_watermark(MAX_MICROS))]
+    while True:
+        assert all(micros >= passed_on for _, _, micros, _ in emitted)
+        words += [value for _, value, _, _ in emitted]
+        if not op.paused:
+            break
+        passed_on = max(passed_on, op.hold())
+        saved = pickle.dumps(op.snapshot())
+        op = make(Once(), tg.FixedWindows(10), world, pages=pages)
+        op.restore(pickle.loads(saved))
+        passed_on = max(passed_on, op.hold())
+        emitted = list(read(op.on_watermark(MAX_MICROS)))
+    assert sorted(words) == ["over"] * 10 + ["tick"] * 10
 
 
 def test_control_comes_back_between_two_timers() -> None:

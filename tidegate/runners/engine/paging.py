@@ -97,13 +97,15 @@ class Paged(Operator):
         return self._woken("event", micros, self.inner.on_watermark)
 
     def on_clock(self, micros: int) -> Iterator[Emitted]:
-        return self._woken("clock", micros, self.inner.on_clock)
+        return iter(()) if self.paused else self._woken("clock", micros, self.inner.on_clock)
 
     @property
     def paused(self) -> bool:
         return self._asleep_at_end or self.inner.paused
 
     def next_clock(self) -> int | None:
+        if self.paused:
+            return None
         instants = [self.inner.next_clock(), self.cold.first("clock")]
         return min((at for at in instants if at is not None), default=None)
 

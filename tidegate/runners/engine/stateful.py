@@ -102,7 +102,8 @@ class StatefulOperator(Chain, ByKey):
         self._callers: dict[tuple[str, bool], Callable[..., Iterator[Any]]] = {}
         self._called = 0
         self._expiries: dict[Any, int] = {}
-        self._by_expiry: list[tuple[int, int, Any]] = []
+        self._by_expiry: list[tuple[int, int, int, Any]] = []
+        """Windows by their expiry; of those that expire at once, the one that ends first comes first."""
         self._places: tuple[Any, Callable[[int], tuple[int, int]] | None] = (None, None)
         self._touches = Touches()
         """Of keys whose timers, arrivals or times-to-live may have changed; what is in cells is noted there."""
@@ -161,7 +162,7 @@ class StatefulOperator(Chain, ByKey):
         if micros <= self.timers.clock:
             return
         self.timers.clock = micros
-        if self.bounded:
+        if self.bounded or self._paused:  # what is due waits for the rest of the end of input
             return
         self.tables.sweep(micros)
         due = self.timers.due()
@@ -174,7 +175,7 @@ class StatefulOperator(Chain, ByKey):
         return Timestamp.of_micros(self.context.now() if self.bounded else self.timers.clock)
 
     def next_clock(self) -> int | None:
-        if self.bounded:
+        if self.bounded or self._paused:
             return None
         return min((at for at in (self.timers.next_clock(), self.tables.next_sweep()) if at is not None), default=None)
 
@@ -184,7 +185,7 @@ class StatefulOperator(Chain, ByKey):
         """
         held = self.timers.hold()
         if self._expiration is not None and self._by_expiry:
-            held = min(held, window_end(self._by_expiry[0][2]) - 1)
+            held = min(held, self._by_expiry[0][1] - 1)
         return held
 
     def finish(self) -> Iterator[Emitted]:
@@ -321,7 +322,7 @@ class StatefulOperator(Chain, ByKey):
         """Have a window wait for its expiry (µs)."""
         if window not in self._expiries:
             self._expiries[window] = expiry
-            heappush(self._by_expiry, (expiry, next(_serial), window))
+            heappush(self._by_expiry, (expiry, window_end(window), next(_serial), window))
 
     def _place(self, t: int) -> tuple[int, int, Any, bool]:
         """The bounds of the one window that holds `t`, itself, and whether it has not expired."""
@@ -340,7 +341,7 @@ class StatefulOperator(Chain, ByKey):
     def _pop_expired(self, watermark: int) -> dict[Any, None]:
         expired: dict[Any, None] = {}
         while self._by_expiry and self._by_expiry[0][0] <= watermark:
-            window = heappop(self._by_expiry)[2]
+            window = heappop(self._by_expiry)[-1]
             del self._expiries[window]
             expired[window] = None
         return expired
