@@ -238,6 +238,20 @@ def test_who_can_not_see_the_epochs_changes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "chk-000001").exists()
 
 
+def test_what_the_next_process_has_written_meanwhile_is_not_removed_with_a_failed_checkpoint(tmp_path: Path) -> None:
+    """It takes the next number after the last manifest, as the failed checkpoints of the one before did."""
+    _, ownership = owned(tmp_path)
+    storage = LocalStorage(tmp_path)
+    for number in (1, 2):
+        storage.write(f"chk-00000{number}/0.0.1.data", b"failed")
+    removing = ownership.delete(Delete(folders=("chk-000001", "chk-000002")))
+    next(removing)
+    storage.create("epochs/000002", b"{}")
+    storage.write("chk-000002/0.0.1000001.data", b"the next process's own")
+    outcome(removing)
+    assert storage.list("chk-000002")[-1] == "chk-000002/0.0.1000001.data"
+
+
 def test_a_run_whose_epoch_is_gone_does_not_know_that_it_is_still_its(tmp_path: Path) -> None:
     _, ownership = owned(tmp_path)
     (tmp_path / "epochs").rename(tmp_path / "elsewhere")

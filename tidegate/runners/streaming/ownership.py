@@ -14,7 +14,7 @@ from tidegate.runners.streaming.background import Steps
 from tidegate.runners.streaming.opening import Opened
 from tidegate.runners.streaming.record import RECORDED
 from tidegate.runners.streaming.statefiles import STORED
-from tidegate.runners.streaming.storage import clear, copy_savepoint
+from tidegate.runners.streaming.storage import copy_savepoint
 from tidegate.runners.streaming.world import Storage
 from tidegate.sdk.errors import unusable, unwritten
 
@@ -83,18 +83,27 @@ class Ownership:
         self.lost()
 
     def delete(self, action: Delete) -> Steps[None]:
-        """Remove what nobody needs, file by file. What can't be removed stays: whoever comes next looks for it."""
+        """Remove what nobody needs, file by file. What can't be removed stays: whoever comes next looks for it.
+
+        What is in the folders is listed before it is asked whose they are. Another process of the job may use one of
+        their names, but none of the files that are listed can be its own if it has yet to take over.
+        """
         storage = self._opened.storage
-        if storage is None or self.lost() is not None:
+        if storage is None:
             return
-        for name in action.names:
+        unneeded = list(action.names)
+        for folder in action.folders:
             with contextlib.suppress(Exception):  # of a remote store, whatever its client raises
+                names = (*storage.list(folder), *storage.unfinished(folder))
+                unneeded += (name for name in names if not _is_spared(name, action))
+            yield
+        if self.lost() is not None:
+            return
+        for name in unneeded:
+            with contextlib.suppress(Exception):
                 storage.delete(name)
             yield
 
-        def spared(name: str) -> bool:
-            return name in action.spared or (action.again and STORED in name)
 
-        for folder in action.folders:
-            with contextlib.suppress(Exception):
-                yield from clear(storage, folder, spared)
+def _is_spared(name: str, action: Delete) -> bool:
+    return name in action.spared or (action.again and STORED in name)

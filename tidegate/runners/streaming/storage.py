@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,15 +40,6 @@ def open_storage(url: str) -> Storage:
             "Use a local folder"
         )
     return FsspecStorage(url)
-
-
-def clear(storage: Storage, folder: str, spared: Callable[[str], bool]) -> Generator[None, None, None]:
-    """Remove, file by file, all that is not spared under a folder, also what was only half written. Raises OSError if
-    what is there can't be known."""
-    for name in (*storage.list(folder), *storage.unfinished(folder)):
-        if not spared(name):
-            storage.delete(name)
-            yield
 
 
 def copy_savepoint(source: Storage, target: Storage, name: str, data: bytes) -> Generator[None, None, None]:
