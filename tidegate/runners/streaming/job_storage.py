@@ -1,20 +1,25 @@
-"""A job's storage as its process uses it: everything in the order in which it was asked for, beside the loop.
+"""A job's storage as its process uses it: beside the loop, and in the order in which things are asked for.
 
 To settle files waits for a disk, everything else for the network if the storage is a remote one. Meanwhile the loop
-hears workers and client. Workers are forked only while none of this is being done (see `background`).
+hears workers and client. Only the copy of a savepoint, which may take very long, holds up nothing else: no checkpoint
+begins before it is over, so nothing that it reads is removed. Workers are forked only while none of this is being done
+(see `background`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tidegate.runners.streaming.actions import CoordinatorEvent, Delete, Fenced, Store, Unreachable
 from tidegate.runners.streaming.background import Background, Doing, Steps, T
 from tidegate.runners.streaming.opening import Opened
 from tidegate.runners.streaming.ownership import Ownership
 from tidegate.runners.streaming.storage import open_storage
+
+_Asked: TypeAlias = "tuple[Doing[Any], Callable[[Any], None]]"
+"""What is being done, and what takes what comes of it."""
 
 
 class JobStorage:
@@ -24,14 +29,16 @@ class JobStorage:
         self._opened = opened
         self._ownership = Ownership(opened, open_storage)
         self._background = Background(wake)
-        self._asked: deque[tuple[Doing[Any], Callable[[Any], None]]] = deque()
-        self._copy: Doing[Any] | None = None
+        self._asked: deque[_Asked] = deque()
+        self._copying = Background(wake)
+        self._copy: _Asked | None = None
 
     def store(self, action: Store, then: Callable[[CoordinatorEvent], None]) -> None:
         """Put a manifest in place, or copy a savepoint; `then` takes what has come of it."""
-        doing = self._begin(self._ownership.store(action), then)
-        if action.directory is not None:
-            self._copy = doing
+        if action.directory is None:
+            self._begin(self._ownership.store(action), then)
+        else:
+            self._copy = self._copying.begin(self._ownership.store(action)), then
 
     def withdraw(self, name: str) -> None:
         """Remove a manifest of this process's own before anything depends on it."""
@@ -53,27 +60,31 @@ class JobStorage:
         while self._asked and self._asked[0][0].done:
             doing, then = self._asked.popleft()
             then(doing.poll())
+        if self._copy is not None and self._copy[0].done:
+            (doing, then), self._copy = self._copy, None
+            then(doing.poll())
 
     def halt(self) -> bool:
         """Stop between two steps; whether nothing is being done now, so that this process may be forked."""
-        return self._background.halt()
+        halted = [self._background.halt(), self._copying.halt()]
+        return all(halted)
 
     def resume(self) -> None:
         """Go on after a halt."""
         self._background.resume()
+        self._copying.resume()
 
     def close(self) -> None:
         """The job is over: a savepoint that is still being copied is given up, and all else is done. A store that does
         not answer is left alone after a while."""
         if self._copy is not None:
-            self._copy.abandon()
-        self._background.resume()
+            self._copy[0].abandon()
+        self.resume()
         self._background.join(_PATIENCE)
+        self._copying.join(_PATIENCE)
 
-    def _begin(self, steps: Steps[T], then: Callable[[T], None]) -> Doing[T]:
-        doing = self._background.begin(steps)
-        self._asked.append((doing, then))
-        return doing
+    def _begin(self, steps: Steps[T], then: Callable[[T], None]) -> None:
+        self._asked.append((self._background.begin(steps), then))
 
     def _withdrawing(self, name: str) -> Steps[None]:
         self._ownership.withdraw(name)
