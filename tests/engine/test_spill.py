@@ -84,6 +84,17 @@ def test_keys_that_are_equal_meet_though_they_were_spilled_apart() -> None:
     assert len(found) == 2_999
 
 
+@pytest.mark.parametrize("budget", ["1", "1KB"])
+@pytest.mark.parametrize("combiner", [None, sum])
+def test_the_windows_of_each_key_come_in_their_order_though_they_were_spilled(budget: str, combiner: Any) -> None:
+    backwards = [tg.TimestampedValue((n % 5, n), 99 - n % 100) for n in range(4_000)]
+    backwards += [tg.TimestampedValue((3, n), 45) for n in range(4_000)]
+    found, spills = grouped(backwards, combiner, budget, windows=tg.FixedWindows(10))
+    assert spills > 1
+    for key in range(5):
+        assert [window.start for (k, _), window in found if k == key] == [tg.Timestamp(t) for t in range(0, 100, 10)]
+
+
 def test_a_spilled_run_is_the_same_twice() -> None:
     assert grouped(PAIRS)[0] == grouped(PAIRS)[0]
 

@@ -21,6 +21,7 @@ from tidegate.sdk.coders import decode_columns, encode_columns
 from tidegate.sdk.errors import RunError, unwritten
 from tidegate.sdk.keys import partition_of
 from tidegate.sdk.owner_only import owner_only
+from tidegate.sdk.window_types import window_end
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,7 +159,10 @@ class Spill:
             partition.append(window, *frame)
 
     def drain(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
-        """Every window and part of its table, partition by partition; what a yielded table holds is whole."""
+        """Every window and part of its table, partition by partition; what a yielded table holds is whole.
+
+        The windows of any one key come by (end, start), as they do from memory.
+        """
         for number in sorted(self.files):
             partition = self.files.pop(number)
             yield from self._drain_partition(partition)
@@ -181,7 +185,7 @@ class Spill:
         for window, keys, counts, values in partition.frames():
             self._take_in(tables.setdefault(window, {}), keys, counts, values)
         partition.path.unlink()
-        yield from tables.items()
+        yield from _by_window(tables)
 
     def _take_in(self, table: dict[Any, Any], keys: list[Any], counts: list[int], values: list[Any]) -> None:
         if not self.lists:
@@ -198,7 +202,8 @@ class Spill:
             at += n
 
     def _huge(self, partition: _Partition) -> dict[tuple[Any, Any], int]:
-        """Keys (with their windows) whose values alone would fill a quarter of the budget, with how many they are."""
+        """Keys of which the values in some window alone would fill a quarter of the budget: in each of their windows,
+        how many they are."""
         totals: dict[tuple[Any, Any], int] = {}
         values = 0
         for _, window, keys, counts in partition.heads():
@@ -206,7 +211,8 @@ class Spill:
                 totals[window, key] = totals.get((window, key), 0) + n
                 values += n
         per_value = max(1, partition.bytes * _EXPANSION // max(1, values))
-        return {at: n for at, n in totals.items() if n * per_value > self.budget // 4}
+        keys_of_these = {key for (_, key), n in totals.items() if n * per_value > self.budget // 4}
+        return {at: n for at, n in totals.items() if at[1] in keys_of_these}
 
     def _recut(self, partition: _Partition, huge: dict[tuple[Any, Any], int]) -> Iterator[tuple[Any, dict[Any, Any]]]:
         """Cut a partition by other bits of the hash; values of huge keys stay where they are."""
@@ -227,11 +233,24 @@ class Spill:
                 for key, start, n in wanted:
                     self._take_in(table, [key], [n], values[start : start + n])
                 deeper.write(window, table)
+        tables: dict[Any, dict[Any, Any]] = {}
         for (window, key), frames in places.items():
-            yield window, {key: SpilledValues(partition.path, frames, huge[window, key])}
+            tables.setdefault(window, {})[key] = SpilledValues(partition.path, frames, huge[window, key])
+        yield from _by_window(tables)
         if not huge:
             partition.path.unlink()
         yield from deeper.drain()
+
+
+def window_order(window: Any) -> tuple[int, Any]:
+    """By which windows are sorted: their end, then their start."""
+    return window_end(window), window
+
+
+def _by_window(tables: dict[Any, dict[Any, Any]]) -> Iterator[tuple[Any, dict[Any, Any]]]:
+    """Tables by window in the order of windows; where there is no windowing, there is one."""
+    for window in sorted(tables, key=window_order) if len(tables) > 1 else tables:
+        yield window, tables[window]
 
 
 Frame: TypeAlias = tuple[list[Any], list[int], list[Any]]

@@ -27,7 +27,7 @@ from tidegate.runners.engine.keyed import Keyed
 from tidegate.runners.engine.memory import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.snapshots import CELLS, KeyedState, Tables, of_keys
-from tidegate.runners.engine.spill import Spill, SpilledValues, chunks
+from tidegate.runners.engine.spill import Spill, SpilledValues, chunks, window_order
 from tidegate.runners.engine.trials import trials_of
 from tidegate.runners.plan import Phase
 from tidegate.sdk.block import BLOCK_SIZE, Block, Pairs, Same
@@ -300,7 +300,7 @@ class Grouping:
     def drain(self) -> Iterator[Emitted]:
         """Everything grouped, windows by (end, start) and keys by first arrival; the tables are empty afterwards.
 
-        What was spilled comes partition by partition instead.
+        What was spilled comes partition by partition instead, in each of them the windows in this order.
         """
         size = self.context.block_size
         for window, table in self._parts():
@@ -341,7 +341,7 @@ class Grouping:
             self._write_out()
             yield from self._spill.drain()
             return
-        for window in sorted(self._tables, key=_window_order):
+        for window in sorted(self._tables, key=window_order):
             table = self._tables.pop(window)
             self._check_keys(table)
             yield window, table
@@ -374,10 +374,6 @@ class Grouping:
         except Exception as error:
             method = combiner_method(combiner, extract.__name__)
             rethrow(user_error(error, step=self.label, where=self.node.where, method=method, key=key))
-
-
-def _window_order(window: Any) -> tuple[int, Any]:
-    return window_end(window), window
 
 
 def _unhashable(value: Any) -> bool:
