@@ -18,7 +18,7 @@ DEMO_OUTPUT := build/demo/counts
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-spark lint format flags constraints clean
+.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-wide bench-spark lint format flags constraints clean
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
@@ -30,6 +30,7 @@ help:
 	@echo "make bench-streaming  the same as streams, with a checkpoint each second, and in batch mode"
 	@echo "make bench-checkpoints  what checkpoints of a million keys cost a stream"
 	@echo "make bench-grep   throughput against latency of a streaming grep, over buffer timeouts"
+	@echo "make bench-wide   what hundreds of parallel branches cost, direct beside streaming"
 	@echo "make bench-spark  the workloads beside hand-written RDD code and DataFrame operations, in one Spark session"
 	@echo "make lint         ruff, mypy --strict and the import floors"
 	@echo "make format       let ruff put the code in shape"
@@ -111,6 +112,10 @@ bench-checkpoints: $(VENV)/.with-bench
 bench-grep: $(VENV)/.with-bench
 	@echo "==> benchmarks/grep.py"
 	@$(BIN)/python benchmarks/grep.py
+
+bench-wide: $(VENV)/.with-bench
+	@echo "==> benchmarks/wide.py"
+	@$(BIN)/python benchmarks/wide.py
 
 bench-spark: $(VENV)/.with-bench $(VENV)/.with-spark
 	@echo "==> benchmarks/spark.py"

@@ -80,9 +80,11 @@ def test_without_credit_blocks_stay_and_events_behind_them_too() -> None:
     wire.output.barrier(Barrier(1))
     assert values(wire.under_way) == [1]
     assert wire.output.full
+    assert wire.output.all_full == {wire.output.id}
     wire.output.grant(1)
     assert wire.under_way[-1] == Barrier(1)
     assert not wire.output.full
+    assert not wire.output.all_full
 
 
 def test_an_event_needs_no_credit() -> None:

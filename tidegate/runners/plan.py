@@ -6,8 +6,9 @@ engine and the runners only execute.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
 from typing import Literal, TypeAlias
 
 from tidegate.sdk.portable.pipeline import (
@@ -133,19 +134,38 @@ class Plan:
     edges: tuple[Edge, ...]
     regions: tuple[tuple[int, ...], ...]
     decisions: tuple[Decision, ...] = ()
+    _inputs: dict[int, list[Edge]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _outputs: dict[int, list[Edge]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _stage_steps: dict[int, list[Step]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _region_of: dict[int, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def inputs(self, step: int) -> Iterator[Edge]:
         """The edges into a step."""
-        return (edge for edge in self.edges if edge.target == step)
+        if not self._inputs:
+            for edge in self.edges:
+                self._inputs.setdefault(edge.target, []).append(edge)
+        return iter(self._inputs.get(step, ()))
 
     def outputs(self, step: int) -> Iterator[Edge]:
         """The edges out of a step."""
-        return (edge for edge in self.edges if edge.source == step)
+        if not self._outputs:
+            for edge in self.edges:
+                self._outputs.setdefault(edge.source, []).append(edge)
+        return iter(self._outputs.get(step, ()))
 
     def stage_steps(self, stage: int) -> Iterator[Step]:
         """The steps of a stage, in order."""
-        return (step for step in self.steps if step.stage == stage)
+        if not self._stage_steps:
+            for step in self.steps:
+                self._stage_steps.setdefault(step.stage, []).append(step)
+        return iter(self._stage_steps.get(stage, ()))
+
+    def steps_of(self, stages: Iterable[int]) -> list[Step]:
+        """The steps of some stages, in order."""
+        return sorted(chain.from_iterable(map(self.stage_steps, stages)), key=lambda step: step.id)
 
     def region_of(self, stage: int) -> int:
         """The number of the region a stage belongs to."""
-        return next(number for number, stages in enumerate(self.regions) if stage in stages)
+        if not self._region_of:
+            self._region_of.update({stage: number for number, stages in enumerate(self.regions) for stage in stages})
+        return self._region_of[stage]

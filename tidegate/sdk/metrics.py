@@ -28,6 +28,9 @@ class MetricKey:
     namespace: str
     name: str
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MetricKey, (self.step, self.namespace, self.name)  # a frozen dataclass takes ten times as long
+
 
 @dataclass(frozen=True, slots=True)
 class DistributionResult:

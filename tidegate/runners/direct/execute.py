@@ -71,8 +71,8 @@ class Execution:
 
     def _sources(self, *, live: bool) -> Iterator[Step]:
         for region in self.plan.regions:
-            for step in self.plan.steps:
-                if step.stage in region and step.is_source:
+            for step in self.plan.steps_of(region):
+                if step.is_source:
                     bounded = self.plan.pipeline.collection(step.head.output()).bounded
                     if live == (self.streaming or not bounded):
                         yield step

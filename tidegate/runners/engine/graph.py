@@ -8,6 +8,7 @@ the watermark, and passes on what it may pass on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
 from tidegate.runners.engine.blame import close_all
@@ -27,7 +28,10 @@ Outlet: TypeAlias = Callable[[Block], None]
 class _Node:
     """A step at work, and how its input stands."""
 
-    def __init__(self, step: Step, plan: Plan, operator: Operator) -> None:
+    def __init__(self, place: int, step: Step, plan: Plan, operator: Operator) -> None:
+        self.place = place
+        self.settled = False
+        """Whether its marks follow from its inputs and from what it holds, as these stand now."""
         edges = list(plan.inputs(step.id))
         self.name = state_name(step)
         self.operator = operator
@@ -36,8 +40,10 @@ class _Node:
         for edge in edges:
             if edge.side is not None:
                 self.sides.setdefault(side_id(edge.node, edge.side), []).append(edge.collection)
+        self.reads = list(dict.fromkeys(edge.collection for edge in edges))
         self.outputs = step.outputs
         self.by_clock = type(operator).on_clock is not Operator.on_clock
+        self.is_due = type(operator).next_clock is not Operator.next_clock
         self.bounded = all(plan.pipeline.collection(id).bounded for id in step.head.inputs)
         self.watermark = MIN_MICROS
         self.clock = MIN_MICROS
@@ -65,12 +71,21 @@ class Graph:
         self._marks: dict[str, Mark] = {}
         self._outlets = outlets
         self._targets: dict[str, list[tuple[_Node, str]]] = {}
+        self._readers: dict[str, list[_Node]] = {}
         for step in steps:
-            self._nodes[step.id] = node = _Node(step, plan, build(step, plan, context))
+            node = self._nodes[step.id] = _Node(len(self._nodes), step, plan, build(step, plan, context))
             if context.around is not None:
                 node.operator = context.around(step, node.operator)
-            for collection in (*(edge.collection for edge in plan.inputs(step.id)), *node.outputs):
+            for collection in (*node.reads, *node.outputs):
                 self._marks.setdefault(collection, Mark())
+            for collection in node.reads:
+                self._readers.setdefault(collection, []).append(node)
+        self._ordered = list(self._nodes.values())
+        self._clocked = [node for node in self._ordered if node.by_clock]
+        self._unsettled = list(range(len(self._ordered)))
+        """The places in order, as a heap, of nodes whose marks may have to go on: each is in it once, or is settled."""
+        self._paused: list[_Node] = []
+        """Those that had not done all there is to do when they were last visited."""
         for edge in edges:
             self._targets.setdefault(edge.collection, []).append((self._nodes[edge.target], _name(edge)))
         self._opened: list[Operator] = []
@@ -104,6 +119,7 @@ class Graph:
     def pushing(self, collection: str, block: Block) -> Iterator[None]:
         """As `push`, handing back control after each block that leaves the graph: one element may give millions."""
         for node, name in self._targets.get(collection, ()):
+            self._unsettle(node)
             yield from self._emitting(node.operator.process(block, name))
         outlets = self._outlets.get(collection)
         if outlets:
@@ -118,11 +134,15 @@ class Graph:
 
     def delivering(self, edge: Edge, block: Block) -> Iterator[None]:
         """As `deliver`, handing back control after each block that leaves the graph."""
-        return self._emitting(self._nodes[edge.target].operator.process(block, _name(edge)))
+        node = self._nodes[edge.target]
+        self._unsettle(node)
+        return self._emitting(node.operator.process(block, _name(edge)))
 
     def delivering_keyed(self, edge: Edge, keyed: Keyed) -> Iterator[None]:
         """As `delivering`, for elements that have come by key."""
-        return self._emitting(self._nodes[edge.target].operator.process_keyed(keyed, _name(edge)))
+        node = self._nodes[edge.target]
+        self._unsettle(node)
+        return self._emitting(node.operator.process_keyed(keyed, _name(edge)))
 
     def mark(self, collection: str, mark: Mark) -> None:
         """A collection from outside now stands like this; a watermark that goes back is ignored."""
@@ -134,7 +154,7 @@ class Graph:
         before = self._marks.get(collection, Mark())
         now = Mark(max(before.watermark, mark.watermark), mark.idle, mark.ended)
         if now != before:
-            self._marks[collection] = now
+            self._now_stands(collection, now)
             yield from self._settle()
 
     def end_bundles(self) -> None:
@@ -144,8 +164,9 @@ class Graph:
 
     def ending_bundles(self) -> Iterator[None]:
         """As `end_bundles`, handing back control after each block that leaves the graph."""
-        for node in self._nodes.values():
+        for node in self._ordered:
             if not node.ended:
+                self._unsettle(node)
                 yield from self._emitting(node.operator.finish_bundle())
 
     def tick(self, now: int, *, bounded: bool = True) -> None:
@@ -159,10 +180,11 @@ class Graph:
     def ticking(self, now: int, *, bounded: bool = True) -> Iterator[None]:
         """As `tick`, handing back control after each block that leaves the graph."""
         moved = False
-        for node in self._nodes.values():
-            if not node.by_clock or node.ended or now <= node.clock or (node.bounded and not bounded):
+        for node in self._clocked:
+            if node.ended or now <= node.clock or (node.bounded and not bounded):
                 continue
             node.clock = now
+            self._unsettle(node)
             yield from self._emitting(node.operator.finish_bundle())
             yield from self._emitting(node.operator.on_clock(now))
             moved = True
@@ -171,7 +193,7 @@ class Graph:
 
     def next_clock(self) -> int | None:
         """The processing time at which something is due; None for never."""
-        due = [at for node in self._nodes.values() if (at := node.operator.next_clock()) is not None]
+        due = [at for node in self._ordered if node.is_due and (at := node.operator.next_clock()) is not None]
         return min(due, default=None)
 
     def standing(self, collection: str) -> Mark:
@@ -181,7 +203,7 @@ class Graph:
     @property
     def paused(self) -> bool:
         """Whether a step has been asked to pause before it had done all there is to do at the end of its input."""
-        return any(node.operator.paused for node in self._nodes.values() if not node.ended)
+        return any(node.operator.paused for node in self._ordered if not node.ended)
 
     def resuming(self) -> Iterator[None]:
         """Let steps that have paused go on, handing back control as the others do."""
@@ -200,8 +222,9 @@ class Graph:
 
     def restore(self, states: Mapping[str, Any]) -> None:
         """Go on from what `snapshot` gave; called after `open`, before any event."""
-        for node in self._nodes.values():
+        for node in self._ordered:
             if node.name in states:
+                self._unsettle(node)
                 node.operator.restore(states[node.name])
 
     def standings(self) -> dict[str, Mark]:
@@ -214,6 +237,7 @@ class Graph:
             at = standings.get(node.name, Mark())
             node.watermark = node.least.watermark = at.watermark
             node.ended = at.ended
+            self._unsettle(node)
             self._pass_on(node, idle=False)
 
     def _emitting(self, emitted: Iterator[Emitted]) -> Iterator[None]:
@@ -224,8 +248,17 @@ class Graph:
                 yield
 
     def _settle(self) -> Iterator[None]:
-        """Take marks down the steps: each handles its input's before it passes its own on."""
-        for node in self._nodes.values():
+        """Take marks down the steps, in their order: each handles its input's before it passes its own on.
+
+        A step that nothing has happened to since would handle nothing and pass on nothing new, so it is left out,
+        unless it has paused: that one goes on.
+        """
+        paused, self._paused = self._paused, []
+        for node in paused:
+            self._unsettle(node)
+        while self._unsettled:
+            node = self._ordered[heappop(self._unsettled)]
+            node.settled = True
             if node.ended:
                 continue
             operator = node.operator
@@ -242,6 +275,8 @@ class Graph:
             if ended and not operator.paused:
                 yield from self._emitting(operator.finish())
             node.ended = ended and not operator.paused
+            if operator.paused:
+                self._paused.append(node)
             self._pass_on(node, now.idle)
 
     def _settle_sides(self, node: _Node) -> Iterator[None]:
@@ -257,7 +292,20 @@ class Graph:
         held = MAX_MICROS if node.ended else node.operator.hold()
         for collection in node.outputs:
             before = self._marks[collection]
-            self._marks[collection] = Mark(max(before.watermark, min(node.watermark, held)), idle, node.ended)
+            now = Mark(max(before.watermark, min(node.watermark, held)), idle, node.ended)
+            if now != before:
+                self._now_stands(collection, now)
+
+    def _now_stands(self, collection: str, mark: Mark) -> None:
+        self._marks[collection] = mark
+        for node in self._readers.get(collection, ()):
+            self._unsettle(node)
+
+    def _unsettle(self, node: _Node) -> None:
+        """Something happens to a step: its marks may have to go on."""
+        if node.settled:
+            node.settled = False
+            heappush(self._unsettled, node.place)
 
 
 def state_name(step: Step) -> str:

@@ -19,12 +19,26 @@ from tidegate.sdk.block import Block, joined
 class OutputChannel:
     """The sending end. `send` takes items that may leave: for every block among them there was credit."""
 
-    __slots__ = ("_block_size", "_held", "_mark", "_queue", "_send", "_size", "credit", "ended", "id", "since")
+    __slots__ = (
+        "_block_size",
+        "_held",
+        "_mark",
+        "_queue",
+        "_send",
+        "_size",
+        "all_full",
+        "credit",
+        "ended",
+        "id",
+        "since",
+    )
 
     def __init__(self, id: ChannelId, credit: int, block_size: int, send: Callable[[list[Item]], None]) -> None:
         self.id = id
         self.credit = credit
         self.ended = False
+        self.all_full: set[ChannelId] = set()
+        """Those that are full of the channels that share this set."""
         self.since: int | None = None
         """Since when (µs of the monotonic clock) something has been waiting for more."""
         self._block_size = block_size
@@ -93,6 +107,10 @@ class OutputChannel:
                     break
                 self.credit -= 1
             leaving.append(self._queue.popleft())
+        if self._queue:
+            self.all_full.add(self.id)
+        else:
+            self.all_full.discard(self.id)
         if leaving:
             self._send(leaving)
 

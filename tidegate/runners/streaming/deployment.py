@@ -24,6 +24,10 @@ class Deployment:
         self._job = job
         self._resume = resume
         self._sources = {step.id: step for step in job.plan.steps if deals_splits(step)}
+        self._sources_of: dict[int, list[int]] = {}
+        """The sources of each region that has any."""
+        for id, step in self._sources.items():
+            self._sources_of.setdefault(job.plan.region_of(step.stage), []).append(id)
         self._lists: dict[int, tuple[AssignedSplit, ...]] = dict(resume.lists) if resume else {}
         self._splits: dict[int, Splits] = {}
         self._asked: set[int] = set()
@@ -60,18 +64,18 @@ class Deployment:
             if own:
                 restore = tuple(part for task in own for part in (resume.restore.get(task, ()) if resume else ()))
                 yield worker, Deploy(region, own, restore)
-        for id, step in self._sources.items():
-            if step.stage in job.plan.regions[region]:
-                progress = [part for part in resume.progress if part.step == step.label] if resume else []
-                readers = resume.readers.get(id) if resume else None
-                count = job.layout.parallelism(step.stage)
-                self._splits[id] = Splits(
-                    self._lists[id], count, bounded=self._bounded(id), progress=progress, readers=readers
-                )
-                finished = {split for part in progress for split in part.finished}
-                self._lists[id] = tuple(split for split in self._lists[id] if split.id not in finished)
-                for index in range(count):
-                    yield index, self.deal(TaskId(step.stage, index), id)
+        for id in self._sources_of.get(region, ()):
+            step = self._sources[id]
+            progress = [part for part in resume.progress if part.step == step.label] if resume else []
+            readers = resume.readers.get(id) if resume else None
+            count = job.layout.parallelism(step.stage)
+            self._splits[id] = Splits(
+                self._lists[id], count, bounded=self._bounded(id), progress=progress, readers=readers
+            )
+            finished = {split for part in progress for split in part.finished}
+            self._lists[id] = tuple(split for split in self._lists[id] if split.id not in finished)
+            for index in range(count):
+                yield index, self.deal(TaskId(step.stage, index), id)
 
     def deal(self, task: TaskId, step: int) -> AssignSplits:
         """More splits for a source task, if there are any."""
@@ -101,8 +105,7 @@ class Deployment:
         return {step.id for step in self._job.plan.steps if step.is_sink}
 
     def _unlisted(self, region: int) -> list[int]:
-        stages = self._job.plan.regions[region]
-        return [id for id, step in self._sources.items() if step.stage in stages and id not in self._lists]
+        return [id for id in self._sources_of.get(region, ()) if id not in self._lists]
 
     def _bounded(self, step: int) -> bool:
         return not is_live(self._sources[step], self._job.plan)

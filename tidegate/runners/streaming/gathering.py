@@ -11,14 +11,18 @@ from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.manifest import Manifest, PendingCommit, TaskPart
 from tidegate.runners.streaming.messages import AssignedSplit, Commit, Prepared
 from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.sinks import Committable
 
 
 def commits_of(job: Job, prepared: Sequence[Prepared], checkpoint: int | None) -> list[Commit]:
     """A commit for each sink that has prepared something; of a bounded run (`checkpoint` None) for every sink."""
     commits = []
+    by_sink: dict[str, list[Committable]] = {}
+    for part in prepared:
+        by_sink.setdefault(part.step, []).extend(part.committables)
     for step in job.plan.steps:
         if step.is_sink:
-            pieces = tuple(piece for part in prepared if part.step == step.label for piece in part.committables)
+            pieces = tuple(by_sink.get(step.label, ()))
             if pieces or checkpoint is None:
                 commits.append(Commit(step.id, job.output_run, pieces, checkpoint))
     return commits

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.layout import Layout
 from tidegate.runners.streaming.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Job:
     """`id` names it in logs; `run` is the same through all its restarts, also from a checkpoint directory by a later
     process: `epoch` counts those."""
@@ -36,10 +38,13 @@ class Job:
         """Those of every process from an epoch on, up to this one."""
         return tuple(_output_run(self.run, epoch) for epoch in range(since, self.epoch + 1))
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
         """Where its tasks run."""
         return Layout(self.plan, self.settings.workers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "layout"}
 
 
 def _output_run(run: str, epoch: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from tidegate.runners.plan import Edge, Plan
 
@@ -18,6 +19,9 @@ class TaskId:
     def __str__(self) -> str:
         return f"{self.stage}.{self.index}"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TaskId, (self.stage, self.index)  # every message names some
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChannelId:
@@ -28,16 +32,23 @@ class ChannelId:
     target: int
 
 
-@dataclass(frozen=True, slots=True)
 class Layout:
     """A plan laid out over workers. What is gathered runs in the first worker alone."""
 
-    plan: Plan
-    workers: int
+    def __init__(self, plan: Plan, workers: int) -> None:
+        self.plan = plan
+        self.workers = workers
+        self._gathered = _gathered(plan)
+        self._into: dict[int, list[tuple[int, Edge]]] = {}
+        self._out_of: dict[int, list[tuple[int, Edge]]] = {}
+        for number, edge in enumerate(plan.edges):
+            if edge.exchange is not None:
+                self._into.setdefault(self._stage(edge.target), []).append((number, edge))
+                self._out_of.setdefault(self._stage(edge.source), []).append((number, edge))
 
     def parallelism(self, stage: int) -> int:
         """How many tasks a stage has."""
-        return 1 if stage in self._gathered() else self.workers
+        return 1 if stage in self._gathered else self.workers
 
     def tasks(self, region: int) -> Iterator[TaskId]:
         """The tasks of a region."""
@@ -45,17 +56,17 @@ class Layout:
             for index in range(self.parallelism(stage)):
                 yield TaskId(stage, index)
 
+    def count_tasks(self, region: int) -> int:
+        """How many tasks a region has."""
+        return sum(map(self.parallelism, self.plan.regions[region]))
+
     def edges_into(self, stage: int) -> Iterator[tuple[int, Edge]]:
         """The exchanges that end in a stage, with their numbers."""
-        for number, edge in enumerate(self.plan.edges):
-            if edge.exchange is not None and self._stage(edge.target) == stage:
-                yield number, edge
+        return iter(self._into.get(stage, ()))
 
     def edges_out_of(self, stage: int) -> Iterator[tuple[int, Edge]]:
         """The exchanges that begin in a stage, with their numbers."""
-        for number, edge in enumerate(self.plan.edges):
-            if edge.exchange is not None and self._stage(edge.source) == stage:
-                yield number, edge
+        return iter(self._out_of.get(stage, ()))
 
     def channels_into(self, task: TaskId) -> Iterator[ChannelId]:
         """The channels that end in a task."""
@@ -86,10 +97,11 @@ class Layout:
     def _stage(self, step: int) -> int:
         return self.plan.steps[step].stage
 
-    def _gathered(self) -> frozenset[int]:
-        """Stages that have one task: what a gathering exchange feeds, and what they feed by calls is in them."""
-        return frozenset(
-            self._stage(edge.target)
-            for edge in self.plan.edges
-            if edge.exchange is not None and edge.exchange.routing == "gather"
-        ) | frozenset(step.stage for step in self.plan.steps if step.head.kind == "test_stream")
+
+def _gathered(plan: Plan) -> frozenset[int]:
+    """Stages that have one task: what a gathering exchange feeds, and what they feed by calls is in them."""
+    return frozenset(
+        plan.steps[edge.target].stage
+        for edge in plan.edges
+        if edge.exchange is not None and edge.exchange.routing == "gather"
+    ) | frozenset(step.stage for step in plan.steps if step.head.kind == "test_stream")

@@ -88,6 +88,10 @@ class TaskStatus:
     watermark: int
     state: Literal["running", "ended", "finished"]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        spent = (self.busy, self.idle, self.backpressured)
+        return TaskStatus, (self.task, self.records_in, self.records_out, *spent, self.watermark, self.state)
+
 
 # -- coordinator to worker
 

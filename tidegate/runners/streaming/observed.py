@@ -59,8 +59,10 @@ class Observed:
 
 def _of_steps(plan: Plan, tasks: Sequence[TaskStatus], now: float) -> dict[MetricKey, Any]:
     gauges: dict[MetricKey, Any] = {}
-    for stage in {task.task.stage for task in tasks}:
-        own = [task for task in tasks if task.task.stage == stage]
+    by_stage: dict[int, list[TaskStatus]] = {}
+    for task in tasks:
+        by_stage.setdefault(task.task.stage, []).append(task)
+    for stage, own in by_stage.items():
         busy, idle, held = (sum(spent) for spent in zip(*((t.busy, t.idle, t.backpressured) for t in own), strict=True))
         whole = max(busy + idle + held, 1e-9)
         told: dict[str, Any] = {
@@ -74,5 +76,5 @@ def _of_steps(plan: Plan, tasks: Sequence[TaskStatus], now: float) -> dict[Metri
         if MIN_MICROS < watermark < MAX_MICROS:
             told |= {"watermark": Timestamp.of_micros(watermark), "watermark_lag": now - watermark / SECOND}
         for label in {node.label for step in plan.stage_steps(stage) for node in step.nodes}:
-            gauges |= {MetricKey(label, ENGINE, name): value for name, value in told.items()}
+            gauges.update({MetricKey(label, ENGINE, name): value for name, value in told.items()})
     return gauges

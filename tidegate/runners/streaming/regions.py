@@ -18,15 +18,20 @@ class Regions:
         self._layout = layout
         self._count = len(layout.plan.regions)
         self._done = set(done)
-        self._ended: set[TaskId] = set()
-        self._deployed: list[int] = []
+        self._ended: dict[int, set[TaskId]] = {}
+        """The tasks that have ended, by region: of those that are at work."""
+        self._deployed: dict[int, None] = {}
+        self._first = 0
+        """All regions before this one are done."""
 
     @property
     def next(self) -> int | None:
         """The region to deploy now; None while one is at work, or when there is none left."""
-        if any(region not in self._done for region in self._deployed):
+        if self._ended:
             return None
-        return next((region for region in range(self._count) if region not in self._done), None)
+        while self._first in self._done:
+            self._first += 1
+        return self._first if self._first < self._count else None
 
     @property
     def all_done(self) -> bool:
@@ -40,7 +45,8 @@ class Regions:
 
     def deploy(self, region: int) -> None:
         """A region's tasks are being started."""
-        self._deployed.append(region)
+        self._deployed[region] = None
+        self._ended[region] = set()
 
     def deployed(self) -> Iterator[TaskId]:
         """The tasks of this attempt, ended ones too."""
@@ -63,11 +69,13 @@ class Regions:
     def end(self, task: TaskId) -> bool:
         """A task has ended; whether its region is done with that. Told twice, it is as told once."""
         region = self._layout.region_of(task)
-        if region in self._done or region not in self._deployed:
+        ended = self._ended.get(region)
+        if ended is None:
             return False
-        self._ended.add(task)
-        if not self._ended.issuperset(self._layout.tasks(region)):
+        ended.add(task)
+        if len(ended) < self._layout.count_tasks(region):
             return False
+        del self._ended[region]
         self._done.add(region)
         return True
 
@@ -80,3 +88,4 @@ class Regions:
         """As `lose`, but all except these regions runs again, from a checkpoint if there is one."""
         self.lose()
         self._done = set(done)
+        self._first = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import compress
 from typing import Any, Final, Protocol
 
@@ -41,9 +42,9 @@ class Router:
         routing = edge.exchange.routing
         if routing == "hash":
             self._keys = _Keys(plan, edge)
-            owners = [owner(group, len(targets), max_parallelism) for group in range(max_parallelism)]
+            owners = _owners(len(targets), max_parallelism)
             self._owners = PartitionCache(max_parallelism, limit=_MOST_KEYS, names=owners)
-            self._shares = [bytes(at == index for at in range(_BYTE)) for index in range(len(targets))]
+            self._shares = _shares(len(targets))
         self._routing = routing
         self._among = len(targets)
         tail = plan.steps[edge.target].tail
@@ -108,6 +109,18 @@ class Router:
 def owner(group: int, parallelism: int, max_parallelism: int) -> int:
     """The index of the task that owns a key group: each has a run of them."""
     return group * parallelism // max_parallelism
+
+
+@cache
+def _owners(parallelism: int, max_parallelism: int) -> tuple[int, ...]:
+    """The owner of each key group."""
+    return tuple(owner(group, parallelism, max_parallelism) for group in range(max_parallelism))
+
+
+@cache
+def _shares(parallelism: int) -> tuple[bytes, ...]:
+    """Of each task, a table that translates its own index to 1 and all others to 0."""
+    return tuple(bytes(at == index for at in range(_BYTE)) for index in range(parallelism))
 
 
 def share_of(plan: Plan, edge: Edge, block: Block, index: int, parallelism: int, max_parallelism: int) -> Block:

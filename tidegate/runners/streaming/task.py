@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import Final, TypeAlias
 
 from tidegate.runners.engine.blame import located, rethrow
@@ -94,7 +95,9 @@ class Task:
         self._sinks = {step.id: self._writing(step) for step in steps if step.is_sink}
         self._inner = [step for step in steps if not (step.is_source or step.is_sink)]
         self.inputs: dict[ChannelId, Input] = {}
+        self._channels: list[Input] = []
         self.outputs: dict[ChannelId, OutputChannel] = {}
+        self._full_outputs: set[ChannelId] = set()
         self._runs: list[RunWriter] = []
         self._routers: dict[str, list[Router]] = {}
         self._readings: dict[int, Reading] = {}
@@ -119,8 +122,9 @@ class Task:
             targets: list[Target] = []
             for channel in layout.channels_out_of(self.id, number):
                 if edge.pipelined:
-                    targets.append(outputs(channel))
-                    self.outputs[channel] = outputs(channel)
+                    output = self.outputs[channel] = outputs(channel)
+                    output.all_full = self._full_outputs
+                    targets.append(output)
                 else:
                     self._runs.append(RunWriter(directory(), channel, self._attempt))
                     targets.append(RunTarget(self._runs[-1]))
@@ -135,6 +139,7 @@ class Task:
         for _, edge in layout.edges_into(self.id.stage):
             self._marks.setdefault(edge.collection, {})  # a forward exchange from fewer tasks gives it none
         self._least = {collection: Least() for collection in self._marks}
+        self._channels = list(self.inputs.values())
         self._barriers = Barriers(self.job, self.world, self.inputs)
 
     def open(self, state: Restoring | None = None) -> None:
@@ -150,8 +155,9 @@ class Task:
         outlets: dict[str, list[Outlet]] = {}
         inside: list[Edge] = []
         here = {step.id for step in self._inner}
-        for edge in plan.edges:
-            if edge.exchange is not None or plan.steps[edge.source].stage != self.id.stage:
+        edges = chain.from_iterable(plan.outputs(step.id) for step in plan.stage_steps(self.id.stage))
+        for edge in edges:
+            if edge.exchange is not None:
                 continue
             if edge.target in self._sinks:
                 outlets.setdefault(edge.collection, []).append(self._sinks[edge.target].write)
@@ -270,7 +276,7 @@ class Task:
         return self._paused or self._barriers.aligned or self._barriers.overtakes()
 
     def _full(self) -> bool:
-        return any(channel.full for channel in self.outputs.values())
+        return bool(self._full_outputs)
 
     def flush(self, now: int) -> None:
         """Let go of what has waited for the buffer timeout, unless there is no room for it anyway."""
@@ -359,7 +365,7 @@ class Task:
         for id in self._sides:
             if self.inputs[id].ready:
                 return self.inputs[id]
-        channels = list(self.inputs.values())
+        channels = self._channels
         for offset in range(len(channels)):
             at = (self._turn + offset) % len(channels)
             if channels[at].ready:

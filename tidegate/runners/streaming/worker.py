@@ -60,6 +60,8 @@ class Worker:
         self.closed = False
         self._tasks: dict[TaskId, Task] = {}
         self._order: list[Task] = []
+        self._counted = MetricCells()
+        """What tasks have counted that have been closed since."""
         self._inputs: dict[ChannelId, InputChannel] = {}
         self._outputs: dict[ChannelId, OutputChannel] = {}
         self._failed = False
@@ -104,7 +106,6 @@ class Worker:
                     self._pace.others = watermark
             case Cancel():
                 self.close()
-                self.closed = True
 
     def on_items(self, channel: ChannelId, items: Sequence[Item]) -> None:
         """From another worker's end of a channel."""
@@ -122,6 +123,8 @@ class Worker:
         did = False
         if not self._failed:
             for task in self._order:
+                if task.ended and self.job.settings.batch:
+                    continue
                 did = self._guard(task.id, task.step) or did
                 self._guard(task.id, task.advance_checkpoint)
                 self._guard(task.id, partial(task.flush, now))
@@ -139,6 +142,9 @@ class Worker:
 
     def close(self) -> None:
         """End all tasks: those that have come to their end are closed, the others given up."""
+        if self.closed:
+            return
+        self.closed = True
         for task in self._order:
             if task.ended and not self._failed:
                 self._guard(task.id, task.close)
@@ -151,9 +157,8 @@ class Worker:
 
     def _deploy(self, message: Deploy) -> None:
         settings = self.job.settings
-        for done in [task for task in self._order if task.ended and settings.batch]:
-            self._order.remove(done)
-            self._guard(done.id, done.close)
+        if settings.batch:
+            self._close_ended()
         fresh: list[Task] = []
         for id in message.tasks:
             context = Context(
@@ -168,10 +173,19 @@ class Worker:
             task.connect(self._input, self._output)
             fresh.append(task)
             self._tasks[id] = task
-            self._order.insert(0, task)
+        self._order = [*reversed(fresh), *self._order]
         for task in fresh:
             if not self._failed:
                 self._guard(task.id, partial(self._open, task, message.restore))
+
+    def _close_ended(self) -> None:
+        """Close tasks that nothing more is wanted of; what they have counted is all that stays of them."""
+        ended = [task for task in self._order if task.ended]
+        self._order = [task for task in self._order if not task.ended]
+        for task in ended:
+            self._guard(task.id, task.close)
+            self._counted.merge(task.metrics())
+            del self._tasks[task.id]
 
     def _spill_directory(self, task: TaskId) -> Path:
         return spill_directory(self.world.directory(), task, self.attempt)
@@ -245,6 +259,7 @@ class Worker:
 
     def _tell_progress(self) -> None:
         metrics = MetricCells()
+        metrics.merge(self._counted)
         for task in self._tasks.values():
             metrics.merge(task.metrics())
         least = None if self._pace is None else self._pace.least
