@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from tidegate.cli import app
 from tidegate.runners.engine.operator import Operator
 from tidegate.sdk.errors import BuildError, RunError, UserCodeError
 from tidegate.testing import PaneRecorder, TestPipeline, TestStream, Trace, assert_that, equal_to, trace
+from tidegate.testing.sampling import MOST_DRAWN, Sample
 from tidegate.testing.trace import Traced
-from tidegate.testing.watching import MOST_KEYS, MOST_PER_KEY, Sample, Watcher
+from tidegate.testing.watching import MOST_FIRINGS, MOST_KEYS, MOST_PER_KEY, Watcher
 
 MINUTE = 60
 EARLY_AND_LATE = tg.AfterWatermark(
@@ -254,6 +257,52 @@ def test_a_sample_is_spread_evenly_over_all_that_was_offered() -> None:
     assert len(sample.kept) <= 8
 
 
+def test_a_sample_of_things_that_stand_for_several_is_spread_as_evenly() -> None:
+    sample: Sample[int] = Sample(64)
+    place, weights = 0, [1] * 500 + [3] * 500 + [10] * 500
+    for weight in weights:
+        sample.offer(lambda place=place: place, weight)  # type: ignore[misc]
+        place += weight
+    assert len(sample.kept) <= 64
+    gaps = [after - before for before, after in pairwise(sample.kept)]
+    assert all(abs(gap - sample.every) <= 10 for gap in gaps)
+
+
+@pytest.fixture(scope="module")
+def steady() -> Traced:
+    """200,000 elements of seven keys that take turns, one each 10 ms of event time, in windows of one second."""
+    pipeline = tg.Pipeline(options=["--mode", "streaming"])
+    elements = [tg.TimestampedValue((f"k{n % 7}", n), n / 100) for n in range(200_000)]
+    windowed = pipeline | tg.Create(elements) | tg.WindowInto(tg.FixedWindows(1))
+    _ = windowed | tg.CombinePerKey(sum) | tg.Map(lambda element: None)
+    (step,) = trace(pipeline).steps
+    return step
+
+
+def test_a_steady_rate_is_a_straight_line_however_long_the_run(steady: Traced) -> None:
+    assert steady.counts["elements"] == 200_000
+    per_event = 2000 / steady.arrivals[-1].at.event
+    assert steady.arrivals[-1].timestamp > 1900 * 10**6
+    for arrival in steady.arrivals:
+        assert abs(arrival.timestamp / 10**6 - arrival.at.event * per_event) < 2000 * 0.02
+
+
+def test_what_is_drawn_of_a_long_run_is_spread_evenly_over_time_and_keys(steady: Traced) -> None:
+    tenths = Counter(arrival.timestamp // (200 * 10**6) for arrival in steady.arrivals)
+    assert set(tenths) == set(range(10))
+    assert max(tenths.values()) < 1.5 * min(tenths.values())
+    by_key = Counter(arrival.key for arrival in steady.arrivals)
+    assert len(by_key) == 7
+    assert max(by_key.values()) < 3 * min(by_key.values())
+
+
+def test_the_page_of_a_long_run_is_bounded(steady: Traced) -> None:
+    assert 500 < len(steady.arrivals) <= MOST_DRAWN
+    assert len(steady.firings) <= MOST_FIRINGS
+    assert steady.every["element"] >= 200_000 / len(steady.arrivals) / 2
+    assert len(Trace("steady", (steady,)).html()) < 1_000_000
+
+
 def test_a_long_run_with_many_keys_is_thinned_out_and_says_so() -> None:
     pipeline = tg.Pipeline(options=["--mode", "streaming"])
     elements = [tg.TimestampedValue((n // 2 % 100 if n % 2 else 0, n), n) for n in range(3000)]
@@ -263,6 +312,7 @@ def test_a_long_run_with_many_keys_is_thinned_out_and_says_so() -> None:
     assert step.counts["keys"] == 100
     assert step.counts["elements"] == 3000
     assert sum(a.key == 0 for a in step.arrivals) <= MOST_PER_KEY
+    assert len(step.arrivals) <= MOST_DRAWN
     assert step.every["element"] > 1
 
 

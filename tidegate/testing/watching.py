@@ -6,11 +6,11 @@ so sees what became of each. What it keeps is bounded however long the run: even
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 from tidegate.runners.engine.clock import Clock
 from tidegate.runners.engine.keyed import Keyed
@@ -26,9 +26,8 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
 from tidegate.sdk.windowing import WindowingStrategy
 from tidegate.sdk.windows import is_merging, merge_windows
+from tidegate.testing.sampling import Sample, drawn
 from tidegate.testing.trace import UNSTAMPED, Arrival, Firing, Moment, Standing, Traced, Window
-
-T = TypeVar("T")
 
 MOST_SINGLE: Final = 20_000
 """When so many elements have come one at a time, one of two comes alone; after as many again, one of three; …"""
@@ -37,30 +36,11 @@ MOST_KEYS: Final = 60
 MOST_PER_KEY: Final = 400
 MOST_MARKED: Final = 200
 """Of late and dropped elements, which are kept apart lest thinning lose them."""
-MOST_WINDOWS: Final = 3000
+MOST_WINDOWS: Final = 1500
 MOST_OPEN: Final = 20_000
-MOST_FIRINGS: Final = 3000
-MOST_ADVANCES: Final = 4000
+MOST_FIRINGS: Final = 1500
+MOST_ADVANCES: Final = 2000
 VALUE_LENGTH: Final = 100
-
-
-class Sample(Generic[T]):
-    """An evenly spread part of what is offered, at most `most` things: one of every `every`, which doubles."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.every = 1
-        self.kept: list[T] = []
-        self._offered = 0
-
-    def offer(self, make: Callable[[], T]) -> None:
-        """One more thing, made if it is kept."""
-        if self._offered % self.every == 0:
-            self.kept.append(make())
-        self._offered += 1
-        if len(self.kept) > self.most:
-            del self.kept[1::2]
-            self.every *= 2
 
 
 @dataclass(slots=True, eq=False)
@@ -106,6 +86,7 @@ class Watcher(Operator):
         self._merges = merge_windows(strategy.assigner) if is_merging(strategy.assigner) else None
         self._watermark = MIN_MICROS
         self._event = 0
+        self._spacing = 0.0
         self._keys: dict[Any, _Key] = {}
         self._without = _Key(-1, "")
         self._others: set[Any] = set()
@@ -132,8 +113,8 @@ class Watcher(Operator):
         while i < len(block):
             yield from self._arrive(block.slice(i, i + 1), windows[i], collection)
             i += 1
-            if self._apart > 1 and i < len(block):
-                others = block.slice(i, i + self._apart - 1)
+            if self._apart > 1 and i < len(block) and (gap := self._gap()):
+                others = block.slice(i, i + gap)
                 yield from self._pass(others, collection)
                 i += len(others)
 
@@ -194,8 +175,16 @@ class Watcher(Operator):
         """One of how many elements comes alone."""
         return 1 + self._counts["elements"] // MOST_SINGLE
 
+    def _gap(self) -> int:
+        """How many elements pass before the next comes alone: `_apart - 1` on average, and never in step with keys that
+        take turns. Multiples of the golden ratio are spread evenly."""
+        self._spacing = (self._spacing + 0.618033988749895) % 1.0
+        return int(self._spacing * (2 * self._apart - 1))
+
     def _pass(self, block: Block, collection: str) -> Iterator[Emitted]:
-        """Elements that are only counted."""
+        """Elements that are only counted. They are events like those that are looked at, so that equal distances in a
+        picture are equal numbers of elements."""
+        self._event += len(block)
         self._key = None
         before = self._dropped()
         yield from self._seen(self._inner.process(block, collection))
@@ -229,7 +218,7 @@ class Watcher(Operator):
             self._count(standing)
             if key is not None:
                 sample = key.plain if standing in ("in time", "behind") else key.marked
-                sample.offer(lambda: Arrival(at, key.number, _text(value), t, standing))
+                sample.offer(lambda: Arrival(at, key.number, _text(value), t, standing), self._apart)
 
     def _standing(self, t: int, windows: tuple[Any, ...], kept: list[_Open] | None, *, closed: bool) -> Standing:
         if not windows:
@@ -409,11 +398,13 @@ class Watcher(Operator):
         advances = list(self._advances.kept)
         if self._last_advance is not None and advances[-1] != self._last_advance:
             advances.append(self._last_advance)
-        arrivals = sorted((a for key in keys for a in (*key.plain.kept, *key.marked.kept)), key=lambda a: a.at.event)
+        plain, every_plain = drawn([key.plain for key in keys])
+        marked, every_marked = drawn([key.marked for key in keys])
+        arrivals = sorted((*plain, *marked), key=lambda a: a.at.event)
         firings = [replace(f, window=None if o is None else numbers[o]) for f, o in self._firings.kept]
         every = {
-            "element": max(key.plain.every for key in keys) * self._apart,
-            "late or dropped element": max(key.marked.every for key in keys),
+            "element": max(every_plain, self._apart),
+            "late or dropped element": max(every_marked, self._apart) if marked else 1,
             "window": self._windows.every,
             "pane": self._firings.every,
             "advance of the watermark": self._advances.every,
