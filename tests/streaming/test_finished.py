@@ -109,15 +109,15 @@ def test_where_the_script_was_written_does_not_matter_but_what_it_does(adding: A
     before = adding.contents
     code, said = adding.run()
     assert code == 2
-    assert "this one is not the same: step 'big' is another. Give another --checkpoint_dir" in " ".join(said.split())
+    assert "this one is not the same: step 'big' has changed. Give another --checkpoint_dir" in " ".join(said.split())
     assert adding.contents == before
 
 
 def test_another_value_of_the_authors_own_flags_is_another_job(adding: Adding) -> None:
     code, said = adding.run(output="other")
     assert code == 2
-    assert "option --output is another" in said
-    assert "step 'write/Write' is another" in said
+    assert "option --output has changed" in said
+    assert "step 'write/Write' has changed" in said
     assert not (adding.folder / "other").exists()
 
 

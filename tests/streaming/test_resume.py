@@ -284,8 +284,8 @@ def test_a_finished_job_is_left_alone_and_tells_what_it_counted(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("parts", "told"),
     [
-        ({"step 'count'": "9", "option --output": "2"}, "step 'count' is another"),
-        ({"step 'count'": "1", "option --output": "9"}, "option --output is another"),
+        ({"step 'count'": "9", "option --output": "2"}, "step 'count' has changed"),
+        ({"step 'count'": "1", "option --output": "9"}, "option --output has changed"),
         ({"step 'count'": "1", "option --output": "2", "step 'b'": "3"}, "step 'b' is new"),
         ({"option --output": "2"}, "step 'count' is gone"),
         ({"step 'count'": "9", "the version of Python": "3.99"}, "the version of Python is 3.99, and was None"),

@@ -1,7 +1,7 @@
 """Work that waits for a disk or a network, done beside a process's loop: by one thread, one piece after another.
 
-The thread is there only while there is something to do, because a process of several threads can't be forked safely:
-whoever is about to fork has it end (`halt`) between two steps of what it does, and go on afterwards.
+The thread exists only while there is something to do, because a process with several threads can't be forked safely:
+whoever is about to fork stops it between two steps (`halt`), and lets it go on afterwards (`resume`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tidegate.runners.streaming.wire import pair
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[None, None, T]
-"""Work in steps, each of which may take long; what the generator returns comes of it. When it is given up, it is closed
-between two of them."""
+"""Work in steps, each of which may take long. Its result is what the generator returns. Work that is given up is closed
+between two steps."""
 
 
 def outcome(steps: Steps[T]) -> T:
-    """What comes of work that is done here and now."""
+    """Do the work here and now; its result."""
     while True:
         try:
             next(steps)
@@ -45,13 +45,13 @@ class Doing(Generic[T]):
         self.done = False
 
     def poll(self) -> T | None:
-        """What came of it, None as long as it is not done; raises what it raised."""
+        """Its result, None as long as it is not done; raises what it raised."""
         if self._error is not None:
             raise self._error
         return self._result
 
     def abandon(self) -> None:
-        """Nobody wants it any more: the step it is at is its last, and one that waits never begins."""
+        """Nobody wants it any more: its present step is its last, and if it has yet to begin, it never does."""
         self._background.drop(self)
 
     def step(self) -> bool:
@@ -73,7 +73,8 @@ class Doing(Generic[T]):
 
 
 class Background:
-    """Begun by one thread, which alone may call this. `wake` is called by the other when there is news for it."""
+    """Pieces of work, in order. Only the thread that begins them may call this; the one that does them calls `wake`
+    when there is news."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -84,9 +85,9 @@ class Background:
         self._halted = False
 
     def begin(self, steps: Steps[T], over: Callable[[], None] | None = None) -> Doing[T]:
-        """Have this done after all that was begun before. `over` is called once it is done or given up, by any thread.
+        """Do this after everything that was begun before. Some thread calls `over` once it is done or given up.
 
-        OSError if there can be no thread.
+        OSError if no thread can be started.
         """
         doing = Doing(steps, self, over)
         with self._lock:
@@ -110,7 +111,7 @@ class Background:
         doing.step()
 
     def halt(self) -> bool:
-        """Have the thread end after its step; whether there is none any more, so that this process may be forked."""
+        """Stop the thread after its present step; whether it has stopped, so that this process may be forked."""
         with self._lock:
             self._halted = True
             if self._running:
@@ -127,7 +128,7 @@ class Background:
             self._go_on()
 
     def join(self, patience: float) -> None:
-        """Wait until all is done, at most so long (s)."""
+        """Wait until everything is done, for at most `patience` seconds."""
         if self._thread is not None:
             self._thread.join(patience)
 
@@ -173,7 +174,7 @@ class Waker:
         """Wake it. Any thread may."""
         try:
             self._waker.send(b"x")
-        except OSError:  # it is full: who sleeps on it will wake; or closed: nobody sleeps any more
+        except OSError:  # full: the sleeper wakes anyway; closed: nobody sleeps any more
             pass
 
     def heard(self) -> None:

@@ -16,8 +16,8 @@ from tidegate.runners.streaming.world import Storage, Storing
 
 
 class Files(Protocol):
-    """Where state files go, by their names in the checkpoint directory: once they are stored, they are durable when
-    that has been told to settle them. Nothing here waits for a network. Raises OSError."""
+    """Where state files go, by their names in the checkpoint directory. Stored files are durable once the storage has
+    been told to settle them. Nothing here waits for a network. Raises OSError."""
 
     def put(self, name: str, data: bytes) -> Storing:
         """Write a file."""
@@ -95,10 +95,10 @@ class StorageFiles:
 
 
 class UploadedFiles:
-    """State files in a store that takes its time: each is uploaded in the background, in order.
+    """State files in a store that takes its time: they are uploaded in the background, one after another.
 
-    At most `room` bytes wait in memory; what is more waits in a local file of the folder that `place` makes. What is
-    given up while it is uploaded is deleted again.
+    At most `room` bytes wait in memory; the rest waits in local files of the folder that `place` makes. A file that is
+    given up while it is being uploaded is deleted again.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""What makes two runs the same: the pipeline, and of the options those that decide what comes of it.
+"""What makes two runs the same: the pipeline, and the options that decide its results.
 
-How it is run (by how many workers, with how much memory, how often it takes checkpoints, where it prints) may differ.
+How it is run may differ: with how many workers and how much memory, how often it takes checkpoints, where it prints.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DECIDE: Final = ("mode", "run_for", "type_check", "from_savepoint", "allow_drop
 
 
 def parts_of(pipeline: Pipeline, options: PipelineOptions) -> dict[str, str]:
-    """A digest of each part, under what people call it: steps, the author's flags, and others that decide."""
+    """A digest of each part under the name that people know it by: steps, the author's flags, and other options."""
     parts = fingerprint(pipeline)
     for flag in flags(type(options)):
         if flag.group == "author" or flag.name in _DECIDE:

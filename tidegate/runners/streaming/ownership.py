@@ -1,7 +1,7 @@
-"""The checkpoint directory as a job's process changes it: only as long as it is known to be this process's own.
+"""How a job's process changes the checkpoint directory: only as long as it knows that the directory is its own.
 
-Another process of the job may claim it at any time, and goes on from what it finds there. Nothing that it may have
-found is written over or removed; where the store does not say whose it is, that has to wait.
+Another process of the job may claim the directory at any time, and goes on from what it finds there. Nothing that it
+may have found is overwritten or removed; while the store can't say whose the directory is, changes wait.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.sdk.errors import unusable, unwritten
 
 
 class Ownership:
-    """What was `opened`, as its process writes to it. `place` opens the store of a savepoint."""
+    """Changes what was `opened`. `place` opens the store that a savepoint is copied to."""
 
     def __init__(self, opened: Opened, place: Callable[[str], Storage]) -> None:
         self._opened = opened
@@ -43,7 +43,7 @@ class Ownership:
         return None
 
     def store(self, action: Store) -> Steps[Fenced | Stored]:
-        """Write a manifest, or the record that the job is over; what comes of it. A savepoint is copied by steps."""
+        """Write a manifest, or the record that the job is over; how that went. A savepoint is copied file by file."""
         storage = self._opened.storage
         if storage is None:
             return Stored(action.checkpoint, "this job keeps no checkpoints", in_place=False)
@@ -78,7 +78,7 @@ class Ownership:
                 return Stored(action.checkpoint, f"whether it is still this run's is not known: {error}", in_place)
 
     def withdraw(self, name: str) -> None:
-        """Remove a manifest of this process's own: now if that can be, else before anything depends on it."""
+        """Remove a manifest of this process's own: now if possible, else before anything depends on it."""
         self._withdrawn.add(name)
         self.lost()
 

@@ -74,8 +74,8 @@ def read_record(data: bytes) -> Record:
 
 
 def same_pipeline(known: Record, plan: Plan) -> bool:
-    """Whether a plan is of the pipeline on record, perhaps with changes: of the steps that keep something, by name
-    and kind, it has at least one."""
+    """Whether a plan is that of the pipeline on record, perhaps changed: it has at least one of the steps that keep
+    something, by name and kind."""
     return not known.steps or not known.steps.isdisjoint(_kept(plan))
 
 
@@ -88,12 +88,12 @@ def _kept(plan: Plan) -> set[str]:
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
-    """What is another now than it was, for people; "" if nothing is."""
+    """What has changed, for people; "" if nothing has."""
     return ", ".join(_differences(before, now))
 
 
 def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[str]:
-    if before.get(_PYTHON) != now.get(_PYTHON):  # whose code is another for every function
+    if before.get(_PYTHON) != now.get(_PYTHON):  # it compiles every function differently
         yield f"{_PYTHON} is {now.get(_PYTHON)}, and was {before.get(_PYTHON)}"
         return
     for part in sorted(before.keys() | now.keys()):
@@ -102,7 +102,7 @@ def _differences(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[
         elif part not in now:
             yield f"{part} is gone"
         elif before[part] != now[part]:
-            yield f"{part} is another"
+            yield f"{part} has changed"
 
 
 _PYTHON: Final = "the version of Python"

@@ -1,7 +1,7 @@
-"""The directory of a run, in the temporary folder: there as long as the run is, whoever removes it.
+"""A run's directory in the temporary folder. It goes when the run is over, however that ended.
 
-Its process holds a lock in it, which its workers inherit: the system lets go of it when the last of them has ended,
-however that was. Who runs a job next removes directories of this user that nobody holds.
+The run's process holds a lock in it, which its workers inherit: the system releases the lock when the last of them has
+ended. A run that was killed can't remove its directory, so every run begins by removing those that nobody holds.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ def run_directory(name: str) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove the directories of runs that were killed, all their processes. One that is being made has no lock yet, and
-    is left alone; so is what can't be looked at: it may be somebody's."""
+    """Remove this user's directories of runs all of whose processes were killed. One that is being made has no lock
+    yet, and is left alone; so is one that can't be examined, for it may be in use."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if _NAME.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
                     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-                        _remove_if_nobody_s(Path(entry.path))
+                        _remove_unless_held(Path(entry.path))
 
 
 def _made(directory: Path) -> int:
-    """Make the directory, and hold its lock: whoever sweeps may have got there first, and is waited for."""
+    """Make the directory, and hold its lock. Another run that sweeps may have taken the lock first: wait for it."""
     try:
         while True:
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -62,7 +62,7 @@ def _made(directory: Path) -> int:
         raise RunError(f"can't make {directory}, for what the run keeps meanwhile: {error.strerror}") from error
 
 
-def _remove_if_nobody_s(directory: Path) -> None:
+def _remove_unless_held(directory: Path) -> None:
     lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

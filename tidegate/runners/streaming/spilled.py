@@ -33,7 +33,7 @@ def store_directory(run: Path, task: TaskId, attempt: int) -> Path:
 
 
 def clear_spilled(run: Path) -> None:
-    """Remove what all tasks have spilled, and the stores of those that were killed. No worker may be alive."""
+    """Remove everything that tasks have spilled, and the stores of killed ones. No worker may be alive."""
     for prefix in (_PREFIX, _STORE):
         for directory in run.glob(f"{prefix}*"):
             shutil.rmtree(directory, ignore_errors=True)
