@@ -103,6 +103,20 @@ def test_what_is_given_up_before_it_begins_never_does_and_what_has_begun_is_undo
     assert begun.poll() is None
 
 
+def test_work_for_which_there_is_no_thread_is_over_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    loop, done = Loop(), list[Any]()
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="can't start new thread"):
+        patched.setattr(threading.Thread, "start", full)
+        loop.background.begin(at_once(1, done), lambda: done.append("over"))
+    assert done == ["over"]
+    doing = loop.background.begin(at_once(2, done))
+    loop.until(lambda: doing.done)
+    assert done == ["over", 2]
+
+
 def test_the_thread_ends_when_there_is_nothing_to_do_and_another_takes_up_what_comes_then() -> None:
     loop, done = Loop(), list[Any]()
     before = threading.active_count()

@@ -96,6 +96,8 @@ class Background:
                 self._go_on()
             except RuntimeError as error:
                 self._queue.remove(doing)
+                if over is not None:
+                    over()
                 raise OSError(f"there is no thread for what is to be stored: {error}") from error
         return doing
 
