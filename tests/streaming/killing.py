@@ -51,6 +51,11 @@ class Run:
         """The named pipe."""
         return f"{self.folder}/told"
 
+    @property
+    def held(self) -> Path:
+        """While this file is there, no output is prepared."""
+        return Path(self.folder, "held")
+
     def tell(self, what: str) -> None:
         """Tell what happens; nobody waits for whoever listens."""
         with contextlib.suppress(OSError):
@@ -258,6 +263,10 @@ class _VerifyingAttempt(Attempt[Any]):
         self._sink.run.tell("p")
         if not self._lines:
             return []
+        if self._sink.run.held.exists():
+            self._sink.run.tell("h")
+            while self._sink.run.held.exists():
+                time.sleep(0.001)
         name = f"{self._attempt}-{self._sequence:06}"
         (self._sink.pending / name).write_text("".join(self._lines))
         self._lines = []

@@ -135,6 +135,44 @@ def test_of_two_runs_on_one_directory_the_later_one_takes_over(begin: type[Victi
     assert "another run has taken over the checkpoints" in victim.said
 
 
+@pytest.mark.parametrize("successor", ["finishes", "is killed"])
+def test_what_a_process_that_was_taken_for_dead_writes_late_goes_when_the_job_is_started_again(
+    begin: type[Victim], successor: str
+) -> None:
+    victim = begin()
+    victim.watch("d", 2)
+    zombie = victim.client
+    job, workers = victim.stop_in_prepare()
+    victim.start()
+    victim.watch("d", 2)
+    if successor == "finishes":
+        numbers = victim.drain()
+    else:
+        left = [victim.client.pid, *children(victim.client.pid), *victim.workers()]
+        victim.client.kill()
+        victim.client.communicate()
+        wait_until_gone(left)
+    pending = set((victim.folder / "pending").iterdir())
+    for pid in workers:  # they have what they write prepared, and wait to hear what becomes of it
+        os.kill(pid, signal.SIGCONT)
+    deadline = time.monotonic() + PATIENCE
+    while set((victim.folder / "pending").iterdir()) == pending:
+        assert time.monotonic() < deadline, "they write nothing"
+    for pid in (job, zombie.pid):
+        os.kill(pid, signal.SIGCONT)
+    zombie.communicate(timeout=PATIENCE)
+    assert zombie.returncode != 0
+    wait_until_gone([job, *workers])
+    victim.start()
+    if successor == "finishes":
+        assert victim.drain() == numbers
+    else:
+        victim.watch("d", 2)
+        numbers = victim.drain()
+    victim.check(numbers)
+    assert "another run has taken over the checkpoints" in victim.said
+
+
 def test_elements_under_way_in_an_unaligned_checkpoint_go_to_another_number_of_workers(begin: type[Victim]) -> None:
     victim = begin(*MODES["unaligned"], **LOADS["held-back"])
     for workers in (3, 1):

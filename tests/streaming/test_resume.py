@@ -281,6 +281,13 @@ def test_a_finished_job_is_left_alone_and_tells_what_it_counted(tmp_path: Path) 
     assert contents(tmp_path) == before
 
 
+def test_a_finished_job_is_known_by_the_name_under_which_its_processes_have_written(tmp_path: Path) -> None:
+    job = finished(tmp_path)
+    epochs = [claim_epoch(LocalStorage(tmp_path), "one of them") for _ in range(3)]
+    opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
+    assert opened.job.output_runs(epochs[-1])[-3:] == tuple(f"run.{epoch}" for epoch in epochs)
+
+
 @pytest.mark.parametrize(
     ("parts", "told"),
     [

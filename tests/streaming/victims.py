@@ -87,6 +87,16 @@ class Victim:
             self.client.communicate()
             self.start()
 
+    def stop_in_prepare(self) -> tuple[int, list[int]]:
+        """SIGSTOP for all of the run, while sinks prepare output; the job's process, and those of the workers."""
+        self.run.held.touch()
+        self.watch("h")
+        (job,), workers = children(self.client.pid), self.workers()
+        for pid in (self.client.pid, job, *workers):
+            os.kill(pid, signal.SIGSTOP)
+        self.run.held.unlink()
+        return job, workers
+
     def ask_for_savepoint(self) -> None:
         """Have it take one, and go on."""
         self._savepoints += 1

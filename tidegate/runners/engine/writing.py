@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tidegate.runners.engine.blame import located, rethrow, user_error
@@ -73,6 +73,18 @@ def loaded_sink(node: Write) -> Sink[Any]:
     except TidegateError as error:
         rethrow(located(error, node.label, node.where))
     return sink
+
+
+def remove_output(node: Write, runs: Iterable[str]) -> Exception | None:
+    """Have a sink remove what these runs have written and nobody is going to commit: of each, also when that of another
+    can't be removed. The first error."""
+    errors: list[Exception] = []
+    for run in runs:
+        try:
+            sink_call(node, loaded_sink(node).abort, run, method="abort")
+        except Exception as raised:
+            errors.append(raised)
+    return next(iter(errors), None)
 
 
 def sink_call(node: Write, call: Callable[..., Any], *args: Any, method: str) -> Any:

@@ -77,9 +77,6 @@ Phase: TypeAlias = Literal[
 
 ATTEMPTS_PER_EPOCH: Final = 1_000_000
 """Attempts are numbered on from one process of a job to the next, since files are named after them."""
-
-_STRAGGLERS: Final = 50
-"""Output is removed of so many processes before this one, whatever those between have removed."""
 _AT_WORK: Final = ("starting", "restoring", "running")
 _GRACE: Final = 30.0
 _GRACE_SHORT: Final = 5.0
@@ -113,8 +110,7 @@ class Coordinator:
         self._out = Outbox(settings.workers)
         self._scripted = any(isinstance(step.head, TestStream) for step in job.plan.steps)
         self._sinks = {step.id: step.label for step in job.plan.steps if step.is_sink}
-        # What an earlier process wrote after its successor had removed it all, being taken for dead, is still there.
-        self._runs = job.output_runs(max(1, min(resume.since if resume else 1, epoch - _STRAGGLERS)))
+        self._runs = job.output_runs(resume.since if resume else 1)
         # what outlives an attempt
         self._deployment = Deployment(job, resume)
         self._regions = self._deployment.regions

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.layout import Layout
 from tidegate.runners.streaming.settings import Settings
+
+_STRAGGLERS: Final = 50
+"""Output is removed of so many processes before this one."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,10 @@ class Job:
         return _output_run(self.run, self.epoch)
 
     def output_runs(self, since: int) -> tuple[str, ...]:
-        """Those of every process from an epoch on, up to this one."""
-        return tuple(_output_run(self.run, epoch) for epoch in range(since, self.epoch + 1))
+        """Those of every process from an epoch on, up to this one; and of those shortly before, whatever others have
+        removed: one that was taken for dead may have written more after that."""
+        first = max(1, min(since, self.epoch - _STRAGGLERS))
+        return tuple(_output_run(self.run, epoch) for epoch in range(first, self.epoch + 1))
 
     @cached_property
     def layout(self) -> Layout:

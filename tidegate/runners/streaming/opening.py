@@ -44,7 +44,7 @@ class Opened:
     `fenced()` says why the job is this process's no more, "" as long as it is: to be asked after a manifest is stored,
     before anything is committed, and before workers are started again. It raises where that is not known.
 
-    `over`: what it has counted, of a job that has finished, and is left alone.
+    `over`: what it has counted, of a job that has finished, and is left alone; `job` is the one that has.
 
     `first`: the number of its first checkpoint, unless it goes on from one. `leftovers`: files that earlier processes
     have left for nobody. They stay until this one has a checkpoint.
@@ -118,7 +118,7 @@ def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
     names = set(storage.list(""))
     known = _known(job, storage, names, url)
     if known is not None and _is_over(known, job):
-        return _finished(job, known, url)
+        return _finished(replace(job, run=known.run, epoch=max(_claimed(storage), default=1)), known, url)
     # What does not fit is said before anything is claimed, and nothing that is there is removed before it is restored.
     if known is not None:
         _match(job, storage, url, thorough=False)

@@ -27,10 +27,12 @@ from typing import Protocol
 
 from tidegate.runners.engine.carried import packed
 from tidegate.runners.engine.clock import monotonic_micros
+from tidegate.runners.engine.writing import remove_output
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.actions import Action, CoordinatorEvent
 from tidegate.runners.streaming.background import Waker
-from tidegate.runners.streaming.failures import how_ended
+from tidegate.runners.streaming.failures import how_ended, in_short
+from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.job_storage import JobStorage
 from tidegate.runners.streaming.messages import AbortOutput, Commit, ToCoordinator, ToWorker
 from tidegate.runners.streaming.opening import Opened, open_job
@@ -42,6 +44,7 @@ from tidegate.runners.streaming.submission import FromClient, Submit, ToClient
 from tidegate.runners.streaming.telling import MetricsFile
 from tidegate.runners.streaming.wire import CONTROL, Link, WireError, pair, unpickled
 from tidegate.sdk.errors import RunError, TidegateError
+from tidegate.sdk.portable.pipeline import Write
 from tidegate.sdk.time import SECOND
 
 
@@ -405,6 +408,7 @@ def run_job(client: Link, submitted: Submit) -> None:
             for note in opened.notes:
                 client.post(CONTROL, [pickle.dumps(actions.Report("created", note), 5)])
             if opened.over is not None:
+                _remove_late_output(opened.job, client)
                 for message in (actions.Progress((), opened.over), actions.Finish("finished")):
                     client.post(CONTROL, [pickle.dumps(message, 5)])
                 client.wait_until_sent()
@@ -413,6 +417,15 @@ def run_job(client: Link, submitted: Submit) -> None:
             JobProcess(opened, directory, coordinator, client, Worker).run()
     except Exception as error:
         _end(client, error)
+
+
+def _remove_late_output(job: Job, client: Link) -> None:
+    """Of a job that has finished, remove what processes that were taken for dead have written since."""
+    for step in job.plan.steps:
+        node = step.tail
+        if isinstance(node, Write) and (error := remove_output(node, job.output_runs(job.epoch))) is not None:
+            note = f"output that an earlier process has left can't be removed: {in_short(error)}"
+            client.post(CONTROL, [pickle.dumps(actions.Report("created", note), 5)])
 
 
 def _end(client: Link, error: Exception) -> None:

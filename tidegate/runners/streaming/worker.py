@@ -10,7 +10,7 @@ from tidegate.runners.engine.blame import located, rethrow
 from tidegate.runners.engine.carried import packed
 from tidegate.runners.engine.clock import ManualClock
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.writing import loaded_sink, sink_call
+from tidegate.runners.engine.writing import loaded_sink, remove_output, sink_call
 from tidegate.runners.streaming.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.events import Barrier, Item
 from tidegate.runners.streaming.failures import in_short
@@ -211,15 +211,7 @@ class Worker:
         self.world.tell(Committed(message.step, message.checkpoint, error, text))
 
     def _abort_output(self, message: AbortOutput) -> None:
-        """Remove the output of each run, also when that of another can't be removed; the first error is told."""
-        node = self._sink_node(message.step)
-        errors: list[Exception] = []
-        for run in message.runs:
-            try:
-                sink_call(node, loaded_sink(node).abort, run, method="abort")
-            except Exception as raised:
-                errors.append(raised)
-        first = next(iter(errors), None)
+        first = remove_output(self._sink_node(message.step), message.runs)
         told = (None, "") if first is None else (packed(first), in_short(first))
         self.world.tell(OutputAborted(message.step, *told))
 
