@@ -108,9 +108,10 @@ def test_work_for_which_there_is_no_thread_is_over_at_once(monkeypatch: pytest.M
         raise RuntimeError("can't start new thread")
 
     loop, done = Loop(), list[Any]()
-    with monkeypatch.context() as patched, pytest.raises(OSError, match="can't start new thread"):
+    with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", full)
-        loop.background.begin(at_once(1, done), lambda: done.append("over"))
+        with pytest.raises(OSError, match="can't start new thread"):
+            loop.background.begin(at_once(1, done), lambda: done.append("over"))
     assert done == ["over"]
     doing = loop.background.begin(at_once(2, done))
     loop.until(lambda: doing.done)
