@@ -11,6 +11,7 @@ import signal
 import struct
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from socket import socket
 from typing import Any
 
@@ -105,14 +106,54 @@ class Telling(Recording):
         return told
 
 
+def wait_at_gate(folder: Path) -> None:
+    """Tell by one named pipe of this folder that something is about to be done, and wait until the other is opened."""
+    for pipe, mode in (("reached", "wb"), ("gate", "rb")):
+        with open(folder / pipe, mode):
+            pass
+
+
 class Gated(LocalStorage):
-    """Tells by one named pipe that it is about to create a file, and does when somebody opens the other."""
+    """Waits at a gate before it creates a file."""
 
     def create(self, name: str, data: bytes) -> bool:
-        for pipe, mode in (("reached", "wb"), ("gate", "rb")):
-            with open(self.root.parent / pipe, mode):
-                pass
+        wait_at_gate(self.root.parent)
         return super().create(name, data)
+
+
+class Outage(LocalStorage):
+    """For the first attempt it can't be known whose the directory is; to find out takes long the second time."""
+
+    looks = 0
+
+    def fenced(self) -> str:
+        self.looks += 1
+        if self.looks == 3:
+            wait_at_gate(self.root.parent)
+        if self.looks in (2, 3):
+            raise ConnectionError("nobody there")
+        return ""
+
+
+class Committing(Recording):
+    """Has two things done that only the job's own process may do; starts all anew when that is not known."""
+
+    storage = Outage
+    ready = 0
+
+    def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
+        told = super().handle(event, now)
+        match event:
+            case actions.FromWorker(attempt=attempt, message=messages.Ready()):
+                self.ready += 1
+                if self.ready == self.workers:
+                    told += [actions.Send(0, messages.AbortOutput(step, ("run",))) for step in range(2)]
+                elif attempt == 2 and self.ready == 2 * self.workers:
+                    told += self.finish()
+            case actions.Unreachable(error=error):
+                self.attempt += 1
+                told += [actions.StartWorkers(self.attempt), actions.Report("restarting", error)]
+        return told
 
 
 class Storing(Recording):
@@ -352,7 +393,8 @@ def main() -> None:
     submitted: Any = first_message(client)
     with run_directory(submitted.directory) as directory:
         storage = getattr(coordinator, "storage", None)
-        opened = Opened(submitted.job, storage=storage and storage(directory.parent / "kept"))
+        kept = storage and storage(directory.parent / "kept")
+        opened = Opened(submitted.job, storage=kept, fenced=getattr(kept, "fenced", lambda: ""))
         JobProcess(opened, directory, coordinator(submitted.job), client, worker).run()
 
 

@@ -251,6 +251,18 @@ def test_workers_are_forked_only_when_no_other_thread_is_at_work(start: Any, tmp
     assert sorted(said) == ["stored: well", *(f"worker {n} of attempt 2 is ready" for n in range(2))]
 
 
+def test_a_store_that_could_not_be_asked_for_one_attempt_does_not_end_the_next(start: Any, tmp_path: Path) -> None:
+    gate, job = Gate(tmp_path), start("Standing", "Committing")
+    messages = job.messages()
+    for _ in range(2):
+        reported(messages)
+    assert "nobody there" in reported(messages)
+    gate.wait_until_reached()
+    gate.open()
+    said = [message.text for message in messages if isinstance(message, actions.Report)]
+    assert sorted(said) == [f"worker {n} of attempt 2 is ready" for n in range(2)]
+
+
 def test_a_job_ends_though_its_storage_does_not_answer(start: Any, tmp_path: Path) -> None:
     gate, job = Gate(tmp_path), start("Standing", "Storing")
     messages = job.messages()

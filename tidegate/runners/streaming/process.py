@@ -173,16 +173,20 @@ class JobProcess:
 
     def _send_unless(self, child: _Child, message: ToWorker, happened: CoordinatorEvent | None) -> None:
         """Send what only the job's own process may, unless it is not that now, or the worker has gone meanwhile."""
-        if happened is not None:
-            self._events.append(happened)
-        elif self._finish is None and self._children.get(child.index) is child:
+        wanted = self._finish is None and self._children.get(child.index) is child
+        if self._is_free_to(happened, wanted=wanted):
             child.link.post(CONTROL, [pickle.dumps(message, 5)])
 
     def _allow_start(self, attempt: int, happened: CoordinatorEvent | None) -> None:
-        if happened is not None:
-            self._events.append(happened)
-        elif attempt == self._starting:
+        if self._is_free_to(happened, wanted=attempt == self._starting):
             self._may_start = True
+
+    def _is_free_to(self, happened: CoordinatorEvent | None, *, wanted: bool) -> bool:
+        """Whether to do what had to wait for the storage. That it could not be asked ends the attempt for which it was,
+        and no later one, which asks again."""
+        if happened is not None and (wanted or isinstance(happened, actions.Fenced)):
+            self._events.append(happened)
+        return wanted and happened is None
 
     def _forgo_start(self) -> None:
         """Workers that have not been forked yet are not wanted any more."""
