@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copyreg
 import dataclasses
-import io
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +20,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from tidegate.sdk import keys as _keys
 from tidegate.sdk.errors import BuildError, PicklingError, RunError, shorten
+from tidegate.sdk.generations import dumps
 
 T = TypeVar("T")
 
@@ -179,13 +179,8 @@ def _dump(value: object, columns: tuple[object, ...] = (), beside: _Beside | Non
 
 
 def _dump_raw(value: object, beside: _Beside | None = None) -> bytes:
-    if not _coders:
-        return pickle.dumps(value, 5, buffer_callback=beside)
-    buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, 5, buffer_callback=beside)
-    pickler.dispatch_table = copyreg.dispatch_table | dict.fromkeys(_coders, _reduce)
-    pickler.dump(value)
-    return buffer.getvalue()
+    table = copyreg.dispatch_table | dict.fromkeys(_coders, _reduce) if _coders else None
+    return dumps(value, beside=beside, table=table)
 
 
 def _reduce(value: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:

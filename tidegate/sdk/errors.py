@@ -14,6 +14,12 @@ from typing import Final
 class TidegateError(Exception):
     """The root: `except tg.TidegateError` catches whatever Tidegate itself raises."""
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows of it in place of a traceback with Tidegate's own frames."""
+        from tidegate.sdk.notebook import traceback_lines
+
+        return traceback_lines(self)
+
 
 class TidegateWarning(UserWarning):
     """Something that is allowed and seldom meant. `warnings.filterwarnings("error", category=tg.TidegateWarning)` makes

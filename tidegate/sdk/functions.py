@@ -19,6 +19,7 @@ from typing import Any, Final
 from tidegate.sdk.errors import LoadError, PicklingError, shorten, visible
 from tidegate.sdk.lines import line_of
 from tidegate.sdk.metrics import GENERATED
+from tidegate.sdk.notebook import place_of, spoken
 
 _HOME: Final = __file__.rsplit("sdk", 1)[0]
 
@@ -31,7 +32,7 @@ class Where:
     line: int
 
     def __str__(self) -> str:
-        return f"{visible(self.file)}:{self.line}"
+        return spoken(visible(self.file), self.line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +179,10 @@ class Sealer:
         except Exception as error:
             raise PicklingError(explain_unpicklable(live, name) or f"{name} can't be pickled: {error}") from error
         for cls in classes:
-            # A slotted dataclass was made twice: what counts is the class that its name gives.
-            key = cls.__module__, cls.__qualname__
-            if key not in self._classes or _is_found(cls):
-                self._classes[key] = cls
+            # Of a class that was defined again, or a slotted dataclass, which is made twice, the one that its name
+            # gives is found by its name elsewhere. The others travel with their instances.
+            if not is_superseded(cls):
+                self._classes[cls.__module__, cls.__qualname__] = cls
         return data
 
 
@@ -237,6 +238,12 @@ def import_ref(value: Any) -> ImportRef | None:
         return None
     distribution, version = _distribution(module.partition(".")[0])
     return ImportRef(module, name, distribution, version)
+
+
+def is_superseded(cls: type) -> bool:
+    """Whether a class of the author's has been defined again: its name leads to another class, or to nothing."""
+    module, name = cls.__module__, cls.__qualname__
+    return "<" not in name and travels_by_value(module) and module in sys.modules and not _is_found(cls)
 
 
 def _is_found(cls: type) -> bool:
@@ -486,7 +493,7 @@ def defined_at(value: Any) -> Where | None:
     if not isinstance(function, (FunctionType, MethodType)):
         function = getattr(type(value), "process", None) or getattr(type(value), "__call__", None)  # noqa: B004
     code = getattr(function, "__code__", None)
-    return Where(code.co_filename, code.co_firstlineno) if isinstance(code, CodeType) else None
+    return Where(place_of(code.co_filename), code.co_firstlineno) if isinstance(code, CodeType) else None
 
 
 def caller() -> Where:
@@ -495,7 +502,7 @@ def caller() -> Where:
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(_HOME) and not file.startswith("<frozen"):
-            return Where(file, line_of(frame))
+            return Where(place_of(file), line_of(frame))
         frame = frame.f_back
     return Where("<unknown>", 0)
 

@@ -19,6 +19,7 @@ from tidegate.runners.engine.memory import TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Emitted, Operator
 from tidegate.runners.engine.snapshots import ByKey, Instants, KeyedState, Touched, distinct
 from tidegate.sdk.block import Block
+from tidegate.sdk.generations import dumps
 from tidegate.sdk.time import MAX_MICROS
 
 Which: TypeAlias = Literal["event", "clock", "hold"]
@@ -194,7 +195,7 @@ class Paged(Operator):
         for key in keys:
             entries = by_key.get(key)
             if entries is not None:
-                yield key, pickle.dumps((key, entries), 5), instants.get(key)
+                yield key, dumps((key, entries)), instants.get(key)
             elif key in self._stored:
                 yield key, None, None
 
@@ -256,9 +257,7 @@ class Paged(Operator):
                 for name, window, stored in (*before, *entries):
                     whole.tables.setdefault(name, {}).setdefault(window, {})[key] = stored
             instants = self.inner.instants(whole)
-            self.cold.save(
-                (key, pickle.dumps((key, entries), 5), instants.get(key)) for key, entries in by_keys(whole).items()
-            )
+            self.cold.save((key, dumps((key, entries)), instants.get(key)) for key, entries in by_keys(whole).items())
         self._asleep_at_end = state.watermark == MAX_MICROS and self.cold.first("event") is not None
 
     def touched(self) -> Touched | None:

@@ -9,7 +9,6 @@ they are asked for.
 from __future__ import annotations
 
 import contextlib
-import pickle
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, overload
 
 from tidegate.sdk.coders import decode_columns, encode_columns
 from tidegate.sdk.errors import RunError, unwritten
+from tidegate.sdk.generations import dumps
 from tidegate.sdk.keys import partition_of
 from tidegate.sdk.owner_only import owner_only
 from tidegate.sdk.window_types import window_end
@@ -118,7 +118,7 @@ def dumps_within_run(value: Any) -> bytes:
     """A pickle that is read again while this run's spilled values are on disk: it says where they are."""
     _within.run = True
     try:
-        return pickle.dumps(value, 5)
+        return dumps(value)
     finally:
         _within.run = False
 

@@ -17,6 +17,7 @@ from zlib import crc32
 from tidegate.runners.engine.keyed import Keyed
 from tidegate.sdk.block import Block, Pairs, as_pairs
 from tidegate.sdk.coders import decode_columns, encode_columns
+from tidegate.sdk.generations import dumps
 
 COLUMNS: Final = ("target", "edge", "src", "seq", "left", "data")
 ORDER: Final = ("edge", "src", "seq")
@@ -165,7 +166,7 @@ def joined(rows: Iterable[tuple[int, int, int, bytes]]) -> Iterator[bytes]:
 
 def encode_result(kind: str, value: Any) -> bytes:
     """Something for the driver."""
-    return pickle.dumps((kind, value), 5)
+    return dumps((kind, value))
 
 
 def decode_result(data: bytes) -> tuple[str, Any]:

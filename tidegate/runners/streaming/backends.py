@@ -40,6 +40,7 @@ from tidegate.runners.streaming.statefiles import (
     write_to,
 )
 from tidegate.runners.streaming.world import Storing
+from tidegate.sdk.generations import dumps
 from tidegate.sdk.owner_only import owner_only
 
 Operators: TypeAlias = Callable[[], Mapping[str, Operator]]
@@ -217,7 +218,7 @@ def _time_of(operator: Operator, keys: list[Any]) -> float:
     """How long it takes to write these keys (s)."""
     began = perf_counter()
     with contextlib.suppress(Exception):  # whoever writes them says what can't be pickled
-        pickle.dumps(operator.snapshot(keys), 5)
+        dumps(operator.snapshot(keys))
     return perf_counter() - began
 
 

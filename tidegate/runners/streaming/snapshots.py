@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.streaming.layout import ChannelId
+from tidegate.sdk import generations
 from tidegate.sdk.block import Block
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import MIN_MICROS
@@ -36,7 +37,7 @@ class TaskState:
 
 def dumps(state: TaskState) -> bytes:
     """As bytes."""
-    return pickle.dumps((FORMAT, state), 5)
+    return generations.dumps((FORMAT, state))
 
 
 def loads(data: bytes) -> TaskState:

@@ -19,6 +19,7 @@ from tidegate.runners.engine.rescale import overlaid
 from tidegate.runners.engine.snapshots import ColumnTable, KeyedState
 from tidegate.runners.engine.waiting import SidesSnapshot
 from tidegate.sdk.errors import RunError
+from tidegate.sdk.generations import dumps
 
 StateFile: TypeAlias = tuple[str, int, int]
 """Name, size in bytes and crc32 of a file, as a `StateHandle` lists it."""
@@ -87,7 +88,7 @@ def frames(snapshots: Iterable[tuple[str, Any] | None], names: Iterable[str]) ->
         name, snapshot = each
         for piece, entries in pieces(snapshot):
             try:
-                data = pickle.dumps((name, piece), 5)
+                data = dumps((name, piece))
             except Exception as error:
                 raise UnpicklableState(name, f"{type(error).__name__}: {error}") from error
             yield framed(data), entries

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from tidegate.sdk.errors import BuildError, PicklingError
 from tidegate.sdk.functions import ImportRef, Sealer, UserFn, Where
+from tidegate.sdk.generations import meet
 from tidegate.sdk.portable.pipeline import Environment, Pipeline, Values, code_of, map_code
 
 E = TypeVar("E", bound=BuildError)
@@ -19,13 +20,18 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
     Raises PicklingError naming the step and the variable.
     """
     sealer = Sealer()
+    classes_may_change = not hasattr(sys.modules.get("__main__"), "__file__")  # in a notebook, or at a prompt
 
     def sealed(part: UserFn | Values, label: str) -> UserFn | Values:
         match part:
             case UserFn():
                 return sealer.seal(part)
             case Values():
-                return part.sealed(sealer, f"the values of {label!r}") if values else part
+                if values:
+                    return part.sealed(sealer, f"the values of {label!r}")
+                if classes_may_change:
+                    meet(part.load())
+                return part
 
     nodes = []
     for node in pipeline.nodes:
