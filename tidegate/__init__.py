@@ -131,14 +131,16 @@ from tidegate.transforms.waiting import WaitOn
 
 if TYPE_CHECKING:
     from tidegate import io
+    from tidegate.sdk.looking.table import show
     from tidegate.sdk.options import DurationOption, PipelineOptions, SizeOption
 
 _LAZY = {
     "DurationOption": "tidegate.sdk.options",
     "PipelineOptions": "tidegate.sdk.options",
     "SizeOption": "tidegate.sdk.options",
+    "show": "tidegate.sdk.looking.table",
 }
-"""Names whose modules are heavy (pydantic), imported when they are first asked for."""
+"""Names whose modules are heavy (pydantic), or seldom needed, imported when they are first asked for."""
 
 
 def __getattr__(name: str) -> Any:
@@ -164,6 +166,7 @@ __all__ = [
     "DurationOption",
     "PipelineOptions",
     "SizeOption",
+    "show",
     "__version__",
     "Coder",
     "PickleCoder",

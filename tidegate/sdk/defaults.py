@@ -6,8 +6,8 @@ Most pipelines are run without options, and such a run imports no pydantic, whic
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,6 +38,11 @@ class DefaultOptions:
 
 
 DEFAULTS: Final = DefaultOptions()
+
+
+def replaced(options: Any, **values: Any) -> Any:
+    """The same options, or defaults, with other values of these flags."""
+    return replace(options, **values) if isinstance(options, DefaultOptions) else options.model_copy(update=values)
 
 
 def default_memory_budget() -> int:

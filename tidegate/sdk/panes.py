@@ -30,6 +30,15 @@ class PaneInfo:
     index: int
     nonspeculative_index: int
 
+    def __repr__(self) -> str:
+        if self == NO_PANE:
+            return "<no pane>"
+        at = [f"index {self.index}"]
+        if self.nonspeculative_index not in (self.index, -1):
+            at.append(f"nonspeculative index {self.nonspeculative_index}")
+        ends = [word for word, holds in (("first", self.is_first), ("last", self.is_last)) if holds]
+        return f"<pane {', '.join([self.timing.value, *at, *ends])}>"
+
 
 NO_PANE: Final = PaneInfo(True, True, Timing.UNKNOWN, 0, 0)
 """What elements carry that no grouping has touched: "unknown, only one"."""

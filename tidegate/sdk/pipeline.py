@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, cast, overload
 
 from tidegate.sdk import hints, types
-from tidegate.sdk.defaults import DEFAULTS
+from tidegate.sdk.defaults import DEFAULTS, DefaultOptions, replaced
 from tidegate.sdk.errors import (
     BuildError,
     ExpandError,
@@ -27,8 +27,9 @@ from tidegate.sdk.errors import (
 from tidegate.sdk.functions import UserFn, Where, author_frames, caller, name_of
 from tidegate.sdk.never_run import Fate
 from tidegate.sdk.portable import pipeline as nodes
+from tidegate.sdk.portable.references import reads
 from tidegate.sdk.portable.seal import located, seal, this_environment
-from tidegate.sdk.runner import PipelineResult, Runner, RunOptions, find_runner, runner_names
+from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions, find_runner, runner_names
 from tidegate.sdk.script import being_loaded, called_by_script, end_in_words, script_flags
 from tidegate.sdk.windowing import GLOBAL_DEFAULT, WindowingStrategy
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from tidegate.sdk.options import PipelineOptions, ScriptFlags
+    from tidegate.sdk.time import Duration, DurationLike
 
 T = TypeVar("T", covariant=True)
 R = TypeVar("R")
@@ -57,7 +59,7 @@ class Pipeline:
     def __init__(
         self,
         runner: str | Runner | None = None,
-        options: PipelineOptions | Mapping[str, Any] | Sequence[str] | None = None,
+        options: PipelineOptions | DefaultOptions | Mapping[str, Any] | Sequence[str] | None = None,
         *,
         name: str = "pipeline",
     ) -> None:
@@ -89,7 +91,7 @@ class Pipeline:
         # Flags of the runner that was named beside them are flags of this run.
         named = {"runner": self._runner} if isinstance(self._runner, str) else {}
         match self._options:
-            case PipelineOptions():
+            case PipelineOptions() | DefaultOptions():
                 pass
             case Mapping():
                 self._options = PipelineOptions.from_mapping({**named, **self._options})
@@ -150,15 +152,24 @@ class Pipeline:
     def run(self) -> PipelineResult:
         """Check, plan and run. Bounded pipelines on `direct` have ended when it returns."""
         __tracebackhide__ = True  # for pytest
+        return self.run_until(None)
+
+    def run_until(self, enough: Enough | None) -> PipelineResult:
+        """The same; where the runner can, it ends the run early when there is enough."""
+        __tracebackhide__ = True  # for pytest
         Fate.used = True
         if (script := being_loaded()) is not None:
             return cast(PipelineResult, script.take(self))
         options = self.options
-        runner = self._runner if isinstance(self._runner, Runner) else _named(self._runner or options.runner)
+        runner = self._chosen()
         try:
             if self._script is not None:
                 self._script.check(_OWN_FLAGS)
-            self._result = runner.run(self.sealed(), options)
+            before, runner.enough = runner.enough, enough
+            try:
+                self._result = runner.run(self.sealed(), options)
+            finally:
+                runner.enough = before
         except TidegateError as error:
             # The message tells where it comes from; Tidegate's own frames would only bury the author's.
             raise error.with_traceback(None) from error.__cause__
@@ -174,6 +185,43 @@ class Pipeline:
             raise
         return self._result
 
+    def leading_to(
+        self, pcoll: PCollection[T], runner: str | Runner | None = None, run_for: Duration | None = None
+    ) -> PCollection[T]:
+        """The collection in a pipeline of its own, which has only the steps that lead to it.
+
+        It runs on this pipeline's runner, or on the one that is named, with the same options, but apart from what
+        runs of this pipeline keep. `run_for` comes before that of the options.
+        """
+        Fate.used = True
+        part = Pipeline(runner or self._runner, self.options, name=self.name)
+        part._script = self._script
+        options = part._chosen().apart(self.options)
+        part._options = options if run_for is None else replaced(options, run_for=run_for)
+        needed = {pcoll.id}
+        for node in reversed(self._nodes):
+            if any(out.collection in needed for out in node.outputs):
+                part._nodes.insert(0, node)
+                needed.update(reads(node))
+        made = {out.collection for node in part._nodes for out in node.outputs}
+        part._collections = {id: data for id, data in self._collections.items() if id in made}
+        part._labels = set(self._labels)
+        return PCollection(part, pcoll.id, pcoll.tag, pcoll.element_type, pcoll.windowing, pcoll.is_bounded)
+
+    def unread(self) -> list[PCollection[Any]]:
+        """The collections that no step reads."""
+        read = {id for node in self._nodes for id in reads(node)}
+        return [
+            PCollection(self, data.id, out.tag, Any, data.windowing, data.bounded)
+            for node in self._nodes
+            for out in node.outputs
+            for data in [self._collections[out.collection]]
+            if out.collection not in read
+        ]
+
+    def _chosen(self) -> Runner:
+        return self._runner if isinstance(self._runner, Runner) else _named(self._runner or self.options.runner)
+
     def sealed(self, *, values: bool = False) -> nodes.Pipeline:
         """The portable pipeline, the author's code pickled; with `values`, those of Create too.
 
@@ -187,6 +235,16 @@ class Pipeline:
         """The portable pipeline as it stands, code still live."""
         Fate.used = True
         return nodes.Pipeline(tuple(self._nodes), tuple(self._collections.values()), this_environment(), name=self.name)
+
+    def __repr__(self) -> str:
+        steps = "1 step" if len(self._nodes) == 1 else f"{len(self._nodes)} steps"
+        run = "not run" if self._result is None else f"run: {self._result.state.value}"
+        return f"<Pipeline {self.name!r}: {steps}, {run}>"
+
+    def _repr_html_(self) -> str:
+        from tidegate.sdk.looking.html import pipeline_html
+
+        return pipeline_html(self)
 
     def __reduce__(self) -> NoReturn:
         raise PicklingError("a Pipeline can't go into a function: it exists only where it is written")
@@ -308,42 +366,90 @@ class PCollection(Generic[T]):
     def __or__(self, transform: Any) -> Any:
         return self.pipeline.apply(transform, self)
 
+    def collect(
+        self,
+        *,
+        limit: int | None = 1_000_000,
+        include_window_info: bool = False,
+        runner: str | Runner | None = None,
+        run_for: DurationLike | None = None,
+    ) -> list[T]:
+        """Run the steps that lead here, and return all elements, in the order in which the runner gives them.
+
+        No sink is written. `include_window_info` gives a `WindowedValue` for each element and window. `runner` is
+        another than the pipeline's. Of an unbounded collection it returns what arrives in `run_for` (s). RunError if
+        there are more than `limit` elements (None: no limit).
+        """
+        __tracebackhide__ = True
+        from tidegate.sdk.looking.runs import collect
+
+        return collect(self, limit=limit, include_window_info=include_window_info, runner=runner, run_for=run_for)
+
+    def head(
+        self,
+        n: int = 10,
+        *,
+        include_window_info: bool = False,
+        runner: str | Runner | None = None,
+        run_for: DurationLike | None = None,
+    ) -> list[T]:
+        """The same for the first `n` elements that the run gives; where it can, it stops reading then."""
+        __tracebackhide__ = True
+        from tidegate.sdk.looking.runs import head
+
+        return head(self, n, include_window_info=include_window_info, runner=runner, run_for=run_for)
+
     def as_data(self) -> nodes.Collection:
         """This collection in the portable pipeline."""
         return nodes.Collection(self.id, self.is_bounded, self.windowing, type_ref(self.element_type))
 
     def __iter__(self) -> Iterator[T]:
         raise BuildError(
-            f"{self!r} can't be iterated: it exists only while the pipeline runs. "
+            f"{self._named} can't be iterated: it exists only while the pipeline runs. "
             "Apply a transform, such as tg.Map(print)"
         )
 
     def __bool__(self) -> NoReturn:
         raise BuildError(
-            f"{self!r} is neither true nor false: what is in it is known only while the pipeline runs. To test whether "
-            "a variable holds a collection, write `is not None`; to drop elements, tg.Filter(...)"
+            f"{self._named} is neither true nor false: what is in it is known only while the pipeline runs. To test "
+            "whether a variable holds a collection, write `is not None`; to drop elements, tg.Filter(...)"
         )
 
     def __len__(self) -> NoReturn:
         raise BuildError(
-            f"{self!r} has no length: what is in it is known only while the pipeline runs. "
+            f"{self._named} has no length: what is in it is known only while the pipeline runs. "
             "To count its elements, write `pcoll | tg.combiners.Count.Globally()`"
         )
 
     def __contains__(self, element: object) -> NoReturn:
         raise BuildError(
-            f"{self!r} can't be searched with `in`: what is in it is known only while the pipeline runs. "
+            f"{self._named} can't be searched with `in`: what is in it is known only while the pipeline runs. "
             "Apply tg.Filter(...), or hand it over as a side input"
         )
 
     def __reduce__(self) -> NoReturn:
         raise PicklingError(
-            f"{self!r} can't go into a function: it exists only while the pipeline runs. "
+            f"{self._named} can't go into a function: it exists only while the pipeline runs. "
             "Hand its values over as a side input, such as tg.Map(f, tg.AsList(pcoll))"
         )
 
-    def __repr__(self) -> str:
+    @property
+    def _named(self) -> str:
         return f"PCollection({self.id!r})"
+
+    def __repr__(self) -> str:
+        facts = ["bounded" if self.is_bounded else "unbounded"]
+        if self.windowing != GLOBAL_DEFAULT:
+            from tidegate.sdk.portable.draw import spoken
+
+            facts.append(spoken(self.windowing.assigner))
+        held = "" if self.element_type is Any else f" of {hints.type_name(self.element_type)}"
+        return f"<PCollection {self.id!r}{held}: {', '.join(facts)}>"
+
+    def _repr_html_(self) -> str:
+        from tidegate.sdk.looking.html import collection_html
+
+        return collection_html(self)
 
 
 class Transform:

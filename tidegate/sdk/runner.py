@@ -11,7 +11,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from tidegate.sdk.errors import OptionsError, UnsupportedError
-from tidegate.sdk.metrics import MetricCells, MetricResults
+from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults
+from tidegate.sdk.notebook import html_table
 from tidegate.sdk.portable import pipeline as portable
 
 if TYPE_CHECKING:
@@ -61,6 +62,14 @@ class StageProgress:
 
 class PipelineResult(ABC):
     """A run, going on or over."""
+
+    def __repr__(self) -> str:
+        return f"<PipelineResult {self.state.value}>"
+
+    def _repr_html_(self) -> str:
+        counted = self.metrics().query("elements_out", namespace=ENGINE)
+        rows = [(metric.key.step, f"{metric.value:,}") for metric in counted]
+        return html_table(("step", "elements out"), rows, f"run: {self.state.value}")
 
     @property
     @abstractmethod
@@ -121,6 +130,14 @@ class Finished(PipelineResult):
         return MetricResults(self._metrics)
 
 
+@dataclass(frozen=True, slots=True)
+class Enough:
+    """When a run has given what is wanted of it: `asked` says so, cheaply, at any time, and `elements` are wanted."""
+
+    asked: Callable[[], bool]
+    elements: int
+
+
 class Runner(ABC):
     """Something that runs portable pipelines. Runners know nothing of how a pipeline was written."""
 
@@ -134,6 +151,10 @@ class Runner(ABC):
     """Called now and then, from any thread, with how far a run is, in words, by runners whose metrics come only at the
     end."""
 
+    enough: Enough | None = None
+    """What ends a run early, as if it had been stopped, on runners that read bounded data a little at a time. Others
+    run it to its end."""
+
     @classmethod
     def options_model(cls) -> type[PipelineOptions] | None:
         """The runner's own flags, a PipelineOptions subclass; None if it has none."""
@@ -143,6 +164,11 @@ class Runner(ABC):
     def missing(cls) -> list[str]:
         """What has to be installed before it can run, in words; [] if nothing."""
         return []
+
+    def apart(self, options: RunOptions) -> RunOptions:
+        """The options for a run beside that of the pipeline itself: what they say of state that a run keeps, or goes on
+        from, holds for the pipeline alone."""
+        return options
 
     @abstractmethod
     def check(self, pipeline: portable.Pipeline, options: RunOptions) -> list[str]:

@@ -127,6 +127,15 @@ class Trace:
                 return step
         raise KeyError(f"no traced step {label!r}; there are: {', '.join(step.label for step in self.steps) or 'none'}")
 
+    def __repr__(self) -> str:
+        steps = ", ".join(repr(step.label) for step in self.steps) or "nothing"
+        return f"<Trace of {self.name!r}: {steps}{f'; failed: {self.error}' if self.error else ''}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f'<iframe style="width: 100%; height: 640px; border: 0" srcdoc="{escape(self.html())}"></iframe>'
+
     def html(self) -> str:
         """The picture, as a page that needs nothing else."""
         from tidegate.testing.trace_page import page

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tidegate.runners.direct.feeds import Event, Feed, feed
 from tidegate.runners.direct.writing import Writing, commit_all
@@ -22,17 +22,21 @@ from tidegate.sdk.time import SECOND
 
 
 class Execution:
-    """A plan at work. `run` returns when all input has ended, or `stop` is set, or `run_for` seconds are over.
+    """A plan at work. `run` returns when all input has ended, or `stop` is set, or `run_for` seconds are over, or
+    `enough` says that nothing more is wanted.
 
     What was written is committed then. If it raises, nothing is left behind.
     """
 
-    def __init__(self, plan: Plan, context: Context, clock: Clock, *, streaming: bool) -> None:
+    def __init__(
+        self, plan: Plan, context: Context, clock: Clock, *, streaming: bool, enough: Callable[[], bool] | None = None
+    ) -> None:
         self.plan = plan
         self.context = context
         self.clock = clock
         self.streaming = streaming
         self.stop = threading.Event()
+        self._enough = enough
         run_id = os.urandom(6).hex()
         self._sinks = [Writing(step, run_id) for step in plan.steps if step.is_sink]
         outlets: dict[str, list[Outlet]] = {}
@@ -50,7 +54,7 @@ class Execution:
         try:
             self._graph.open()
             for step in self._sources(live=False):
-                if not self.stop.is_set():
+                if not self._stops():
                     self._read_to_end(step, feeds)
             self._read_live(run_for, feeds)
             commit_all(self._sinks)
@@ -69,6 +73,11 @@ class Execution:
         standings = self._graph.standings()
         return {node.label: standings[state_name(step)].watermark for step in self._inner for node in step.nodes}
 
+    def _stops(self) -> bool:
+        if self._enough is not None and self._enough():
+            self.stop.set()
+        return self.stop.is_set()
+
     def _sources(self, *, live: bool) -> Iterator[Step]:
         for region in self.plan.regions:
             for step in self.plan.steps_of(region):
@@ -81,7 +90,7 @@ class Execution:
         source = feed(step, self.clock, self.context.block_size)
         feeds.append(source)
         while not source.ended:
-            if self.stop.is_set():
+            if self._stops():
                 return
             event = source.poll()
             # Steps that live input will reach as well have a clock for what comes from this one, too.
@@ -96,7 +105,7 @@ class Execution:
         live = [(step, feed(step, self.clock, self.context.block_size)) for step in self._sources(live=True)]
         feeds += [source for _, source in live]
         deadline = None if run_for is None else self.clock.monotonic() + int(run_for * SECOND)
-        while live and not self.stop.is_set() and (deadline is None or self.clock.monotonic() < deadline):
+        while live and not self._stops() and (deadline is None or self.clock.monotonic() < deadline):
             waits: list[float] = []
             for step, source in live:
                 event = source.poll()

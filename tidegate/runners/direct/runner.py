@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.direct.execute import Execution
 from tidegate.runners.direct.result import Running
@@ -53,7 +53,7 @@ class DirectRunner(Runner):
         context = Context(
             memory_budget=options.memory_budget or default_memory_budget(),
             temp_dir=_no_directory,
-            block_size=self.block_size,
+            block_size=self._block_size(),
             checks=None if options.checks == "off" else Checks(options.checks),
             runtime_types=options.type_check == "runtime",
             now=clock.now,
@@ -61,7 +61,8 @@ class DirectRunner(Runner):
         )
         if self.observe is not None:
             context.around = self.observe(context, clock)
-        execution = Execution(planned, context, clock, streaming=options.mode == "streaming")
+        asked = None if self.enough is None else self.enough.asked
+        execution = Execution(planned, context, clock, streaming=options.mode == "streaming", enough=asked)
         context.pausing = execution.stop.is_set
         run_for = None if options.run_for is None else options.run_for.seconds()
 
@@ -84,6 +85,13 @@ class DirectRunner(Runner):
             work()
             return Finished(context.metrics)
         return Running(work, execution.stop, context.metrics, clock, execution.watermarks)
+
+    def _block_size(self) -> int:
+        """Where a few elements are enough, what is read beyond them should be little too."""
+        return self.block_size if self.enough is None else min(self.block_size, max(_SMALL, self.enough.elements))
+
+
+_SMALL: Final = 16
 
 
 @contextlib.contextmanager

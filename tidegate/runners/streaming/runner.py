@@ -40,6 +40,15 @@ class StreamingRunner(Runner):
 
         return StreamingOptions
 
+    def apart(self, options: RunOptions) -> RunOptions:
+        if isinstance(options, DefaultOptions):
+            return options
+        own = options.view_as(self.options_model())
+        flags = ("checkpoint_dir", "from_savepoint", "allow_dropped_state", "begin_anew", "discard_state", "detach")
+        fields = type(own).model_fields
+        kept = {name: fields[name].default for name in (*flags, "metrics_file")}
+        return own.model_copy(update=kept)
+
     def check(self, pipeline: portable.Pipeline, options: RunOptions) -> list[str]:
         self.plan(pipeline, options)
         return []

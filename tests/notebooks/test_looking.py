@@ -1,0 +1,97 @@
+"""Looking at data in notebooks, in a real kernel."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+pytest.importorskip("nbclient", reason="nbclient is not installed")
+pytest.importorskip("ipykernel", reason="ipykernel is not installed")
+
+from tests.notebooks.kernel import Cell, run_cells
+
+IMPORT = "import tidegate as tg"
+VISIT = """
+from dataclasses import dataclass
+
+@dataclass(frozen=True)
+class Visit:
+    who: str
+    pages: int
+"""
+
+
+@pytest.fixture(scope="module")
+def looked() -> list[Cell]:
+    return run_cells(
+        IMPORT,
+        "p = tg.Pipeline(name='tea')\nteas = p | tg.Create(['oolong', '<b>assam</b>', 'oolong'])",
+        "counts = teas | tg.CombinePerElement(len)\nprint(sorted(counts.collect()), teas.head(1))",
+        "tg.show(teas, n=2)",
+        "p",
+        "counts",
+        "with p:\n    teas | tg.Map(len)\np.result",
+    )
+
+
+def test_cells_collect_and_take_the_head_of_a_collection(looked: list[Cell]) -> None:
+    assert looked[2].error == ""
+    assert looked[2].printed == "[('<b>assam</b>', 1), ('oolong', 2)] ['oolong']\n"
+
+
+def test_show_draws_a_table_whose_elements_are_escaped(looked: list[Cell]) -> None:
+    assert "<table>" in looked[3].html
+    assert "&lt;b&gt;assam&lt;/b&gt;" in looked[3].html
+    assert "<b>assam" not in looked[3].html
+    assert "the first 2, of more" in looked[3].html
+
+
+def test_pipelines_are_drawn_and_collections_and_results_are_described(looked: list[Cell]) -> None:
+    assert "data:image/svg+xml;base64," in looked[4].html
+    assert looked[4].value == "<Pipeline 'tea': 2 steps, not run>"
+    assert "tuple[str, int]" in looked[5].html
+    assert "run: DONE" in looked[6].html
+    assert re.search(r"<td[^>]*>Map\(len\)</td><td[^>]*>3</td>", looked[6].html)
+
+
+def test_an_error_names_the_cell_and_shows_no_frames_of_the_engine() -> None:
+    cells = run_cells(
+        IMPORT,
+        "def parse(text):\n    return int(text)\nnumbers = tg.Pipeline() | tg.Create(['x']) | tg.Map(parse)",
+        "numbers.collect()",
+        "with tg.Pipeline() as p:\n    p | tg.Create([{1}]) | tg.Map(lambda s: (s, 1)) | tg.CombinePerKey(sum)\n"
+        "    p | 3",
+        "with tg.Pipeline() as p:\n    p | tg.Create([1]) | tg.Map(lambda n: n / 0)",
+        "tg.Pipeline(runner='nonsense').run()",
+    )
+    for cell in cells[2:]:
+        assert "/tidegate/" not in cell.error
+        assert "ipykernel_" not in cell.error
+    assert "in step 'Map(parse)', applied at cell In[2], line 3" in cells[2].error
+    assert "Cell In[2], line 2, in parse(text)" in cells[2].error
+    assert "----> 1 numbers.collect()" in cells[2].error
+    assert "----> 3     p | 3" in cells[3].error
+    assert "applied at cell In[5], line 2" in cells[4].error
+    assert "OptionsError: there is no runner 'nonsense'" in cells[5].error
+
+
+@pytest.mark.parametrize("runner", ["direct", "streaming"])
+def test_a_class_that_is_defined_again_works(runner: str) -> None:
+    cells = run_cells(
+        IMPORT + VISIT,
+        "old = [Visit('ada', 1), Visit('ben', 2)]\n"
+        "visits = tg.Pipeline() | tg.Create([('all', visit) for visit in old]).with_output_types(tuple)\n"
+        "grouped = visits | tg.GroupByKey() | tg.MapTuple(lambda key, found: sorted(v.pages for v in found))",
+        VISIT,
+        f"found = visits.collect(runner={runner!r})\n"
+        f"print(grouped.collect(runner={runner!r}), sorted(v.who for _, v in found))\n"
+        "print([type(v) is type(old[0]) for _, v in found], sorted(v.pages for _, v in found if v in old))",
+        "both = [*old, Visit('ada', 1)]\n"
+        "counted = tg.Pipeline() | tg.Create(both) | tg.Map(lambda v: (v, 1)) | tg.CombinePerKey(sum)\n"
+        f"print(sorted((v.who, type(v) is Visit, n) for v, n in counted.collect(runner={runner!r})))",
+    )
+    assert [cell.error for cell in cells] == ["", "", "", "", ""]
+    assert cells[3].printed == "[[1, 2]] ['ada', 'ben']\n[True, True] [1, 2]\n"
+    # Python's own == tells an instance of the later class from one of the earlier.
+    assert cells[4].printed == "[('ada', False, 1), ('ada', True, 1), ('ben', False, 1)]\n"

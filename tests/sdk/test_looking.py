@@ -1,0 +1,198 @@
+"""`collect`, `head` and `show`: the steps that lead to a collection are run, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.testing import TestStream
+
+
+def numbers(p: tg.Pipeline, count: int = 10) -> tg.PCollection[int]:
+    return p | tg.Create(range(count))
+
+
+@pytest.mark.parametrize("runner", ["direct", "streaming"])
+def test_collect_gives_the_elements_of_a_collection(runner: str) -> None:
+    squares = numbers(tg.Pipeline()) | tg.Map(lambda n: n * n)
+    sums = squares | tg.Map(lambda n: (n % 2, n)) | tg.CombinePerKey(sum)
+    assert squares.collect(runner=runner) == [n * n for n in range(10)]
+    assert sorted(sums.collect(runner=runner)) == [(0, 120), (1, 165)]
+
+
+@pytest.mark.xdist_group("spark")
+def test_spark_collects_too(spark_session: Any) -> None:
+    sums = numbers(tg.Pipeline("spark")) | tg.Map(lambda n: (n % 2, n)) | tg.CombinePerKey(sum)
+    assert sorted(sums.collect()) == [(0, 20), (1, 25)]
+    assert len(sums.head(1)) == 1
+
+
+def test_looking_writes_no_sink_and_runs_no_other_branch(tmp_path: Path) -> None:
+    def fails(n: int) -> int:
+        raise AssertionError("not for this collection")
+
+    p = tg.Pipeline()
+    source = numbers(p)
+    source | tg.io.WriteToText(str(tmp_path / "out"))
+    source | tg.Map(fails)
+    assert source.collect() == list(range(10))
+    assert not list(tmp_path.iterdir())
+    assert not p.has_run
+
+
+def test_side_inputs_lead_to_a_collection_too() -> None:
+    p = tg.Pipeline()
+    factor = p | "factor" >> tg.Create([3])
+    assert (numbers(p, 3) | tg.Map(lambda n, by: n * by, tg.AsSingleton(factor))).collect() == [0, 3, 6]
+
+
+def test_looking_leaves_the_pipeline_as_it_is() -> None:
+    with tg.Pipeline() as p:
+        evens = numbers(p) | tg.Filter(lambda n: n % 2 == 0)
+        before = [node.label for node in p.portable().nodes]
+        assert evens.head(2) == [0, 2]
+        assert [node.label for node in p.portable().nodes] == before
+        counted = evens | tg.combiners.Count.Globally()
+        counted | tg.Map(lambda n: n)
+    assert counted.collect() == [5]
+    assert p.result.metrics().counter("elements_out", step="Create") == 10
+
+
+def test_head_stops_reading_when_it_has_enough(tmp_path: Path) -> None:
+    noted = tmp_path / "noted"
+
+    def note(n: int) -> int:
+        with noted.open("a") as file:
+            file.write(".")
+        return n
+
+    assert (numbers(tg.Pipeline(), 100_000) | tg.Map(note)).head(3) == [0, 1, 2]
+    assert 3 <= len(noted.read_text()) < 1_000
+
+
+@pytest.mark.parametrize("runner", ["direct", "streaming"])
+def test_head_of_a_collection_that_is_shorter_is_all_of_it(runner: str) -> None:
+    assert numbers(tg.Pipeline(runner), 3).head(5) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("runner", ["direct", "streaming"])
+def test_head_of_an_unbounded_collection_ends_the_run(runner: str) -> None:
+    ticks = tg.Pipeline(runner) | tg.PeriodicImpulse(start=0, interval=0.001) | tg.Map(lambda at: at.micros)
+    assert ticks.head(3) == [0, 1_000, 2_000]
+
+
+def test_an_unbounded_collection_is_collected_for_a_time_only() -> None:
+    ticks = tg.Pipeline() | tg.PeriodicImpulse(start=0, interval=0.001)
+    with pytest.raises(tg.BuildError, match=r"unbounded.*collect\(run_for=10\).*head\(n\)"):
+        ticks.collect()
+    assert ticks.collect(run_for=0.2)[0] == tg.Timestamp(0)
+
+
+def test_more_elements_than_the_limit_are_an_error() -> None:
+    source = numbers(tg.Pipeline())
+    with pytest.raises(tg.RunError, match=r"'Create'\) has more than 9 elements.*head\(n\).*limit="):
+        source.collect(limit=9)
+    assert source.collect(limit=10) == source.collect(limit=None) == list(range(10))
+    for wrong in (0, -1, True, "3"):
+        with pytest.raises(tg.BuildError, match="whole number of at least 1"):
+            source.collect(limit=wrong)  # type: ignore[arg-type]
+        with pytest.raises(tg.BuildError, match="whole number of at least 1"):
+            source.head(wrong)  # type: ignore[arg-type]
+
+
+def test_window_information_comes_on_request() -> None:
+    p = tg.Pipeline()
+    timed = p | tg.Create([tg.TimestampedValue("a", 1), tg.TimestampedValue("b", 61)])
+    counts = timed | tg.WindowInto(tg.FixedWindows(60)) | tg.combiners.Count.PerElement()
+    first, second = counts.collect(include_window_info=True)
+    assert (first.value, first.windows) == (("a", 1), (tg.IntervalWindow(0, 60),))
+    assert (second.value, second.windows) == (("b", 1), (tg.IntervalWindow(60, 120),))
+    assert second.pane.timing is tg.Timing.ON_TIME
+
+
+def test_a_test_stream_can_be_looked_into() -> None:
+    stream = TestStream().add_elements([tg.TimestampedValue(1, 5)]).advance_watermark_to_infinity()
+    assert (tg.Pipeline() | stream).collect(run_for=60) == [1]
+
+
+def test_looking_leaves_the_checkpoints_of_a_job_alone(tmp_path: Path) -> None:
+    options = {"runner": "streaming", "checkpoint_dir": str(tmp_path / "job"), "metrics_file": str(tmp_path / "m")}
+    ticks = tg.Pipeline(options=options) | tg.PeriodicImpulse(start=0, interval=0.001)
+    assert ticks.head(1) == ticks.head(1) == [tg.Timestamp(0)]
+    assert not list(tmp_path.iterdir())
+
+
+def test_show_prints_elements_and_only_the_columns_that_say_something(capsys: pytest.CaptureFixture[str]) -> None:
+    p = tg.Pipeline()
+    timed = p | tg.Create([tg.TimestampedValue("[red]a", 1), tg.TimestampedValue("b", 61)])
+    windowed = timed | tg.WindowInto(tg.FixedWindows(60)) | tg.combiners.Count.PerElement()
+    tg.show(timed | tg.combiners.Count.Globally())
+    assert capsys.readouterr().out.split() == [
+        "Count.Globally", "element", "─" * 7, "2", "1", "element"
+    ]  # fmt: skip
+    tg.show(timed, n=1)
+    assert capsys.readouterr().out.split() == [
+        "Create", "element", "timestamp", "─" * 31, "'[red]a'", "1970-01-01T00:00:01Z",
+        "the", "first", "element,", "of", "more",
+    ]  # fmt: skip
+    tg.show(windowed)
+    shown = capsys.readouterr().out
+    assert "window" in shown
+    assert "on_time, only" not in shown
+
+
+def test_show_of_a_pipeline_shows_what_no_step_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    p = tg.Pipeline()
+    source = numbers(p, 2)
+    source | "plus" >> tg.Map(lambda n: n + 10)
+    source | "minus" >> tg.Map(lambda n: n - 10)
+    tg.show(p)
+    shown = capsys.readouterr().out
+    assert [name for name in ("Create", "plus", "minus") if name in shown] == ["plus", "minus"]
+    with pytest.raises(tg.BuildError, match="show takes collections and pipelines, not 3"):
+        tg.show(3)  # type: ignore[arg-type]
+
+
+def test_reprs_say_what_a_reader_wants_to_know() -> None:
+    p = tg.Pipeline(name="tea")
+    words = p | tg.Create(["a"])
+    windowed = words | tg.WindowInto(tg.FixedWindows(60))
+    assert repr(p) == "<Pipeline 'tea': 2 steps, not run>"
+    assert repr(words) == "<PCollection 'Create' of str: bounded>"
+    assert repr(windowed) == "<PCollection 'WindowInto(FixedWindows)' of str: bounded, FixedWindows(60s)>"
+    windowed | tg.Map(len)
+    assert repr(p.run()) == "<PipelineResult DONE>"
+    assert repr(p) == "<Pipeline 'tea': 3 steps, run: DONE>"
+    pane = tg.PaneInfo(is_first=True, is_last=False, timing=tg.Timing.LATE, index=3, nonspeculative_index=1)
+    assert repr(pane) == "<pane late, index 3, nonspeculative index 1, first>"
+
+
+def test_a_script_that_only_looks_has_used_its_pipeline(tmp_path: Path) -> None:
+    script = tmp_path / "look.py"
+    script.write_text("import tidegate as tg\np = tg.Pipeline()\nprint((p | tg.Create([1, 2])).collect())\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("[1, 2]\n", "")
+
+
+def test_a_look_obeys_the_flags_of_its_script(tmp_path: Path) -> None:
+    script = tmp_path / "look.py"
+    script.write_text("import tidegate as tg\np = tg.Pipeline()\nprint((p | tg.Create([1, 2])).collect())\n")
+    done = subprocess.run([sys.executable, str(script), "--colour", "red"], capture_output=True, text=True)
+    assert "OptionsError: unknown flag --colour" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_command_lets_its_script_look_before_the_pipeline_runs(tmp_path: Path) -> None:
+    script = tmp_path / "look.py"
+    script.write_text(
+        "import tidegate as tg\nwith tg.Pipeline() as p:\n    made = p | tg.Create([1, 2])\n"
+        "    print('looked', made.head(1))\n    made | tg.Map(print)\n"
+    )
+    command = [sys.executable, "-m", "tidegate", "run", str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "looked [1]\n1\n2\n"
