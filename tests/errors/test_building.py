@@ -357,7 +357,7 @@ def test_leaving_the_process_in_expand_leaves_it() -> None:
 
 def test_a_pipeline_that_has_not_run_has_no_result() -> None:
     p = tg.Pipeline()
-    _ = p | tg.Create([1])
+    _ = p | tg.Create([1]) | tg.Map(abs)
     assert not p.has_run
     with pytest.raises(tg.BuildError, match=r"has no result: it has not run\. Call run\(\)"):
         _ = p.result

@@ -34,9 +34,9 @@ def test_one_that_a_function_of_the_script_drops_is_warned_of(tmp_path: Path) ->
     "text",
     [
         BEGIN + "p.run()",
-        "import tidegate as tg\nwith tg.Pipeline() as p:\n    _ = p | tg.Create([1])",
+        "import tidegate as tg\nwith tg.Pipeline() as p:\n    _ = p | tg.Create([1]) | tg.Map(abs)",
         BEGIN + "p.sealed()",
-        BEGIN + "other = tg.Pipeline()\n_ = other | tg.Create([1])\nother.run()",
+        BEGIN + "other = tg.Pipeline()\n_ = other | tg.Create([1]) | tg.Map(abs)\nother.run()",
         "import tidegate as tg\np = tg.Pipeline()",
         BEGIN + "import os, sys\nif os.fork():\n    os.wait(); p.run()\nelse:\n    sys.exit()",
     ],

@@ -241,3 +241,20 @@ def test_the_librarys_combiners_give_nothing_for_windows_that_are_not_there(step
         assert_that(
             numbers | tg.WindowInto(tg.FixedWindows(10)) | step | tg.Map(lambda _: "pane"), equal_to(["pane"] * 2)
         )
+
+
+def test_a_pipeline_whose_every_step_is_dropped_is_warned_of() -> None:
+    p = tg.Pipeline(name="idle")
+    counts = p | tg.Create(["a", "b"]) | "count" >> tg.CombinePerElement(len)
+    with pytest.warns(tg.TidegateWarning, match="'idle' does nothing: no step reads what 'count' makes") as caught:
+        p.run()
+    assert caught[0].filename == __file__
+    assert sorted(counts.collect()) == [("a", 1), ("b", 1)]
+
+
+def test_a_pipeline_that_keeps_a_step_is_not_warned_of_what_is_dropped_beside_it() -> None:
+    with tg.Pipeline() as p:
+        made = p | tg.Create(["a"])
+        made | tg.CombinePerElement(len)
+        made | tg.Map(str.upper)
+    assert p.result.state is tg.PipelineState.DONE

@@ -146,7 +146,7 @@ def test_spark_gives_what_direct_gives(name: str, flags: list[str]) -> None:
 
 
 def test_a_pipeline_of_which_nothing_is_read_runs(flags: list[str]) -> None:
-    with tg.Pipeline(options=flags) as p:
+    with pytest.warns(tg.TidegateWarning, match="does nothing"), tg.Pipeline(options=flags) as p:
         _ = p | tg.Create([1])
     assert list(p.result.metrics().all()) == []
 

@@ -103,7 +103,7 @@ def test_a_commit_in_which_the_driver_was_killed_is_finished_by_the_next_run(fla
     assert run.returncode == -signal.SIGKILL
     assert shown(out) == ONE[:1]
     with tg.Pipeline(options=noting) as p:
-        _ = p | tg.Create([1])
+        _ = p | tg.Create([1]) | tg.Map(abs)
     assert shown(out) == [path.name for path in sorted(out.iterdir())] == [*ONE, *TWO]
     assert lines(out) == sorted(["a", "b", "c"] * 2)
     assert list((tmp_path / "commits").iterdir()) == []
@@ -131,6 +131,6 @@ def test_a_commit_that_fails_is_left_to_the_next_run(
     assert any("the next run with this --spark_commit_dir finishes it" in note for note in caught.value.__notes__)
     assert shown(out) == ONE[:1]
     with tg.Pipeline(options=noting) as p:
-        _ = p | tg.Create([1])
+        _ = p | tg.Create([1]) | tg.Map(abs)
     assert shown(out) == [path.name for path in sorted(out.iterdir())] == ONE
     assert lines(out) == ["a", "b", "c"]

@@ -28,7 +28,7 @@ from tidegate.sdk.functions import UserFn, Where, author_frames, caller, name_of
 from tidegate.sdk.never_run import Fate
 from tidegate.sdk.portable import pipeline as nodes
 from tidegate.sdk.portable.references import reads
-from tidegate.sdk.portable.seal import located, seal, this_environment
+from tidegate.sdk.portable.seal import located, seal, this_environment, warned_if_idle
 from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions, find_runner, runner_names
 from tidegate.sdk.script import being_loaded, called_by_script, end_in_words, script_flags
 from tidegate.sdk.windowing import GLOBAL_DEFAULT, WindowingStrategy
@@ -167,7 +167,7 @@ class Pipeline:
                 self._script.check(_OWN_FLAGS)
             before, runner.enough = runner.enough, enough
             try:
-                self._result = runner.run(self.sealed(), options)
+                self._result = runner.run(warned_if_idle(self.sealed()), options)
             finally:
                 runner.enough = before
         except TidegateError as error:

@@ -6,10 +6,11 @@ import sys
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from tidegate.sdk.arguments import warn
 from tidegate.sdk.errors import BuildError, PicklingError
 from tidegate.sdk.functions import ImportRef, Sealer, UserFn, Where
 from tidegate.sdk.generations import meet
-from tidegate.sdk.portable.pipeline import Environment, Pipeline, Values, code_of, map_code
+from tidegate.sdk.portable.pipeline import Environment, ParDo, Pipeline, Values, Write, code_of, map_code
 
 E = TypeVar("E", bound=BuildError)
 
@@ -57,6 +58,18 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
         coders=coders,
         environment=replace(pipeline.environment, distributions=tuple(sorted(distributions))),
     )
+
+
+def warned_if_idle(pipeline: Pipeline) -> Pipeline:
+    """The pipeline, which is about to run; warn its author if every step of it will be dropped."""
+    if pipeline.nodes and not any(isinstance(node, (ParDo, Write)) for node in pipeline.nodes):
+        last = pipeline.nodes[-1]
+        warn(
+            f"the pipeline {pipeline.name!r} does nothing: no step reads what {last.label!r} makes, so that step and "
+            "all before it are dropped. Write it, print it with `| tg.Map(print)`, or look at it with collect()",
+            last.where,
+        )
+    return pipeline
 
 
 def located(error: E, label: str, where: Where) -> E:
