@@ -290,13 +290,15 @@ def test_a_checkpoint_whose_manifest_has_no_room_fails_and_the_next_is_kept_when
 def test_what_killed_workers_had_begun_to_write_goes_when_the_next_attempt_begins(tmp_path: Path) -> None:
     parts = tmp_path / "chk-parts"
     parts.mkdir()
-    earlier, later = parts / "1-chk-000007-0.0.0.data", parts / "1-chk-000007-0.0.999999.data"
-    for path in (earlier, later):
+    earlier, later = (
+        [parts / f"1-chk-000007-0.0.{attempt}.{kind}" for kind in ("data", "state")] for attempt in (0, 999999)
+    )
+    for path in (*earlier, *later):
         path.write_bytes(b"a part")
     stream = Running(tmp_path)
     stream.wait_for_checkpoint()
-    assert later.exists()
-    assert not earlier.exists()
+    assert all(path.exists() for path in later)
+    assert not any(path.exists() for path in earlier)
     stream.job.close()
 
 

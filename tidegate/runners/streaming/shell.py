@@ -276,13 +276,13 @@ def _made(folder: Path) -> Path:
 
 def _clear(parts: Path, attempt: int) -> None:
     """Remove what workers of earlier attempts, killed meanwhile, had begun to write."""
-    for path in parts.glob("*.data"):
+    for path in parts.glob("*-chk-*"):
         begun = _BEGUN.fullmatch(path.name)
         if begun is not None and int(begun[1]) < attempt:
             path.unlink(missing_ok=True)
 
 
-_BEGUN: Final = re.compile(r"\d+-chk-\d+-[\d.]+\.(\d+)\.data")
+_BEGUN: Final = re.compile(r"\d+-chk-\d+-[\d.]+\.(\d+)\.(?:data|state)")
 
 
 _COLLECTS_BATCH: Final = (50_000, 20, 1_000)
