@@ -2,8 +2,8 @@
 
 One loop over sockets, signals and the coordinator's next wake; what waits for the storage is done beside it. Workers
 are forked from here, each with one end of a socket to this process and of one to every other worker, so that there is
-no name or port to find, and nobody to authenticate. No code of the author's runs here: what travels by value stays
-bytes.
+no name or port to find, and nobody to authenticate. While a job is at work, no code of the author's runs here: what
+travels by value stays bytes. Only the sinks of a job that had finished before are loaded, to remove what was left.
 """
 
 from __future__ import annotations
