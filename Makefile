@@ -18,7 +18,7 @@ DEMO_OUTPUT := build/demo/counts
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-wide bench-spark lint format flags constraints clean
+.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-wide bench-spark lint format flags reference pictures constraints clean
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
@@ -35,6 +35,8 @@ help:
 	@echo "make lint         ruff, mypy --strict and the import floors"
 	@echo "make format       let ruff put the code in shape"
 	@echo "make flags        write docs/flags.md from the options' models"
+	@echo "make reference    write docs/reference.md from the docstrings"
+	@echo "make pictures     draw the pictures of docs/tour.md"
 	@echo "make constraints  resolve every dependency anew into constraints.txt"
 	@echo "make clean        delete the environment, build results and caches"
 
@@ -137,6 +139,13 @@ format: $(VENV)/.with-dev
 
 flags: $(VENV)/.with-dev
 	@$(BIN)/python docs/generate_flags.py docs/flags.md
+
+reference: $(VENV)/.with-dev
+	@$(BIN)/python docs/generate_reference.py docs/reference.md
+
+# The pictures of docs/tour.md.
+pictures: $(VENV)/.with-dev
+	@$(BIN)/python docs/generate_pictures.py docs
 
 # All extras are resolved together, so that any can be installed beside any other, and on the oldest Python that is
 # supported, so that the versions chosen exist for every one.

@@ -1,0 +1,46 @@
+"""docs/reference.md is what the docstrings say, and has every public name."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+import tidegate.testing
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "reference.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_is_what_make_reference_writes(tmp_path: Path) -> None:
+    written = tmp_path / "reference.md"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, ROOT / "docs" / "generate_reference.py", written], env=environment, check=True)
+    assert written.read_text(encoding="utf-8") == TEXT, "run `make reference`"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "module"),
+    [("tg", tg), ("tg.io", tg.io), ("tg.combiners", tg.combiners), ("testing", tidegate.testing)],
+)
+def test_the_page_has_every_public_name_once(prefix: str, module: Any) -> None:
+    told = re.findall(rf"^### `{re.escape(prefix)}\.(\w+)`$", TEXT, re.MULTILINE)
+    left_out = {"io", "combiners", "__version__"} if module is tg else set()
+    assert sorted(told) == sorted(set(module.__all__) - left_out)
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    empty = re.findall(r"^### `(\S+)`\n+(?:```text\n[^`]*```\n+)?(?=#|See its base class\.)", TEXT, re.MULTILINE)
+    assert empty == []
+
+
+def test_nothing_on_the_page_depends_on_a_run_or_a_machine() -> None:
+    assert not re.findall(r"0x[0-9a-f]+| object at |<lambda>|<locals>", TEXT)
+    assert str(ROOT) not in TEXT
