@@ -139,7 +139,7 @@ class PipelineOptions(BaseModel):
         default=DEFAULTS.run_for, description="stop an unbounded pipeline after this long"
     )
     max_end_timers: int = Field(
-        DEFAULTS.max_end_timers,
+        default=DEFAULTS.max_end_timers,
         ge=0,
         description="how many event timers that other timers set after the end of input fire for a key in the global "
         "window; the rest are dropped and counted",
