@@ -196,5 +196,6 @@ def test_a_folder_with_a_name_too_long_for_sockets_leaves_spark_as_it_is(
     long = tmp_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
-    assert session._sockets() == {}
+    given = {"spark.ui.enabled": "false"}
+    assert session._with_sockets(given) == given
     assert list(long.iterdir()) == []

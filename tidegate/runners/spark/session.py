@@ -12,6 +12,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.spark.failures import gist
@@ -161,19 +162,33 @@ def stop() -> None:
         _socket_folders.pop().cleanup()
 
 
-def _sockets() -> dict[str, str]:
+def _with_sockets(given: dict[str, str]) -> dict[str, str]:
     """Settings with which Spark talks to its Python workers over Unix sockets, which nobody else can open: behind TCP's
-    delays each small stage would wait 40 ms for its input.
+    delays each small stage would wait 40 ms for its input. Those that are given stay as they are.
+
+    The workers then come from a daemon that says nothing of connections which Spark has closed.
     """
     if os.name != "posix":
-        return {}
+        return given
     folder = tempfile.TemporaryDirectory(prefix="tidegate-", ignore_cleanup_errors=True)
     if len(os.fsencode(folder.name)) > _LONGEST:
         folder.cleanup()
-        return {}
+        return given
     _socket_folders.append(folder)
     prefix = "spark.python.unix.domain.socket"
-    return {f"{prefix}.enabled": "true", f"{prefix}.dir": folder.name}
+    settings = {f"{prefix}.enabled": "true", f"{prefix}.dir": folder.name} | given
+    if _DAEMON not in given:
+        modules = os.path.join(folder.name, "modules")
+        os.mkdir(modules)
+        shutil.copy(Path(__file__).with_name("daemon.py"), os.path.join(modules, "tidegate_daemon.py"))
+        settings[_DAEMON] = "tidegate_daemon"
+        settings[_MODULES] = os.pathsep.join(filter(None, (modules, given.get(_MODULES))))
+    return settings
+
+
+_DAEMON: Final = "spark.python.daemon.module"
+_MODULES: Final = "spark.executorEnv.PYTHONPATH"
+"""Where workers look for modules first."""
 
 
 def _alive(spark: Any) -> bool:
@@ -222,9 +237,9 @@ def _classic(options: SparkOptions) -> Any:
         "spark.log.level": "OFF",
         "spark.ui.enabled": "false" if local else "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-        **(_sockets() if local else {}),
     }
-    for name, value in (*(defaults | submitted).items(), *settings_of(options)):
+    given = defaults | submitted | dict(settings_of(options))
+    for name, value in (_with_sockets(given) if local else given).items():
         builder = builder.config(name, value)
     python = options.worker_python or (sys.executable if local else None)
     if local and python and shutil.which(python) is None:

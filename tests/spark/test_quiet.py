@@ -1,0 +1,91 @@
+"""What workers leave on the author's terminal: what the author prints, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tidegate.runners.spark import daemon, session
+
+needs_spark = pytest.mark.skipif(bool(session.missing()), reason="; ".join(session.missing()))
+
+
+def said_of_a_worker_that_is_let_go(*program: str) -> str:
+    """What a daemon prints whose only worker loses its connection before it has had a task, as Spark's JVM would."""
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        environment = {
+            **os.environ,
+            "PYTHON_UNIX_DOMAIN_ENABLED": "true",
+            "PYTHON_WORKER_FACTORY_SOCK_DIR": folder,
+            "SPARK_REUSE_WORKER": "1",
+            "PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE": "1",
+        }
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen([sys.executable, *program, "pyspark.worker"], env=environment, **pipes) as forking:  # type: ignore[call-overload]
+            (length,) = struct.unpack("!i", forking.stdout.read(4))
+            path = forking.stdout.read(length)
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(path)
+                (pid,) = struct.unpack("!i", connection.recv(4, socket.MSG_WAITALL))
+                worker = os.pidfd_open(pid)
+            select.select([worker], [], [])
+            os.close(worker)
+            _, said = forking.communicate()
+    return str(said, "utf-8")
+
+
+@needs_spark
+@pytest.mark.skipif(sys.platform != "linux", reason="waits for a grandchild by its file descriptor")
+def test_a_worker_that_spark_has_let_go_ends_without_a_word() -> None:
+    assert said_of_a_worker_that_is_let_go(str(Path(daemon.__file__))) == ""
+
+
+@needs_spark
+@pytest.mark.skipif(sys.platform != "linux", reason="waits for a grandchild by its file descriptor")
+def test_pysparks_own_daemon_prints_a_traceback_of_it() -> None:
+    assert "BrokenPipeError" in said_of_a_worker_that_is_let_go("-m", "pyspark.daemon")
+
+
+SCRIPT = """\
+import sys
+
+import tidegate as tg
+
+p = tg.Pipeline(options=["--runner", "spark", "--spark_master", "local[2]", "--spark_partitions", "2"])
+numbers = p | tg.Create(range(100)) | tg.Reshuffle()
+total = tg.AsSingleton(numbers | tg.CombineGlobally(sum))
+
+
+def share(x, total, last):
+    if x == last:
+        raise ValueError("this one")
+    return str(x / total)
+
+
+_ = numbers | tg.Map(share, total, int(sys.argv[2])) | tg.io.WriteToText(sys.argv[1])
+try:
+    p.run()
+except tg.UserCodeError:
+    print("failed")
+else:
+    print("done")
+"""
+
+
+@needs_spark
+@pytest.mark.parametrize("turn", range(2))
+@pytest.mark.parametrize(("last", "said"), [("-1", "done\n"), ("7", "failed\n")], ids=["ends well", "fails"])
+def test_a_small_script_leaves_nothing_on_standard_error(last: str, said: str, turn: int, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, str(script), str(tmp_path / "out" / "part"), last]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == (said, "")
