@@ -494,3 +494,109 @@ def test_a_dataframe_does_not_leave_its_process(
     said = CliRunner().invoke(app, ["run", str(tmp_path / "job.json"), *flags])
     assert said.exit_code == 2
     assert "the DataFrame belongs to the process in which the pipeline was written" in said.output
+
+
+# -- many of them
+
+
+def jobs_of(spark: Any, p: tg.Pipeline) -> tuple[tg.PipelineResult, list[list[int]]]:
+    """Run a pipeline; the numbers of tasks of the stages of each of its jobs."""
+    context = spark.sparkContext
+    tracker = context.statusTracker()
+    group = f"counted-{uuid.uuid4()}"
+    context.setLocalProperty("spark.jobGroup.id", group)
+    try:
+        result = p.run()
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    jobs = [tracker.getJobInfo(job) for job in sorted(tracker.getJobIdsForGroup(group))]
+    return result, [[tracker.getStageInfo(stage).numTasks for stage in job.stageIds] for job in jobs]
+
+
+def test_all_dataframes_are_made_in_one_action(flags: list[str], spark: Any) -> None:
+    p = tg.Pipeline(options=flags)
+    numbers = p | tg.Create(range(7))
+    for n in range(12):
+        rows = numbers | f"times {n}" >> tg.Map(lambda x, n=n: tg.Row(x=x * n))
+        _ = rows | f"frame {n}" >> tg.ToDataFrame(None if n % 2 else "x bigint")
+    result, jobs = jobs_of(spark, p)
+    assert len(jobs) == 2
+    for n in range(12):
+        made = result.dataframe(f"frame {n}")
+        assert sorted(row.x for row in made.collect()) == [x * n for x in range(7)]
+        assert made.is_cached
+        made.unpersist()
+
+
+def test_what_can_not_become_columns_after_all_is_told_with_its_step_and_nothing_is_written_or_kept(
+    flags: list[str], spark: Any, tmp_path: Path
+) -> None:
+    p = tg.Pipeline(options=flags)
+    kept = len(spark.sparkContext._jsc.getPersistentRDDs())
+    _ = p | "few" >> tg.Create([{"n": 1}]) | "good" >> tg.ToDataFrame()
+    _ = p | "two" >> tg.Create([{"n": 2**60 + 1}, {"n": 0.5}, {"n": 1}]) | tg.Reshuffle() | "bad" >> tg.ToDataFrame()
+    _ = p | "out" >> tg.Create([{"n": 1}]) | tg.io.WriteToSpark(tmp_path / "out", format="json")
+    with pytest.raises(RunError) as caught:
+        p.run()
+    assert "in step 'bad', applied at" in str(caught.value)
+    assert not (tmp_path / "out").exists()
+    assert len(spark.sparkContext._jsc.getPersistentRDDs()) == kept
+
+
+def test_dataframes_of_one_schema_are_read_by_one_stage(flags: list[str], spark: Any) -> None:
+    p = tg.Pipeline(options=flags)
+    parts = [n % 4 + 1 for n in range(12)]
+    for n, tasks in enumerate(parts):
+        rows = p | f"read {n}" >> tg.io.ReadFromSpark(spark.range(10 * n, 10 * n + 10, 1, tasks))
+        _ = rows | f"id {n}" >> tg.Map(lambda row: tg.Row(id=row.id)) | f"frame {n}" >> tg.ToDataFrame("id bigint")
+    result, jobs = jobs_of(spark, p)
+    assert len(jobs[0]) == 1
+    for n in range(12):
+        made = result.dataframe(f"frame {n}")
+        assert sorted(row.id for row in made.collect()) == list(range(10 * n, 10 * n + 10))
+        made.unpersist()
+
+
+@pytest.mark.parametrize("spread", [lambda f: f, lambda f: f.coalesce(1), lambda f: f.repartition(3, "id")],
+                         ids=["as they are", "one partition each", "by key"])  # fmt: skip
+def test_dataframes_alike_and_unlike_keep_their_elements_apart(spread: Any, flags: list[str], spark: Any) -> None:
+    frames = {
+        "a": spread(spark.range(0, 100)),
+        "none": spread(spark.range(0)),
+        "b": spread(spark.range(1000, 1500)),
+        "other": spark.range(5).selectExpr("id", "'x' AS s"),
+        "c": spread(spark.range(2000, 2003)),
+    }
+
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        read = {name: p | f"read {name}" >> tg.io.ReadFromSpark(frame) for name, frame in frames.items()}
+        ids = {name: rows | f"id {name}" >> tg.Map(lambda row: row.id) for name, rows in read.items()}
+        none = tg.AsList(ids["none"])
+        count = tg.AsSingleton(ids["b"] | tg.CombineGlobally(len))
+        return {
+            **ids,
+            "all": tuple(ids.values()) | tg.Flatten() | tg.CombineGlobally(len),
+            "beside": ids["c"] | tg.Map(lambda x, none, count: (x, none, count), none, count),
+        }
+
+    found = collect(build, options=flags)
+    assert sorted(found.values("a")) == list(range(100))
+    assert found.values("none") == []
+    assert sorted(found.values("b")) == list(range(1000, 1500))
+    assert sorted(found.values("other")) == list(range(5))
+    assert sorted(found.values("c")) == [2000, 2001, 2002]
+    assert found.values("all") == [608]
+    assert sorted(found.values("beside")) == [(x, [], 500) for x in (2000, 2001, 2002)]
+
+
+def test_rdds_and_dataframes_of_bytes_are_read_each_in_its_own_way(flags: list[str], spark: Any) -> None:
+    rdds = [spark.sparkContext.parallelize(range(start, start + 5), 2) for start in (0, 100)]
+    raw = spark.createDataFrame([(b"x",)], "value binary")
+
+    def build(p: tg.Pipeline) -> dict[str, Any]:
+        read = {str(n): p | f"rdd {n}" >> tg.io.ReadFromSpark(rdd) for n, rdd in enumerate(rdds)}
+        return {**read, "raw": p | "raw" >> tg.io.ReadFromSpark(raw)}
+
+    found = collect(build, options=flags)
+    assert [sorted(found.values(str(n))) for n in range(2)] == [list(range(5)), list(range(100, 105))]
+    assert found.values("raw") == [(b"x",)]

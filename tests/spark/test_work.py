@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import pickle
 import shutil
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import pytest
 import tidegate as tg
 from tidegate._version import __version__
 from tidegate.runners.planner import Traits, plan
+from tidegate.runners.spark import task
 from tidegate.runners.spark.artifacts import Artifacts
 from tidegate.runners.spark.levels import assign_levels
 from tidegate.runners.spark.reading import deal_out, without_values
@@ -116,3 +120,27 @@ def test_a_worker_without_pyarrow_is_refused_with_its_interpreter_and_the_flag_t
 
     with pytest.raises(UnsupportedError, match=r"\(/opt/python\) lacks pyarrow, .* with --worker_python, or send"):
         ask(Bare())
+
+
+def test_what_a_worker_holds_is_left_out_of_garbage_collections_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(task, "_tasks", itertools.count(1))
+
+    class Held:
+        pass
+
+    held = Held()
+    held.me = held  # type: ignore[attr-defined]
+    gone = weakref.ref(held)
+    try:
+        task._leave_out_of_collections()
+        del held
+        gc.collect()
+        assert gone() is not None
+        for _ in range(63):
+            task._leave_out_of_collections()
+        gc.collect()
+        assert gone() is None
+    finally:
+        gc.unfreeze()

@@ -362,7 +362,12 @@ class SparkSink(FrameSink):
         if self.table and not (self.target or "").strip():
             raise BuildError("WriteToSpark: there is no table's name; for files, give a path and a format")
 
-    def save_dataframe(self, frame: Any) -> bool:
+    @property
+    def kept(self) -> bool:
+        """It is written."""
+        return False
+
+    def save_dataframe(self, frame: Any) -> None:
         """Write it."""
         missing = [column for column in self.partition_by if column not in frame.columns]
         if missing:
@@ -378,4 +383,3 @@ class SparkSink(FrameSink):
             writer.saveAsTable(self.target)
         else:
             writer.save(self.target)
-        return True

@@ -86,9 +86,13 @@ class FrameSink(Sink[Any]):
         ]
         return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
-    def save_dataframe(self, frame: Any) -> bool:
-        """It is the author's."""
-        return False
+    @property
+    def kept(self) -> bool:
+        """Whether it is the author's to use."""
+        return True
+
+    def save_dataframe(self, frame: Any) -> None:
+        raise AssertionError("it is kept")
 
 
 # -- from an element type to columns

@@ -12,7 +12,7 @@ def entry(
     work: bytes | tuple[str, str],
     run_id: str,
     level: int,
-    feed: int | None = None,
+    feeds: tuple[int, ...] = (),
     counts: Any = None,
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
     """The function of one level's tasks. `paths` is where Tidegate is found, if not installed.
@@ -35,7 +35,7 @@ def entry(
                 sys.path.append(path)
         from tidegate.runners.spark.task import run_task
 
-        return run_task(work, run_id, level, feed, batches, counts)
+        return run_task(work, run_id, level, feeds, batches, counts)
 
     run.__name__ = name
     return run

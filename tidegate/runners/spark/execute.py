@@ -35,6 +35,8 @@ from tidegate.runners.spark.frames import (
     frames_made,
     frames_read,
     spoken_schema,
+    together,
+    union,
 )
 from tidegate.runners.spark.levels import assign_levels, shuffles
 from tidegate.runners.spark.reading import Inputs, deal_out, without_values
@@ -108,6 +110,7 @@ class Execution:
         self._plan = without_values(plan)
         self._persisted: list[Any] = []
         self._kept: list[tuple[int, Any]] = []
+        self._payloads: dict[int, bytes | Artifact] = {}
         self._sums: Counter[int] = Counter()
         self._sides = SideInputs(plan, self._artifacts, self._side_context(options))
         self._create_sides(plan)
@@ -135,16 +138,44 @@ class Execution:
         return self._outcome
 
     def dataframes(self) -> dict[str, Any]:
-        """Write the DataFrames that are to be written; those that the author gets, by label. One action each."""
-        kept: dict[str, Any] = {}
-        for id, sink in self._sinks.items():
-            step = self._plan.steps[id]
-            with self._describe(f"{self._name}: {visible(step.label)}"), _in_step(step):
-                frame = self._typed(step, sink)
-                if not sink.save_dataframe(frame):
-                    kept[step.label] = frame.persist()
-                    frame.count()
-        return kept
+        """Make those DataFrames that the author gets, by label, in one action; then write those that are to be written,
+        in an action each."""
+        frames: dict[int, Any] = {}
+        kept: dict[int, Any] = {}
+        try:
+            for id, sink in self._sinks.items():
+                with _in_step(self._plan.steps[id]):
+                    frames[id] = self._typed(self._plan.steps[id], sink)
+                    if sink.kept:
+                        kept[id] = frames[id].persist()
+            self._materialize(kept)
+            for id in [id for id in frames if id not in kept]:
+                step = self._plan.steps[id]
+                with self._describe(f"{self._name}: {visible(step.label)}"), _in_step(step):
+                    self._sinks[id].save_dataframe(frames[id])
+        except BaseException:
+            for frame in kept.values():
+                with contextlib.suppress(Exception):
+                    frame.unpersist()
+            raise
+        return {self._plan.steps[id].label: frame for id, frame in kept.items()}
+
+    def _materialize(self, kept: dict[int, Any]) -> None:
+        """Have Spark compute all of some persisted DataFrames, in one action."""
+        from pyspark.sql.functions import lit
+
+        if not kept:
+            return
+        labels = ", ".join(self._plan.steps[id].label for id in kept)
+        with self._describe(f"{self._name}: {visible(labels)}"):
+            try:
+                with raised_by():
+                    union([frame.select(lit(0)) for frame in kept.values()]).count()
+            except RunError:
+                for id, frame in kept.items():  # whose fault it is; the others are there by now
+                    with _in_step(self._plan.steps[id]):
+                        frame.count()
+                raise
 
     def close(self) -> None:
         """Free what the run persisted."""
@@ -222,12 +253,9 @@ class Execution:
         frames = []
         if not self._only_fed(level, steps):
             frames.append(self._mapped(self._entering(work, level, steps), work, level))
-        for step in feeds:
-            frames.append(self._mapped(self._opened[step.id], work, level, step))
-        whole = frames[0]
-        for frame in frames[1:]:
-            whole = whole.unionAll(frame)
-        return whole
+        for ids, read in together({step.id: self._opened[step.id] for step in feeds}):
+            frames.append(self._mapped(read, work, level, ids))
+        return union(frames)
 
     def _only_fed(self, level: int, steps: list[Step]) -> bool:
         """Whether DataFrames alone bring what a level gets, and a DataFrame without partitions would bring nothing that
@@ -269,18 +297,21 @@ class Execution:
         fed = any(step.id in self._feeds for step in self._levels.steps(self._plan, level))
         return not fed and self._levels.partitions(level, self._partitions) == self._partitions
 
-    def _mapped(self, frame: Any, work: Work, level: int, feed: Step | None = None) -> Any:
-        steps = [feed] if feed is not None else work.levels.steps(work.plan, level)
+    def _mapped(self, frame: Any, work: Work, level: int, feeds: tuple[int, ...] = ()) -> Any:
+        steps = [work.plan.steps[id] for id in feeds] or work.levels.steps(work.plan, level)
         name = " + ".join(dict.fromkeys(node.label for step in steps for node in step.nodes)) or "pass on"
         counts = None if self._counts is None else self._counts.accumulator
-        fed = None if feed is None else feed.id
-        run = entry(name[:200], self._paths, self._packed(work, level), self._run_id, level, fed, counts)
+        run = entry(name[:200], self._paths, self._packed(work, level), self._run_id, level, feeds, counts)
         return frame.mapInArrow(run, schema())
 
     def _packed(self, work: Work, level: int) -> bytes | Artifact:
         """What a level's tasks must know: in the closure, or as a file if it is long."""
-        data = pickle.dumps(work.of_level(level), 5)
-        return data if len(data) <= 2 * CLOSURE_BYTES else self._artifacts.give_bytes(data)
+        found = self._payloads.get(level)
+        if found is None:
+            data = pickle.dumps(work.of_level(level), 5)
+            found = data if len(data) <= 2 * CLOSURE_BYTES else self._artifacts.give_bytes(data)
+            self._payloads[level] = found
+        return found
 
     # -- what tasks tell
 
@@ -317,8 +348,10 @@ class Execution:
             if found is None:
                 raise RunError("there are no elements, so what the columns are is not known: give schema=…")
             schema, spoken = found
-        rows = self._last.where(self._last["edge"] == framed_by(step.id)).sortWithinPartitions(*ORDER)
-        return rows.select("left", "data").mapInArrow(columns_of(schema, step.label[:200]), spoken)
+        rows = self._last.where(
+            self._last["edge"] == framed_by(step.id)
+        )  # in order, as the task that made them left it
+        return rows.mapInArrow(columns_of(schema, step.label[:200]), spoken)
 
 
 @contextlib.contextmanager

@@ -7,8 +7,9 @@ Spark makes the columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, Final, Protocol, TypeGuard
 
 from tidegate.runners.engine.blame import located, rethrow, user_error
@@ -25,6 +26,10 @@ _ROW_ELEMENTS: Final = 16_384
 """How many elements a row of a DataFrame's future rows holds, at most."""
 
 
+_FEED: Final = "tidegate: which DataFrame"
+"""The column that says whose the rows of several DataFrames are."""
+
+
 class DataFrameSource(Protocol):
     """A source that Spark reads. `session`: the one it belongs to, which then runs the pipeline; None: any."""
 
@@ -39,17 +44,21 @@ class DataFrameSource(Protocol):
 
 
 class DataFrameSink(Protocol):
-    """A sink that Spark writes. `columns`: what they are, as Spark's DDL; None: as their values are."""
+    """A sink that Spark writes. `columns`: what they are, as Spark's DDL; None: as their values are. `kept`: the
+    DataFrame is not written but the author's to use."""
 
     @property
     def columns(self) -> str | None: ...
+
+    @property
+    def kept(self) -> bool: ...
 
     def record_batch(self, values: Sequence[Any], schema: Any, wished: Any = None) -> Any:
         """Elements as an Arrow record batch, in a worker. `schema` is that of `columns`, if there are some; else
         columns become what `wished`, a schema, says of their names, if they can without loss."""
 
-    def save_dataframe(self, frame: Any) -> bool:
-        """On the driver: write it, in one action. False if it is the author's to use, and is to be kept."""
+    def save_dataframe(self, frame: Any) -> None:
+        """On the driver: write it, in one action, unless it is `kept`."""
 
 
 def frames_read(plan: Plan) -> dict[int, DataFrameSource]:
@@ -93,6 +102,36 @@ def framed_by(step: int) -> int:
 
 
 # -- in a worker
+
+
+def by_feed(feeds: tuple[int, ...], batches: Iterable[Any]) -> Iterator[tuple[int, Iterator[Any]]]:
+    """The Arrow batches of the DataFrame that each of these steps reads, as far as this task gets some.
+
+    Those of several DataFrames come one DataFrame after another and say in their last column whose they are.
+    """
+    if len(feeds) == 1:
+        yield feeds[0], iter(batches)
+        return
+    seen = set()
+    for feed, parts in groupby(_runs(batches), key=itemgetter(0)):
+        if feed in seen:
+            raise RunError("Spark mixes the rows of DataFrames that are read together")
+        seen.add(feed)
+        yield feed, map(itemgetter(1), parts)
+
+
+def _runs(batches: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Each batch, or the parts of it that belong to one DataFrame, without the column that says so."""
+    for batch in batches:
+        last = batch.num_columns - 1
+        feeds = batch.column(last).to_numpy()
+        rows = batch.select(range(last))
+        start = 0
+        while start < len(feeds):
+            others = (feeds[start:] != feeds[start]).argmax()  # 0 if there are none
+            end = start + int(others) if others else len(feeds)
+            yield int(feeds[start]), rows.slice(start, end - start)
+            start = end
 
 
 def read_batches(step: Step, batches: Iterable[Any], loads: Callable[[Any], Any]) -> Iterator[Block]:
@@ -228,6 +267,32 @@ def columns_of(schema: bytes, name: str) -> Callable[[Iterable[Any]], Iterator[A
 
 
 # -- on the driver
+
+
+def together(opened: Mapping[int, Any]) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """DataFrames, by the step that reads each, with those of one schema as one DataFrame: one stage of Spark's reads
+    them all. Its last column is the step's number."""
+    from pyspark.sql.functions import lit
+
+    alike: dict[str, list[int]] = {}
+    for id, frame in opened.items():
+        alike.setdefault(frame.schema.json(), []).append(id)
+    for ids in alike.values():
+        if len(ids) == 1:
+            yield (ids[0],), opened[ids[0]]
+        else:
+            yield tuple(ids), union([opened[id].select("*", lit(id).alias(_FEED)) for id in ids])
+
+
+def union(frames: Sequence[Any]) -> Any:
+    """All rows of some DataFrames with the same columns.
+
+    Halves are put together: Spark looks at a whole plan again whenever it grows.
+    """
+    if len(frames) == 1:
+        return frames[0]
+    middle = len(frames) // 2
+    return union(frames[:middle]).unionAll(union(frames[middle:]))
 
 
 def arrow_schema(columns: str) -> bytes:

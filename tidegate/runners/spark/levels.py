@@ -43,6 +43,17 @@ class Levels:
         """The steps of a level, in order."""
         return [step for step in plan.steps if self.of_step[step.id] == level]
 
+    def reached_from(self, step: int, plan: Plan) -> set[int]:
+        """A step, and the steps of its level to which its elements come."""
+        found: set[int] = set()
+        waiting = [step]
+        while waiting:
+            at = waiting.pop()
+            if at not in found:
+                found.add(at)
+                waiting += [edge.target for edge in plan.outputs(at) if edge.side is None and not self.crosses(edge)]
+        return found
+
     def action(self, level: int) -> int:
         """The number of the action that a level belongs to."""
         return sum(start <= level for start in self.starts) - 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import os
 import pickle
 import tempfile
@@ -20,7 +21,7 @@ from tidegate.runners.engine.writing import Writing
 from tidegate.runners.plan import Edge, Step
 from tidegate.runners.spark.artifacts import Artifact, content_of
 from tidegate.runners.spark.failures import marked
-from tidegate.runners.spark.frames import FrameWriting, read_batches
+from tidegate.runners.spark.frames import FrameWriting, by_feed, read_batches
 from tidegate.runners.spark.pickles import unpickling
 from tidegate.runners.spark.reading import read_elements, read_splits
 from tidegate.runners.spark.routing import Router
@@ -40,34 +41,59 @@ _FEW: Final = 64
 
 
 def run_task(
-    payload: bytes | Artifact, run_id: str, level: int, feed: int | None, batches: Iterable[Any], counts: Any = None
+    payload: bytes | Artifact,
+    run_id: str,
+    level: int,
+    feeds: tuple[int, ...],
+    batches: Iterable[Any],
+    counts: Any = None,
 ) -> Iterator[Any]:
-    """Run the task of this Spark partition over Arrow batches: of rows, or of the DataFrame that step `feed` reads."""
+    """Run the task of this Spark partition over Arrow batches: of rows, or of the DataFrames that the steps `feeds`
+    read."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
+    _leave_out_of_collections()
     before = gc.get_threshold()
     # Millions of tuples make no cycles: to look through them again and again takes a third of the time. They are
     # looked through once, while they are in the processor's cache; what stays, hardly ever again.
     gc.set_threshold(20_000, 100, 1_000)
     try:
         work: Work = pickle.loads(content_of(payload))
-        task = LevelTask(work, run_id, level, context.partitionId(), feed)
-        yield from task.run(batches)
-        if counts is not None:
-            counts.add({run_id: task.counted})
+        for feed, part in by_feed(feeds, batches) if feeds else [(None, batches)]:
+            task = LevelTask(work, run_id, level, context.partitionId(), feed)
+            yield from task.run(part)
+            if counts is not None:
+                counts.add({run_id: task.counted})
     except Exception as error:
         raise marked(error) from None
     finally:
         gc.set_threshold(*before)
 
 
+_tasks: Final = itertools.count(1)
+_ALL_AGAIN: Final = 64
+
+
+def _leave_out_of_collections() -> None:
+    """Leave what this worker holds between tasks, its modules above all, out of garbage collections.
+
+    PySpark collects after each task, which takes 50 ms with the modules: longer than a small task. At every 64th task
+    everything is looked through, so that cycles which have become garbage since do go.
+    """
+    if next(_tasks) % _ALL_AGAIN:
+        gc.freeze()
+    else:
+        gc.unfreeze()
+
+
 class LevelTask:
     """The steps of one level at work in one partition.
 
     A task with a `feed` takes a partition of the DataFrame that this step reads, beside the level's other tasks: it
-    has a number of its own, and its elements start out as if from some partition.
+    has a number of its own, its elements start out as if from some partition, and it runs only the steps that they
+    reach.
     """
 
     def __init__(self, work: Work, run_id: str, level: int, partition: int, feed: int | None = None) -> None:
@@ -91,7 +117,10 @@ class LevelTask:
         self.counted: dict[str, int] = {}
         """How many elements each step has given, when it has run."""
         steps = work.levels.steps(self.plan, level)
-        self._sources = [step for step in steps if step.is_source and feed in (None, step.id)]
+        if feed is not None:
+            reached = work.levels.reached_from(feed, self.plan)
+            steps = [step for step in steps if step.id in reached]
+        self._sources = [step for step in steps if step.is_source]
         self._sinks = [step for step in steps if step.is_sink and self._is_here(step)]
         self._inner = [step for step in steps if not (step.is_source or step.is_sink) and self._is_here(step)]
 
