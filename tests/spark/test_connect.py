@@ -104,6 +104,9 @@ def test_dataframes_go_in_and_come_out_over_connect(remote: list[str], tmp_path:
             named = sums | tg.Select(key=lambda pair: pair[0], total=lambda pair: pair[1])
             _ = named | "totals" >> tg.ToDataFrame()
             _ = named | tg.io.WriteToSpark(tmp_path / "out", format="parquet")
+            more = p | "more" >> tg.io.ReadFromSpark(spark.range(100, 104, 1, 1))
+            _ = more | "as they are" >> tg.ToDataFrame("id bigint")
+        assert sorted(row.id for row in p.result.dataframe("as they are").collect()) == [100, 101, 102, 103]
         wanted = [(key, sum(range(key, 100, 3))) for key in range(3)]
         for frame in (p.result.dataframe("totals"), spark.read.parquet(str(tmp_path / "out"))):
             assert sorted(map(tuple, frame.collect())) == wanted

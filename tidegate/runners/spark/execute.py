@@ -162,15 +162,13 @@ class Execution:
 
     def _materialize(self, kept: dict[int, Any]) -> None:
         """Have Spark compute all of some persisted DataFrames, in one action."""
-        from pyspark.sql.functions import lit
-
         if not kept:
             return
         labels = ", ".join(self._plan.steps[id].label for id in kept)
         with self._describe(f"{self._name}: {visible(labels)}"):
             try:
                 with raised_by():
-                    union([frame.select(lit(0)) for frame in kept.values()]).count()
+                    union([frame.selectExpr("0") for frame in kept.values()]).count()
             except RunError:
                 for id, frame in kept.items():  # whose fault it is; the others are there by now
                     with _in_step(self._plan.steps[id]):
@@ -189,7 +187,7 @@ class Execution:
 
     def _schema_of(self, sink: DataFrameSink, step: Step) -> bytes | None:
         with _in_step(step):
-            return None if sink.columns is None else arrow_schema(sink.columns)
+            return None if sink.columns is None else arrow_schema(self._spark, sink.columns)
 
     # -- side inputs
 
@@ -342,7 +340,7 @@ class Execution:
         """A step's elements as columns."""
         schema = self._frames[step.id]
         if schema is not None:
-            spoken = spoken_schema(sink.columns or "")
+            spoken = spoken_schema(self._spark, sink.columns or "")
         else:
             found = united(self._outcome.columns.get(step.id, ()), self._columns[step.id])
             if found is None:

@@ -272,8 +272,6 @@ def columns_of(schema: bytes, name: str) -> Callable[[Iterable[Any]], Iterator[A
 def together(opened: Mapping[int, Any]) -> Iterator[tuple[tuple[int, ...], Any]]:
     """DataFrames, by the step that reads each, with those of one schema as one DataFrame: one stage of Spark's reads
     them all. Its last column is the step's number."""
-    from pyspark.sql.functions import lit
-
     alike: dict[str, list[int]] = {}
     for id, frame in opened.items():
         alike.setdefault(frame.schema.json(), []).append(id)
@@ -281,7 +279,7 @@ def together(opened: Mapping[int, Any]) -> Iterator[tuple[tuple[int, ...], Any]]
         if len(ids) == 1:
             yield (ids[0],), opened[ids[0]]
         else:
-            yield tuple(ids), union([opened[id].select("*", lit(id).alias(_FEED)) for id in ids])
+            yield tuple(ids), union([opened[id].selectExpr("*", f"{id} AS `{_FEED}`") for id in ids])
 
 
 def union(frames: Sequence[Any]) -> Any:
@@ -295,19 +293,19 @@ def union(frames: Sequence[Any]) -> Any:
     return union(frames[:middle]).unionAll(union(frames[middle:]))
 
 
-def arrow_schema(columns: str) -> bytes:
+def arrow_schema(spark: Any, columns: str) -> bytes:
     """The Arrow schema of Spark's DDL; RunError if that can't be read."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     try:
-        return bytes(to_arrow_schema(spoken_schema(columns), timezone="UTC").serialize())
+        return bytes(to_arrow_schema(spoken_schema(spark, columns), timezone="UTC").serialize())
     except Exception as error:
         said = next((line for line in str(error).splitlines() if line.strip()), "")
         raise RunError(f"{columns!r} is no schema that Spark knows: {said}") from None
 
 
-def spoken_schema(columns: str) -> Any:
-    """Spark's DDL as Spark's schema."""
+def spoken_schema(spark: Any, columns: str) -> Any:
+    """Spark's DDL as Spark's schema, which the session reads: without a JVM here, its server does."""
     from pyspark.sql.types import StructType
 
-    return StructType.fromDDL(columns)
+    return StructType.fromDDL(columns) if hasattr(spark, "_sc") else spark.createDataFrame([], columns).schema
