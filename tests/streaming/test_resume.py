@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -279,6 +280,17 @@ def test_a_finished_job_is_left_alone_and_tells_what_it_counted(tmp_path: Path) 
     assert opened.over.counters == {MetricKey("count", "mine", "seen"): 7}
     assert opened.notes == (f"the job in {tmp_path} has finished: nothing is left to do; --begin_anew runs it again",)
     assert contents(tmp_path) == before
+
+
+def test_a_finished_job_of_a_version_that_did_not_record_what_it_was_is_refused(tmp_path: Path) -> None:
+    job = finished(tmp_path)
+    fields = json.loads(record(replace(job, id="first"), "finished")) | {"tidegate": 1}
+    for later in ("parts", "digest", "metrics"):
+        del fields[later]
+    LocalStorage(tmp_path).write("job.json", json.dumps(fields).encode())
+    told = "has finished, and the version of Tidegate that ran it has not recorded what it was.*--begin_anew"
+    with pytest.raises(ResumeError, match=told):
+        open_job(kept(job, tmp_path), tmp_path / "unused", "test")
 
 
 def test_a_finished_job_is_known_by_the_name_under_which_its_processes_have_written(tmp_path: Path) -> None:

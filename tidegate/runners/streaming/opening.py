@@ -195,6 +195,11 @@ def _is_over(known: Record, job: Job) -> bool:
 
 def _finished(job: Job, known: Record, url: str) -> Opened:
     """A job that has finished is not repeated. ResumeError if it was another, with what makes it so."""
+    if job.parts and not known.parts:
+        raise ResumeError(
+            f"the job in {url} has finished, and the version of Tidegate that ran it has not recorded what it was. "
+            "Give another --checkpoint_dir, or --begin_anew to run this one there"
+        )
     different = differences(known.parts, job.parts)
     if different:
         raise ResumeError(

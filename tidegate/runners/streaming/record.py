@@ -19,13 +19,15 @@ from tidegate.sdk.metrics import MetricCells
 RECORD: Final = "job.json"
 RECORDED: Final = 0
 """What `Stored` says of the record that all is done, which is no checkpoint."""
-FORMAT: Final = 1
+FORMAT: Final = 2
+_WITHOUT_PARTS: Final = 1
+"""The format before: as this one, but without `parts` and `metrics` (some records of it have them)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
     """`run` is what sinks know the job by, `pipeline` its name, `steps` those that keep something. `parts` make it the
-    same job (see `Job`); `metrics` are of one that is over."""
+    same job (see `Job`), but an earlier version may have recorded none; `metrics` are of one that is over."""
 
     job: str
     run: str
@@ -56,11 +58,13 @@ def read_record(data: bytes) -> Record:
     """The record back; ManifestError for one that is torn, or of another version."""
     try:
         fields = json.loads(data)
-        if fields["tidegate"] != FORMAT:
+        if fields["tidegate"] not in (FORMAT, _WITHOUT_PARTS):
             raise ManifestError(
-                f"{RECORD} has format {shorten(fields['tidegate'])}, and this version of Tidegate reads {FORMAT}: "
-                "run it with the version that wrote it"
+                f"{RECORD} has format {shorten(fields['tidegate'])}, and this version of Tidegate reads "
+                f"{_WITHOUT_PARTS} and {FORMAT}: run it with the version that wrote it"
             )
+        if fields["tidegate"] == _WITHOUT_PARTS and "parts" not in fields:
+            fields |= {"parts": {}, "digest": _digest({}), "metrics": metrics_out(MetricCells())}
         state: Literal["running", "finished"] = "finished" if fields["state"] == "finished" else "running"
         id, run, pipeline = fields["job"], fields["run"], fields["pipeline"]
         steps = frozenset(fields["steps"])
