@@ -112,7 +112,9 @@ def test_it_is_refused_when_it_is_written(case: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "combiner", [tg.combiners.Mean.PerKey(), tg.combiners.Mean.Globally(), tg.combiners.Mean], ids=repr
+    "combiner",
+    [tg.combiners.Mean.PerKey(), tg.combiners.Mean.Globally(), tg.combiners.Mean],
+    ids=["PerKey", "Globally", "family"],
 )
 def test_a_combining_step_stands_for_its_combiner(combiner: Any) -> None:
     with TestPipeline() as p:
