@@ -32,7 +32,10 @@ def filled(prefix: str, window: Any, zone: str = "UTC") -> str:
         ("out/{window:%Y-%m-%d}/part", "out/1970-01-02/part"),
         ("{window.start:%Y/%m/%d}-{window.end:%d}", "1970/01/02-03"),
         ("{window.end}", "19700103T000000Z"),
-        ("out/{other}", "out/{other}"),
+        ("out/{{other}}", "out/{other}"),
+        ("{{{window:%Y}}}/{{window}}", "{1970}/{window}"),
+        ("out/{}-{1}-{ a}-}", "out/{}-{1}-{ a}-}"),
+        ("{window:%Y%%Q-%-d}", "1970%Q-2"),
     ],
 )
 def test_a_window_is_written_by_its_edges_and_format(prefix: str, name: str) -> None:
@@ -60,6 +63,41 @@ def test_the_global_window_and_the_ends_of_time_have_names() -> None:
 def test_a_placeholder_that_there_is_not_is_refused(prefix: str) -> None:
     with pytest.raises(BuildError, match="can't stand in a path: there are"):
         NameTemplate.of(prefix)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "near"),
+    [
+        ("o9/{windo:%Y}", "Did you mean {window}?"),
+        ("{Window.start}", "Did you mean {window}?"),
+        ("{dest}", "Did you mean {destination}?"),
+        ("out/{other}", r"%H%M}. A literal brace is written {{"),
+        ("{window!r}", r"%H%M}. A literal brace is written {{"),
+    ],
+)
+def test_a_misspelt_placeholder_is_refused_with_the_nearest_name(prefix: str, near: str) -> None:
+    with pytest.raises(BuildError, match=r"can't stand in a path: there are \{destination\}, \{window\}") as caught:
+        NameTemplate.of(prefix)
+    assert near in str(caught.value)
+    assert str(caught.value).endswith("A literal brace is written {{")
+
+
+@pytest.mark.parametrize(
+    ("prefix", "what"),
+    [
+        ("{window:%Q}", "%Q is no code"),
+        ("{window.end:%Y-%E}", "%E is no code"),
+        ("{window:%Y%}", "a single % at the end is no code"),
+    ],
+)
+def test_a_format_that_not_every_platform_knows_is_refused(prefix: str, what: str) -> None:
+    with pytest.raises(BuildError) as caught:
+        NameTemplate.of(prefix)
+    assert f"{prefix} can't stand in a path: {what} that strftime knows on each platform" in str(caught.value)
+
+
+def test_the_folder_of_a_template_has_single_braces() -> None:
+    assert NameTemplate.of("{{a}}/{window}/b").fixed_folder == "{a}"
 
 
 @pytest.mark.parametrize("text", ["", "/etc", "a//b", "..", "a/../b", ".", "a/", "a\nb", "a\0b", ".tidegate-run/x"])

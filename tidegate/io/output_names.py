@@ -3,13 +3,13 @@
 A prefix such as `out/{destination}/{window:%Y-%m-%d}` is a `NameTemplate`. A step in front of the sink fills it in:
 it makes of each element the pair `(address, element)`, where an address holds the text of each placeholder, in the
 order in which they stand. A sink that takes such pairs keeps the elements of each address apart and asks the template
-for the prefix of their files. Any sink that writes files can share both.
+for the prefix of their files. Any sink that writes files can share both. `{{` and `}}` are literal braces.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final, Literal, TypeAlias
@@ -26,7 +26,11 @@ from tidegate.sdk.window_types import GlobalWindow
 Address: TypeAlias = tuple[str, ...]
 """The text of each placeholder of a template, in order."""
 
-_PLACEHOLDER: Final = re.compile(r"\{(destination|window)(?:\.(\w+))?(?::([^{}]*))?\}")
+_BRACES: Final = re.compile(r"(?P<escape>\{\{|\}\})|\{(?P<name>[^\W\d]\w*)(?P<rest>[^{}]*)\}")
+_REST: Final = re.compile(r"(?:\.(?P<edge>\w+))?(?::(?P<format>[^{}]*))?")
+_KINDS: Final = ("destination", "window")
+_UNKNOWN_CODE: Final = re.compile(r"%(?:[^\W\d_]|$)")
+_CODES: Final = frozenset(f"%{letter}" for letter in "aAbBcdfGHIjmMpSuUVwWxXyYzZ")
 _DEFAULT_FORMAT: Final = "%Y%m%dT%H%M%SZ"
 _UNPRINTABLE: Final = re.compile(r"[\x00-\x1f\x7f]")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -65,7 +69,8 @@ class NameTemplate:
     @staticmethod
     def of(prefix: str) -> NameTemplate:
         """The template that a prefix is; BuildError for a placeholder that can't be filled in."""
-        return NameTemplate(prefix, tuple(_placeholder(found) for found in _PLACEHOLDER.finditer(prefix)))
+        found = _BRACES.finditer(prefix)
+        return NameTemplate(prefix, tuple(_placeholder(brace) for brace in found if not brace["escape"]))
 
     def names(self, kind: str) -> bool:
         """Whether a placeholder of this kind stands in it."""
@@ -73,14 +78,13 @@ class NameTemplate:
 
     def filled(self, address: Address) -> str:
         """The prefix of an address's files."""
-        texts = iter(address)
-        return _PLACEHOLDER.sub(lambda _: next(texts), self.prefix)
+        return _filled(self.prefix, iter(address))
 
     @property
     def fixed_folder(self) -> str:
         """The folder that all files of the template are in or below."""
-        found = _PLACEHOLDER.search(self.prefix)
-        return files.folder_of(self.prefix[: found.start()] if found else self.prefix)
+        first = next((found for found in _BRACES.finditer(self.prefix) if not found["escape"]), None)
+        return files.folder_of(_filled(self.prefix[: first.start()] if first else self.prefix, iter(())))
 
 
 def with_address(
@@ -189,17 +193,39 @@ def zone_of(name: str, of: str) -> tzinfo | None:
         raise BuildError(f"{of}: there is no time zone {name!r}: name one like 'Europe/Berlin'") from None
 
 
+def _filled(prefix: str, texts: Iterator[str]) -> str:
+    """A prefix with these texts for its placeholders, and its escaped braces as single ones."""
+    return _BRACES.sub(lambda found: found["escape"][0] if found["escape"] else next(texts), prefix)
+
+
 def _placeholder(found: re.Match[str]) -> Placeholder:
-    kind, edge, format = found.groups()
-    match kind, edge:
-        case "destination", None if format is None:
+    name = found["name"]
+    rest = _REST.fullmatch(found["rest"])
+    match name, rest and rest["edge"], rest and rest["format"]:
+        case "destination", None, None if rest:
             return Placeholder("destination")
-        case "window", (None | "start" | "end"):
+        case "window", (None | "start" | "end") as edge, format if rest:
+            _check_format(found.group(), format or "")
             return Placeholder("window", edge, format or None)
-        case _:
+    import difflib
+
+    near = [kind for kind in _KINDS if len(name) > 2 and kind.startswith(name.lower())]
+    near = near or difflib.get_close_matches(name.lower(), _KINDS, 1)
+    hint = f" Did you mean {{{near[0]}}}?" if near and name not in _KINDS else ""
+    raise BuildError(
+        f"{found.group()} can't stand in a path: there are {{destination}}, {{window}}, {{window:%Y-%m-%d}}, "
+        f"{{window.start:%H%M}} and {{window.end:%H%M}}.{hint} A literal brace is written {{{{"
+    )
+
+
+def _check_format(placeholder: str, format: str) -> None:
+    """BuildError for a code that not every platform's strftime knows: some would write it as it stands."""
+    for code in _UNKNOWN_CODE.findall(format.replace("%%", "")):
+        if code not in _CODES:
+            what = f"{code} is no code" if code != "%" else "a single % at the end is no code"
             raise BuildError(
-                f"{found.group()} can't stand in a path: there are {{destination}}, {{window}}, {{window:%Y-%m-%d}}, "
-                "{window.start:%H%M} and {window.end:%H%M}"
+                f"{placeholder} can't stand in a path: {what} that strftime knows on each platform. Those are "
+                f"{' '.join(sorted(_CODES, key=lambda known: (known.lower(), known)))}, and %% for a percent sign"
             )
 
 

@@ -103,7 +103,8 @@ class WriteToText(PTransform[PCollection[Any], None]):
       in the prefix. `/` makes folders; what would lead out of them is an error that names the element.
     - `{window}` in the prefix is the element's window, as `20130101T000000Z-20130102T000000Z`; `{window:%Y-%m-%d}` its
       start in that format, `{window.end:%H%M}` its end; `global` in the global window. An element in several windows
-      is in the files of each. `timezone` says in which zone they are written.
+      is in the files of each. `timezone` says in which zone they are written. The format's codes are those that
+      Python documents for `strftime`. A literal brace is written `{{` or `}}`.
 
     Where prefixes differ, files of an earlier run are those listed in its `.tidegate-files-…` beside them.
 
@@ -134,7 +135,7 @@ class WriteToText(PTransform[PCollection[Any], None]):
         template = NameTemplate.of(os.fspath(file_path_prefix))
         self.address = with_address("WriteToText", template, destination, zone_of(timezone, "WriteToText"))
         self.sink = TextSink(
-            template.prefix,
+            template.prefix if template.placeholders else template.filled(()),
             file_name_suffix,
             num_shards=num_shards,
             template=shard_name_template,

@@ -231,13 +231,13 @@ class TextSink(Sink[Any]):
         self, prefix: str, committables: Sequence[Committable], *, bounded: bool
     ) -> Iterator[tuple[str, list[list[Piece]]]]:
         """Prefixes of files, and which pieces make up each shard's."""
-        template = NameTemplate.of(prefix)
+        template = NameTemplate.of(prefix) if self.addressed else None
         by_address: dict[tuple[str, ...], list[tuple[int, Piece]]] = {} if self.addressed else {(): []}
         for committable in committables:
             piece = Piece(*committable.payload)
             by_address.setdefault(tuple(piece.address), []).append((committable.order[0], piece))
         for address, found in sorted(by_address.items()):
-            own = template.filled(address) if self.addressed else prefix
+            own = template.filled(address) if template is not None else prefix
             if self.num_shards:
                 yield own, [[piece for _, piece in found if piece.shard == shard] for shard in range(self.num_shards)]
             elif self.addressed:
