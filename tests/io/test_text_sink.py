@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tidegate as tg
 from tidegate.io import files
 from tidegate.io.text_sink import TextSink
 from tidegate.io.text_source import TextSource
@@ -397,3 +398,35 @@ def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
 def test_a_run_name_that_would_leave_the_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a run's name has letters, digits"):
         TextSink(f"{tmp_path}/x").attempt("../up", 0)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (("same.txt", "", {"shard_name_template": ""}), ("same.txt", "", {"shard_name_template": ""})),
+        (("same.txt", "", {"shard_name_template": ""}), ("same", ".txt", {"shard_name_template": ""})),
+        (("same", ".txt", {}), ("deeper/../same", ".txt", {"num_shards": 2})),
+        (("{window}/same", "", {}), ("{window}/same", "", {})),
+    ],
+)
+def test_two_steps_that_write_the_same_files_are_refused_when_built(tmp_path: Path, one: Any, other: Any) -> None:
+    p = tg.Pipeline()
+    numbers = p | tg.Create([1])
+    (first, first_suffix, first_more), (second, second_suffix, second_more) = one, other
+    _ = numbers | "one" >> tg.io.WriteToText(f"{tmp_path}/{first}", first_suffix, **first_more)
+    with pytest.raises(tg.BuildError) as caught:
+        _ = numbers | "other" >> tg.io.WriteToText(f"{tmp_path}/{second}", second_suffix, **second_more)
+    here = rf"applied at \S*{Path(__file__).name}:\d+"
+    assert re.search(rf"is what the step 'one/Write', {here}, writes: one would overwrite", str(caught.value))
+    assert re.search(rf"in step 'other/Write', {here}", str(caught.value))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_steps_with_names_of_their_own_may_write_to_one_folder(tmp_path: Path) -> None:
+    with tg.Pipeline() as p:
+        numbers = p | tg.Create([1])
+        for number, (prefix, template) in enumerate([("a", ""), ("b", ""), ("a", "-S"), ("a-S", "")]):
+            _ = numbers | str(number) >> tg.io.WriteToText(
+                f"{tmp_path}/{prefix}", num_shards=1, shard_name_template=template
+            )
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys("a b a-0 a-S".split(), "1\n")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
@@ -361,6 +361,10 @@ class SparkSink(FrameSink):
             raise BuildError(f"WriteToSpark: mode is one of {', '.join(map(repr, _MODES))}, not {self.mode!r}")
         if self.table and not (self.target or "").strip():
             raise BuildError("WriteToSpark: there is no table's name; for files, give a path and a format")
+
+    def writes(self) -> Hashable | None:
+        """The table or path, unless its rows are added to those of others."""
+        return None if self.mode == "append" or self.target is None else (self.table, self.target)
 
     @property
     def kept(self) -> bool:

@@ -108,7 +108,8 @@ class WriteToText(PTransform[PCollection[Any], None]):
 
     Where prefixes differ, files of an earlier run are those listed in its `.tidegate-files-…` beside them.
 
-    Raises BuildError when applied, if the folder can't be written to; WriteError when running.
+    Raises BuildError when applied, if the folder can't be written to, or if another step of the pipeline writes the
+    same files; WriteError when running.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ import codecs
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
@@ -102,6 +102,14 @@ class TextSink(Sink[Any]):
     def local_folders(self) -> Sequence[str]:
         store, prefix = files.store_of(self.prefix)
         return [self._folder(prefix)] if isinstance(store, files.Local) else []
+
+    def writes(self) -> Hashable:
+        """Which files: the shards' numbers stand as their letters, marked off from a name that has the same letters."""
+        store, prefix = files.store_of(self.prefix)
+        if isinstance(store, files.Local):
+            prefix = files.join(os.path.realpath(files.folder_of(prefix)), prefix.rpartition("/")[2])
+        numbered = _TEMPLATE.sub(lambda found: f"\0{found.group()}", self.template)
+        return f"{store.url(prefix)}{numbered}{self.suffix}"
 
     def attempt(self, run: str, task: int) -> Attempt[Any]:
         store, _ = files.store_of(self.prefix)

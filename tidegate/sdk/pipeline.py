@@ -6,7 +6,7 @@ Applying a transform appends nodes to the portable pipeline at once; nothing run
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, cast, overload
@@ -75,6 +75,7 @@ class Pipeline:
         self._collections: dict[str, nodes.Collection] = {}
         self._scopes: list[_Scope] = [_Scope("", Where("", 0), False)]
         self._labels: set[str] = set()
+        self._claimed: dict[Hashable, _Scope] = {}
         self._result: PipelineResult | None = None
         self._fate: Fate | None = None
         if being_loaded() is None and called_by_script():
@@ -285,6 +286,16 @@ class Pipeline:
             self._fate.steps += 1
         for out in outputs:
             self._collections[out.id] = out.as_data()
+
+    def claim(self, written: Hashable, name: str) -> None:
+        """Note that the step being applied writes this; `name` is for people. BuildError if another step does."""
+        other = self._claimed.setdefault(written, self._scopes[-1])
+        if other is not self._scopes[-1]:
+            raise BuildError(
+                f"{name!r} is what the step {other.path!r}, applied at {other.where}, writes: one would overwrite the "
+                "other's output. Give this step another name to write to, or write both collections in one step: "
+                "`(a, b) | tg.Flatten() | ...`"
+            )
 
     def collection(
         self,

@@ -21,7 +21,7 @@ worker that wrote on after it was given up.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
@@ -93,6 +93,11 @@ class Sink(ABC, Generic[T_contra]):
         """Folders of this machine's file system where attempts write for the commit to find: tasks on other machines
         have to share them."""
         return ()
+
+    def writes(self) -> Hashable | None:
+        """What no other sink of the pipeline may write, such as a set of files: two sinks that give equal values are
+        refused when the pipeline is built. None if other sinks may write to the same place."""
+        return None
 
     @abstractmethod
     def attempt(self, run: str, task: int) -> Attempt[T_contra]:

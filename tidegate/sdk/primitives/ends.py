@@ -129,6 +129,8 @@ class Write(PTransform[PCollection[Any], None]):
 
     def expand(self, input: PCollection[Any]) -> None:
         self.sink.check()
+        if (written := self.sink.writes()) is not None:
+            input.pipeline.claim(written, self.sink.name)
         input.pipeline.add(
             portable.Write,
             [],
