@@ -1,4 +1,4 @@
-"""SIGTERM to `tidegate run`: it ends as Ctrl-C ends it, with the exit code that tells so."""
+"""Ctrl-C and SIGTERM to `tidegate run`: both end it in the same way, each with the exit code that tells so."""
 
 from __future__ import annotations
 
@@ -110,6 +110,10 @@ class Service:
         assert self._process is not None
         self._process.terminate()
 
+    def interrupt(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGINT)
+
     def suspend(self) -> None:
         """It stands still, all of its threads."""
         assert self._process is not None
@@ -166,6 +170,29 @@ def test_a_bounded_run_ends_and_leaves_no_output(service: Service, flags: list[s
     code, said = service.ended()
     assert (code, said) == (143, "Terminated!\n")
     assert service.written() == []
+
+
+@pytest.mark.parametrize("flags", [["--runner", "direct"], ["--runner", "streaming", "--block_size", "16"]])
+def test_ctrl_c_ends_a_bounded_run_with_the_words_that_a_script_says(service: Service, flags: list[str]) -> None:
+    service.start(SLOW, *flags)
+    service.wait_for("h")
+    service.interrupt()
+    code, said = service.ended()
+    assert said.splitlines() == [
+        "Interrupted: the run of the pipeline 'pipeline' was stopped.",
+        "Its output is as it was before: it appears when a run succeeds.",
+    ]
+    assert code == 130
+    assert service.written() == []
+
+
+@pytest.mark.parametrize("runner", ["direct", "streaming"])
+def test_a_stream_that_is_interrupted_has_done_as_asked(service: Service, runner: str) -> None:
+    service.start(LIVE, "--runner", runner)
+    service.wait_for("n", ENOUGH)
+    service.interrupt()
+    assert service.ended() == (0, "")
+    assert numbered(service.written())
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])

@@ -2,7 +2,7 @@
 
 A TARGET is `file.py[:name]`, `package.module[:name]` or a compiled `pipeline.json`; `name` is a Pipeline, or a function
 `pipeline(options: MyOptions) -> Pipeline`, whose options are the command's flags. Exit codes: 0 done, 1 the pipeline
-failed, 2 misuse, 143 ended by SIGTERM.
+failed, 2 misuse, 130 interrupted by Ctrl-C, 143 ended by SIGTERM.
 """
 
 from __future__ import annotations
@@ -38,6 +38,11 @@ class _Commands(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
             raise
+        except KeyboardInterrupt as error:
+            from tidegate.cli.ending import INTERRUPTED, Interrupted
+
+            click.echo("\n".join(error.lines) if isinstance(error, Interrupted) else "Aborted!", err=True)
+            ctx.exit(INTERRUPTED)
         except Exception as error:
             from tidegate.cli.blame import report
 
@@ -112,13 +117,19 @@ def run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
 
 
 def _run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
+    from tidegate.cli.ending import Interrupted
     from tidegate.cli.progress import run_with_progress
+    from tidegate.sdk.portable.seal import words_of_interrupt
     from tidegate.sdk.runner import PipelineState
 
     def act(found: Target, options: PipelineOptions) -> None:
         for warning in found.arrive():
             click.echo(f"warning: {found.name} was {warning}", err=True)
-        result = run_with_progress(found.runner(options), found.sealed(options), options)
+        pipeline = found.sealed(options)
+        try:
+            result = run_with_progress(found.runner(options), pipeline, options)
+        except KeyboardInterrupt as error:
+            raise Interrupted(*words_of_interrupt(pipeline)) from error
         found.ran(result)
         if result.state is PipelineState.FAILED:
             click.echo("error: the pipeline failed", err=True)

@@ -1,4 +1,4 @@
-"""SIGTERM, by which supervisors, containers and `kill` ask a run to end."""
+"""Signals that end a run: Ctrl-C, and SIGTERM, by which supervisors, containers and `kill` ask for its end."""
 
 from __future__ import annotations
 
@@ -11,8 +11,17 @@ from typing import Final, NoReturn
 
 import click
 
+INTERRUPTED: Final = 128 + signal.SIGINT
 TERMINATED: Final = 128 + signal.SIGTERM
-"""The exit code by which shells tell it."""
+"""The exit codes by which shells tell them."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with the lines to say of what it has ended."""
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(*lines)
+        self.lines = lines
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from tidegate.sdk.functions import UserFn, Where, author_frames, caller, name_of
 from tidegate.sdk.never_run import Fate
 from tidegate.sdk.portable import pipeline as nodes
 from tidegate.sdk.portable.references import reads
-from tidegate.sdk.portable.seal import located, seal, this_environment, warned_if_idle
+from tidegate.sdk.portable.seal import located, seal, this_environment, warned_if_idle, words_of_interrupt
 from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions, find_runner, runner_names
 from tidegate.sdk.script import being_loaded, called_by_script, end_in_words, script_flags
 from tidegate.sdk.windowing import GLOBAL_DEFAULT, WindowingStrategy
@@ -176,13 +176,7 @@ class Pipeline:
             raise error.with_traceback(None) from error.__cause__
         except KeyboardInterrupt as error:
             if called_by_script():
-                writes = any(isinstance(node, nodes.Write) for node in self._nodes)
-                left = (
-                    "Its output is as it was before: it appears when a run succeeds."
-                    if writes
-                    else "Nothing is left of it."
-                )
-                end_in_words(error, f"Interrupted: the run of the pipeline {self.name!r} was stopped.", left)
+                end_in_words(error, *words_of_interrupt(self.portable()))
             raise
         return self._result
 

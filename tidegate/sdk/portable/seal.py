@@ -72,6 +72,15 @@ def warned_if_idle(pipeline: Pipeline) -> Pipeline:
     return pipeline
 
 
+def words_of_interrupt(pipeline: Pipeline) -> tuple[str, str]:
+    """What is said of a run of this pipeline that Ctrl-C has ended: two lines."""
+    writes = any(isinstance(node, Write) for node in pipeline.nodes)
+    return (
+        f"Interrupted: the run of the pipeline {pipeline.name!r} was stopped.",
+        "Its output is as it was before: it appears when a run succeeds." if writes else "Nothing is left of it.",
+    )
+
+
 def located(error: E, label: str, where: Where) -> E:
     """The error with the step and the line it was applied at in its message; once, by the innermost step."""
     if getattr(error, "step", None) is None:
