@@ -43,6 +43,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="which tests of the contract to run on 1 and 3 streaming workers too",
     )
     group.addoption(
+        "--streaming-memory",
+        choices=["sample", "tiny"],
+        default="sample",
+        help="tiny: run all tests of the contract on streaming workers with next to no memory too",
+    )
+    group.addoption(
         "--streaming-pipelines", type=int, default=30, help="how many random pipelines to compare as streams"
     )
     group.addoption("--streaming-kills", type=int, default=3, help="how many processes to kill in each streaming run")

@@ -1,7 +1,9 @@
 """The runners the contract is tested on: `runner` is each of them, `stream_runner` each that runs unbounded input.
 
-The streaming runner is tested with 2 workers always, and with 1 and 3 on a sample of the tests, the same each time;
-`--streaming-workers all` runs every test on all three.
+The streaming runner is tested with 2 workers always. On samples of the tests, the same each time, it is tested with 1
+and 3 workers too, and with 2 and 3 workers that have next to no memory: blocks of one element, a budget that every
+element exceeds, and live state in RocksDB. `--streaming-workers all` runs every test with each number of workers,
+`--streaming-memory tiny` every test, with 2 and 3 workers, with next to no memory.
 
 A test that asks for a `stream_runner` is made for those that run bounded data only too: there it passes if the runner
 refuses, by name and before it runs anything, what the test asks of it.
@@ -13,20 +15,40 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pytest
 
+from tidegate.runners.streaming import runner as streaming
 from tidegate.sdk.errors import TidegateError, UnsupportedError
 from tidegate.sdk.runner import BUILT_IN, find_runner
 
 BOUNDED_ONLY = frozenset({"spark"})
 ALWAYS = "direct,streaming,spark"
-WORKERS: Final = {"streaming": 2, "streaming-1": 1, "streaming-3": 3}
-"""How many workers run what is tested on the streaming runner under each of these names."""
-SAMPLE: Final = 12
-"""One in so many tests is of the sample."""
+
+
+@dataclass(frozen=True)
+class Workers:
+    """What a test on the streaming runner runs on. `sample`: one in so many tests is run on it."""
+
+    number: int
+    sample: int = 1
+    tiny: bool = False
+    """Whether they have next to no memory."""
+
+
+WORKERS: Final = {
+    "streaming": Workers(2),
+    "streaming-1": Workers(1, sample=12),
+    "streaming-3": Workers(3, sample=12),
+    "streaming-2-tiny": Workers(2, sample=8, tiny=True),
+    "streaming-3-tiny": Workers(3, sample=8, tiny=True),
+}
+"""By the name that stands in the ids of tests."""
+TINY: Final[Mapping[str, Any]] = {"memory_budget": 1, "block_size": 1, "state_backend": "rocksdb"}
+"""Settings of workers with next to no memory."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,18 +85,25 @@ def running(names: Iterable[str]) -> list[Any]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of other numbers of workers than 2, leave the sample: as it goes by the tests' names, it is always the same."""
-    if config.getoption("--streaming-workers") == "all":
-        return
-    left_out = [item for item in items if workers_of(item) in (1, 3) and zlib.crc32(item.nodeid.encode()) % SAMPLE]
+    """Leave a sample of the tests on some workers: as it goes by the tests' names, it is always the same."""
+    all_workers = config.getoption("--streaming-workers") == "all"
+    tiny_memory = config.getoption("--streaming-memory") == "tiny"
+
+    def is_left_out(item: pytest.Item) -> bool:
+        workers = workers_of(item)
+        if workers is None or (workers.tiny and tiny_memory) or (not workers.tiny and all_workers):
+            return False
+        return zlib.crc32(item.nodeid.encode()) % workers.sample != 0
+
+    left_out = [item for item in items if is_left_out(item)]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         dropped = set(left_out)
         items[:] = [item for item in items if item not in dropped]
 
 
-def workers_of(item: pytest.Item) -> int | None:
-    """How many workers the streaming runner has in a test of this folder; None where it is another runner's."""
+def workers_of(item: pytest.Item) -> Workers | None:
+    """The workers of the streaming runner in a test of this folder; None where it is another runner's."""
     parameters = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
     name = parameters.get("runner", parameters.get("stream_runner"))
     return WORKERS.get(name) if isinstance(name, str) else None  # elsewhere the word has other meanings
@@ -82,10 +111,14 @@ def workers_of(item: pytest.Item) -> int | None:
 
 @pytest.fixture(autouse=True)
 def workers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The streaming runner finds as many processors as it is to have workers."""
-    number = workers_of(request.node)
-    if number is not None:
-        monkeypatch.setattr("tidegate.runners.streaming.runner.processors", lambda: number)
+    """The streaming runner finds as many processors as it is to have workers, and as little memory."""
+    workers = workers_of(request.node)
+    if workers is None:
+        return
+    monkeypatch.setattr(streaming, "processors", lambda: workers.number)
+    if workers.tiny:
+        settings = streaming._settings
+        monkeypatch.setattr(streaming, "_settings", lambda *asked: replace(settings(*asked), **TINY))
 
 
 @pytest.hookimpl(wrapper=True)
