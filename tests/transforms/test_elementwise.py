@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.sdk.functions import ImportRef
 from tidegate.sdk.portable import pipeline as portable
+from tidegate.testing import TestPipeline, assert_that, equal_to
 
 PAIRS = st.lists(st.tuples(st.text(max_size=3), st.integers(-9, 9)), max_size=20)
 
@@ -177,6 +178,34 @@ def test_several_collections_are_refused_where_one_is_meant() -> None:
     a = tg.Pipeline() | tg.Create([1])
     with pytest.raises(tg.BuildError, match=re.escape("Map(str) takes one PCollection: write `(a, b) | tg.Flatten()")):
         _ = (a, a) | tg.Map(str)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda out: out | tg.Map(print),
+        lambda out: out | "labelled" >> tg.Filter(bool),
+        lambda out: out | tg.GroupByKey(),
+        lambda out: out | tg.WindowInto(tg.FixedWindows(1)),
+        lambda out: out | tg.combiners.Count.Globally(),
+        lambda out: out | tg.io.WriteToText("never"),
+        lambda out: out | (lambda pcoll: pcoll | tg.Map(print)),
+        lambda out: out.collect(),
+    ],
+)
+def test_both_outputs_of_exception_handling_are_not_one_collection(use: Any) -> None:
+    out = tg.Pipeline() | tg.Create([("a", 1)]) | "try" >> tg.Map(lambda x: x).with_exception_handling()
+    message = "the step 'try' has with_exception_handling, so it gives two collections: write `good, bad = ...`"
+    with pytest.raises(tg.BuildError, match=re.escape(message)):
+        use(out)
+
+
+def test_both_outputs_of_exception_handling_may_go_where_several_collections_do() -> None:
+    with TestPipeline() as p:
+        out = p | tg.Create([1, 0]) | tg.Map(lambda x: 1 // x).with_exception_handling()
+        assert_that(out | tg.Flatten() | tg.Map(lambda x: x == 1), equal_to([True, False]))
+    assert not hasattr(out, "_repr_html_")
+    assert isinstance(out, tuple)
 
 
 @pytest.mark.parametrize("step", [tg.MapValues, tg.FlatMapValues, lambda fn: tg.Partition(fn, 2)])

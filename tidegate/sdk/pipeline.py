@@ -281,6 +281,11 @@ class Pipeline:
         for out in outputs:
             self._collections[out.id] = out.as_data()
 
+    @property
+    def step(self) -> str:
+        """The full label of the step being applied."""
+        return self._scopes[-1].path
+
     def claim(self, written: Hashable, name: str) -> None:
         """Note that the step being applied writes this; `name` is for people. BuildError if another step does."""
         other = self._claimed.setdefault(written, self._scopes[-1])

@@ -15,6 +15,7 @@ from tidegate.sdk.errors import BuildError
 from tidegate.sdk.functions import UserFn, name_of
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform, Transform
 from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.primitives.handled import Handled
 from tidegate.sdk.sideinputs import MISSING
 from tidegate.sdk.values import TimestampedValue
 from tidegate.sdk.windowing import why_not_side_input, why_not_stateful
@@ -168,7 +169,7 @@ class ElementStep(Transform, Generic[E, R]):
         good: Any = outputs[0]
         if self.tags:
             good = MultiOutput({out.tag: out for out in outputs[: 1 + len(self.tags)]})
-        return (good, outputs[-1]) if dead else good
+        return Handled.of(good, outputs[-1], pipeline.step) if dead else good
 
     def call_fields(self) -> tuple[Call, dict[str, Any]]:
         """The bound call, and the node's further fields."""
@@ -211,6 +212,8 @@ class ElementWise(ElementStep[E, R], PTransform[PCollection[E], PCollection[R]])
 
     def __ror__(self, inputs: tuple[Any, ...] | list[Any] | dict[str, Any]) -> NoReturn:
         """Refuse `(a, b) | Map(f)`. A wider type here would accept any `pcoll | Map(wrong)` in the eyes of checkers."""
+        if isinstance(inputs, Handled):
+            inputs.refuse()
         raise BuildError(f"{self.default_label()} takes one PCollection: write `(a, b) | tg.Flatten() | ...`")
 
 
