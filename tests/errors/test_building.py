@@ -362,3 +362,10 @@ def test_a_pipeline_that_has_not_run_has_no_result() -> None:
     with pytest.raises(tg.BuildError, match=r"has no result: it has not run\. Call run\(\)"):
         _ = p.result
     assert p.run() is p.result
+
+
+@pytest.mark.parametrize("step", [tg.Map, tg.FlatMap, tg.Filter])
+def test_a_function_of_key_and_value_is_told_of_the_steps_that_unpack_pairs(step: Any) -> None:
+    message = told(lambda p: p | tg.Create([("a", 1)]) | "pairs" >> step(lambda k, v: [k, v]))
+    assert "missing a required argument: 'v'. An element is one argument" in message
+    assert "tg.MapTuple or tg.FlatMapTuple unpacks it" in message

@@ -243,6 +243,16 @@ class _OneArgument:
 _ONE: Final = _OneArgument()
 
 
+def _cure(fn: Any, signature: Any, elements: int) -> str:
+    needed = sum(
+        parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        for parameter in signature.parameters.values()
+    )
+    if elements != 1 or needed < 2 or isinstance(getattr(fn, "__self__", None), DoFn):
+        return ""
+    return ". An element is one argument: if it is a pair or another tuple, tg.MapTuple or tg.FlatMapTuple unpacks it"
+
+
 def _fits(fn: Any, signature: Any, elements: int, args: tuple[Any, ...], keywords: set[str]) -> None:
     if elements < 0:
         return
@@ -256,5 +266,5 @@ def _fits(fn: Any, signature: Any, elements: int, args: tuple[Any, ...], keyword
                 if args or keywords
                 else ""
             )
-            + f": {error}"
+            + f": {error}{_cure(fn, signature, elements)}"
         ) from None

@@ -302,6 +302,11 @@ def _length_of_text(value: object) -> int:
 def _from_seconds(seconds: int | float) -> int:
     if isinstance(seconds, int):
         return seconds * SECOND
+    if not isinstance(seconds, float) and not hasattr(seconds, "__float__"):
+        raise TypeError(
+            f"a number of seconds is wanted, not {type(seconds).__name__}: Timestamp.of(...) and Duration.of(...) take "
+            "other forms, too, such as Timestamp.of(datetime.fromisoformat('2024-01-01T00:00:00+00:00'))"
+        )
     if seconds != seconds:
         raise ValueError("NaN is not a time")
     micros = seconds * SECOND

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, Generic, TypeVar, final
 
 from tidegate.sdk.panes import NO_PANE, PaneInfo
-from tidegate.sdk.time import TimestampLike, element_micros
+from tidegate.sdk.time import Timestamp, TimestampLike, element_micros
 
 T = TypeVar("T")
 
@@ -28,6 +28,11 @@ class TimestampedValue(Generic[T]):
             self.micros = timestamp * 1_000_000
         else:
             self.micros = element_micros(timestamp)
+
+    @property
+    def timestamp(self) -> Timestamp:
+        """When it happened."""
+        return Timestamp.of_micros(self.micros)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is TimestampedValue and (other.value, other.micros) == (self.value, self.micros)
