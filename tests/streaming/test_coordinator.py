@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -346,23 +345,6 @@ def test_a_task_that_declines_ends_the_checkpoint_and_what_it_prepared_is_kept()
     play.acknowledge(2)
     (commit,) = sent(play.tell(Stored(2)), Commit)
     assert [piece.order for piece in commit.committables] == [(1, 1)]
-
-
-@pytest.mark.parametrize("ends", ["input", "stop"])
-def test_the_last_checkpoint_is_not_tried_again_at_once_when_it_fails(ends: str, tmp_path: Path) -> None:
-    """What made it fail, such as a full disk, would do so again, as fast as workers can say so."""
-    play = running(checkpoints=CheckpointSettings(tolerated_failures=100, directory=str(tmp_path)))
-    told = play.end_all() if ends == "input" else play.tell(StopJob())
-    for number in range(1, 4):
-        (trigger,) = {each.checkpoint for each in sent(told, Trigger)}
-        assert trigger == number
-        told = play.say(1, Decline(number, TaskId(1, 1), "the disk is full"))
-        assert not sent(told, Trigger)
-        assert not sent(play.wait(0.9), Trigger)
-        told = play.wait(0.2)
-    play.acknowledge(4, ended=ends == "input")
-    play.tell(Stored(4))
-    assert play.coordinator.next_wake() is None or play.coordinator.next_wake() > play.now
 
 
 def test_older_checkpoints_are_deleted_when_a_newer_one_is_complete_manifest_first() -> None:

@@ -112,10 +112,6 @@ class Checkpointing:
             return None
         return self._checkpoints.next_wake()
 
-    def retry(self) -> int | None:
-        """When a last checkpoint that has failed may begin again; None: none has failed, or something is under way."""
-        return self._checkpoints.again if self.quiet and self.ending is None else None
-
     # -- one checkpoint
 
     def want(self, directory: str) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.messages import Acknowledge, Decline, Prepared
@@ -82,8 +82,6 @@ class Checkpoints:
         self._alone: set[str] = set()
         self._due: int | None = None
         self._failures = 0
-        self.again: int | None = None
-        """When one that is the last, and has failed, may be begun again (µs)."""
         self._carried: list[Prepared] = []
         self.wanted: deque[Wanted] = deque()
         self.pending: Pending | None = None
@@ -99,7 +97,7 @@ class Checkpoints:
         if self.pending is not None:
             self._failed.add(self.pending.number)
         self.pending = None
-        self._due = self.again = None
+        self._due = None
         self._carried.clear()
 
     def next_wake(self) -> int | None:
@@ -127,7 +125,6 @@ class Checkpoints:
         assert self.pending is None
         self.pending = Pending(self._next, wanted.purpose, now, frozenset(tasks), wanted.directory)
         self._next += 1
-        self.again = None
         self._due = now + _micros(self._settings.interval)
         return self.pending
 
@@ -172,11 +169,8 @@ class Checkpoints:
 
     def abandon(self, now: int) -> bool:
         """The one under way is given up; whether the job may go on after so many in a row. Savepoints don't count."""
-        purpose = self._give_up(now).purpose
-        if purpose != "savepoint":
+        if self._give_up(now).purpose != "savepoint":
             self._failures += 1
-        if purpose in ("stop", "final"):
-            self.again = now + _PAUSE
         return self._failures <= self._settings.tolerated_failures
 
     def superseded(self, now: int) -> int | None:
@@ -222,10 +216,6 @@ class Checkpoints:
         self.pending = None
         earliest = now + _micros(self._settings.min_pause)
         self._due = max(earliest, pending.began + _micros(self._settings.interval))
-
-
-_PAUSE: Final = SECOND
-"""After how long (µs) the last checkpoint, for which everybody waits, is tried again."""
 
 
 def _micros(seconds: float) -> int:

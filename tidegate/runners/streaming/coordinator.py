@@ -174,7 +174,6 @@ class Coordinator:
             dues += [self._crew.next_wake(), self._run_until]
         if self._phase == "running":
             dues.append(self._checkpoints.next_wake(regular=not (self._scripted or self._draining)))
-            dues.append(self._checkpoints.retry() if self._is_last else None)
         return min((due for due in dues if due is not None), default=None)
 
     def _begin(self, now: int) -> None:
@@ -359,8 +358,6 @@ class Coordinator:
         if checkpoints.ending is not None:
             if not checkpoints.commits.outstanding and self._is_tidy():
                 self._complete(now)
-        elif self._is_last and (again := checkpoints.retry()) is not None and now < again:
-            return  # one that failed would fail again at once
         elif self._regions.all_done:
             if self._needs_final:
                 checkpoints.begin(Wanted("final", savepoint), now)
@@ -372,12 +369,6 @@ class Coordinator:
                 self._out.send_all(StopSources(drain=False))
             else:
                 checkpoints.begin_due(now, regular=not self._draining)
-
-    @property
-    def _is_last(self) -> bool:
-        """Whether the next checkpoint, if there is one, is the last: all input has ended, or the job stops here."""
-        stops = self._stop is not None and not self._draining and not self._scripted
-        return self._regions.all_done or (stops and self._regions.last_deployed)
 
     def _is_tidy(self) -> bool:
         """Whether the sinks of a finished job have removed what their commits leave: nobody writes there any more."""
