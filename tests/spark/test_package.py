@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -129,7 +130,7 @@ def test_workers_that_lack_what_pyspark_needs_are_refused_by_its_name(master: st
     script = SCRIPT.replace("OUT", str(tmp_path))
     done = run(script, tmp_path, "--spark_master", master, "--worker_python", str(bare))
     assert done.returncode != 0
-    assert "the workers' Python lacks p" in done.stderr.splitlines()[-1]
+    assert re.search(r"the workers' Python \(.*\) lacks p", done.stderr.splitlines()[-1])
     assert "--spark_archive" in done.stderr.splitlines()[-1]
 
 

@@ -83,6 +83,8 @@ def test_elements_of_each_step_are_counted_while_tasks_are_still_at_work(
     counted: list[int] = []
 
     def look(_: str) -> None:
+        if not seen:  # the session starts
+            return
         n = seen[0].counters.get(MetricKey("step", ENGINE, "elements_out"), 0)
         if n and not counted:
             counted.append(n)

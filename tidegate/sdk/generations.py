@@ -28,7 +28,7 @@ def dumps(
         return (
             _dumped(pickle.Pickler, value, beside, table) if table else pickle.dumps(value, 5, buffer_callback=beside)
         )
-    except Exception:
+    except pickle.PicklingError:  # "it's not the same object as"; what the author's own code raises is no reason
         try:
             return _dumped(_Pickler, value, None, table)  # what is beside now would be there twice
         except Exception:
