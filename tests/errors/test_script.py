@@ -20,18 +20,20 @@ p.run()
 """
 
 
-def test_a_failing_lambda_in_twenty_steps_prints_under_25_lines(tmp_path: Path) -> None:
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
+def script_run(tmp_path: Path, text: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "script.py").write_text(text)
+    return subprocess.run(
         [sys.executable, "script.py"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def test_a_failing_lambda_in_twenty_steps_prints_under_25_lines(tmp_path: Path) -> None:
+    done = script_run(tmp_path, SCRIPT)
     lines = done.stderr.splitlines()
     assert done.returncode == 1
     assert len(lines) < 25, done.stderr
@@ -53,16 +55,7 @@ with tg.Pipeline(name="long") as p:
 
 
 def interrupted(tmp_path: Path, text: str) -> tuple[int, list[str]]:
-    (tmp_path / "script.py").write_text(text)
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "script.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = script_run(tmp_path, text)
     return done.returncode, done.stderr.splitlines()
 
 
