@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -345,6 +346,41 @@ def test_a_task_that_declines_ends_the_checkpoint_and_what_it_prepared_is_kept()
     play.acknowledge(2)
     (commit,) = sent(play.tell(Stored(2)), Commit)
     assert [piece.order for piece in commit.committables] == [(1, 1)]
+
+
+@pytest.mark.parametrize("interval", [0.05, 10.0])
+@pytest.mark.parametrize("ends", ["input", "stop"])
+def test_a_last_checkpoint_that_fails_is_tried_again_after_longer_and_longer_pauses(
+    ends: str, interval: float, tmp_path: Path
+) -> None:
+    play = running(checkpoints=CheckpointSettings(tolerated_failures=100, interval=interval, directory=str(tmp_path)))
+    told = play.end_all() if ends == "input" else play.tell(StopJob())
+    waited = []
+    for number in range(1, 7):
+        assert {trigger.checkpoint for trigger in sent(told, Trigger)} == {number}
+        told = play.say(1, Decline(number, TaskId(1, 1), "the disk is full"))
+        assert not sent(told, Trigger)
+        wake = play.coordinator.next_wake()
+        assert wake is not None, "nobody would begin it again"
+        waited.append((wake - play.now) / SECOND)
+        told = play.wait((wake - 1 - play.now) / SECOND)
+        assert not told, "it was woken before its time, or began before its time"
+        told = play.wait(1 / SECOND)
+    assert waited == ([1, 2, 4, 8, 10, 10] if interval == 10 else [1] * 6)
+    play.acknowledge(7, ended=ends == "input")
+    play.tell(Stored(7))
+    assert play.coordinator.next_wake() != play.now
+
+
+def test_a_restart_forgets_how_long_the_last_checkpoint_was_to_wait() -> None:
+    play = running(checkpoints=CheckpointSettings(tolerated_failures=1))
+    play.end_all()
+    play.say(1, Decline(1, TaskId(1, 1), "the disk is full"))
+    play.tell(WorkerGone(1, play.attempt, "killed"))
+    play.wait(1)
+    play.attempt += 1
+    play.clear_away(play.ready())
+    assert {trigger.checkpoint for trigger in sent(play.end_all(), Trigger)} == {2}
 
 
 def test_older_checkpoints_are_deleted_when_a_newer_one_is_complete_manifest_first() -> None:

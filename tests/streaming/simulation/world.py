@@ -348,7 +348,15 @@ class CoordinatorProcess(Process):
     def wake(self, at: int) -> None:
         if self.woken_at == at:
             self.woken_at = None
-            self.do(lambda: self.take(actions.Passing()))
+            self.do(self.pass_time)
+
+    def pass_time(self) -> None:
+        """Time passes: whatever was due is done with that, so nothing that is still due can be there to wake for."""
+        assert self.machine is not None
+        self.take(actions.Passing())
+        wake = self.machine.next_wake()
+        if wake is not None and wake <= self.simulation.now:
+            self.simulation.breaks(f"{self.name} did what was due at {self.simulation.now}, and is due again at {wake}")
 
     def perform(self, action: actions.Action) -> None:
         simulation = self.simulation

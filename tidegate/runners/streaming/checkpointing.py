@@ -106,11 +106,18 @@ class Checkpointing:
         """Whether nothing is under way, so that a checkpoint may begin."""
         return self._checkpoints.pending is None and self._copy is None
 
-    def next_wake(self, *, regular: bool) -> int | None:
-        """When something is due: to give one up, or (`regular`) to begin one."""
-        if self._copy is not None or (self.quiet and (self.ending is not None or not regular)):
+    def next_wake(self, *, regular: bool, last: bool) -> int | None:
+        """When something is due: to give one up, to begin a regular one (`regular`), or to try again to take the one
+        after which there is no other (`last`)."""
+        if self._copy is not None or (self.quiet and self.ending is not None):
             return None
-        return self._checkpoints.next_wake()
+        if self.quiet and last:
+            return self._checkpoints.again
+        return self._checkpoints.next_wake() if regular or not self.quiet else None
+
+    def may_end(self, now: int) -> bool:
+        """Whether the last checkpoint may begin: one that has failed is not tried again at once."""
+        return self._checkpoints.again is None or now >= self._checkpoints.again
 
     # -- one checkpoint
 

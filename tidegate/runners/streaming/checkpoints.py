@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.messages import Acknowledge, Decline, Prepared
@@ -83,6 +83,8 @@ class Checkpoints:
         self._due: int | None = None
         self._failures = 0
         self._carried: list[Prepared] = []
+        self.again: int | None = None
+        """When the last one, which has failed, may begin again (µs); None: at once."""
         self.wanted: deque[Wanted] = deque()
         self.pending: Pending | None = None
 
@@ -97,7 +99,7 @@ class Checkpoints:
         if self.pending is not None:
             self._failed.add(self.pending.number)
         self.pending = None
-        self._due = None
+        self._due = self.again = None
         self._carried.clear()
 
     def next_wake(self) -> int | None:
@@ -125,6 +127,7 @@ class Checkpoints:
         assert self.pending is None
         self.pending = Pending(self._next, wanted.purpose, now, frozenset(tasks), wanted.directory)
         self._next += 1
+        self.again = None
         self._due = now + _micros(self._settings.interval)
         return self.pending
 
@@ -169,8 +172,11 @@ class Checkpoints:
 
     def abandon(self, now: int) -> bool:
         """The one under way is given up; whether the job may go on after so many in a row. Savepoints don't count."""
-        if self._give_up(now).purpose != "savepoint":
+        purpose = self._give_up(now).purpose
+        if purpose != "savepoint":
             self._failures += 1
+        if purpose in ("stop", "final"):
+            self.again = now + self._back_off()
         return self._failures <= self._settings.tolerated_failures
 
     def superseded(self, now: int) -> int | None:
@@ -204,6 +210,12 @@ class Checkpoints:
         self._alone -= gone
         return tuple(sorted(gone, key=lambda name: (not name.endswith("manifest.json"), name)))
 
+    def _back_off(self) -> int:
+        """How long (µs) the last one waits after it has failed: a second, then twice as long each time, up to the
+        interval. A full disk would fail it again as fast as the tasks can say so."""
+        doubled = SECOND << min(self._failures - 1, _DOUBLINGS)
+        return max(SECOND, min(doubled, _micros(self._settings.interval)))
+
     def _give_up(self, now: int) -> Pending:
         pending = self.pending
         assert pending is not None
@@ -216,6 +228,10 @@ class Checkpoints:
         self.pending = None
         earliest = now + _micros(self._settings.min_pause)
         self._due = max(earliest, pending.began + _micros(self._settings.interval))
+
+
+_DOUBLINGS: Final = 20
+"""How often a back-off is doubled at most: by then it is longer than any interval."""
 
 
 def _micros(seconds: float) -> int:

@@ -173,7 +173,8 @@ class Coordinator:
         if self._phase in _AT_WORK:
             dues += [self._crew.next_wake(), self._run_until]
         if self._phase == "running":
-            dues.append(self._checkpoints.next_wake(regular=not (self._scripted or self._draining)))
+            regular = not (self._scripted or self._draining)
+            dues.append(self._checkpoints.next_wake(regular=regular, last=self._is_last))
         return min((due for due in dues if due is not None), default=None)
 
     def _begin(self, now: int) -> None:
@@ -358,17 +359,26 @@ class Coordinator:
         if checkpoints.ending is not None:
             if not checkpoints.commits.outstanding and self._is_tidy():
                 self._complete(now)
-        elif self._regions.all_done:
-            if self._needs_final:
-                checkpoints.begin(Wanted("final", savepoint), now)
-            else:
+        elif self._is_last:
+            if self._regions.all_done and not self._needs_final:
                 self._complete(now)
+            elif checkpoints.may_end(now):
+                self._begin_last(savepoint, now)
         elif self._regions.last_deployed and not self._scripted:
-            if self._stop is not None and not self._draining:
-                checkpoints.begin(Wanted("stop", savepoint), now)
-                self._out.send_all(StopSources(drain=False))
-            else:
-                checkpoints.begin_due(now, regular=not self._draining)
+            checkpoints.begin_due(now, regular=not self._draining)
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether no checkpoint follows the next one: all input has ended, or the job stops there."""
+        stops = self._stop is not None and not self._draining and not self._scripted
+        return self._regions.all_done or (stops and self._regions.last_deployed)
+
+    def _begin_last(self, savepoint: str | None, now: int) -> None:
+        if self._regions.all_done:
+            self._checkpoints.begin(Wanted("final", savepoint), now)
+        else:
+            self._checkpoints.begin(Wanted("stop", savepoint), now)
+            self._out.send_all(StopSources(drain=False))
 
     def _is_tidy(self) -> bool:
         """Whether the sinks of a finished job have removed what their commits leave: nobody writes there any more."""
