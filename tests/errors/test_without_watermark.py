@@ -1,7 +1,8 @@
-"""A live source that gives no watermark, with windows behind it, is named when the run ends: nothing came of it."""
+"""A live source that gives no watermark is named when the run ends, if windows or timers behind it waited for one."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,32 +40,75 @@ class Twenty(tg.io.Reader[int]):
         return self.given
 
 
-def said(caplog: pytest.LogCaptureFixture, *, marks: bool = False, windows: Any = None, **read: Any) -> str:
-    p = tg.Pipeline(options=["--run_for", "1s"])
+FIXED = tg.WindowInto(tg.FixedWindows(5))
+GLOBAL = tg.WindowInto(tg.GlobalWindows(), tg.Repeatedly(tg.AfterCount(2)), accumulation=tg.DISCARDING)
+SUM = tg.CombinePerKey(sum)
+LATER = tg.EventTimer("later")
+
+
+class Late(tg.DoFn):
+    """Emits what it has seen of a key by an event-time timer."""
+
+    def process(self, element: tuple[str, int], at: Any = tg.DoFn.TimerParam(LATER)) -> None:
+        at.set(100)
+
+    @tg.on_timer(LATER)
+    def later(self, key: Any = tg.DoFn.KeyParam) -> Any:
+        yield key
+
+
+def said(
+    runner: str,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    marks: bool = False,
+    then: tuple[Any, ...] = (FIXED, SUM),
+    **read: Any,
+) -> str:
+    p = tg.Pipeline(runner=runner, options=["--run_for", "1s"])
     stamped = p | "feed" >> tg.Read(Feed(marks), **read) | tg.Map(lambda n: tg.TimestampedValue(("k", n), n))
-    if windows is None:
-        _ = stamped | tg.WindowInto(tg.FixedWindows(5)) | tg.CombinePerKey(sum) | tg.Map(str)
-    else:
-        _ = stamped | windows | tg.CombinePerKey(sum) | tg.Map(str)
+    for step in then:
+        stamped = stamped | step
+    _ = stamped | tg.Map(str)
     p.run().wait_until_finish()
     return caplog.text
 
 
-def test_it_is_named_with_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
-    found = said(caplog)
-    assert "step 'feed' gave 20 elements and no watermark, so windows behind it never ended" in found
+by_runner = pytest.mark.parametrize("runner", ["direct", "streaming"])
+
+
+@by_runner
+def test_it_is_named_with_what_to_do(runner: str, caplog: pytest.LogCaptureFixture) -> None:
+    found = said(runner, caplog)
+    assert f"step 'feed' ({__file__}:" in found
+    assert "gave 20 elements and no watermark, so windows behind it could not end" in found
     assert "tg.Read(source, timestamp=…)" in found
 
 
+@by_runner
+def test_it_is_named_where_timers_wait_for_it(runner: str, caplog: pytest.LogCaptureFixture) -> None:
+    assert "gave 20 elements and no watermark" in said(runner, caplog, then=(tg.ParDo(Late()),))
+
+
+def test_one_that_goes_on_from_a_checkpoint_is_named_too(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    p = tg.Pipeline(runner="streaming", options=["--run_for", "1s", "--checkpoint_dir", str(tmp_path)])
+    stamped = p | "feed" >> tg.Read(Feed(marks=False)) | "key" >> tg.Map(lambda n: ("k", n))
+    _ = stamped | "in windows" >> FIXED | "sum" >> tg.CombinePerKey(sum) | "write" >> tg.Map(str)
+    p.run().wait_until_finish()
+    assert "no watermark" in caplog.text
+
+
+@by_runner
 @pytest.mark.parametrize(
     "more",
     [
         {"marks": True},
         {"timestamp": lambda n: n},
         {"ingestion_time": True},
-        {"windows": tg.WindowInto(tg.GlobalWindows(), tg.Repeatedly(tg.AfterCount(2)), accumulation=tg.DISCARDING)},
+        {"then": (GLOBAL, SUM)},
+        {"then": (FIXED,)},
     ],
-    ids=["marked", "stamped", "on entry", "not in windows"],
+    ids=["marked", "stamped", "on entry", "in the global window", "not grouped"],
 )
-def test_others_are_not(more: Any, caplog: pytest.LogCaptureFixture) -> None:
-    assert "no watermark" not in said(caplog, **more)
+def test_others_are_not(runner: str, more: Any, caplog: pytest.LogCaptureFixture) -> None:
+    assert "no watermark" not in said(runner, caplog, **more)

@@ -13,11 +13,12 @@ from tidegate.runners.direct.feeds import Event, Feed, feed
 from tidegate.runners.direct.writing import Writing, commit_all
 from tidegate.runners.engine.clock import Clock
 from tidegate.runners.engine.graph import Graph, Outlet, quietly, state_name
+from tidegate.runners.engine.ingest import WATERMARKED
 from tidegate.runners.engine.marks import Mark
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.block import Block
-from tidegate.sdk.portable.pipeline import TestStream
+from tidegate.sdk.portable.pipeline import Read, TestStream
 from tidegate.sdk.time import SECOND
 
 
@@ -103,6 +104,8 @@ class Execution:
     def _read_live(self, run_for: float | None, feeds: list[Feed]) -> None:
         """Poll the live feeds in turn until all have ended, or the run is told to stop."""
         live = [(step, feed(step, self.clock, self.context.block_size)) for step in self._sources(live=True)]
+        silent = {step.label for step, _ in live if isinstance(step.head, Read)}
+        gave: set[str] = set()
         feeds += [source for _, source in live]
         deadline = None if run_for is None else self.clock.monotonic() + int(run_for * SECOND)
         while live and not self._stops() and (deadline is None or self.clock.monotonic() < deadline):
@@ -110,6 +113,11 @@ class Execution:
             for step, source in live:
                 event = source.poll()
                 self._take(step, event)
+                if event.block is not None:
+                    gave.add(step.label)
+                if event.mark is not None and event.mark.tells and step.label in silent & gave:
+                    silent.remove(step.label)
+                    self.context.count(step.label, WATERMARKED)
                 waits.append(event.wait or 0.0)
             live = [(step, source) for step, source in live if not source.ended]
             if live and min(waits) > 0:

@@ -77,7 +77,7 @@ class DirectRunner(Runner):
                 except SystemExit as error:  # else the process would end as if the run were done
                     raise RunError(f"the pipeline's own code called sys.exit({error.code!r})") from error
                 finally:
-                    warn_of(context.metrics, context.max_end_timers, pipeline, execution.watermarks())
+                    warn_of(context.metrics, context.max_end_timers, pipeline)
 
         if self.watch is not None:
             self.watch(context.metrics)

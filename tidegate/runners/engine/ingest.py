@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from tidegate.runners.engine.blame import guarded, located, rethrow, user_error
 from tidegate.runners.engine.clock import Clock
@@ -12,6 +12,9 @@ from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.portable.pipeline import Read
 from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.time import MIN_MICROS, clamp, element_column, element_micros
+
+WATERMARKED: Final = "watermarked_readers"
+"""A counter: readers of a live source, one in each task, that gave elements and let time pass, if only by idling."""
 
 
 class SplitReader:

@@ -17,6 +17,11 @@ class Mark:
     idle: bool = False
     ended: bool = False
 
+    @property
+    def tells(self) -> bool:
+        """Whether it lets time pass downstream. A watermark that has not left the beginning of time holds it there."""
+        return self.watermark > MIN_MICROS or self.idle or self.ended
+
 
 class Least:
     """Inputs that are read as one stand as the least of them (SEMANTICS, Time). Its watermark never goes back.

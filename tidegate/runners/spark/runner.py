@@ -124,7 +124,7 @@ class SparkRunner(Runner):
                 counts.close()
             for committing in sinks.values():
                 committing.sweep()
-        warn_of(metrics, own.max_end_timers)
+        warn_of(metrics, own.max_end_timers, planned.pipeline)
         return _Finished(metrics, frames, PipelineState.DONE)
 
 

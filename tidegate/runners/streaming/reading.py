@@ -82,6 +82,7 @@ class Reading:
         self._finished: list[str] = []
         self._turn = 0
         self._stopped = False
+        self._gave = False
         if self._pace is not None:
             self._pace.join(self._reached)
 
@@ -119,6 +120,11 @@ class Reading:
         if not self._open:
             return None if self.wants or self._more else 0
         return min(entry.due for entry in self._open)
+
+    @property
+    def is_watermarked(self) -> bool:
+        """Whether it is live, gave elements and lets time pass of itself: that it was stopped does not count."""
+        return self._gave and self.mark.tells and not (self._stopped or self._node.bounded)
 
     def stop(self) -> None:
         """Read no further: with the next poll the collection ends. A checkpoint that has begun still comes before."""
@@ -175,6 +181,7 @@ class Reading:
     def _read(self, entry: _Open) -> Block | None:
         reader = entry.reader
         block = reader.poll(self._size)
+        self._gave = self._gave or len(block) > 0
         if reader.ended:
             reader.close()
             self._open.remove(entry)

@@ -110,7 +110,8 @@ class StreamingResult(PipelineResult):
             self._failed = RunError(f"the run was lost: {type(error).__name__}: {error}")
         finally:
             self._job.close()
-            warn_of(self._job.metrics, self._job.submitted.job.settings.max_end_timers)
+            job = self._job.submitted.job
+            warn_of(self._job.metrics, job.settings.max_end_timers, job.plan.pipeline)
             self._over.open()
             with self._news:
                 self._news.notify_all()

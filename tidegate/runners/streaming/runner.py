@@ -102,7 +102,7 @@ class StreamingRunner(Runner):
             job.wait()
         finally:
             job.close()
-            warn_of(job.metrics, submitted.job.settings.max_end_timers)
+            warn_of(job.metrics, submitted.job.settings.max_end_timers, pipeline)
         if job.error is not None:
             raise job.error from job.error.__cause__
         return Finished(job.metrics)

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 from tidegate.runners.engine.blame import located, rethrow
 from tidegate.runners.engine.graph import Graph, Outlet, quietly
+from tidegate.runners.engine.ingest import WATERMARKED
 from tidegate.runners.engine.marks import Least, Mark
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.writing import Writing
@@ -101,6 +102,7 @@ class Task:
         self._runs: list[RunWriter] = []
         self._routers: dict[str, list[Router]] = {}
         self._readings: dict[int, Reading] = {}
+        self._watermarked: set[str] = set()
         self._script: Script | None = None
         self._marks: dict[str, dict[ChannelId, Mark]] = {}
         self._least: dict[str, Least] = {}
@@ -414,6 +416,9 @@ class Task:
             yield from self._tick()
             self.context.count(reading.step.label, "elements_out", len(block))
             yield from self._graph.pushing(reading.collection, block)
+        if reading.is_watermarked and reading.step.label not in self._watermarked:
+            self._watermarked.add(reading.step.label)
+            self.context.count(reading.step.label, WATERMARKED)
         if self._timely or reading.mark.ended:
             yield from self._source_mark(reading.collection, reading.mark)
 
