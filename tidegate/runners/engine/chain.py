@@ -16,6 +16,7 @@ from tidegate.runners.engine.links import Link, NotSeveral, assigning, not_itera
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.parted import parted
 from tidegate.runners.engine.tally import Tally
+from tidegate.runners.engine.unstamped import assigns_by_time, without_time
 from tidegate.sdk.block import (
     Block,
     DerivedFrom,
@@ -80,6 +81,7 @@ class Chain(Operator):
         )
         # Objects may count what they have seen, and what gets another timestamp may come to stand behind others.
         self._assigns = any(link.form == "assign" for link in links)
+        self._assigns_by_time = assigns_by_time(links)
         self._in_any_order = not any(link.dofn is not None or link.guarded for link in links)
         self._watermark = self._clock = MIN_MICROS
         self._loops: dict[tuple[Shape, Fold | None], Callable[..., Iterator[Emitted]]] = {}
@@ -172,6 +174,21 @@ class Chain(Operator):
         return parted(block, self.grouping.bounds) if fold is not None and fold.windows == "single" else (block,)
 
     def _run(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
+        counter = without_time(block) if self._assigns_by_time else None
+        if counter is None:
+            return self._through(block, checked=checked)
+        return self._counting(counter, block, checked=checked)
+
+    def _counting(self, counter: str, block: Block, *, checked: bool) -> Iterator[Emitted]:
+        """Run a block without times, and count the elements that reach windows before a step has stamped any."""
+        before = self._tally.outputs(self._generated.counted)
+        yield from self._through(block, checked=checked)
+        after = self._tally.outputs(self._generated.counted)
+        for k in self._assigns_by_time:
+            if not any(stamping < k for stamping in self._stamps):
+                self.context.count(self.links[k].label, counter, after[k] - before[k])
+
+    def _through(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
         grouping = self.grouping
         if grouping is not None and not self.links and not checked:
             if grouping.counts_elements(block) or grouping.adopts(block):

@@ -8,6 +8,7 @@ from typing import Final
 
 from tidegate.runners.engine.ingest import WATERMARKED
 from tidegate.runners.engine.timers import DROPPED_TIMERS, FULL_KEYS
+from tidegate.runners.engine.unstamped import GROUPED_BEFORE, UNSTAMPED
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.windowing import is_global
@@ -18,7 +19,11 @@ LOGGER: Final = "tidegate"
 
 def warn_of(metrics: MetricCells, max_end_timers: int, pipeline: portable.Pipeline) -> None:
     """Say once for each step what its author should know of a run that is over, by what it counted."""
-    texts = [*endless_timers(metrics, max_end_timers), *without_watermark(pipeline, metrics)]
+    texts = [
+        *endless_timers(metrics, max_end_timers),
+        *without_watermark(pipeline, metrics),
+        *without_timestamps(pipeline, metrics),
+    ]
     for text in texts:
         logging = sys.modules.get("logging")
         if logging is not None and (logger := logging.getLogger(LOGGER)).hasHandlers():
@@ -65,6 +70,29 @@ def without_watermark(pipeline: portable.Pipeline, metrics: MetricCells) -> Iter
             )
 
 
+def without_timestamps(pipeline: portable.Pipeline, metrics: MetricCells) -> Iterator[str]:
+    """Which steps gave windows of event time to elements that have no time of their own."""
+    for node in pipeline.nodes:
+        if not isinstance(node, portable.AssignWindows):
+            continue
+        windows = type(node.windowing.assigner).__name__
+        unstamped, grouped = (
+            metrics.counters.get(MetricKey(node.label, ENGINE, name), 0) for name in (UNSTAMPED, GROUPED_BEFORE)
+        )
+        if unstamped:
+            yield (
+                f"step {node.label!r} ({node.where}) applied {windows} to {_elements(unstamped)} without a timestamp, "
+                "so they share the windows at the beginning of time. Stamp them before this step: in the "
+                "source, as in tg.Read(source, timestamp=…), or by tg.Map(lambda e: tg.TimestampedValue(e, …))"
+            )
+        if grouped:
+            yield (
+                f"step {node.label!r} ({node.where}) applied {windows} to {_elements(grouped)} that a grouping in the "
+                "global window had put at the end of time, so they share the windows there. Apply it before "
+                "that grouping, or stamp what the grouping gives by tg.Map(lambda e: tg.TimestampedValue(e, …))"
+            )
+
+
 def _waits(pipeline: portable.Pipeline, node: portable.Node) -> bool:
     """Whether a step gives results as the watermark of live input passes the ends of windows, or its timers."""
     if not node.inputs:
@@ -77,3 +105,7 @@ def _waits(pipeline: portable.Pipeline, node: portable.Node) -> bool:
             return not source.bounded and any(timer.domain == "event" for timer in timers)
         case _:
             return False
+
+
+def _elements(n: int) -> str:
+    return f"{n:,} {'element' if n == 1 else 'elements'}"

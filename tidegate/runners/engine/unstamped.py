@@ -1,0 +1,38 @@
+"""Elements that reach event-time windows without a time of their own, so that all of them end up in the same windows.
+
+Nobody stamped them, or a grouping in the global window has stamped them with the end of time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tidegate.runners.engine.links import Link
+from tidegate.sdk.block import Block
+from tidegate.sdk.time import MIN_MICROS
+from tidegate.sdk.window_types import GlobalWindow
+from tidegate.sdk.windows import CalendarWindows, CumulativeWindows, FixedWindows, Sessions, SlidingWindows
+
+UNSTAMPED: Final = "unstamped"
+GROUPED_BEFORE: Final = "grouped_before_windows"
+"""Counters of a step that assigns windows: elements with no timestamp, and those with the end of the global window."""
+
+_COUNTERS: Final = {MIN_MICROS: UNSTAMPED, GlobalWindow().max_timestamp().micros: GROUPED_BEFORE}
+
+
+def assigns_by_time(links: Sequence[Link]) -> tuple[int, ...]:
+    """Which links assign windows of event time."""
+    windows = (FixedWindows, SlidingWindows, CumulativeWindows, Sessions, CalendarWindows)
+    return tuple(
+        k for k, link in enumerate(links) if link.form == "assign" and isinstance(link.windowing.assigner, windows)
+    )
+
+
+def without_time(block: Block) -> str | None:
+    """The counter for a block of which no element has a time of its own; None for any other."""
+    times = block.timestamps
+    if isinstance(times, int):
+        return _COUNTERS.get(times)
+    counter = _COUNTERS.get(times[0])
+    return counter if counter is not None and min(times) == max(times) else None
