@@ -139,8 +139,64 @@ def test_a_type_clash_between_steps_names_both_types() -> None:
 def test_grouping_what_are_surely_no_pairs_is_refused() -> None:
     assert told(lambda p: p | tg.Create([1]) | tg.GroupByKey()) == (
         "TypeCheckError: GroupByKey takes pairs (key, value), but its input holds int: "
-        "int given where tuple[Any, Any] is wanted\n  in step 'GroupByKey', applied at HERE"
+        "int given where tuple[Any, Any] is wanted. tg.WithKeys(fn) makes pairs, with the key that fn gives for an "
+        "element\n  in step 'GroupByKey', applied at HERE"
     )
+
+
+class Remembers(tg.DoFn):
+    def process(self, element: Any, seen: Any = tg.DoFn.StateParam(tg.ValueStateSpec("seen"))) -> Any:  # noqa: B008
+        return [element]
+
+
+class Waits(tg.DoFn):
+    LATER = tg.EventTimer("later")
+
+    def process(self, element: Any, later: Any = tg.DoFn.TimerParam(LATER)) -> None:
+        later.set(1)
+
+    @tg.on_timer(LATER)
+    def fires(self) -> None: ...
+
+
+class Expires(tg.DoFn):
+    def process(self, element: Any) -> None: ...
+
+    @tg.on_window_expiration
+    def over(self) -> None: ...
+
+
+class Asks(tg.DoFn):
+    def process(self, element: Any, key: Any = tg.DoFn.KeyParam) -> None: ...
+
+
+@pytest.mark.parametrize("elements", [[1], ["ab"], [(1, 2, 3)], [None]], ids=repr)
+@pytest.mark.parametrize(
+    ("dofn", "what"),
+    [
+        (Remembers(), "keeps state or timers for each key"),
+        (Waits(), "keeps state or timers for each key"),
+        (Expires(), "keeps state or timers for each key"),
+        (Asks(), "asks for the key of its elements"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_a_step_that_needs_keys_is_refused_what_are_surely_no_pairs(
+    dofn: tg.DoFn, what: str, elements: list[Any]
+) -> None:
+    message = told(lambda p: p | tg.Create(elements) | "keyed" >> tg.ParDo(dofn))
+    name = type(dofn).__name__
+    assert message.startswith(f"TypeCheckError: ParDo({name}) {what}, so it takes pairs (key, value), but its input")
+    assert message.endswith(
+        "tg.WithKeys(fn) makes pairs, with the key that fn gives for an element\n  in step 'keyed', applied at HERE"
+    )
+
+
+def test_a_step_that_needs_keys_takes_pairs_and_what_may_be_some() -> None:
+    p = tg.Pipeline()
+    _ = p | "pairs" >> tg.Create([("a", 1)]) | "remember" >> tg.ParDo(Remembers())
+    anything = p | "numbers" >> tg.Create([1]) | tg.Map(lambda n: n)
+    assert isinstance(anything | "remember anything" >> tg.ParDo(Remembers()), tg.PCollection)
 
 
 def test_collections_of_two_pipelines_do_not_mix() -> None:

@@ -236,8 +236,33 @@ def any_of(value: Any) -> Callable[[int], Any]:
 def test_what_is_no_pair_can_not_be_grouped(value: Any, checks: str) -> None:
     build = lambda p: p | tg.Create([0]) | tg.Map(any_of(value)) | "group" >> tg.GroupByKey() | tg.Map(str)
     assert told(build, checks=checks) == (
-        f"RunError: this step takes pairs (key, value), and got {value!r}\n  in step 'group', applied at HERE"
+        f"RunError: this step takes pairs (key, value), and got {value!r}. tg.WithKeys(fn) makes pairs, with the key "
+        "that fn gives for an element\n  in step 'group', applied at HERE"
     )
+
+
+class Counts(tg.DoFn):
+    def process(self, element: Any, count: Any = tg.DoFn.StateParam(tg.CombiningStateSpec("count", sum))) -> Any:  # noqa: B008
+        count.add(1)
+        return [count.read()]
+
+
+@pytest.mark.parametrize("value", [3, "ab", "abc", (1, 2, 3), None, {1: 2, 3: 4}])
+@pytest.mark.parametrize("checks", ["sample", "all"])
+def test_what_is_no_pair_has_no_state(value: Any, checks: str) -> None:
+    build = lambda p: p | tg.Create([0]) | tg.Map(any_of(value)) | "count" >> tg.ParDo(Counts()) | tg.Map(str)
+    assert told(build, checks=checks) == (
+        f"RunError: this step takes pairs (key, value), and got {value!r}. tg.WithKeys(fn) makes pairs, with the key "
+        "that fn gives for an element\n  in step 'count', applied at HERE"
+    )
+
+
+@pytest.mark.parametrize("value", [3, (1, 2, 3), None])
+def test_what_is_no_pair_has_no_state_on_the_streaming_runner(value: Any) -> None:
+    p = tg.Pipeline(runner="streaming")
+    _ = p | tg.Create([0]) | tg.Map(any_of(value)) | "count" >> tg.ParDo(Counts()) | tg.Map(str)
+    with pytest.raises(tg.RunError, match=r"takes pairs \(key, value\), and got .*tg\.WithKeys.*\n  in step 'count'"):
+        p.run()
 
 
 NAN = (

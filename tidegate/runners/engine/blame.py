@@ -107,7 +107,10 @@ def combiner_method(combiner: CombineFn[Any, Any, Any], method: str) -> str:
 
 def not_pairs(value: Any, step: str, where: Where) -> RunError:
     """The error for an element that is no (key, value) pair."""
-    error = RunError(f"this step takes pairs (key, value), and got {shorten(value)}")
+    error = RunError(
+        f"this step takes pairs (key, value), and got {shorten(value)}. tg.WithKeys(fn) makes pairs, with the key that "
+        "fn gives for an element"
+    )
     located(error, step, where)
     return error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Literal
@@ -147,6 +147,12 @@ class Given:
                 f"{shorten(made, 60)}, by this step or by one that got it: elements are shared between steps, so they "
                 "must not be changed once they are given. Give a copy, or go on with a new value"
             )
+
+
+def check_pair(element: Any) -> None:
+    """Raise TypeError for what can be unpacked into two without being a pair."""
+    if isinstance(element, (str, bytes, Set, Mapping)):
+        raise TypeError(f"{type(element).__name__} is no pair")
 
 
 def check_travels(value: Any) -> None:

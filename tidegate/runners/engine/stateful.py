@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from tidegate.runners.engine.blame import guarded, has_author_frames, not_pairs, rethrow, user_error
 from tidegate.runners.engine.chain import Chain
-from tidegate.runners.engine.checks import check_travels
+from tidegate.runners.engine.checks import check_pair, check_travels
 from tidegate.runners.engine.codegen import Source
 from tidegate.runners.engine.links import Link
 from tidegate.runners.engine.operator import Context, Emitted
@@ -514,6 +514,7 @@ class StatefulOperator(Chain, ByKey):
             "fire": self._fire,
             "verify": self.tables.verify,
             "arrives": _arrives,
+            "check_pair": check_pair,
             "instant": Timestamp.of_micros,
             "watermark": lambda: Timestamp.of_micros(self.timers.watermark),
             "processing_time": self._processing_time,

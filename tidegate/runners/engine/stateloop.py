@@ -99,6 +99,8 @@ def generate_process(link: Link, facts: Facts, shape: StateShape) -> Source:
         case (True, True):
             w.put("for i, v0, t in zip(range(len(values)), values, t):")
     w.depth = 2
+    if shape.checked:
+        w.put("check_pair(v0)", KEY_LINK, "v0")
     w.put("k, _ = v0", KEY_LINK, "v0")
     if shape.checked:
         w.put("arrives(v0)", 0, "v0")

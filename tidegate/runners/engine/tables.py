@@ -7,7 +7,7 @@ budget, and what comes out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -189,8 +189,7 @@ class Grouping:
         if isinstance(self.node, CombinePerKey) and self.node.key == "element":
             check_key(value)
             return
-        if isinstance(value, (str, bytes, Set, Mapping)):
-            raise not_pairs(value, self.node.label, self.node.where)  # two of them unpack, but are no pair
+        checks.check_pair(value)
         key, _ = value
         check_key(key)
 
@@ -201,6 +200,7 @@ class Grouping:
             key = element
             if isinstance(node, GroupByKey) or node.key == "first":
                 try:
+                    checks.check_pair(element)
                     key, _ = element
                 except (TypeError, ValueError):
                     return not_pairs(element, node.label, node.where)

@@ -11,7 +11,7 @@ from tidegate.sdk import hints, signatures, types
 from tidegate.sdk.analysis import emits_plain
 from tidegate.sdk.arguments import refuse_generator
 from tidegate.sdk.dofn import Call, DoFn, bind, bind_method
-from tidegate.sdk.errors import BuildError
+from tidegate.sdk.errors import BuildError, TypeCheckError
 from tidegate.sdk.functions import UserFn, name_of
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform, Transform
 from tidegate.sdk.portable import pipeline as portable
@@ -147,6 +147,9 @@ class ElementStep(Transform, Generic[E, R]):
         call, fields = self.call_fields()
         if call.states or call.timers or fields.get("callbacks"):
             refuse(why_not_stateful(input.windowing))
+            require_pairs(input, f"{self.default_label()} keeps state or timers for each key, so it")
+        elif "key" in call.kinds():
+            require_pairs(input, f"{self.default_label()} asks for the key of its elements, so it")
         side_inputs, bounded = side_refs(call, pipeline)
         for out in outputs:
             out.is_bounded = input.is_bounded and bounded
@@ -229,6 +232,16 @@ def unwrapped(hint: Any) -> Any:
 
 def _mentions(hint: Any, classes: frozenset[Any]) -> bool:
     return any(getattr(part, "__origin__", part) in classes for part in getattr(hint, "__args__", ()))
+
+
+def require_pairs(input: PCollection[Any], what: str) -> None:
+    """Raise TypeCheckError if a collection surely holds no pairs. `what` takes them."""
+    reason = types.clash(input.element_type, tuple[Any, Any]) if input.pipeline.checks_types else None
+    if reason:
+        raise TypeCheckError(
+            f"{what} takes pairs (key, value), but its input holds {hints.type_name(input.element_type)}: {reason}. "
+            "tg.WithKeys(fn) makes pairs, with the key that fn gives for an element"
+        )
 
 
 def refuse(reason: str | None) -> None:

@@ -10,11 +10,11 @@ from tidegate.sdk import hints, signatures, types
 from tidegate.sdk.arguments import required_arguments
 from tidegate.sdk.combine import CallableFn, CombineFn, as_combine_fn, combiner_name
 from tidegate.sdk.dofn import bind
-from tidegate.sdk.errors import BuildError, TypeCheckError
+from tidegate.sdk.errors import BuildError
 from tidegate.sdk.functions import UserFn, name_of
 from tidegate.sdk.pipeline import PCollection, Pipeline, Transform
 from tidegate.sdk.portable import pipeline as portable
-from tidegate.sdk.primitives.elementwise import MultiOutput, refuse, side_refs
+from tidegate.sdk.primitives.elementwise import MultiOutput, refuse, require_pairs, side_refs
 from tidegate.sdk.windowing import WindowingStrategy, after_grouping, why_not_unbounded_group
 
 T = TypeVar("T")
@@ -52,12 +52,7 @@ class _Grouping(Transform):
         """The types of key and value that come in; TypeCheckError when they surely are no pairs."""
         if not isinstance(input, PCollection):
             raise BuildError(f"{type(self).__name__} applies to a PCollection, not to {type(input).__name__}")
-        reason = types.clash(input.element_type, tuple[Any, Any]) if input.pipeline.checks_types else None
-        if reason:
-            raise TypeCheckError(
-                f"{self.default_label()} takes pairs (key, value), but its input holds "
-                f"{hints.type_name(input.element_type)}: {reason}"
-            )
+        require_pairs(input, self.default_label())
         return types.kv_of(input.element_type) or (Any, Any)
 
 
