@@ -15,6 +15,7 @@ from tidegate.runners.engine.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend
+from tidegate.runners.streaming.background import outcome
 from tidegate.runners.streaming.coordinator import Coordinator
 from tidegate.runners.streaming.events import Item
 from tidegate.runners.streaming.files import StorageFiles
@@ -22,7 +23,8 @@ from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.messages import Ready, ToCoordinator
 from tidegate.runners.streaming.observed import Observed
-from tidegate.runners.streaming.record import RECORDED
+from tidegate.runners.streaming.opening import Opened
+from tidegate.runners.streaming.ownership import Ownership
 from tidegate.runners.streaming.rocks import RocksBackend
 from tidegate.runners.streaming.settings import Settings
 from tidegate.runners.streaming.storage import LocalStorage
@@ -51,6 +53,7 @@ class Alone:
         self.ahead = 0
         self.clock: Clock = self._new_clock()
         self.storage = LocalStorage(folder / "checkpoints")
+        self._ownership = Ownership(Opened(self.job, storage=self.storage), LocalStorage)
         self.files = StorageFiles(self.storage, self.storage.root, partial(self._made, "parts"))
         self.completed = 0
         self.failed: list[str] = []
@@ -134,16 +137,12 @@ class Alone:
                 self.worker.on_message(pickle.loads(pickle.dumps(message, 5)))
             case actions.StopWorkers():
                 self.worker = None
-            case actions.Store(checkpoint=checkpoint, name=name, data=data, fresh=fresh):
-                self.storage.settle(fresh)
-                if checkpoint == RECORDED:
-                    self.storage.write(name, data)
-                else:
-                    assert self.storage.create(name, data)
-                self._happens(actions.Stored(checkpoint))
-            case actions.Delete(names=names):
-                for name in names:
-                    self.storage.delete(name)
+            case actions.Store():
+                self._happens(outcome(self._ownership.store(action)))
+            case actions.Delete():
+                outcome(self._ownership.delete(action))
+            case actions.Withdraw(name=name):
+                self._ownership.withdraw(name)
             case actions.Finish():
                 self.finish = action
                 if action.error is not None:
