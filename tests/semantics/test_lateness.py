@@ -32,6 +32,73 @@ def test_what_every_window_refused_is_counted(stream_runner: str) -> None:
     assert ran.counted("dropped_late") == 1
 
 
+LATE_TOGETHER = [(1, 1), W(10), (2, 2), (4, 3), (4, 3), (16, 5, "other"), (32, 15, "other"), (64, 12), INFINITY]
+"""Of those that come together behind the watermark, three have the same key, and two are even equal."""
+
+
+@pytest.mark.parametrize(
+    ("combine", "expected"),
+    [(sum, [1, 64]), (list, [[1], [64]]), (len, [1, 1]), (max, [1, 64]), (tg.combiners.MeanFn(), [1, 64])],
+    ids=["sum", "list", "len", "max", "mean"],
+)
+def test_late_elements_are_counted_one_by_one_however_they_are_combined(
+    stream_runner: str, combine: Any, expected: list[Any]
+) -> None:
+    ran = run(stream_runner, LATE_TOGETHER, tg.WindowInto(TEN), tg.CombinePerKey(combine), together=True)
+    assert [pane.value for pane in ran.of_key] == expected
+    assert ran.counted("dropped_late") == 4
+
+
+@pytest.mark.parametrize("windows", [TEN, tg.SlidingWindows(10, 10), ByName()], ids=["fixed", "sliding", "by name"])
+def test_late_elements_of_a_combine_without_keys_are_counted_one_by_one(stream_runner: str, windows: Any) -> None:
+    named = isinstance(windows, ByName)
+    with TestPipeline(stream_runner) as pipeline:
+        script = [("x" if named else 1, at) for at in (1, 2, 3)]
+        late = stream([script[0], W(100), *script[1:], INFINITY], together=True)
+        out = pipeline | late | tg.WindowInto(windows) | tg.CombineGlobally(len).without_defaults()
+        assert_that(out, equal_to([1]))
+    assert pipeline.result.metrics().counter("dropped_late") == 2
+
+
+def test_late_elements_that_are_their_own_keys_are_counted_one_by_one(stream_runner: str) -> None:
+    with TestPipeline(stream_runner) as pipeline:
+        elements = pipeline | stream(LATE_TOGETHER, together=True) | tg.WindowInto(TEN)
+        assert_that(
+            elements | tg.CombinePerElement(len),
+            equal_to([(("k", 1), 1), (("other", 32), 1), (("k", 64), 1)]),
+        )
+    assert pipeline.result.metrics().counter("dropped_late") == 4
+
+
+@pytest.mark.parametrize("grouping", [tg.CombinePerKey(list), tg.CombinePerKey(sum)], ids=["list", "sum"])
+def test_an_element_that_some_window_took_is_not_counted_as_late_however_it_is_combined(
+    stream_runner: str, grouping: Any
+) -> None:
+    script = [(1, 7), W(10), (2, 8), (4, 11), (8, 9), (16, 3), (32, 4), (64, 12), INFINITY]
+    ran = run(stream_runner, script, tg.WindowInto(tg.SlidingWindows(10, 5)), grouping, together=True)
+    expected: dict[tuple[int, int], list[int]] = {(0, 10): [1], (5, 15): [1, 2, 4, 8, 64], (10, 20): [4, 64]}
+    result: Any = sum if ran.of_key[0].value == 1 else list
+    assert ran.of_key == [on_time(result(values), window) for window, values in expected.items()]
+    assert ran.counted("dropped_late") == 2
+
+
+class Filtered(tg.PTransform[Any, Any]):
+    """Windows that are looked up when they are assigned, then a filter in the same loop as the grouping."""
+
+    def __init__(self, grouping: Any) -> None:
+        self.grouping = grouping
+
+    def expand(self, input: Any) -> Any:
+        return input | tg.WindowInto(ByName()) | tg.Filter(lambda pair: pair[1] != "x") | self.grouping
+
+
+@pytest.mark.parametrize("grouping", [tg.GroupByKey(), tg.CombinePerKey(list)], ids=["GroupByKey", "CombinePerKey"])
+def test_only_elements_that_reach_a_grouping_are_late_for_it(stream_runner: str, grouping: Any) -> None:
+    script = [("y", 1), W(100), ("x", 2), ("y", 3), ("x", 4), INFINITY]
+    ran = run(stream_runner, script, None, Filtered(grouping), together=True)
+    assert ran.counted("dropped_late") == 1
+
+
 @pytest.mark.parametrize(
     ("grouping", "expected"),
     [

@@ -53,12 +53,14 @@ looked up (`multi`)."""
 class Fold:
     """How a grouping takes in one element: the lines that do it, over `k`, `x`, `table` and `get`.
 
-    `key` is the line that finds `k` and `x` in the element `v`.
+    `key` is the line that finds `k` and `x` in the element `v`. `takes_some`: of an element's windows that must be
+    looked up, it is taken into those that `taking` gives.
     """
 
     key: str
     body: tuple[str, ...]
     windows: FoldedWindows
+    takes_some: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,7 +457,8 @@ def _terminal(w: _Writer, made: str, carries_time: bool) -> None:
             w.put("        lo_ = lo; hi_ = hi; table_ = table; get_ = get")
             w.put(f"        lo, hi, table = table_at({w.time}); get = table.get", last, made)
         case "multi":
-            w.put(f"for window in {_windows(w)}:", last, made)
+            windows = f"taking({_windows(w)})" if w.fold.takes_some else _windows(w)
+            w.put(f"for window in {windows}:", last, made)
             w.depth += 1
             w.put("table = table_in(window); get = table.get")
         case "global" | "same" | "inside":

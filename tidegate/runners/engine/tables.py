@@ -54,7 +54,12 @@ _WINDOWS: Final = 8
 
 
 class Grouping:
-    """The tables of one grouping: whole, in parts, or merging parts. A Chain feeds it."""
+    """The tables of one grouping: whole, in parts, or merging parts. A Chain feeds it.
+
+    `takes_some`: `taking` in its environment tells which of an element's windows it is taken into.
+    """
+
+    takes_some = False
 
     def __init__(self, node: GroupByKey | CombinePerKey, phase: Phase, context: Context, main: str) -> None:
         self.node = node
@@ -90,7 +95,7 @@ class Grouping:
         body = folds.fold_lines(self.combiner, self.phase)
         if self._trials is not None:
             body = (*body, "witness(k, x)")
-        made = self._folds[windows] = Fold(folds.key_line(key), body, windows)
+        made = self._folds[windows] = Fold(folds.key_line(key), body, windows, self.takes_some)
         return made
 
     def finds_windows(self, assigner: BuiltinAssigner) -> bool:
@@ -281,9 +286,9 @@ class Grouping:
         method = combiner_method(self.combiner, "merge_accumulators")
         return guarded(self.combiner.merge_accumulators, pair, step=self.label, where=self.node.where, method=method)
 
-    def _check_keys(self, table: dict[Any, Any]) -> None:
+    def _check_keys(self, keys: Iterable[Any]) -> None:
         try:
-            check_keys(table)
+            check_keys(keys)
         except KeyEncodingError as error:
             raise located(error, self.node.label, self.node.where) from None
 

@@ -68,18 +68,20 @@ class CombineWhole(Operator):
     def _results(self) -> Iterator[Emitted]:
         if not self._accumulators and self.node.default and self.phase != "parts":
             self._accumulators[GLOBAL_WINDOW] = self._create()
-        extract = folds.extracts(self.combiner, self.phase)
         for window in sorted(self._accumulators, key=lambda window: (window_end(window), window)):
-            accumulator = self._accumulators.pop(window)
-            if self._trials is not None:
-                self._trials.check([(None, accumulator)], self.node)
-            try:
-                with in_step(self.node.label):
-                    result = accumulator if extract is None else extract(accumulator)
-            except Exception as error:
-                rethrow(self._blamed(error, extract.__name__ if extract is not None else ""))
+            result = self._result(self._accumulators.pop(window))
             self.context.count(self.node.label, "elements_out")
             yield self.main, Block([result], window_end(window) - 1, Same((window,)), ONLY_PANE)
+
+    def _result(self, accumulator: Any) -> Any:
+        if self._trials is not None:
+            self._trials.check([(None, accumulator)], self.node)
+        extract = folds.extracts(self.combiner, self.phase)
+        try:
+            with in_step(self.node.label):
+                return accumulator if extract is None else extract(accumulator)
+        except Exception as error:
+            rethrow(self._blamed(error, extract.__name__ if extract is not None else ""))
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         """All there is, under the one key None. Parts leave before any snapshot, so there are none of other tasks."""
@@ -103,13 +105,16 @@ class CombineWhole(Operator):
 
     def _add(self, window: Any, values: Any) -> None:
         known = window in self._accumulators
-        accumulator = self._accumulators[window] if known else self._create()
+        self._accumulators[window] = self._folded(self._accumulators[window] if known else self._create(), values)
+
+    def _folded(self, accumulator: Any, values: Any) -> Any:
+        """The accumulator with these values in it."""
         if self._trials is not None:
             for value in values:
                 self._trials.witness(None, value)
         try:
             with in_step(self.node.label):
-                self._accumulators[window] = self._fold(accumulator, values)
+                return self._fold(accumulator, values)
         except Exception as error:
             if self.phase == "merge":
                 rethrow(self._blamed(error, "merge_accumulators"))

@@ -8,6 +8,8 @@ what is put into them: late elements cost the loop nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import compress, groupby
+from operator import itemgetter
 from typing import Any, Final
 
 from tidegate.runners.engine.blame import close_all
@@ -25,7 +27,7 @@ from tidegate.runners.engine.snapshots import (
     of_keys,
     without,
 )
-from tidegate.runners.engine.tables import Grouping
+from tidegate.runners.engine.tables import ONLY_PANE, Grouping
 from tidegate.runners.engine.whole import CombineWhole
 from tidegate.runners.plan import Phase
 from tidegate.sdk.block import Block, DerivedFrom, Each, Same
@@ -39,19 +41,17 @@ MOST_PARTS: Final = 1 << 16
 
 
 class Gate:
-    """Which windows are still open at a watermark, and how many elements no window took. `open` is always true of a
-    grouping's parts: the merge behind the exchange decides, by its own watermark."""
+    """Which windows are still open at a watermark, and how many elements no window took."""
 
-    __slots__ = ("late", "refuses", "watermark")
+    __slots__ = ("late", "watermark")
 
-    def __init__(self, phase: Phase) -> None:
+    def __init__(self) -> None:
         self.watermark = MIN_MICROS
         self.late = 0
-        self.refuses = phase != "parts"
 
     def is_open(self, window: Any) -> bool:
         """Whether the window still takes elements."""
-        return not self.refuses or self.watermark < window_end(window)
+        return self.watermark < window_end(window)
 
     def live(self, windows: tuple[Any, ...]) -> tuple[Any, ...]:
         """Those of one element's windows, in ascending order, that are open. Counts it if it is too late for all."""
@@ -84,30 +84,109 @@ class _Refusing(dict[Any, Any]):
         self.gate.late += len(elements)
 
 
+class Singles:
+    """Elements that leave a combine's parts uncombined, each as an accumulator of its own with all its windows.
+
+    The merge behind the exchange may be behind the watermark here, so it decides what is late; and it counts elements
+    (SEMANTICS, Lateness), which it can't where several are one accumulator, or one element is in several of them.
+    """
+
+    __slots__ = ("_found", "_rows", "_several")
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[tuple[Any, ...], Any]] = []
+        self._found: tuple[Any, ...] | None = None
+        self._several = False
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def add(self, windows: tuple[Any, ...], row: Any) -> None:
+        """One element, as what the merge takes in."""
+        self._rows.append((windows, row))
+
+    def diverts(self, windows: tuple[Any, ...], gate: Gate) -> bool:
+        """Whether an element in several windows, in ascending order, is to leave alone. All that follow one that does
+        are to as well, so that the values of each key and window stay in their order."""
+        if not windows:
+            return False
+        self._several = self._several or not gate.is_open(windows[0])
+        return self._several
+
+    def taken(self, size: int) -> Iterator[tuple[tuple[Any, ...], list[Any]]]:
+        """All of them, in their order: at most `size` at a time that are in the same windows."""
+        alone, self._rows, self._several = self._rows, [], False
+        for windows, run in groupby(alone, key=itemgetter(0)):
+            rows = [row for _, row in run]
+            yield from ((windows, rows[at : at + size]) for at in range(0, len(rows), size))
+
+
+class _Several:
+    """Stands, in a loop over the windows of an element that leaves alone, for all of them."""
+
+    __slots__ = ("windows",)
+
+    def __init__(self, windows: tuple[Any, ...]) -> None:
+        self.windows = windows
+
+
+class _Single(dict[Any, Any]):
+    """Where a grouping's parts put an element that leaves alone: always empty, so that each begins an accumulator."""
+
+    __slots__ = ("singles", "windows")
+
+    def __init__(self, singles: Singles, windows: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.singles = singles
+        self.windows = windows
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.singles.add(self.windows, (key, value))
+
+    def update(self, elements: Any) -> None:  # type: ignore[override]  # as a Counter
+        for element in elements:
+            hash(element)
+            self.singles.add(self.windows, (element, 1))
+
+
 class WindowMajorGrouping(Grouping):
     """The tables of a grouping that the watermark fires. Its parts leave at the end of each bundle instead."""
 
+    takes_some = True
+
     def __init__(self, node: GroupByKey | CombinePerKey, phase: Phase, context: Context, main: str) -> None:
         super().__init__(node, phase, context, main)
-        self.gate = Gate(phase)
+        self.gate = Gate()
         self._refusing = _Refusing(self.gate)
+        self._singles = Singles()
         self.next_end = MAX_MICROS + 1
         """When (µs) the first of the windows ends."""
 
+    def environment(self) -> dict[str, Any]:
+        return {**super().environment(), "taking": self._taking}
+
     def table_in(self, window: Any) -> dict[Any, Any]:
+        if type(window) is _Several:
+            return _Single(self._singles, window.windows)
         table = self._tables.get(window)
         if table is not None:
             return table
         if not self.gate.is_open(window):
-            return self._refusing
+            return _Single(self._singles, (window,)) if self.phase == "parts" else self._refusing
         self.next_end = min(self.next_end, window_end(window))
         return super().table_in(window)
+
+    def _taking(self, windows: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The windows to take an element into that is in several, in ascending order."""
+        if self.phase != "parts":
+            return self.gate.live(windows)
+        return (_Several(windows),) if self._singles.diverts(windows, self.gate) else windows
 
     @property
     def full(self) -> bool:
         """Whether parts should leave before their bundle ends: all that is left then leaves at once, which takes time,
         and a checkpoint waits for it."""
-        return not self.gate.refuses and sum(map(len, self._tables.values())) >= MOST_PARTS
+        return self.phase == "parts" and sum(map(len, self._tables.values())) + len(self._singles) >= MOST_PARTS
 
     def settle(self) -> None:
         """After each block. State stays in memory: a window's table must be there when it fires."""
@@ -121,8 +200,16 @@ class WindowMajorGrouping(Grouping):
         if micros >= self.next_end:
             yield from self.drain()
 
+    def drain(self) -> Iterator[Emitted]:
+        yield from super().drain()
+        for windows, rows in self._singles.taken(self.context.block_size):
+            self._check_keys([key for key, _ in rows])
+            self.context.count(self.label, "elements_out", len(rows))
+            yield self.main, Block(self._results(rows), window_end(windows[-1]) - 1, Same(windows), ONLY_PANE)
+
     def _parts(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
-        due = [window for window in self._tables if not (self.gate.refuses and self.gate.is_open(window))]
+        in_parts = self.phase == "parts"
+        due = [window for window in self._tables if in_parts or not self.gate.is_open(window)]
         due.sort(key=lambda window: (window_end(window), window))
         for window in due:
             table = self._tables.pop(window)
@@ -130,7 +217,7 @@ class WindowMajorGrouping(Grouping):
             yield window, table
         self.next_end = min(map(window_end, self._tables), default=MAX_MICROS + 1)
         self._by_start = {low: found for low, found in self._by_start.items() if found[1] > self.gate.watermark}
-        if not self.gate.refuses:
+        if in_parts:
             self._by_start = {}
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
@@ -165,9 +252,6 @@ class WindowMajor(Chain, ByKey):
         self.grouping.open()
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        if isinstance(block.windows, Each) and not any(link.form == "assign" for link in self.links):
-            live = list(map(self.grouping.gate.live, block.windows.windows))
-            block = Block(block.values, block.timestamps, Each(live), block.panes)
         yield from super().process(block, collection)
         if self._touches.on:
             self._touches.note(self.keys_of(block))
@@ -219,26 +303,14 @@ class WindowMajor(Chain, ByKey):
     def close(self) -> None:
         close_all([super().close, self.grouping.close])
 
-    def _environment(self) -> dict[str, Any]:
-        """The names of the loop; where it asks for the windows of an element, it is given those that are open.
-
-        Only elements in several windows ask: one window's table refuses by itself.
-        """
-        env = super()._environment()
-        live = self.grouping.gate.live
-        assigns = [k for k, link in enumerate(self.links) if link.form == "assign"]
-        for name in (f"assign{assigns[-1]}",) if assigns else ("same_windows", "derived"):
-            windows = env[name]
-            env[name] = lambda *args, windows=windows: live(windows(*args))
-        return env
-
 
 class WholeWindowMajor(CombineWhole):
     """A combine without keys whose windows the watermark fires."""
 
     def __init__(self, node: CombinePerKey, phase: Phase, context: Context, main: str) -> None:
         super().__init__(node, phase, context, main)
-        self.gate = Gate(phase)
+        self.gate = Gate()
+        self._singles = Singles()
         self._any = False
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
@@ -249,6 +321,9 @@ class WholeWindowMajor(CombineWhole):
             case DerivedFrom(GlobalWindows()) if self.gate.is_open(GLOBAL_WINDOW):
                 self._any = True
                 return super().process(block, collection)
+            case _ if self.phase == "parts":
+                self._divert(block)
+                return iter(())
             case Same((window,)):
                 self.gate.late += len(block)
             case _:
@@ -257,6 +332,22 @@ class WholeWindowMajor(CombineWhole):
                 super().process(Block(block.values, block.timestamps, Each(live), block.panes), collection)
         self.context.count(self.node.label, "dropped_late", self.gate.taken())
         return iter(())
+
+    def _divert(self, block: Block) -> None:
+        """Of elements that leave in parts, keep those apart that may be late (see Singles)."""
+        columns = block.window_list()
+        alone = [self._singles.diverts(windows, self.gate) for windows in columns]
+        together = [() if diverted else windows for diverted, windows in zip(alone, columns, strict=True)]
+        super().process(Block(block.values, block.timestamps, Each(together), block.panes), "")
+        for value, windows in compress(zip(block.values, columns, strict=True), alone):
+            self._singles.add(windows, self._folded(self._create(), [value]))
+
+    def finish_bundle(self) -> Iterator[Emitted]:
+        yield from super().finish_bundle()
+        for windows, accumulators in self._singles.taken(self.context.block_size):
+            results = [self._result(accumulator) for accumulator in accumulators]
+            self.context.count(self.node.label, "elements_out", len(results))
+            yield self.main, Block(results, window_end(windows[-1]) - 1, Same(windows), ONLY_PANE)
 
     def on_watermark(self, micros: int) -> Iterator[Emitted]:
         if micros <= self.gate.watermark:
