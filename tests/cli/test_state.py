@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tidegate.cli.state import state
-from tidegate.runners.engine.snapshots import KeyedState
+from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.streaming.inspecting import opened
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.manifest import Manifest, ManifestError, PendingCommit, StepFacts, TaskPart, dumps

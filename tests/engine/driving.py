@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import tidegate as tg
-from tidegate.runners.engine.build import build
-from tidegate.runners.engine.checks import Checks
+from tidegate.runners.engine.checks.contracts import Checks
+from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.block import Block, Each

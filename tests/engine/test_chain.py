@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tests.engine.driving import operator, read
 from tidegate.runners.direct import DirectRunner
-from tidegate.runners.engine.build import build as build_operator
-from tidegate.runners.engine.codegen import Shape, generate
-from tidegate.runners.engine.links import load_link
+from tidegate.runners.engine.elementwise.codegen import Shape, generate
+from tidegate.runners.engine.elementwise.fused_node import load_link
+from tidegate.runners.engine.factory import build as build_operator
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.block import Block

@@ -13,7 +13,7 @@ from test_paging import DictCold
 import tidegate as tg
 from tests.engine.driving import Elements, Watermark, context, feed, operator, read
 from tidegate.runners.engine.operator import Context, Operator
-from tidegate.runners.engine.paging import Paged
+from tidegate.runners.engine.state.tiered import Paged
 from tidegate.sdk.metrics import ENGINE, MetricKey
 from tidegate.sdk.time import MAX_MICROS, SECOND
 from tidegate.sdk.window_types import GLOBAL_WINDOW

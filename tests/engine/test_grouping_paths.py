@@ -28,9 +28,9 @@ from tests.engine.windowing import (
     strategies,
     streams,
 )
-from tidegate.runners.engine.build import build
+from tidegate.runners.engine.factory import build
+from tidegate.runners.engine.grouping.window_table import MOST_PARTS
 from tidegate.runners.engine.operator import Context, Operator
-from tidegate.runners.engine.window_major import MOST_PARTS
 from tidegate.runners.plan import Path as GroupingPath
 from tidegate.runners.plan import Phase, Plan, Step
 from tidegate.sdk.block import Block, DerivedFrom, Same
@@ -371,7 +371,7 @@ def test_order_and_sessions_are_the_same_when_input_spills(tmp_path: Path, case:
 def test_a_key_too_large_for_memory_is_sorted_on_disk(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.runners.engine.gathered._RUN", 700)
+    monkeypatch.setattr("tidegate.runners.engine.memory.external_sort._RUN", 700)
     ctx = context(memory_budget=20_000, temp_dir=tmp_path)
     times = [i * 7919 % 5000 for i in range(5000)]
     blocks = [

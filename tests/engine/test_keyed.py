@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.runners.engine.keyed import Keyed
+from tidegate.runners.engine.keyed_batch import Keyed
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.sdk.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.panes import NO_PANE
@@ -109,7 +109,7 @@ def test_what_comes_by_key_is_as_if_it_came_in_blocks(
 
 
 def test_windows_that_differ_are_no_common_ones() -> None:
-    from tidegate.runners.engine.keyed import only_window
+    from tidegate.runners.engine.keyed_batch import only_window
 
     assert only_window(WINDOWS[0]) == only_window(WINDOWS[1]) == GLOBAL_WINDOW
     assert only_window(WINDOWS[2]) is None

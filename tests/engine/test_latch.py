@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.runners.engine import latch as latch_module
-from tidegate.runners.engine.latch import Latch
+from tidegate.runners import completion as latch_module
+from tidegate.runners.completion import Latch
 
 SOON = 10.0
 

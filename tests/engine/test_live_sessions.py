@@ -13,9 +13,9 @@ from tests.engine.test_grouping_paths import BARE, Derives, dropped, grouping, o
 from tests.engine.test_rescale import Make, as_events
 from tests.engine.window_model import Model
 from tests.engine.windowing import ASSIGNERS, RESULTS, Drive, combine, context, group, micros, read, streams
-from tidegate.runners.engine import live_sessions
-from tidegate.runners.engine.due import Due
+from tidegate.runners.engine.grouping.sessions import streaming
 from tidegate.runners.engine.operator import Operator
+from tidegate.runners.engine.state.key_wakeups import Due
 from tidegate.sdk.block import Block, DerivedFrom
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.windowing import AccumulationMode, WindowingStrategy
@@ -31,7 +31,7 @@ NAMES = ["count", *sorted(RESULTS)]
 def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many times wait until they are put into sessions, and when that is not tried."""
     for name, n in zip(("_WAITING", "_PAYS", "_STRAIGHT"), request.param, strict=True):
-        monkeypatch.setattr(live_sessions, name, n)
+        monkeypatch.setattr(streaming, name, n)
 
 
 @st.composite
@@ -186,7 +186,7 @@ def test_sessions_can_be_saved_by_what_has_changed(case: Any, places: frozenset[
 @given(case=made(), budget=test_paging.budgets, leaving=test_paging.leavings)
 def test_sessions_whose_keys_sleep_fire_all_the_same(lot: int, case: Any, budget: int, leaving: frozenset[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.runners.engine.paging.LOT", lot)
+        patch.setattr("tidegate.runners.engine.state.tiered.LOT", lot)
         test_paging.gives_the_same(*case, budget, leaving)
 
 

@@ -14,10 +14,10 @@ from tests.engine import test_stateful_timers as timers
 from tests.engine.driving import SECOND, Clock, Elements, Event, Watermark, maker
 from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
 from tests.engine.windowing import ASSIGNERS, RESULTS, combine, group, window_operator
-from tidegate.runners.engine import paging
-from tidegate.runners.engine.contents import Buffer
-from tidegate.runners.engine.paging import Paged, Record, Which, by_keys
+from tidegate.runners.engine.grouping.accumulation import Buffer
 from tidegate.runners.engine.rescale import merged, part
+from tidegate.runners.engine.state import tiered
+from tidegate.runners.engine.state.tiered import Paged, Record, Which, by_keys
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.window_types import GLOBAL_WINDOW
 from tidegate.sdk.windowing import WindowingStrategy
@@ -95,10 +95,10 @@ budgets = st.sampled_from([0, 800, 1 << 20])
 leavings = st.frozensets(st.integers(0, 20))
 
 
-@pytest.fixture(params=[1, paging.LOT], ids=["one at a time", "all"], autouse=True)
+@pytest.fixture(params=[1, tiered.LOT], ids=["one at a time", "all"], autouse=True)
 def lot(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many keys are woken at a time."""
-    monkeypatch.setattr(paging, "LOT", request.param)
+    monkeypatch.setattr(tiered, "LOT", request.param)
 
 
 @settings(max_examples=120, deadline=None)
@@ -170,7 +170,7 @@ def takes_what_was_there(make: Make, events: list[Event], at: int, budget: int, 
     found: dict[Any, Any] = {}
     for piece in (*taken, *pieces):
         if piece is not None:
-            piece.tables.pop(paging.AWAKE, None)
+            piece.tables.pop(tiered.AWAKE, None)
             for key, entries in by_keys(piece).items():
                 assert key not in found
                 found[key] = entries

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.runners.engine.parted import parted
+from tidegate.runners.engine.elementwise.split_by_window import parted
 from tidegate.sdk.block import Block, DerivedFrom, Each
 from tidegate.sdk.panes import NO_PANE
 from tidegate.sdk.time import MIN_MICROS

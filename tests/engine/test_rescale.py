@@ -19,7 +19,7 @@ from tests.engine.test_grouping_paths import operator as grouping
 from tests.engine.windowing import ASSIGNERS, RESULTS, combine, context, group, strategies, streams, window_operator
 from tidegate.runners.engine.operator import Emitted, Operator
 from tidegate.runners.engine.rescale import overlaid, part, rescaled
-from tidegate.runners.engine.snapshots import distinct
+from tidegate.runners.engine.state.keyed_state import distinct
 from tidegate.sdk.block import Block, Each
 from tidegate.sdk.keys import key_group
 from tidegate.sdk.time import MAX_MICROS

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.engine.session_table import counted
-from tidegate.runners.engine.session_times import SessionTimes, by_key
+from tidegate.runners.engine.grouping.sessions.counts import SessionTimes, by_key
+from tidegate.runners.engine.grouping.sessions.table import counted
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
 pytest.importorskip("numpy")

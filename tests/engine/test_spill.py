@@ -17,7 +17,7 @@ from model.functions import COMBINERS, SumOfSquares
 
 import tidegate as tg
 from tidegate.runners.direct import DirectRunner
-from tidegate.runners.engine.spill import PARTITIONS, Spill, SpilledValues
+from tidegate.runners.engine.memory.spill import PARTITIONS, Spill, SpilledValues
 
 TINY = "1KB"
 

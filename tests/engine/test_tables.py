@@ -16,7 +16,7 @@ from model.functions import COMBINERS
 
 import tidegate as tg
 from tidegate.runners.direct import DirectRunner
-from tidegate.runners.engine.build import build
+from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.plan import Phase
 from tidegate.runners.planner import Traits, plan

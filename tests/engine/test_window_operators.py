@@ -21,7 +21,7 @@ from tests.engine.windowing import (
     read,
     window_operator,
 )
-from tidegate.runners.engine.checks import Checks
+from tidegate.runners.engine.checks.contracts import Checks
 from tidegate.runners.engine.operator import Context
 from tidegate.sdk.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.combine import CombineFn

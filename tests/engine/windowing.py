@@ -10,9 +10,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tidegate.runners.engine.merging import MergingWindowOperator
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.windowed import WindowOperator
+from tidegate.runners.engine.windowing.merging import MergingWindowOperator
+from tidegate.runners.engine.windowing.operator import WindowOperator
 from tidegate.sdk import triggers as tr
 from tidegate.sdk.block import Block, Each
 from tidegate.sdk.combine import CombineFn, as_combine_fn

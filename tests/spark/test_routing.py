@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.runners.engine.created import created
-from tidegate.runners.engine.keyed import Keyed
+from tidegate.runners.engine.keyed_batch import Keyed
+from tidegate.runners.engine.sources.created import created
 from tidegate.runners.plan import Edge, Exchange
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.spark.levels import assign_levels

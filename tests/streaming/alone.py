@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from tidegate.runners.engine.clock import ManualClock
+from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.streaming.backends import MemoryBackend
 from tidegate.runners.streaming.files import StorageFiles
 from tidegate.runners.streaming.layout import TaskId

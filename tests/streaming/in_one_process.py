@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 
 import tidegate as tg
-from tidegate.runners.engine.carried import unpacked
-from tidegate.runners.engine.clock import Clock, ManualClock, SystemClock
+from tidegate.runners.engine.errors.transport import unpacked
+from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend

@@ -15,7 +15,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming import actions, messages
 from tidegate.runners.streaming.actions import Action, CoordinatorEvent

@@ -17,9 +17,9 @@ import tidegate as tg
 from streaming.small_disk import SmallDisk
 from tests.engine.driving import Elements, Watermark, context, maker, operator
 from tests.engine.test_rescale import SIDE, answer, at_second, by_key, keeps, stateful_with_side
-from tidegate.runners.engine import paging
 from tidegate.runners.engine.operator import Operator
-from tidegate.runners.engine.paging import by_keys
+from tidegate.runners.engine.state import tiered
+from tidegate.runners.engine.state.tiered import by_keys
 from tidegate.runners.streaming import backends
 from tidegate.runners.streaming.backends import Capture, Forked, MemoryBackend, StateBackend
 from tidegate.runners.streaming.background import Background
@@ -241,7 +241,7 @@ def test_what_happens_while_a_capture_is_written_is_not_in_it(
 ) -> None:
     monkeypatch.setattr(backends, "PIECE", 1)
     monkeypatch.setattr(backends, "_LONG_FILE", long)
-    monkeypatch.setattr(paging, "_LOOKED_AT", 1)
+    monkeypatch.setattr(tiered, "_LOOKED_AT", 1)
     root = tmp_path_factory.mktemp("state")
     held, plain = Held(kind, root), maker(noting, "step")()
     for checkpoint, (events, given_up) in enumerate([*before, ([], False)], start=1):
@@ -372,7 +372,7 @@ class Unreadable(Operator):
 def test_a_capture_that_fails_takes_nothing_from_the_next_one(
     whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paging, "AT_ONCE", 0)
+    monkeypatch.setattr(tiered, "AT_ONCE", 0)
     held = Held("rocksdb", tmp_path, stateful_with_side)
     waits, paged = held.step, held.step.inner  # type: ignore[attr-defined]
     for event in (at_second(("a", 1), 3), at_second(7, 3, SIDE), at_second(("b", 1), 12), Watermark(10_000_000, SIDE)):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.blocking import RunReader, RunWriter, run_name
 from tidegate.runners.streaming.layout import ChannelId
 from tidegate.sdk.block import Block

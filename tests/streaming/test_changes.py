@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.runners.engine.operator import Operator
-from tidegate.runners.engine.snapshots import KeyedState, Touched
+from tidegate.runners.engine.state.keyed_state import KeyedState, Touched
 from tidegate.runners.streaming.backends import Changes, worth_a_child
 from tidegate.runners.streaming.checkpoints import Checkpoints, Wanted
 from tidegate.runners.streaming.layout import TaskId

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.events import Barrier, Item
 from tidegate.runners.streaming.layout import ChannelId

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.codec import decode_items, encode_items
 from tidegate.runners.streaming.events import Barrier, Item
 from tidegate.sdk.block import Block, DerivedFrom, Each, Same, as_pairs

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from streaming.coordinating import Play, deployed, job_of, of, sent, to_text
 from streaming.counting import Counting
-from tidegate.runners.engine.carried import packed, unpacked
+from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.streaming.actions import (
     CancelJob,
     CheckpointReport,

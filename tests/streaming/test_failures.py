@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from tidegate.runners.engine.carried import packed, unpacked
+from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.streaming.failures import in_short
 from tidegate.sdk.errors import RunError, UserCodeError
 

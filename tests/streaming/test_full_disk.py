@@ -25,9 +25,9 @@ from streaming.counting import Reports, counted, follow, running
 from streaming.processes import PATIENCE, children
 from streaming.small_disk import SmallDisk
 from streaming.victims import Victim
-from tidegate.runners.engine.gathered import in_order
-from tidegate.runners.engine.spill import Spill
-from tidegate.runners.engine.waiting import Waiting
+from tidegate.runners.engine.memory.external_sort import in_order
+from tidegate.runners.engine.memory.spill import Spill
+from tidegate.runners.engine.side_inputs.operator import Waiting
 from tidegate.runners.streaming import backends
 from tidegate.runners.streaming.actions import CheckpointReport, Report
 from tidegate.runners.streaming.backends import Capture, Forked, InSlices

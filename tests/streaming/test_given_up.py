@@ -9,7 +9,7 @@ import pytest
 import tidegate as tg
 from streaming.alone import Alone
 from streaming.coordinating import job_of
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.events import Barrier
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.messages import Aborted, Acknowledge, Deploy, TaskEnded, Trigger

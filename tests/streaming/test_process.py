@@ -16,7 +16,7 @@ import pytest
 
 from streaming.processes import children
 from streaming.standins import submitted
-from tidegate.runners.engine.carried import unpacked
+from tidegate.runners.engine.errors.transport import unpacked
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.wire import CONTROL, Link, pair
 

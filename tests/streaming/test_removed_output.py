@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tidegate.runners.engine.carried import packed, unpacked
 
 import tidegate as tg
 from streaming.alone import Alone
 from streaming.coordinating import Play, job_of, of, sent, to_text
-from tidegate.runners.engine.carried import packed, unpacked
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.actions import CancelJob, Finish, Report, WorkerGone
 from tidegate.runners.streaming.job import Job

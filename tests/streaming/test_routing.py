@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.events import Barrier
 from tidegate.runners.streaming.routing import Router, owner, picked, strided

@@ -21,8 +21,8 @@ import pytest
 from streaming.simulation.pipeline import Broken
 from streaming.simulation.running import simulate
 from streaming.simulation.world import Simulation, WorkerProcess
-from tidegate.runners.engine.clock import SystemClock
-from tidegate.runners.engine.snapshots import KeyedState
+from tidegate.runners.engine.state.keyed_state import KeyedState
+from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.streaming import backends, opening, task, worker
 from tidegate.runners.streaming.alignment import Alignment
 from tidegate.runners.streaming.backends import Changes

@@ -13,7 +13,7 @@ import pytest
 from collect import collect
 
 import tidegate as tg
-from tidegate.runners.engine.spill import PARTITIONS, Spill
+from tidegate.runners.engine.memory.spill import PARTITIONS, Spill
 from tidegate.runners.streaming.layout import TaskId
 from tidegate.runners.streaming.spilled import clear_spilled, spill_directory
 from tidegate.sdk.keys import partition_of

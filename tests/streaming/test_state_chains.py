@@ -22,9 +22,9 @@ from tests.engine.test_grouping_paths import operator as grouping
 from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
 from tests.engine.windowing import group, window_operator
 from tests.streaming.test_backends import Disk, awaited
-from tidegate.runners.engine import paging
 from tidegate.runners.engine.operator import Operator
-from tidegate.runners.engine.snapshots import ByKey
+from tidegate.runners.engine.state import tiered
+from tidegate.runners.engine.state.keyed_state import ByKey
 from tidegate.runners.streaming.backends import MemoryBackend, StateBackend
 from tidegate.runners.streaming.files import StorageFiles
 from tidegate.runners.streaming.rocks import RocksBackend
@@ -212,8 +212,8 @@ def paged(make: Make) -> Build:
 @pytest.fixture(params=[0, 1 << 20], ids=["little by little", "at once"], autouse=True)
 def taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many keys are looked up at once."""
-    monkeypatch.setattr(paging, "AT_ONCE", request.param)
-    monkeypatch.setattr(paging, "LOT", 3)
+    monkeypatch.setattr(tiered, "AT_ONCE", request.param)
+    monkeypatch.setattr(tiered, "LOT", 3)
 
 
 # -- any window operator

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from streaming.in_one_process import ALONE, Alone
 from tidegate.runners.direct.runner import DirectRunner
-from tidegate.runners.engine.clock import SystemClock
+from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.sdk.block import Block
 from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.time import SECOND

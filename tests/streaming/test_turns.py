@@ -9,7 +9,7 @@ from typing import Any
 
 import tidegate as tg
 from streaming.in_one_process import ALONE, Alone
-from tidegate.runners.engine.clock import ManualClock
+from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.channels import InputChannel
 from tidegate.runners.streaming.messages import AssignedSplit

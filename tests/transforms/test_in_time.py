@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.runners.direct import DirectRunner
-from tidegate.runners.engine.clock import ManualClock
+from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.testing import PaneRecorder, TestPipeline, TestStream, assert_that, equal_to
 
 PAIRS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=12)

@@ -156,7 +156,7 @@ def _keeps_nothing(id: str, session: str) -> bool:
 
 def _end(id: str, session: str, event: Any) -> None:
     """Tell a job to end, and wait until it has."""
-    from tidegate.runners.engine.carried import unpacked
+    from tidegate.runners.engine.errors.transport import unpacked
     from tidegate.runners.streaming.actions import Finish
     from tidegate.runners.streaming.session import opened
 

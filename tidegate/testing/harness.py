@@ -17,7 +17,7 @@ from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tidegate.runners.engine.build import build
+from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan

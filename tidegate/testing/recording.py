@@ -7,8 +7,8 @@ from dataclasses import replace
 from itertools import count
 
 from tidegate.runners.direct import DirectRunner
-from tidegate.runners.engine.clock import Clock
 from tidegate.runners.engine.operator import Context, Operator
+from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.portable.pipeline import ParDo

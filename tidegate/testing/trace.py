@@ -18,7 +18,7 @@ from tidegate.sdk.time import MIN_MICROS
 if TYPE_CHECKING:
     from os import PathLike
 
-    from tidegate.runners.engine.clock import Clock
+    from tidegate.runners.engine.time.clock import Clock
 
 Standing: TypeAlias = Literal["in time", "behind", "late", "dropped late", "dropped closed", "no window"]
 """How an element stands when it arrives (SEMANTICS, Lateness): `behind` the watermark, but in a window that has not

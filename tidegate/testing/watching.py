@@ -12,9 +12,9 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final
 
-from tidegate.runners.engine.clock import Clock
-from tidegate.runners.engine.keyed import Keyed
+from tidegate.runners.engine.keyed_batch import Keyed
 from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.block import Block
 from tidegate.sdk.errors import shorten

@@ -18,9 +18,9 @@ from zlib import crc32
 
 from streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
 from streaming.simulation.pipeline import Broken, Checker
-from tidegate.runners.engine.carried import packed, unpacked
-from tidegate.runners.engine.clock import Clock, SystemClock
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.errors.transport import packed, unpacked
+from tidegate.runners.engine.time.clock import Clock, SystemClock
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend
 from tidegate.runners.streaming.background import outcome

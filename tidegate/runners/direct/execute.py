@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 
 from tidegate.runners.direct.feeds import Event, Feed, feed
 from tidegate.runners.direct.writing import Writing, commit_all
-from tidegate.runners.engine.clock import Clock
-from tidegate.runners.engine.graph import Graph, Outlet, quietly, state_name
-from tidegate.runners.engine.ingest import WATERMARKED
-from tidegate.runners.engine.marks import Mark
 from tidegate.runners.engine.operator import Context
+from tidegate.runners.engine.operator_graph import Graph, Outlet, quietly, state_name
+from tidegate.runners.engine.sources.split_reader import WATERMARKED
+from tidegate.runners.engine.time.clock import Clock
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.block import Block
 from tidegate.sdk.portable.pipeline import Read, TestStream

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tidegate.runners.engine.blame import guarded
-from tidegate.runners.engine.clock import Clock, ManualClock
-from tidegate.runners.engine.created import created
-from tidegate.runners.engine.ingest import SplitReader
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.errors.attribution import guarded
+from tidegate.runners.engine.sources.created import created
+from tidegate.runners.engine.sources.split_reader import SplitReader
+from tidegate.runners.engine.time.clock import Clock, ManualClock
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Step
 from tidegate.sdk.block import Block
 from tidegate.sdk.portable.pipeline import (

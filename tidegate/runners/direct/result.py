@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 
-from tidegate.runners.engine.clock import Clock
-from tidegate.runners.engine.latch import Latch
+from tidegate.runners.completion import Latch
+from tidegate.runners.engine.time.clock import Clock
 from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, MetricResults
 from tidegate.sdk.runner import PipelineResult, PipelineState

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.direct.execute import Execution
 from tidegate.runners.direct.result import Running
-from tidegate.runners.engine.checks import Checks
-from tidegate.runners.engine.clock import Clock, ManualClock, SystemClock
+from tidegate.runners.engine.checks.contracts import Checks
 from tidegate.runners.engine.operator import Context, Operator
-from tidegate.runners.engine.warned import warn_of
+from tidegate.runners.engine.run_warnings import warn_of
+from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.block import BLOCK_SIZE

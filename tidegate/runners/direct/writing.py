@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tidegate.runners.engine import writing
-from tidegate.runners.engine.graph import quietly
+from tidegate.runners.engine.operator_graph import quietly
+from tidegate.runners.engine.sinks import writer
 from tidegate.runners.plan import Step
 from tidegate.sdk.portable.pipeline import Write
 from tidegate.sdk.sinks import Committable
 
 
-class Writing(writing.Writing):
+class Writing(writer.Writing):
     """One sink of the run. There are as many attempts as shards were asked for, fed in turn."""
 
     def __init__(self, step: Step, run_id: str) -> None:
@@ -20,7 +20,7 @@ class Writing(writing.Writing):
 
     def commit(self, committables: Sequence[Committable]) -> None:
         """Make it visible."""
-        writing.sink_call(self.node, self.sink.commit, self.run, list(committables), method="commit")
+        writer.sink_call(self.node, self.sink.commit, self.run, list(committables), method="commit")
 
     def abort(self) -> None:
         """The run has failed: leave nothing behind, whatever that says."""

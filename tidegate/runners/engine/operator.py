@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from tidegate.runners.engine.clock import SystemClock
+from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.sdk.block import BLOCK_SIZE, Block
 from tidegate.sdk.defaults import DEFAULTS
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
@@ -19,9 +19,9 @@ from tidegate.sdk.time import MAX_MICROS
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tidegate.runners.engine.checks import Checks
-    from tidegate.runners.engine.keyed import Keyed
-    from tidegate.runners.engine.snapshots import ByKey
+    from tidegate.runners.engine.checks.contracts import Checks
+    from tidegate.runners.engine.keyed_batch import Keyed
+    from tidegate.runners.engine.state.keyed_state import ByKey
     from tidegate.runners.plan import Step
 
 Emitted: TypeAlias = tuple[str, Block]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from tidegate.runners.engine.snapshots import KeyedState, Tables, without
-from tidegate.runners.engine.waiting import Columns, SidesSnapshot, Waits
+from tidegate.runners.engine.side_inputs.operator import Columns, SidesSnapshot, Waits
+from tidegate.runners.engine.state.keyed_state import KeyedState, Tables, without
 from tidegate.sdk.block import take_panes, take_timestamps
 from tidegate.sdk.portable.pipeline import KeyOf
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tidegate.runners.engine.links import Link
+from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.sdk.block import Block
 from tidegate.sdk.time import MIN_MICROS
 from tidegate.sdk.window_types import GlobalWindow

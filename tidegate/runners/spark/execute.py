@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.runners.engine.blame import located, rethrow
-from tidegate.runners.engine.created import created
+from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
+from tidegate.runners.engine.sources.created import created
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.artifacts import CLOSURE_BYTES, Artifact, Artifacts
 from tidegate.runners.spark.bootstrap import entry

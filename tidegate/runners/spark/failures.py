@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from tidegate.runners.engine.carried import packed, unpacked
+from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.sdk.errors import RunError, TidegateError
 
 _MARK: Final = re.compile(r"tidegate-error:([A-Za-z0-9+/=]+):end")

@@ -12,9 +12,9 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeGuard
 
-from tidegate.runners.engine.blame import located, rethrow, user_error
-from tidegate.runners.engine.clock import SystemClock
-from tidegate.runners.engine.ingest import SplitReader
+from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
+from tidegate.runners.engine.sources.split_reader import SplitReader
+from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.rows import OutgoingRows
 from tidegate.sdk.block import BLOCK_SIZE, Block

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
-from tidegate.runners.engine.keyed import Keyed, only_window
+from tidegate.runners.engine.keyed_batch import Keyed, only_window
 from tidegate.runners.plan import Edge, Plan
 from tidegate.sdk.block import Block, Each, Pairs, WindowsColumn, keys_of
 from tidegate.sdk.combine import CallableFn, ListFn, TupleFn

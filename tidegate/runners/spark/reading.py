@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from itertools import chain, pairwise
 from typing import Any, Final
 
-from tidegate.runners.engine.blame import guarded, rethrow, user_error
-from tidegate.runners.engine.clock import SystemClock
-from tidegate.runners.engine.created import created
-from tidegate.runners.engine.ingest import SplitReader
+from tidegate.runners.engine.errors.attribution import guarded, rethrow, user_error
+from tidegate.runners.engine.sources.created import created
+from tidegate.runners.engine.sources.split_reader import SplitReader
+from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.artifacts import CLOSURE_BYTES, Artifact, Artifacts, path_of
 from tidegate.runners.spark.routing import shares_of

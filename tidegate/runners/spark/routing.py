@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 from zlib import crc32
 
-from tidegate.runners.engine.blame import located, rethrow, unfit_for_key
+from tidegate.runners.engine.errors.attribution import located, rethrow, unfit_for_key
 from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.spark.held import held_by_key
 from tidegate.runners.spark.rows import OutgoingRows, encode_blocks, encode_keyed

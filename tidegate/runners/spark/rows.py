@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final
 from zlib import crc32
 
-from tidegate.runners.engine.keyed import Keyed
+from tidegate.runners.engine.keyed_batch import Keyed
 from tidegate.sdk.block import Block, Pairs, as_pairs
 from tidegate.sdk.coders import decode_columns, encode_columns
 from tidegate.sdk.generations import dumps

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from tidegate.runners.engine.warned import warn_of
+from tidegate.runners.engine.run_warnings import warn_of
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.errors import RunError, UnsupportedError

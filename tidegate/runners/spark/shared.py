@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from tidegate.runners.engine.blame import located
+from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.plan import Plan
 from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.functions import Where

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from tidegate.runners.engine.blame import located, rethrow
+from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.sides import SideView, side_id, side_views
+from tidegate.runners.engine.side_inputs.view import SideView, side_id, side_views
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.artifacts import CLOSURE_BYTES, Artifact, Artifacts, content_of, path_of
 from tidegate.runners.spark.indexed import IndexedMap, MapFile, Region, write_map

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tidegate.runners.engine.graph import Graph, Outlet
-from tidegate.runners.engine.keyed import Keyed
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.keyed_batch import Keyed
 from tidegate.runners.engine.operator import Context, Operator
-from tidegate.runners.engine.waiting import WaitForSides
-from tidegate.runners.engine.writing import Writing
+from tidegate.runners.engine.operator_graph import Graph, Outlet
+from tidegate.runners.engine.side_inputs.operator import WaitForSides
+from tidegate.runners.engine.sinks.writer import Writing
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Edge, Step
 from tidegate.runners.spark.artifacts import Artifact, content_of
 from tidegate.runners.spark.failures import marked

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tidegate.runners.engine.sides import side_id
+from tidegate.runners.engine.side_inputs.view import side_id
 from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.runners.spark.levels import Levels
 from tidegate.runners.spark.reading import Inputs

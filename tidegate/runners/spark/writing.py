@@ -6,8 +6,8 @@ import atexit
 from collections.abc import Iterable
 from typing import Any, Final
 
-from tidegate.runners.engine.graph import quietly
-from tidegate.runners.engine.writing import Writing, sink_call
+from tidegate.runners.engine.operator_graph import quietly
+from tidegate.runners.engine.sinks.writer import Writing, sink_call
 from tidegate.runners.plan import Step
 from tidegate.sdk.portable.pipeline import Write
 from tidegate.sdk.sinks import Committable, Sink

@@ -22,7 +22,7 @@ from zlib import crc32
 
 from tidegate.runners.engine.operator import Operator, keeps_state
 from tidegate.runners.engine.rescale import Keeps, rescaled
-from tidegate.runners.engine.snapshots import ByKey, Touched, distinct
+from tidegate.runners.engine.state.keyed_state import ByKey, Touched, distinct
 from tidegate.runners.streaming.failures import how_ended
 from tidegate.runners.streaming.files import Files
 from tidegate.runners.streaming.forking import can_fork

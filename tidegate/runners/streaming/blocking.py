@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.codec import decode_items, encode_items
 from tidegate.runners.streaming.events import Barrier
 from tidegate.runners.streaming.layout import ChannelId

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.events import Barrier, Item
 from tidegate.runners.streaming.layout import ChannelId
 from tidegate.sdk.block import Block, joined

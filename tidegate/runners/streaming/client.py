@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.runners.engine.carried import unpacked
+from tidegate.runners.engine.errors.transport import unpacked
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.actions import CancelJob, JobState, StopJob, TakeSavepoint
 from tidegate.runners.streaming.failures import signal_name

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, Literal, TypeAlias
 
-from tidegate.runners.engine.carried import packed
-from tidegate.runners.engine.clock import wall_micros
+from tidegate.runners.engine.errors.transport import packed
+from tidegate.runners.engine.time.clock import wall_micros
 from tidegate.runners.streaming.actions import (
     Action,
     Begin,

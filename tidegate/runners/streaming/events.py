@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.sdk.block import Block
 
 BarrierKind: TypeAlias = Literal["checkpoint", "savepoint", "settle"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegate.runners.engine.graph import state_name
+from tidegate.runners.engine.operator_graph import state_name
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.streaming.manifest import Role, StepFacts
 from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey, Node, ParDo, TestStream, side_inputs

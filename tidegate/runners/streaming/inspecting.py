@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tidegate.runners.engine.snapshots import KeyedState
-from tidegate.runners.engine.waiting import SidesSnapshot
+from tidegate.runners.engine.side_inputs.operator import SidesSnapshot
+from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.streaming.manifest import (
     Manifest,
     ManifestError,

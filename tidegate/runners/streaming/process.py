@@ -25,9 +25,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-from tidegate.runners.engine.carried import packed
-from tidegate.runners.engine.clock import monotonic_micros
-from tidegate.runners.engine.writing import remove_output
+from tidegate.runners.engine.errors.transport import packed
+from tidegate.runners.engine.sinks.writer import remove_output
+from tidegate.runners.engine.time.clock import monotonic_micros
 from tidegate.runners.streaming import actions
 from tidegate.runners.streaming.actions import Action, CoordinatorEvent
 from tidegate.runners.streaming.background import Waker

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.runners.engine.blame import guarded
-from tidegate.runners.engine.clock import Clock
-from tidegate.runners.engine.created import Created
-from tidegate.runners.engine.ingest import SplitReader
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.errors.attribution import guarded
+from tidegate.runners.engine.sources.created import Created
+from tidegate.runners.engine.sources.split_reader import SplitReader
+from tidegate.runners.engine.time.clock import Clock
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress
 from tidegate.runners.streaming.pacing import Pace

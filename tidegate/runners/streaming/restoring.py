@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from tidegate.runners.engine.marks import Mark
 from tidegate.runners.engine.rescale import Keeps
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.messages import Restored, StateHandle

@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from tidegate.runners.engine.latch import Latch
-from tidegate.runners.engine.warned import warn_of
+from tidegate.runners.completion import Latch
+from tidegate.runners.engine.run_warnings import warn_of
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.actions import CancelJob, CheckpointReport, JobState, StopJob, TakeSavepoint
 from tidegate.runners.streaming.client import Job

@@ -20,10 +20,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from tidegate.runners.engine.operator import Operator
-from tidegate.runners.engine.paging import AWAKE, LOT, Paged, Record, Taking, Which, known_keys
 from tidegate.runners.engine.rescale import Keeps, overlaid, part, rescaled
-from tidegate.runners.engine.snapshots import ByKey, Instants, KeyedState
-from tidegate.runners.engine.waiting import Part, SidesSnapshot
+from tidegate.runners.engine.side_inputs.operator import Part, SidesSnapshot
+from tidegate.runners.engine.state.keyed_state import ByKey, Instants, KeyedState
+from tidegate.runners.engine.state.tiered import AWAKE, LOT, Paged, Record, Taking, Which, known_keys
 from tidegate.runners.streaming.backends import (
     Capture,
     Changes,

@@ -7,8 +7,8 @@ from functools import cache
 from itertools import compress
 from typing import Any, Final, Protocol
 
-from tidegate.runners.engine.blame import rethrow, unfit_for_key
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.errors.attribution import rethrow, unfit_for_key
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.streaming.events import Barrier
 from tidegate.sdk.block import Block, Each, Pairs, keys_of

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.runners.engine.warned import warn_of
+from tidegate.runners.engine.run_warnings import warn_of
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.client import Job as Running

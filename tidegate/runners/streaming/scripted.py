@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.events import Barrier
 from tidegate.sdk.block import Block
 from tidegate.sdk.portable.pipeline import AddElements, AdvanceClock, AdvanceWatermark, Idle, TestStream

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.runners.engine.blame import located
-from tidegate.runners.engine.graph import state_name
+from tidegate.runners.engine.errors.attribution import located
+from tidegate.runners.engine.operator_graph import state_name
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.backends import Capture
 from tidegate.runners.streaming.layout import ChannelId

@@ -22,9 +22,9 @@ from pathlib import Path
 from socket import socket
 from typing import Final, NoReturn, Protocol
 
-from tidegate.runners.engine.blame import located
-from tidegate.runners.engine.carried import packed
-from tidegate.runners.engine.clock import Clock, ManualClock, SystemClock
+from tidegate.runners.engine.errors.attribution import located
+from tidegate.runners.engine.errors.transport import packed
+from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend
 from tidegate.runners.streaming.background import Background, Waker
 from tidegate.runners.streaming.codec import decode_items, encode_items

@@ -6,7 +6,7 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.runners.engine.marks import Mark
+from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.layout import ChannelId
 from tidegate.sdk import generations
 from tidegate.sdk.block import Block

@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from tidegate.runners.engine.spill import spilling
+from tidegate.runners.engine.memory.spill import spilling
 from tidegate.runners.streaming.layout import TaskId
 
 _PREFIX: Final = "spill-"

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 from zlib import crc32
 
 from tidegate.runners.engine.rescale import overlaid
-from tidegate.runners.engine.snapshots import ColumnTable, KeyedState
-from tidegate.runners.engine.waiting import SidesSnapshot
+from tidegate.runners.engine.side_inputs.operator import SidesSnapshot
+from tidegate.runners.engine.state.keyed_state import ColumnTable, KeyedState
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.generations import dumps
 

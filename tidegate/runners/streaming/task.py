@@ -14,12 +14,12 @@ from functools import partial
 from itertools import chain
 from typing import Final, TypeAlias
 
-from tidegate.runners.engine.blame import located, rethrow
-from tidegate.runners.engine.graph import Graph, Outlet, quietly
-from tidegate.runners.engine.ingest import WATERMARKED
-from tidegate.runners.engine.marks import Least, Mark
+from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.writing import Writing
+from tidegate.runners.engine.operator_graph import Graph, Outlet, quietly
+from tidegate.runners.engine.sinks.writer import Writing
+from tidegate.runners.engine.sources.split_reader import WATERMARKED
+from tidegate.runners.engine.time.watermarks import Least, Mark
 from tidegate.runners.plan import Edge, Step
 from tidegate.runners.streaming.backends import Capture, StateBackend, Unkept
 from tidegate.runners.streaming.barriers import Barriers

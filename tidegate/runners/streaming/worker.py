@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from tidegate.runners.engine.blame import located, rethrow
-from tidegate.runners.engine.carried import packed
-from tidegate.runners.engine.clock import ManualClock
+from tidegate.runners.engine.errors.attribution import located, rethrow
+from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.writing import loaded_sink, remove_output, sink_call
+from tidegate.runners.engine.sinks.writer import loaded_sink, remove_output, sink_call
+from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.streaming.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.events import Barrier, Item
 from tidegate.runners.streaming.failures import in_short

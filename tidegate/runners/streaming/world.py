@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from tidegate.runners.engine.clock import Clock
+from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.streaming.events import Item
 from tidegate.runners.streaming.layout import ChannelId, TaskId
 from tidegate.runners.streaming.messages import ToCoordinator

@@ -1,0 +1,1 @@
+"""Checks of the author's code that `--checks` asks for."""

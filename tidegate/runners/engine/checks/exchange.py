@@ -1,0 +1,31 @@
+"""What `--checks` look at where whole blocks cross an exchange: that their elements can travel."""
+
+from __future__ import annotations
+
+from tidegate.runners.engine.checks import contracts
+from tidegate.runners.engine.errors.attribution import rethrow, user_error
+from tidegate.runners.engine.operator import Context
+from tidegate.sdk.block import Block
+from tidegate.sdk.portable.pipeline import Node
+
+
+class Crossing:
+    """The elements of one step's input, of which a share is checked."""
+
+    def __init__(self, node: Node, context: Context) -> None:
+        self.node = node
+        self.checks = context.checks
+        self._seen = self._blocks = 0
+
+    def check(self, block: Block) -> None:
+        """Raise CheckError, naming the step, for an element that could not travel to another worker."""
+        if self.checks is None:
+            return
+        self._blocks += 1
+        share = self.checks.share(self._seen, self._blocks, len(block))
+        self._seen += len(block)
+        try:
+            for value in block.values[:share]:
+                contracts.check_travels(value)
+        except Exception as error:
+            rethrow(user_error(error, step=self.node.label, where=self.node.where))

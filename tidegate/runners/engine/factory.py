@@ -1,0 +1,194 @@
+"""From a step of the plan to the operator that executes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import Any
+
+from tidegate.runners.engine.checks.exchange import Crossing
+from tidegate.runners.engine.elementwise.chain import Chain, ClockedChain
+from tidegate.runners.engine.elementwise.fused_node import Link, load_link
+from tidegate.runners.engine.errors.attribution import close_all
+from tidegate.runners.engine.grouping.batch_table import Grouping
+from tidegate.runners.engine.grouping.global_combine import CombineWhole
+from tidegate.runners.engine.grouping.sessions.batch import SessionMerge
+from tidegate.runners.engine.grouping.sessions.streaming import LiveSessions
+from tidegate.runners.engine.grouping.window_table import WholeWindowMajor, WindowMajor, WindowMajorGrouping
+from tidegate.runners.engine.keyed_batch import Keyed, only_window
+from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.ordering.time_ordered import InTimeOrder
+from tidegate.runners.engine.side_inputs.operator import WaitForSides
+from tidegate.runners.engine.side_inputs.view import SideArguments, side_views
+from tidegate.runners.engine.state.keyed_state import ByKey, KeyedState
+from tidegate.runners.engine.stateful.operator import StatefulOperator
+from tidegate.runners.engine.windowing.merging import MergingWindowOperator
+from tidegate.runners.engine.windowing.operator import WindowOperator
+from tidegate.runners.plan import Plan, Step
+from tidegate.sdk.block import Block
+from tidegate.sdk.functions import UserFn
+from tidegate.sdk.portable.pipeline import (
+    AssignWindows,
+    CombinePerKey,
+    GroupByKey,
+    KeyOf,
+    ParDo,
+    Reshuffle,
+    side_inputs,
+)
+from tidegate.sdk.windows import is_merging
+
+
+class Table(Chain):
+    """A chain that ends in the tables of a grouping, fired when input ends."""
+
+    grouping: Grouping
+
+    def open(self) -> None:
+        super().open()
+        self.grouping.open()
+
+    def finish_bundle(self) -> Iterator[Emitted]:
+        yield from super().finish_bundle()
+        if self.grouping.phase == "parts":
+            yield from self.grouping.drain()
+
+    def process_keyed(self, keyed: Keyed, collection: str) -> Iterator[Emitted]:
+        window = only_window(keyed.windows)
+        if self.links or window is None or not self.grouping.lists:
+            return super().process_keyed(keyed, collection)
+        self.grouping.take_lists(window, keyed)
+        return iter(())
+
+    def finish(self) -> Iterator[Emitted]:
+        yield from super().finish()
+        yield from self.grouping.drain()
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        return self.grouping.snapshot()
+
+    def restore(self, state: KeyedState) -> None:
+        self.grouping.restore(state)
+
+    def close(self) -> None:
+        close_all([super().close, self.grouping.close])
+
+
+class Pass(Operator):
+    """Blocks as they are, under another collection's name, as if they had crossed an exchange."""
+
+    def __init__(self, node: Reshuffle, context: Context) -> None:
+        self.main = node.output()
+        self.crossing = Crossing(node, context)
+
+    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        self.crossing.check(block)
+        yield self.main, block
+
+
+def build(step: Step, plan: Plan, context: Context, sides: dict[str, Callable[[Any], Any]] | None = None) -> Operator:
+    """The operator of a step that is no source and no sink; its functions are unpickled here.
+
+    `sides` are the views of its side inputs by `side_id`, for a step that something around it feeds; None: it waits for
+    its own.
+    """
+    if sides is None and side_inputs(step.head):
+        return _with_sides(step, plan, context)
+    links = tuple(load_link(node, plan.pipeline) for node in step.nodes if isinstance(node, (ParDo, AssignWindows)))
+    main = step.outputs[0]
+    match step.tail:
+        case GroupByKey() | CombinePerKey() as node:
+            return _grouping(step, node, links, plan, context, sides)
+        case ParDo(stateful=True):
+            (link,) = links
+            bounded, exits = step.in_time_order, _exits(step, plan)
+            stateful = StatefulOperator(link, context, main, bounded=bounded, exits=exits, sides=sides)
+            if bounded:
+                return InTimeOrder(stateful, "first", context, link.label, link.where)
+            return _paged(stateful, link.label, context)
+        case ParDo() | AssignWindows():
+            asks = any(param.kind == "clock" for link in links for param in link.params)
+            return (ClockedChain if asks else Chain)(links, context, main, exits=_exits(step, plan), sides=sides)
+        case Reshuffle() as node:
+            return Pass(node, context)
+        case other:
+            raise AssertionError(f"{other.kind} is driven by the runner")
+
+
+def _grouping(
+    step: Step,
+    node: GroupByKey | CombinePerKey,
+    links: tuple[Link, ...],
+    plan: Plan,
+    context: Context,
+    sides: dict[str, Callable[[Any], Any]] | None,
+) -> Operator:
+    """A grouping by the path that the planner has chosen."""
+    phase, path, main = step.phase, step.path, step.outputs[0]
+    assert phase is not None
+    assert path is not None
+    windowing = plan.pipeline.collection(node.inputs[0]).windowing
+    match path, node:
+        case (("table" | "window_major"), CombinePerKey(key="none")):
+            assert not links
+            whole = CombineWhole if path == "table" else WholeWindowMajor
+            return whole(node, phase, context, main)
+        case "table", _:
+            return Table(links, context, main, grouping=Grouping(node, phase, context, main), sides=sides)
+        case "window_major", _:
+            grouping = WindowMajorGrouping(node, phase, context, main)
+            fired = WindowMajor(links, context, main, grouping=grouping, sides=sides)
+            return fired if links or phase == "parts" else _paged(fired, node.label, context)
+        case "sessions", _:
+            assert not links
+            return SessionMerge(node, phase, windowing, context, main)
+        case "live_sessions", _:
+            assert not links
+            sessions = LiveSessions(node, phase, windowing, context, main)
+            return (
+                sessions
+                if isinstance(node, CombinePerKey) and node.key == "none"
+                else _paged(sessions, node.label, context)
+            )
+    assert not links
+    kind = MergingWindowOperator if is_merging(windowing.assigner) else WindowOperator
+    late = _exits(step, plan).get((node.label, node.late_tag)) if node.late_tag is not None else None
+    operator = kind(node, phase, windowing, context, main, late)
+    if not step.in_time_order:
+        by_key = phase != "parts" and not (isinstance(node, CombinePerKey) and node.key == "none")
+        return _paged(operator, node.label, context) if by_key else operator
+    key = "first" if isinstance(node, GroupByKey) else node.key
+    return InTimeOrder(operator, key, context, node.label, node.where)
+
+
+def _paged(operator: ByKey, label: str, context: Context) -> Operator:
+    return operator if context.paged is None else context.paged(label, operator)
+
+
+def _with_sides(step: Step, plan: Plan, context: Context) -> Operator:
+    """A step whose first node has side inputs, behind what makes elements wait for them."""
+    head = step.head
+    assert isinstance(head, (ParDo, CombinePerKey))
+    views = side_views(head, plan.pipeline, context)
+    key: KeyOf | None = "first" if isinstance(head, ParDo) and head.stateful else None
+    sides: dict[str, Callable[[Any], Any]] = {view.id: view.view for view in views}
+    pointed = None
+    if isinstance(head, CombinePerKey):
+        combiner = SideArguments(head, sides)
+        pointed = combiner.point
+        key = "first" if step.phase == "merge" and head.key == "element" else head.key
+        step = replace(step, nodes=(replace(head, fn=UserFn.of(combiner), params=(), consts=None),))
+    lateness = plan.pipeline.collection(head.inputs[0]).windowing.allowed_lateness.micros
+    inner = build(step, plan, context, sides)
+    return WaitForSides(inner, views, context, step=head.label, lateness=lateness, pointed=pointed, key=key)
+
+
+def _exits(step: Step, plan: Plan) -> dict[tuple[str, str], str]:
+    """The further outputs that somebody reads, by the label of the node that makes them and their tag."""
+    read = {edge.collection for edge in plan.outputs(step.id)}
+    return {
+        (node.label, output.tag): output.collection
+        for node in step.nodes
+        for output in node.outputs[1:]
+        if output.collection in read
+    }

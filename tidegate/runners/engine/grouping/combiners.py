@@ -1,0 +1,34 @@
+"""A grouping's combiner: loaded from its node, set up before the first element and torn down after the last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidegate.runners.engine.errors.attribution import combiner_method, guarded
+from tidegate.sdk.combine import CombineFn, WithArguments
+from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
+
+
+def load_combiner(node: GroupByKey | CombinePerKey) -> CombineFn[Any, Any, Any] | None:
+    """The node's combiner, its extra arguments bound; None for a plain grouping."""
+    if isinstance(node, GroupByKey):
+        return None
+    combiner: CombineFn[Any, Any, Any] = node.fn.load()
+    if node.params:
+        consts = node.consts.load() if node.consts is not None else ()
+        args = tuple(consts[int(param.ref)] for param in node.params if param.keyword is None)
+        kwargs = {param.keyword: consts[int(param.ref)] for param in node.params if param.keyword is not None}
+        return WithArguments(combiner, args, kwargs)
+    return combiner
+
+
+def set_up(combiner: CombineFn[Any, Any, Any] | None, node: GroupByKey | CombinePerKey) -> None:
+    """Call its `setup`; what that raises names the step."""
+    if combiner is not None:
+        guarded(combiner.setup, step=node.label, where=node.where, method=combiner_method(combiner, "setup"))
+
+
+def tear_down(combiner: CombineFn[Any, Any, Any] | None, node: GroupByKey | CombinePerKey) -> None:
+    """Call its `teardown`; what that raises names the step."""
+    if combiner is not None:
+        guarded(combiner.teardown, step=node.label, where=node.where, method=combiner_method(combiner, "teardown"))

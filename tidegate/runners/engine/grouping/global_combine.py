@@ -1,0 +1,126 @@
+"""A combine without keys: one result per window over the whole collection. Blocks are folded as wholes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from tidegate.runners.engine.checks.combiners import trials_of
+from tidegate.runners.engine.checks.exchange import Crossing
+from tidegate.runners.engine.errors.attribution import combiner_method, rethrow, user_error
+from tidegate.runners.engine.grouping import fold_codegen
+from tidegate.runners.engine.grouping.accumulation import detached
+from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
+from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, tear_down
+from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState
+from tidegate.runners.plan import Phase
+from tidegate.sdk.block import Block, DerivedFrom, Same
+from tidegate.sdk.combine import CombineFn
+from tidegate.sdk.metrics import in_step
+from tidegate.sdk.portable.pipeline import CombinePerKey
+from tidegate.sdk.window_types import GLOBAL_WINDOW, window_end
+from tidegate.sdk.windows import GlobalWindows
+
+
+class CombineWhole(Operator):
+    """Folds every block into one accumulator per window; emits when input ends."""
+
+    def __init__(self, node: CombinePerKey, phase: Phase, context: Context, main: str) -> None:
+        self.node = node
+        self.phase: Phase = phase
+        self.context = context
+        self.main = main
+        combiner = load_combiner(node)
+        assert combiner is not None
+        self.combiner: CombineFn[Any, Any, Any] = combiner
+        self._fold = fold_codegen.fold_block(combiner, phase)
+        self._accumulators: dict[Any, Any] = {}
+        self._crossing = Crossing(node, context)
+        self._trials = trials_of(combiner, phase, context)
+
+    def open(self) -> None:
+        set_up(self.combiner, self.node)
+
+    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        self._crossing.check(block)
+        match block.windows:
+            case Same((window,)):
+                self._add(window, block.values)
+            case DerivedFrom(GlobalWindows()):
+                self._add(GLOBAL_WINDOW, block.values)
+            case _:
+                by_window: dict[Any, list[Any]] = {}
+                for value, windows in zip(block.values, block.window_list(), strict=True):
+                    for window in windows:
+                        by_window.setdefault(window, []).append(value)
+                for window, values in by_window.items():
+                    self._add(window, values)
+        return iter(())
+
+    def finish_bundle(self) -> Iterator[Emitted]:
+        if self.phase == "parts" and self._accumulators:
+            yield from self._results()
+
+    def finish(self) -> Iterator[Emitted]:
+        return self._results()
+
+    def _results(self) -> Iterator[Emitted]:
+        if not self._accumulators and self.node.default and self.phase != "parts":
+            self._accumulators[GLOBAL_WINDOW] = self._create()
+        for window in sorted(self._accumulators, key=lambda window: (window_end(window), window)):
+            result = self._result(self._accumulators.pop(window))
+            self.context.count(self.node.label, "elements_out")
+            yield self.main, Block([result], window_end(window) - 1, Same((window,)), ONLY_PANE)
+
+    def _result(self, accumulator: Any) -> Any:
+        if self._trials is not None:
+            self._trials.check([(None, accumulator)], self.node)
+        extract = fold_codegen.extracts(self.combiner, self.phase)
+        try:
+            with in_step(self.node.label):
+                return accumulator if extract is None else extract(accumulator)
+        except Exception as error:
+            rethrow(self._blamed(error, extract.__name__ if extract is not None else ""))
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        """All there is, under the one key None. Parts leave before any snapshot, so there are none of other tasks."""
+        cells = {window: {None: detached(self.combiner, a)} for window, a in self._accumulators.items()}
+        return KeyedState({CELLS: cells})
+
+    def restore(self, state: KeyedState) -> None:
+        for window, entries in state.tables[CELLS].items():
+            for accumulator in entries.values():
+                self._accumulators[window] = detached(self.combiner, accumulator)
+
+    def close(self) -> None:
+        tear_down(self.combiner, self.node)
+
+    def _create(self) -> Any:
+        try:
+            with in_step(self.node.label):
+                return self.combiner.create_accumulator()
+        except Exception as error:
+            rethrow(self._blamed(error, "create_accumulator"))
+
+    def _add(self, window: Any, values: Any) -> None:
+        known = window in self._accumulators
+        self._accumulators[window] = self._folded(self._accumulators[window] if known else self._create(), values)
+
+    def _folded(self, accumulator: Any, values: Any) -> Any:
+        """The accumulator with these values in it."""
+        if self._trials is not None:
+            for value in values:
+                self._trials.witness(None, value)
+        try:
+            with in_step(self.node.label):
+                return self._fold(accumulator, values)
+        except Exception as error:
+            if self.phase == "merge":
+                rethrow(self._blamed(error, "merge_accumulators"))
+            rethrow(self._blamed(error, "add_input", *fold_codegen.element_in_hand(error)))
+
+    def _blamed(self, error: BaseException, method: str, *element: Any) -> BaseException:
+        named = combiner_method(self.combiner, method)
+        shown = {"element": element[0]} if element else {}
+        return user_error(error, step=self.node.label, where=self.node.where, method=named, **shown)

@@ -1,0 +1,1 @@
+"""Groupings in session windows that emit one pane per session."""

@@ -1,0 +1,154 @@
+"""All of bounded input by key, before any of it is used: lists in memory, spilled to disk beyond the memory budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from tidegate.runners.engine.errors.attribution import located
+from tidegate.runners.engine.memory.sizing import LIST, TABLE_ENTRY, deep_size
+from tidegate.runners.engine.memory.spill import Spill, SpilledValues, new_file, spilling
+from tidegate.runners.engine.operator import Context
+from tidegate.sdk.coders import decode_columns, encode_columns
+from tidegate.sdk.errors import KeyEncodingError
+from tidegate.sdk.functions import Where
+from tidegate.sdk.keys import check_keys
+from tidegate.sdk.owner_only import owner_only
+
+_SAMPLE: Final = 16
+_RUN: Final = 100_000
+"""How many entries of a key too large for memory are sorted at a time."""
+_first: Final = itemgetter(0)
+
+
+class Gathered:
+    """Entries by key. Who fills `table` calls `settle` after each block, saying if it was a large one."""
+
+    def __init__(self, label: str, where: Where, context: Context) -> None:
+        self.label = label
+        self.where = where
+        self.context = context
+        self.table: dict[Any, list[Any]] = {}
+        self._spill: Spill | None = None
+        self._settled = self._key_size = self._entry_size = 0
+
+    def settle(self, *, large: bool = False) -> None:
+        """Write the table out if it has reached the budget."""
+        self._settled += 1
+        if large or self._settled & (self._settled - 1) == 0 or self._settled % 128 == 0:
+            self._measure()
+        if (large or self._settled % 8 == 0) and self._estimate() > self.context.memory_budget:
+            self._measure()
+            if self._estimate() > self.context.memory_budget:
+                self.write_out()
+
+    def _estimate(self) -> int:
+        entries = sum(map(len, self.table.values()))
+        return len(self.table) * (TABLE_ENTRY + LIST + self._key_size) + entries * (9 + self._entry_size)
+
+    def _measure(self) -> None:
+        sample = [*islice(self.table.items(), _SAMPLE), *islice(reversed(self.table.items()), _SAMPLE)]
+        sizes = [deep_size(entry) for _, entries in sample for entry in entries[-2:]]
+        if sizes:
+            self._key_size = sum(deep_size(key) for key, _ in sample) // len(sample)
+            self._entry_size = sum(sizes) // len(sizes)
+
+    def write_out(self) -> None:
+        """Write the whole table to disk."""
+        if self._spill is None:
+            context = self.context
+            self._spill = Spill(
+                context.temp_dir, True, _unused, context.memory_budget, value_size=max(100, self._entry_size)
+            )
+        self.check(self.table)
+        self._spill.write(None, self.table)
+        self.table = {}
+        self.context.count(self.label, "spills")
+
+    def check(self, keys: Iterable[Any]) -> None:
+        """Refuse keys that have no encoding."""
+        try:
+            check_keys(keys)
+        except KeyEncodingError as error:
+            raise located(error, self.label, self.where) from None
+
+    def entries(self) -> dict[Any, list[Any]]:
+        """A copy of every key's entries, in memory; all stays where it is."""
+        found: dict[Any, list[Any]] = {}
+        for _, table in self._spill.entries() if self._spill is not None else ():
+            found.update(table)
+        for key, entries in self.table.items():
+            found[key] = found.get(key, []) + entries
+        return found
+
+    @property
+    def spilled(self) -> bool:
+        """Whether anything has been written out."""
+        return self._spill is not None
+
+    def drain(self) -> Iterator[tuple[Any, list[Any] | SpilledValues]]:
+        """Every key and its entries in the order in which they came: keys by first arrival, if nothing was spilled."""
+        if self._spill is None:
+            if self.context.checks is not None:
+                self.check(self.table)
+            table, self.table = self.table, {}
+            yield from table.items()
+            return
+        self.write_out()
+        for _, table in self._spill.drain():
+            yield from table.items()
+
+
+def in_order(entries: Iterable[Any], directory: Callable[[], Path]) -> Iterable[Any]:
+    """Entries, tuples that start with what they are sorted by; of equal ones the first stays first.
+
+    A list is sorted in place; anything else is sorted on disk.
+    """
+    if isinstance(entries, list):
+        entries.sort(key=_first)
+        return entries
+    return _sorted_on_disk(entries, directory)
+
+
+def _sorted_on_disk(entries: Iterable[Any], directory: Callable[[], Path]) -> Iterator[Any]:
+    """Sorted in runs, which are merged from disk."""
+    source = iter(entries)
+    runs: list[_Run] = []
+    while run := list(islice(source, _RUN)):
+        run.sort(key=_first)
+        runs.append(_Run(new_file(directory, "sorted"), run))
+    yield from merge(*runs, key=_first)
+    for run_on_disk in runs:
+        run_on_disk.path.unlink()
+
+
+class _Run:
+    """Sorted entries in a file, in frames."""
+
+    frame: Final = 4_096
+
+    def __init__(self, path: Path, entries: list[Any]) -> None:
+        self.path = path
+        with spilling(path), open(path, "xb", opener=owner_only) as file:
+            for start in range(0, len(entries), self.frame):
+                data = encode_columns((entries[start : start + self.frame],))
+                file.write(len(data).to_bytes(8, "big"))
+                file.write(data)
+
+    def __iter__(self) -> Iterator[Any]:
+        with self.path.open("rb") as file:
+            while size := file.read(8):
+                yield from _frame(file, int.from_bytes(size, "big"))
+
+
+def _frame(file: BinaryIO, size: int) -> list[Any]:
+    (entries,) = decode_columns(file.read(size))
+    return entries  # type: ignore[no-any-return]
+
+
+def _unused(pair: tuple[Any, Any]) -> Any:
+    raise AssertionError("lists are not merged as accumulators")

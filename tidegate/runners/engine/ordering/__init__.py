@@ -1,0 +1,1 @@
+"""Bounded input presented in timestamp order."""

@@ -1,0 +1,1 @@
+"""Side inputs: views by window, and the operator that waits for them."""

@@ -1,0 +1,413 @@
+"""A step with side inputs: main elements wait until what they need is there.
+
+Where a side window has nothing to show yet, the elements that need it wait as state of the step, in their main window,
+and hold the watermark; elements of other windows go on. Bounded input is the simple case: the side inputs have ended
+before the first main element comes, so all is ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
+
+from tidegate.runners.engine.memory.sizing import deep_size
+from tidegate.runners.engine.memory.spill import new_file, spilling
+from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.side_inputs.view import SideView, window_order
+from tidegate.runners.engine.state.keyed_state import Touched
+from tidegate.sdk.block import Block, Each, PanesColumn, Same, TimestampsColumn, take_panes, take_timestamps
+from tidegate.sdk.owner_only import owner_only
+from tidegate.sdk.portable.pipeline import KeyOf
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
+from tidegate.sdk.window_types import GLOBAL_WINDOW, window_end
+
+Columns: TypeAlias = tuple[list[Any], TimestampsColumn, PanesColumn]
+"""Values, timestamps and panes of elements that share their one window."""
+
+Waits: TypeAlias = tuple[Any, int, list[Columns]]
+"""A window, the least watermark (µs) that what waits in it needs, and that."""
+
+Status: TypeAlias = Literal["ready", "wait", "gone"]
+
+_SAMPLE: Final = 16
+_WAITING: Final = "waiting"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a step's state that is not by key, where it stands among keys."""
+
+    name: str
+
+
+@dataclass(slots=True)
+class SidesSnapshot:
+    """State of a step with side inputs, as plain data; `inner` is that of the step itself. Times are µs.
+
+    `key` says where the key of a waiting element is; None: these come by no key. Of a snapshot of what has changed,
+    `waiting` may be None, and side inputs missing: they are as they were.
+    """
+
+    waiting: list[Waits] | None
+    key: KeyOf | None
+    sides: dict[str, Any]
+    side_watermarks: dict[str, int]
+    watermark: int
+    inner_watermark: int
+    inner: Any
+
+
+class WaitForSides(Operator):
+    """Gives main elements to `inner` once the side inputs of their window are ready.
+
+    Blocks of a side input come under `side_id(label, number)` as their collection, whatever collections feed it, and
+    its watermark, the least over these, by `on_side_watermark`: `on_watermark` and the step's input watermark are
+    those of the main input alone. What any event releases comes out of that event's iterator, and `hold` may be
+    different after any of them. `finish` is for when all inputs have ended.
+
+    `lateness` (µs) is the main input's. `pointed` is told the main window of what comes next, of which blocks then
+    hold one: for a combiner whose arguments differ by window. `key` says where the main elements' key is, if they
+    come by one.
+    """
+
+    def __init__(
+        self,
+        inner: Operator,
+        sides: Sequence[SideView],
+        context: Context,
+        *,
+        step: str,
+        lateness: int,
+        pointed: Callable[[Any], None] | None = None,
+        key: KeyOf | None = None,
+    ) -> None:
+        self.inner = inner
+        self.sides = {side.id: side for side in sides}
+        self.context = context
+        self._step = step
+        self._lateness = lateness
+        self._pointed = pointed
+        self._key = key
+        self._changed = self._asked = False
+        self._waiting = Waiting(max(1, context.memory_budget // 4), context.temp_dir)
+        self._watermark = MIN_MICROS
+        self._inner_watermark = MIN_MICROS
+        self._main = ""
+
+    def open(self) -> None:
+        for side in self.sides.values():
+            side.grouping.open()
+        self.inner.open()
+
+    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        side = self.sides.get(collection)
+        if side is None:
+            yield from self._process_main(block, collection)
+        else:
+            side.process(block)
+            yield from self._release()
+
+    def finish_bundle(self) -> Iterator[Emitted]:
+        return self.inner.finish_bundle()
+
+    def on_watermark(self, micros: int) -> Iterator[Emitted]:
+        self._watermark = max(self._watermark, micros)
+        yield from self._advance()
+        self._collect()
+
+    def on_side_watermark(self, collection: str, micros: int) -> Iterator[Emitted]:
+        """The watermark of the side input of that id (`side_id`) has advanced to `micros`."""
+        self.sides[collection].on_watermark(micros)
+        yield from self._release()
+        self._collect()
+
+    def on_clock(self, micros: int) -> Iterator[Emitted]:
+        for side in self.sides.values():
+            side.on_clock(micros)
+        yield from self._release()
+        yield from self.inner.finish_bundle()
+        yield from self.inner.on_clock(micros)
+
+    @property
+    def paused(self) -> bool:
+        return self.inner.paused
+
+    def next_clock(self) -> int | None:
+        clocks = [self.inner.next_clock(), *(side.grouping.next_clock() for side in self.sides.values())]
+        return min((at for at in clocks if at is not None), default=None)
+
+    def hold(self) -> int:
+        return min(self.inner.hold(), self._waiting.hold())
+
+    def finish(self) -> Iterator[Emitted]:
+        for side in self.sides:
+            yield from self.on_side_watermark(side, MAX_MICROS)
+        if self._watermark < MAX_MICROS:
+            yield from self.inner.finish_bundle()
+            yield from self.on_watermark(MAX_MICROS)
+        yield from self.inner.finish()
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> SidesSnapshot:
+        of_inner = None if keys is None else [key for key in keys if type(key) is not Part]
+        return SidesSnapshot(
+            self._waiting.snapshot() if keys is None or Part(_WAITING) in keys else None,
+            self._key,
+            {id: side.snapshot() for id, side in self.sides.items() if keys is None or Part(id) in keys},
+            {id: side.watermark for id, side in self.sides.items()},
+            self._watermark,
+            self._inner_watermark,
+            self.inner.snapshot(of_inner),
+        )
+
+    def touched(self) -> Touched | None:
+        """Among the keys of the step itself are parts of this one's own state."""
+        inner = self.inner.touched()
+        parts = [Part(id) for id, side in self.sides.items() if side.changed]
+        for side in self.sides.values():
+            side.changed = False
+        if self._changed:
+            parts.append(Part(_WAITING))
+        first, self._changed, self._asked = not self._asked, False, True
+        return None if first or inner is None else [*inner, parts]
+
+    def restore(self, state: SidesSnapshot) -> None:
+        assert state.waiting is not None, "a later snapshot is first laid over an earlier one"
+        self._waiting.restore(state.waiting)
+        for id, side in self.sides.items():
+            side.restore(state.sides[id], state.side_watermarks[id])
+        self._watermark, self._inner_watermark = state.watermark, state.inner_watermark
+        if state.inner is not None:
+            self.inner.restore(state.inner)
+
+    def close(self) -> None:
+        try:
+            self.inner.close()
+        finally:
+            for side in self.sides.values():
+                side.grouping.close()
+
+    # -- main elements
+
+    def _process_main(self, block: Block, collection: str) -> Iterator[Emitted]:
+        self._main = collection
+        if self._pointed is None and self._all_ready():
+            yield from self.inner.process(block, collection)
+            return
+        windows = block.windows
+        if isinstance(windows, Same):
+            if self._pointed is None and all(self._status(window) == "ready" for window in windows.windows):
+                yield from self.inner.process(block, collection)
+                return
+        yield from self._sorted_out(block, collection)
+
+    def _all_ready(self) -> bool:
+        """Whether nothing can wait, or come too late, whatever its window."""
+        return all(
+            side.ready(GLOBAL_WINDOW)
+            if side.whole
+            else side.watermark == MAX_MICROS and self._inner_watermark == MIN_MICROS
+            for side in self.sides.values()
+        )
+
+    def _status(self, window: Any) -> Status:
+        """Whether elements of a main window can go on, must wait, or come too late: what they need is forgotten."""
+        status: Status = "ready"
+        for side in self.sides.values():
+            side_window = side.window_of(window)
+            if self._over(side, side_window):
+                return "gone"
+            if not side.ready(side_window):
+                status = "wait"
+        return status
+
+    def _sorted_out(self, block: Block, collection: str) -> Iterator[Emitted]:
+        """Each element, in each of its windows, goes on, waits or is dropped."""
+        statuses: dict[Any, Status] = {}
+        ready: list[int] = []
+        ready_windows: list[tuple[Any, ...]] = []
+        apart: dict[Any, list[int]] = {}
+        waiting: dict[Any, list[int]] = {}
+        dropped = 0
+        for i, windows in enumerate(block.window_list()):
+            here: list[Any] = []
+            gone = 0
+            for window in windows:
+                status = statuses.get(window)
+                if status is None:
+                    status = statuses[window] = self._status(window)
+                if status == "gone":
+                    gone += 1
+                elif status == "wait":
+                    waiting.setdefault(window, []).append(i)
+                elif self._pointed is not None:
+                    apart.setdefault(window, []).append(i)
+                else:
+                    here.append(window)
+            if here:
+                ready.append(i)
+                ready_windows.append(tuple(here))
+            dropped += gone > 0 and gone == len(windows)
+        self.context.count(self._step, "dropped_late", dropped)
+        if ready:
+            values, timestamps, panes = _columns(block, ready)
+            yield from self.inner.process(Block(values, timestamps, Each(ready_windows), panes), collection)
+        for window, index in apart.items():
+            values, timestamps, panes = _columns(block, index)
+            yield from self._run(Block(values, timestamps, Same((window,)), panes), window)
+        self._changed = self._changed or bool(waiting)
+        for window, index in waiting.items():
+            columns = _columns(block, index)
+            self._waiting.add(window, columns, self._hold_of(window, columns))
+
+    def _hold_of(self, window: Any, columns: Columns) -> int:
+        """The watermark that waiting elements need: their own timestamps, or, where these are behind it already, that
+        their window has not expired.
+        """
+        timestamps = columns[1]
+        inside = min(window_end(window) + self._lateness, MAX_MICROS) - 1
+        times = [timestamps] if isinstance(timestamps, int) else timestamps
+        return min(t if t >= self._inner_watermark else max(t, inside) for t in times)
+
+    def _run(self, block: Block, window: Any) -> Iterator[Emitted]:
+        if self._pointed is not None:
+            self._pointed(window)
+        return self.inner.process(block, self._main)
+
+    # -- what events change
+
+    def _release(self) -> Iterator[Emitted]:
+        """Let go on what waits no longer, windows by (end, start), and with it the watermark it held."""
+        ready = [window for window in self._waiting if self._status(window) != "wait"]
+        self._changed = self._changed or bool(ready)
+        for window in sorted(ready, key=window_order):
+            for block in self._waiting.take(window):
+                yield from self._run(block, window)
+        if ready and min(self._watermark, self._waiting.hold()) > self._inner_watermark:
+            yield from self.inner.finish_bundle()
+            yield from self._advance()
+
+    def _advance(self) -> Iterator[Emitted]:
+        to = min(self._watermark, self._waiting.hold())
+        if to > self._inner_watermark or self.inner.paused:
+            self._inner_watermark = to
+            yield from self.inner.on_watermark(to)
+
+    def _over(self, side: SideView, side_window: Any) -> bool:
+        """Whether a side window has expired, and with it every main window that sees it.
+
+        What waits holds the watermark that counts here, so nothing it has yet to see is over.
+        """
+        if not side.expired(side_window):
+            return False
+        return self._inner_watermark >= min(window_end(side_window) + self._lateness, MAX_MICROS)
+
+    def _collect(self) -> None:
+        """Forget what no main window sees any more; at the end of input, what the step emits when it finishes may."""
+        if MIN_MICROS < self._inner_watermark < MAX_MICROS:
+            for side in self.sides.values():
+                side.collect(partial(self._over, side))
+
+
+def _columns(block: Block, index: list[int]) -> Columns:
+    return (
+        [block.values[i] for i in index],
+        take_timestamps(block.timestamps, index),
+        take_panes(block.panes, index),
+    )
+
+
+# -- what waits
+
+
+@dataclass(slots=True)
+class _Queue:
+    """What waits in one window: first what is on disk, then what is in memory."""
+
+    hold: int
+    blocks: list[Columns] = field(default_factory=list)
+    bytes: int = 0
+    file: Path | None = None
+
+    def columns(self) -> Iterator[Columns]:
+        if self.file is not None:
+            import pickle
+
+            with self.file.open("rb") as file:
+                while True:
+                    try:
+                        columns: Columns = pickle.load(file)
+                    except EOFError:
+                        break
+                    yield columns
+        yield from self.blocks
+
+    def spill(self, directory: Callable[[], Path]) -> None:
+        import pickle
+
+        if self.file is None:
+            self.file = new_file(directory, "waiting")
+        with spilling(self.file), open(self.file, "ab", opener=owner_only) as file:
+            for columns in self.blocks:
+                pickle.dump(columns, file, 5)
+        self.blocks, self.bytes = [], 0
+
+
+class Waiting:
+    """All that waits at one step. `budget` is how many bytes of it may be in memory."""
+
+    def __init__(self, budget: int, directory: Callable[[], Path]) -> None:
+        self._budget = budget
+        self._directory = directory
+        self._queues: dict[Any, _Queue] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        """In how many windows something waits."""
+        return len(self._queues)
+
+    def __iter__(self) -> Iterator[Any]:
+        """The windows in which something waits."""
+        return iter(self._queues)
+
+    def add(self, window: Any, columns: Columns, hold: int) -> None:
+        """More elements of a window; `hold` is the least watermark (µs) they need."""
+        queue = self._queues.get(window)
+        if queue is None:
+            queue = self._queues[window] = _Queue(hold)
+        queue.hold = min(queue.hold, hold)
+        queue.blocks.append(columns)
+        values = columns[0]
+        sample = values[:_SAMPLE]
+        size = len(values) * (sum(deep_size(value) for value in sample) // len(sample) + 16)
+        queue.bytes += size
+        self._bytes += size
+        while self._bytes > self._budget:
+            largest = max(self._queues.values(), key=lambda queue: queue.bytes)
+            self._bytes -= largest.bytes
+            largest.spill(self._directory)
+
+    def hold(self) -> int:
+        """The least watermark anything here needs; MAX_MICROS if nothing waits."""
+        return min((queue.hold for queue in self._queues.values()), default=MAX_MICROS)
+
+    def take(self, window: Any) -> Iterator[Block]:
+        """What waits in a window, which from now on waits no longer."""
+        queue = self._queues.pop(window)
+        self._bytes -= queue.bytes
+        for values, timestamps, panes in queue.columns():
+            yield Block(values, timestamps, Same((window,)), panes)
+        if queue.file is not None:
+            queue.file.unlink()
+
+    def snapshot(self) -> list[Waits]:
+        """(window, hold, columns) of all that waits."""
+        return [(window, queue.hold, list(queue.columns())) for window, queue in self._queues.items()]
+
+    def restore(self, waiting: list[Waits]) -> None:
+        """What `snapshot` gave."""
+        for window, hold, blocks in waiting:
+            for columns in blocks:
+                self.add(window, columns, hold)

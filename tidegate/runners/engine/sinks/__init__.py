@@ -1,0 +1,1 @@
+"""Writing through a sink's attempts."""

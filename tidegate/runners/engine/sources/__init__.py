@@ -1,0 +1,1 @@
+"""Reading splits and created elements."""

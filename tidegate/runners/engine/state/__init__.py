@@ -1,0 +1,1 @@
+"""Keyed state: tables, cells, timers, and the form in which operators snapshot them."""

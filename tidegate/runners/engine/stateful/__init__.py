@@ -1,0 +1,1 @@
+"""Stateful DoFns: state cells and timers per key and window."""

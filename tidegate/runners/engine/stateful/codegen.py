@@ -1,0 +1,356 @@
+"""The source of a stateful step: one loop over a block, and one small generator for each timer callback.
+
+As in codegen, nothing is called per element but the author's function; each line that runs it is known, so that an
+error names the step and the element. State cells and timers are pointed at the key in hand by plain assignments, at
+the window only when it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from tidegate.runners.engine.elementwise.codegen import Source
+from tidegate.runners.engine.elementwise.fused_node import Link
+from tidegate.sdk.dofn import Param
+from tidegate.sdk.portable.pipeline import Callback, ParDo
+
+KEY_LINK = 1
+"""Stands in a Source for the line that finds an element's key; the step itself is link 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateShape:
+    """What a variant of the loop is made for.
+
+    `windows`: the block is in `one` window; each element is in one, told by its timestamp (`single`); or each is in any
+    number, listed (`each`). `stamps`: the step has been seen to emit TimestampedValues. `first`: as a chain's.
+    """
+
+    windows: Literal["one", "single", "each"]
+    timed: bool = False
+    indexed: bool = False
+    stamps: bool = False
+    checked: bool = False
+    typed: bool = False
+    first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a step has: cells, some of them `mortal` (with a time-to-live), timers; and whether arrivals are noted."""
+
+    cells: tuple[str, ...]
+    mortal: frozenset[str]
+    timers: tuple[str, ...]
+    arrivals: bool
+
+
+@dataclass(slots=True)
+class _Writer:
+    text: list[str] = field(default_factory=list)
+    lines: dict[int, tuple[int, str]] = field(default_factory=dict)
+    depth: int = 0
+
+    def put(self, line: str, link: int = -1, local: str = "") -> None:
+        self.text.append("    " * self.depth + line)
+        if link >= 0:
+            self.lines[len(self.text)] = (link, local)
+
+    def source(self) -> Source:
+        return Source("\n".join(self.text) + "\n", self.lines, ())
+
+
+def generate_process(link: Link, facts: Facts, shape: StateShape) -> Source:
+    """`run(values, t, block)`, a generator of what is emitted.
+
+    Names it uses beside codegen's: `cell_<n>` (`watched_<n>` when checked), `timer_<n>`, `timers`, `overdue`,
+    `enter`, `place`, `arrivals`, `refused`, `fire`, `verify`, `arrives`, `instant`,
+    `processing_time`.
+    """
+    w = _Writer()
+    w.put("def run(values, t, block):")
+    w.depth = 1
+    w.put("out = []; out_t = []; out_i = []; out_w = []; late = 0")
+    match shape.windows:
+        case "one":
+            w.put("w = block.windows.windows[0]")
+            w.put("if not enter(w):")
+            w.put("    refused(len(values))")
+            w.put("    return")
+            if facts.arrivals:
+                w.put("seen = arrivals(w)")
+            if finders := _finders(facts, shape):
+                w.put(finders)
+        case "single":
+            w.put("lo = hi = 0; live = False")
+        case "each":
+            w.put("at_w = None; live = False; block_windows = block.window_list()")
+    w.put("panes = block.pane_list()" if shape.indexed else "pane = block.panes")
+    counted = shape.indexed or shape.windows == "each"
+    match (counted, shape.timed):
+        case (False, False):
+            w.put("for v0 in values:")
+        case (True, False):
+            w.put("for i, v0 in enumerate(values):")
+        case (False, True):
+            w.put("for v0, t in zip(values, t):")
+        case (True, True):
+            w.put("for i, v0, t in zip(range(len(values)), values, t):")
+    w.depth = 2
+    if shape.checked:
+        w.put("check_pair(v0)", KEY_LINK, "v0")
+    w.put("k, _ = v0", KEY_LINK, "v0")
+    if shape.checked:
+        w.put("arrives(v0)", 0, "v0")
+        w.put("s0 = snapshot(v0)")
+    _windows(w, facts, shape)
+    for line in _pointing(facts, shape.checked, "find_{}"):
+        w.put(line, 0, "v0")
+    if facts.timers:
+        w.put("timers.key = k; timers.time = t")
+    _results(w, link, facts, shape)
+    if facts.timers:
+        w.put("if overdue:")
+        w.depth += 1
+        _flush(w)
+        w.put("yield from fire(w)")
+        w.depth -= 1
+    if shape.windows == "each":
+        w.depth = 2
+        w.put("if gone and gone == len(block_windows[i]): late += 1")
+    w.depth = 1
+    if shape.windows != "one":
+        w.put("if late: refused(late)")
+    _flush(w)
+    return w.source()
+
+
+def _windows(w: _Writer, facts: Facts, shape: StateShape) -> None:
+    """Point at the element's window where it is not the one before's, and go on where that has expired."""
+    entered = [finders] if (finders := _finders(facts, shape)) else []
+    if facts.arrivals:
+        entered.append("seen = arrivals(w)")
+    match shape.windows:
+        case "one":
+            pass
+        case "single":
+            w.put("if not lo <= t < hi:")
+            w.put("    lo, hi, w, live = place(t)", 0, "v0")
+            if entered:
+                w.put(f"    if live: {'; '.join(entered)}")
+            w.put("if not live:")
+            w.put("    late += 1")
+            w.put("    continue")
+        case "each":
+            w.put("gone = 0")
+            w.put("for w in block_windows[i]:")
+            w.depth += 1
+            w.put("if w is not at_w and w != at_w:")
+            w.put("    at_w = w; live = enter(w)", 0, "v0")
+            if entered:
+                w.put(f"    if live: {'; '.join(entered)}")
+            w.put("if not live:")
+            w.put("    gone += 1")
+            w.put("    continue")
+    if facts.arrivals:
+        w.put("if k not in seen: seen[k] = len(seen)", 0, "v0")
+
+
+def _pointing(facts: Facts, watched: bool, find: str) -> list[str]:
+    """Point at the key in hand. `find` looks up what a cell, by its number, has under it."""
+    lines = []
+    for n, name in enumerate(facts.cells):
+        cell = _cell(n, watched)
+        if name in facts.mortal:
+            lines.append(f"{cell}.at(k)")
+        else:
+            lines.append(f"{cell}.key = k; {cell}.entry = {find.format(n)}(k)")
+    return lines
+
+
+def _finders(facts: Facts, shape: StateShape) -> str:
+    """Have at hand what looks up the entries of a cell in the window in hand."""
+    plain = [n for n, name in enumerate(facts.cells) if name not in facts.mortal]
+    return "; ".join(f"find_{n} = {_cell(n, shape.checked)}.table.get" for n in plain)
+
+
+def _cell(n: int, watched: bool) -> str:
+    return f"watched_{n}" if watched else f"cell_{n}"
+
+
+def _results(w: _Writer, link: Link, facts: Facts, shape: StateShape) -> None:
+    """Call the author's function and take in what it gives."""
+    call = f"f0({_arguments(link, facts, shape)})"
+    index = "i" if shape.indexed or shape.windows == "each" else "-1"
+    depth = w.depth
+    if link.flat:
+        w.put("more = False")
+    if link.catches:
+        partial = isinstance(link.node, ParDo) and link.node.dead_letters is not None and link.node.dead_letters.partial
+        w.put("calls[0] += 1; r0 = []")
+        w.put("try:")
+        w.put("    " + _collected(link, call, shape), 0, "v0")
+        w.put("except catch0 as error0:")
+        w.depth += 1
+        _flush(w)
+        w.put(f"yield from dead(0, v0, error0, t, (w,), -1, {index}, block)")
+        if not partial:
+            w.put("r0 = []")
+        w.depth -= 1
+        if link.flat and shape.first:
+            w.put("look_at_noted()", 0, "v0")
+        w.put("for made in r0:", 0, "v0")
+    elif link.flat:
+        w.put(f"r0 = {call}", 0, "v0")
+        w.put("if r0 is not None:")
+        w.depth += 1
+        if shape.first:
+            w.put("if type(r0) in NOT_SEVERAL: not_several(r0)", 0, "v0")
+        w.put(f"for made in {_watched('r0', shape)}:", 0, "v0")
+    elif link.form == "filter":
+        w.put(f"for made in (v0,) if {call} else ():", 0, "v0")
+    else:
+        w.put(f"for made in {_watched(f'({call},)', shape)}:", 0, "v0")
+    w.depth += 1
+    if link.flat:
+        # One result for each element of a block is no more than a block: only further ones need watching.
+        w.put("if more and len(out) >= block_size:")
+        w.put("    yield pack(block, out, out_t, out_i, out_w)")
+        w.put("    out = []; out_t = []; out_i = []; out_w = []")
+        w.put("more = True")
+    _take(w, link, shape, index)
+    w.depth = depth
+    if shape.checked:
+        w.put("verify()", 0, "v0")
+        w.put("unchanged(0, s0, v0)", 0, "v0")
+        w.put("settled(0)", 0, "v0")
+
+
+def _collected(link: Link, call: str, shape: StateShape) -> str:
+    if link.form == "filter":
+        return f"if {call}: r0.append(v0)"
+    results = f"none_as_empty({call})" if link.flat else f"({call},)"
+    if link.flat and shape.first:
+        results = f"noted({results})"
+    return f"r0.extend({_watched(results, shape)})"
+
+
+def _watched(results: str, shape: StateShape) -> str:
+    """The expression of the results, held to be looked at again where all is checked."""
+    return f"held(0, {results}, v0)" if shape.checked else results
+
+
+def _take(w: _Writer, link: Link, shape: StateShape, index: str) -> None:
+    """One result: unwrapped if it is no plain value, and into the columns."""
+    if shape.typed and link.hint is not None and not link.guarded:
+        w.put("typed(0, made)", 0, "v0")
+    if shape.stamps:
+        w.put("tm = t; wm = (w,)")
+        w.put("if type(made) is TimestampedValue and type(made.value) not in SPECIAL:")
+        w.put("    tm = made.micros; made = made.value; wm = restamped(0, tm, wm)")
+        w.put("    if not wm: continue")
+    if link.guarded:
+        w.put("if type(made) in SPECIAL:")
+        w.depth += 1
+        _flush(w)
+        w.put(f"yield from special(0, made, t, (w,), -1, {index}, block)", 0, "v0")
+        w.put("continue")
+        w.depth -= 1
+        if shape.typed and link.hint is not None:
+            w.put("typed(0, made)", 0, "v0")
+    w.put("out.append(made)")
+    if shape.stamps:
+        w.put("out_t.append(tm); out_w.append(wm)")
+    else:
+        if shape.timed:
+            w.put("out_t.append(t)")
+        if shape.windows == "each":
+            w.put("out_w.append((w,))")
+    if shape.indexed:
+        w.put("out_i.append(i)")
+
+
+def _flush(w: _Writer) -> None:
+    w.put("if out:")
+    w.put("    yield pack(block, out, out_t, out_i, out_w)")
+    w.put("    out = []; out_t = []; out_i = []; out_w = []")
+
+
+def _arguments(link: Link, facts: Facts, shape: StateShape) -> str:
+    pane = "panes[i]" if shape.indexed else "pane"
+    star = ["*v0"] if link.form in ("map_tuple", "flat_map_tuple") else []
+    params = link.params if star else in_position(link.fn, link.params)
+    return _call(params, facts, shape.checked, {"element": "v0", "pane": pane}.get, star)
+
+
+def generate_callback(callback: Callback, facts: Facts, number: int, *, watched: bool) -> Source:
+    """`run(k, w, t, tag)`, a generator of what the callback gives; it points at the key itself."""
+    w = _Writer()
+    w.put("def run(k, w, t, tag):")
+    w.depth = 1
+    for line in _pointing(facts, watched, "cell_{}.table.get"):
+        w.put(line)
+    if facts.timers:
+        w.put("timers.key = k; timers.time = t")
+    arguments = _call(callback.params, facts, watched, {"tag": "tag"}.get)
+    w.put(f"r = callback_{number}({arguments})", 0, "k")
+    w.put("if r is not None:")
+    w.put("    yield from held(0, r, None)" if watched else "    yield from r", 0, "k")
+    if watched:
+        w.put("verify()", 0, "k")
+        w.put("settled(0)", 0, "k")
+    return w.source()
+
+
+def in_position(fn: object, params: tuple[Param, ...]) -> tuple[Param, ...]:
+    """The parameters with as many by position as the function's own order allows: that is the faster call."""
+    method = getattr(fn, "__func__", None)
+    code = getattr(method or fn, "__code__", None)
+    if code is None:
+        return params
+    names = code.co_varnames[method is not None : code.co_argcount]
+    placed = [param for param in params if param.keyword is None]
+    by_name = {param.keyword: param for param in params if param.keyword is not None}
+    while len(placed) < len(names) and names[len(placed)] in by_name:
+        placed.append(replace(by_name.pop(names[len(placed)]), keyword=None))
+    return (*placed, *by_name.values())
+
+
+def _call(
+    params: Sequence[Param],
+    facts: Facts,
+    watched: bool,
+    own: Callable[[str], str | None],
+    first: Sequence[str] = (),
+) -> str:
+    args = list(first)
+    for param in params:
+        expression = own(param.kind) or _argument(param, facts, watched)
+        args.append(f"{param.keyword}={expression}" if param.keyword else expression)
+    return ", ".join(args)
+
+
+def _argument(param: Param, facts: Facts, watched: bool) -> str:
+    match param.kind:
+        case "key":
+            return "k"
+        case "timestamp":
+            return "instant(t)"
+        case "window":
+            return "w"
+        case "watermark":
+            return "watermark()"
+        case "clock":
+            return "processing_time()"
+        case "const":
+            return f"c0_{param.ref}"
+        case "side":
+            return f"side0_{param.ref}(w)"
+        case "state":
+            return _cell(facts.cells.index(param.ref), watched)
+        case "timer":
+            return f"timer_{facts.timers.index(param.ref)}"
+        case "element" | "pane" | "tag":
+            raise AssertionError(f"there is no {param.kind} here")

@@ -1,0 +1,1 @@
+"""Trigger state machines, one for each trigger an author can write."""

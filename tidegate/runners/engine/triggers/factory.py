@@ -1,0 +1,59 @@
+"""From a trigger, as the author wrote it, to the machine that runs it."""
+
+from __future__ import annotations
+
+from tidegate.runners.engine.triggers import composite, leaf
+from tidegate.runners.engine.triggers.base import Machine
+from tidegate.sdk.triggers import (
+    AfterAll,
+    AfterAny,
+    AfterCount,
+    AfterDelta,
+    AfterEach,
+    AfterElement,
+    AfterProcessingTime,
+    AfterWatermark,
+    DefaultTrigger,
+    EveryEventTime,
+    EveryProcessingTime,
+    Never,
+    OrFinally,
+    Repeatedly,
+    Trigger,
+)
+
+
+def machine(trigger: Trigger) -> Machine:
+    """The machine of a trigger; unpickles its functions."""
+    match trigger:
+        case AfterWatermark(early=early, late=late):
+            return composite.AfterWatermark(
+                composite.Repeatedly(machine(early)) if early is not None else None,
+                composite.Repeatedly(machine(late)) if late is not None else None,
+            )
+        case DefaultTrigger():
+            return leaf.DefaultTrigger()
+        case AfterCount(n=n):
+            return leaf.AfterCount(n)
+        case AfterProcessingTime(delay=delay, align_to=align_to):
+            return leaf.AfterProcessingTime(delay.micros, align_to.micros if align_to is not None else 1)
+        case EveryEventTime(period=period):
+            return leaf.EveryEventTime(period.micros)
+        case EveryProcessingTime(period=period):
+            return leaf.EveryProcessingTime(period.micros)
+        case AfterElement(predicate=predicate):
+            return leaf.AfterElement(predicate)
+        case AfterDelta(threshold=threshold, delta_fn=delta_fn):
+            return leaf.AfterDelta(threshold, delta_fn)
+        case Repeatedly(trigger=inner):
+            return composite.Repeatedly(machine(inner))
+        case AfterAny(parts=parts):
+            return composite.AfterAny(tuple(map(machine, parts)))
+        case AfterAll(parts=parts):
+            return composite.AfterAll(tuple(map(machine, parts)))
+        case AfterEach(parts=parts):
+            return composite.AfterEach(tuple(map(machine, parts)))
+        case OrFinally(trigger=inner, until=until):
+            return composite.OrFinally(machine(inner), machine(until))
+        case Never():
+            return Machine()

@@ -1,0 +1,1 @@
+"""The general window operator: any assigner, trigger, evictor, accumulation mode and lateness."""
