@@ -32,10 +32,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import tidegate as tg
-from tidegate.runners.streaming import checkpointing
-from tidegate.runners.streaming.actions import CancelJob, CheckpointReport
-from tidegate.runners.streaming.checkpoints import Checkpoints
-from tidegate.runners.streaming.client import Job
+from tidegate.runners.streaming.checkpoint.tracker import Checkpoints
+from tidegate.runners.streaming.client.job_client import Job
+from tidegate.runners.streaming.coordinator import checkpoint_coordinator
+from tidegate.runners.streaming.protocol.coordinator_io import CancelJob, CheckpointReport
 from tidegate.runners.streaming.runner import StreamingRunner
 from tidegate.sdk.block import Block
 from tidegate.sdk.options import PipelineOptions
@@ -251,7 +251,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--memory_budget", default="1GB")
     args = parser.parse_args()
-    checkpointing.Checkpoints = Alternating  # type: ignore[misc, attr-defined]  # what a job's process, forked, begins with
+    checkpoint_coordinator.Checkpoints = Alternating  # type: ignore[misc, attr-defined]  # what a job's process, forked, begins with
     print(f"{args.keys:,} keys, {args.state}, {args.repeat} runs of {args.turns} turns; "
           f"Python {sys.version.split()[0]}, {os.cpu_count()} cores")  # fmt: skip
     print(f"{'backend':8}{'workers':>8}{'without/s':>12}{'with/s':>12}{'cost':>22}{'pause ms':>10}{'gap ms':>8}"

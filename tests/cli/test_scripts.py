@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.runners.streaming.options import StreamingOptions
+from tidegate.runners.streaming.model.options import StreamingOptions
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ import sys
 import tidegate as tg
 
 def runner():
-    return "streaming" if "tidegate.runners.streaming.process" in sys.modules else "direct"
+    return "streaming" if "tidegate.runners.streaming.process.job_process" in sys.modules else "direct"
 
 print("before")
 with tg.Pipeline() as p:

@@ -14,14 +14,21 @@ from click.testing import CliRunner, Result
 
 from tidegate.cli.state import state
 from tidegate.runners.engine.state.keyed_state import KeyedState
-from tidegate.runners.streaming.inspecting import opened
-from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.manifest import Manifest, ManifestError, PendingCommit, StepFacts, TaskPart, dumps
-from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress, StateHandle
-from tidegate.runners.streaming.snapshots import TaskState
-from tidegate.runners.streaming.snapshots import dumps as dump_state
-from tidegate.runners.streaming.statefiles import frames, write_to
-from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.runners.streaming.checkpoint.inspect import opened
+from tidegate.runners.streaming.checkpoint.manifest import (
+    Manifest,
+    ManifestError,
+    PendingCommit,
+    StepFacts,
+    TaskPart,
+    dumps,
+)
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
+from tidegate.runners.streaming.state.files import frames, write_to
+from tidegate.runners.streaming.state.task_state import TaskState
+from tidegate.runners.streaming.state.task_state import dumps as dump_state
+from tidegate.runners.streaming.storage.stores import LocalStorage
 from tidegate.sdk.sinks import Committable
 from tidegate.sdk.window_types import IntervalWindow
 
@@ -202,7 +209,7 @@ def test_changes_are_laid_over_what_they_build_on(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     checkpoint(tmp_path, 1, {"count": KeyedState({"seen": {None: {"ann": 1, "bob": 1}}})})
     checkpoint(tmp_path, 2, {"count": KeyedState({"seen": {None: {"bob": 2}}}, keys=["bob"])})
-    from tidegate.runners.streaming.manifest import loads
+    from tidegate.runners.streaming.checkpoint.manifest import loads
 
     first, second = (loads(storage.read(f"chk-00000{n}/manifest.json")) for n in (1, 2))
     own, base = second.tasks[1].handle, first.tasks[1].handle

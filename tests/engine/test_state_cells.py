@@ -13,7 +13,7 @@ import tidegate as tg
 from tidegate.runners.engine.rescale import overlaid
 from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.engine.state.tables import StateTables
-from tidegate.runners.streaming.statefiles import pieces
+from tidegate.runners.streaming.state.files import pieces
 from tidegate.sdk.errors import CheckError
 from tidegate.sdk.time import Timestamp
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.runners.engine.time.clock import ManualClock
-from tidegate.runners.streaming.backends import MemoryBackend
-from tidegate.runners.streaming.files import StorageFiles
-from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.state.backend import MemoryBackend
+from tidegate.runners.streaming.state.uploads import StorageFiles
+from tidegate.runners.streaming.storage.stores import LocalStorage
 
 
 class Alone:

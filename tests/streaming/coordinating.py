@@ -7,7 +7,12 @@ from typing import Any, TypeVar
 
 import tidegate as tg
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.streaming.actions import (
+from tidegate.runners.streaming.checkpoint.recovery import Resume
+from tidegate.runners.streaming.coordinator.coordinator import Coordinator
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.settings import CheckpointSettings, RestartSettings, Settings
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.coordinator_io import (
     Action,
     Begin,
     CoordinatorEvent,
@@ -16,10 +21,7 @@ from tidegate.runners.streaming.actions import (
     Send,
     WorkersStarted,
 )
-from tidegate.runners.streaming.coordinator import Coordinator
-from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.messages import (
+from tidegate.runners.streaming.protocol.worker_messages import (
     AbortOutput,
     Acknowledge,
     AssignedSplit,
@@ -35,8 +37,6 @@ from tidegate.runners.streaming.messages import (
     ToCoordinator,
     ToWorker,
 )
-from tidegate.runners.streaming.resume import Resume
-from tidegate.runners.streaming.settings import CheckpointSettings, RestartSettings, Settings
 from tidegate.sdk.sinks import Committable
 from tidegate.sdk.time import SECOND
 

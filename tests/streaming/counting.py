@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import tidegate as tg
-from tidegate.runners.streaming import actions
-from tidegate.runners.streaming.client import Job as Running
+from tidegate.runners.streaming.client.job_client import Job as Running
+from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.runner import StreamingRunner
 from tidegate.sdk.block import Block
 from tidegate.sdk.options import PipelineOptions
@@ -98,9 +98,9 @@ class Reports:
 
     @property
     def texts(self) -> list[str]:
-        return [report.text for report in self.all if isinstance(report, actions.Report) and report.text]
+        return [report.text for report in self.all if isinstance(report, coordinator_io.Report) and report.text]
 
     @property
     def checkpoints(self) -> list[int]:
-        reports = [r for r in self.all if isinstance(r, actions.CheckpointReport) and not r.error]
+        reports = [r for r in self.all if isinstance(r, coordinator_io.CheckpointReport) and not r.error]
         return [report.checkpoint for report in reports]

@@ -13,23 +13,23 @@ import tidegate as tg
 from tidegate.runners.engine.errors.transport import unpacked
 from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.streaming import actions
-from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend
-from tidegate.runners.streaming.background import outcome
-from tidegate.runners.streaming.coordinator import Coordinator
-from tidegate.runners.streaming.events import Item
-from tidegate.runners.streaming.files import StorageFiles
-from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.layout import ChannelId, TaskId
-from tidegate.runners.streaming.messages import Ready, ToCoordinator
-from tidegate.runners.streaming.observed import Observed
-from tidegate.runners.streaming.opening import Opened
-from tidegate.runners.streaming.ownership import Ownership
-from tidegate.runners.streaming.rocks import RocksBackend
-from tidegate.runners.streaming.settings import Settings
-from tidegate.runners.streaming.storage import LocalStorage
-from tidegate.runners.streaming.worker import Worker
-from tidegate.runners.streaming.world import Storing
+from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
+from tidegate.runners.streaming.checkpoint.ownership import Ownership
+from tidegate.runners.streaming.client.metrics import Observed
+from tidegate.runners.streaming.coordinator.coordinator import Coordinator
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.settings import Settings
+from tidegate.runners.streaming.model.topology import ChannelId, TaskId
+from tidegate.runners.streaming.protocol import coordinator_io
+from tidegate.runners.streaming.protocol.stream_items import Item
+from tidegate.runners.streaming.protocol.worker_messages import Ready, ToCoordinator
+from tidegate.runners.streaming.state.backend import MemoryBackend, Operators, StateBackend
+from tidegate.runners.streaming.state.rocksdb import RocksBackend
+from tidegate.runners.streaming.state.uploads import StorageFiles
+from tidegate.runners.streaming.storage.background import outcome
+from tidegate.runners.streaming.storage.stores import LocalStorage
+from tidegate.runners.streaming.worker.environment import Storing
+from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.time import SECOND
 
 ALONE = Settings(workers=1, streaming=True, batch=False)
@@ -59,14 +59,14 @@ class Alone:
         self.failed: list[str] = []
         self.rounds = 0
         """How often the worker has looked whether there is anything to do."""
-        self.finish: actions.Finish | None = None
+        self.finish: coordinator_io.Finish | None = None
         self._folder = folder
         self._told: list[bytes] = []
         self._crashes = False
         self._observed = Observed(planned)
         self.coordinator = Coordinator(self.job)
         self.worker: Worker | None = None
-        self._happens(actions.Begin())
+        self._happens(coordinator_io.Begin())
         if settles:
             self.settle()
 
@@ -91,7 +91,7 @@ class Alone:
         told, self._told = self._told, []
         for message in told:
             if self.worker is not None:
-                self._happens(actions.FromWorker(0, self.worker.attempt, pickle.loads(message)))
+                self._happens(coordinator_io.FromWorker(0, self.worker.attempt, pickle.loads(message)))
         return bool(did or told or self._told)
 
     def advance(self, seconds: float) -> None:
@@ -104,7 +104,7 @@ class Alone:
             restless = 0 if passes > 0 else restless + 1
             assert restless < RESTLESS, "somebody wants to be woken at once, again and again"
             self.moved.advance(max(0, passes))
-            self._happens(actions.Passing())
+            self._happens(coordinator_io.Passing())
             self.settle()
             if self.moved.now() >= until:
                 break
@@ -113,7 +113,7 @@ class Alone:
         """The worker is gone, with all that it knew; another one begins a second later."""
         assert self.worker is not None
         self._crashes = True
-        self._happens(actions.WorkerGone(0, self.worker.attempt, "killed"))
+        self._happens(coordinator_io.WorkerGone(0, self.worker.attempt, "killed"))
         self._crashes = False
 
     # -- the job's process
@@ -122,37 +122,37 @@ class Alone:
         """That of a process that begins."""
         return SystemClock(lambda: self.moved.now() + self.ahead, self.moved.now)
 
-    def _happens(self, event: actions.CoordinatorEvent) -> None:
+    def _happens(self, event: coordinator_io.CoordinatorEvent) -> None:
         for action in self.coordinator.handle(event, self.moved.now()):
             self._perform(action)
 
-    def _perform(self, action: actions.Action) -> None:
+    def _perform(self, action: coordinator_io.Action) -> None:
         match action:
-            case actions.StartWorkers(attempt=attempt):
+            case coordinator_io.StartWorkers(attempt=attempt):
                 self.clock = self._new_clock()
                 self.worker = Worker(self.job, 0, attempt, self)
                 self.tell(Ready())
-            case actions.Send(message=message):
+            case coordinator_io.Send(message=message):
                 assert self.worker is not None
                 self.worker.on_message(pickle.loads(pickle.dumps(message, 5)))
-            case actions.StopWorkers():
+            case coordinator_io.StopWorkers():
                 self.worker = None
-            case actions.Store():
+            case coordinator_io.Store():
                 self._happens(outcome(self._ownership.store(action)))
-            case actions.Delete():
+            case coordinator_io.Delete():
                 outcome(self._ownership.delete(action))
-            case actions.Withdraw(name=name):
+            case coordinator_io.Withdraw(name=name):
                 self._ownership.withdraw(name)
-            case actions.Finish():
+            case coordinator_io.Finish():
                 self.finish = action
                 if action.error is not None:
                     raise unpacked(action.error)
-            case actions.Report(state="restarting", text=text) if not self._crashes:
+            case coordinator_io.Report(state="restarting", text=text) if not self._crashes:
                 raise AssertionError(text)
             case _:
                 told = pickle.loads(pickle.dumps(action, 5))
                 self._observed.take(told, 0.0)
-                if isinstance(told, actions.CheckpointReport):
+                if isinstance(told, coordinator_io.CheckpointReport):
                     self.completed += not told.error
                     self.failed += [told.error] if told.error else []
 

@@ -17,20 +17,20 @@ from typing import Any
 
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Plan
-from tidegate.runners.streaming import actions, messages
-from tidegate.runners.streaming.actions import Action, CoordinatorEvent
-from tidegate.runners.streaming.events import Item
-from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.layout import ChannelId, TaskId
-from tidegate.runners.streaming.opening import Opened
-from tidegate.runners.streaming.process import JobProcess, first_message
-from tidegate.runners.streaming.rundirectory import run_directory
-from tidegate.runners.streaming.settings import Settings
-from tidegate.runners.streaming.shell import ProcessWorld
-from tidegate.runners.streaming.storage import LocalStorage
-from tidegate.runners.streaming.submission import Submit
-from tidegate.runners.streaming.wire import CONTROL, Link
-from tidegate.runners.streaming.world import World
+from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.settings import Settings
+from tidegate.runners.streaming.model.topology import ChannelId, TaskId
+from tidegate.runners.streaming.network.framing import CONTROL, Link
+from tidegate.runners.streaming.process.job_process import JobProcess, first_message
+from tidegate.runners.streaming.process.run_directory import run_directory
+from tidegate.runners.streaming.process.worker_process import ProcessWorld
+from tidegate.runners.streaming.protocol import coordinator_io, worker_messages
+from tidegate.runners.streaming.protocol.client_messages import Submit
+from tidegate.runners.streaming.protocol.coordinator_io import Action, CoordinatorEvent
+from tidegate.runners.streaming.protocol.stream_items import Item
+from tidegate.runners.streaming.storage.stores import LocalStorage
+from tidegate.runners.streaming.worker.environment import World
 from tidegate.sdk.block import Block
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.pipeline import Environment, Pipeline
@@ -56,41 +56,42 @@ class Recording:
 
     def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
         match event:
-            case actions.Begin():
-                return [actions.StartWorkers(self.attempt)]
-            case actions.FromWorker(worker=worker, message=messages.TaskEnded()):
+            case coordinator_io.Begin():
+                return [coordinator_io.StartWorkers(self.attempt)]
+            case coordinator_io.FromWorker(worker=worker, message=worker_messages.TaskEnded()):
                 self.ended.add(worker)
                 return self.finish() if len(self.ended) == self.workers else []
-            case actions.FromWorker(worker=worker, attempt=attempt, message=messages.Ready()):
-                return [actions.Report("running", f"worker {worker} of attempt {attempt} is ready")]
-            case actions.FromWorker(worker=worker, message=messages.Decline(reason=reason)):
-                return [actions.Report("running", f"worker {worker}: {reason}")]
-            case actions.FromWorker(message=messages.TaskFailed(error=error)):
-                return [actions.Finish("failed", error)]
-            case actions.WorkerGone():
+            case coordinator_io.FromWorker(worker=worker, attempt=attempt, message=worker_messages.Ready()):
+                return [coordinator_io.Report("running", f"worker {worker} of attempt {attempt} is ready")]
+            case coordinator_io.FromWorker(worker=worker, message=worker_messages.Decline(reason=reason)):
+                return [coordinator_io.Report("running", f"worker {worker}: {reason}")]
+            case coordinator_io.FromWorker(message=worker_messages.TaskFailed(error=error)):
+                return [coordinator_io.Finish("failed", error)]
+            case coordinator_io.WorkerGone():
                 return self.lost(event)
-            case actions.CancelJob():
-                return [actions.Finish("cancelled")]
+            case coordinator_io.CancelJob():
+                return [coordinator_io.Finish("cancelled")]
         return []
 
-    def lost(self, event: actions.WorkerGone) -> list[Action]:
-        return [actions.Report("running", f"worker {event.worker}: {event.reason}"), actions.Finish("stopped")]
+    def lost(self, event: coordinator_io.WorkerGone) -> list[Action]:
+        report = coordinator_io.Report("running", f"worker {event.worker}: {event.reason}")
+        return [report, coordinator_io.Finish("stopped")]
 
     def finish(self) -> list[Action]:
-        cancels = [actions.Send(worker, messages.Cancel()) for worker in range(self.workers)]
-        return [*cancels, actions.StopWorkers(0.2), actions.Finish("finished")]
+        cancels = [coordinator_io.Send(worker, worker_messages.Cancel()) for worker in range(self.workers)]
+        return [*cancels, coordinator_io.StopWorkers(0.2), coordinator_io.Finish("finished")]
 
 
 class Restarting(Recording):
     """Starts all anew when a worker has gone, twice."""
 
-    def lost(self, event: actions.WorkerGone) -> list[Action]:
+    def lost(self, event: coordinator_io.WorkerGone) -> list[Action]:
         self.attempt += 1
         if self.attempt > 3:
-            return [actions.Finish("stopped")]
+            return [coordinator_io.Finish("stopped")]
         return [
-            actions.Report("restarting", f"worker {event.worker}: {event.reason}"),
-            actions.StartWorkers(self.attempt),
+            coordinator_io.Report("restarting", f"worker {event.worker}: {event.reason}"),
+            coordinator_io.StartWorkers(self.attempt),
         ]
 
 
@@ -100,9 +101,9 @@ class Telling(Recording):
     def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
         told = super().handle(event, now)
         match event:
-            case actions.FromWorker(message=messages.Decline(reason=number)):
-                status = messages.TaskStatus(TaskId(0, 0), int(number), 0, 0.0, 0.0, 0.0, 0, "running")
-                return [actions.Progress((status,) * 2000, MetricCells())]
+            case coordinator_io.FromWorker(message=worker_messages.Decline(reason=number)):
+                status = worker_messages.TaskStatus(TaskId(0, 0), int(number), 0, 0.0, 0.0, 0.0, 0, "running")
+                return [coordinator_io.Progress((status,) * 2000, MetricCells())]
         return told
 
 
@@ -144,15 +145,15 @@ class Committing(Recording):
     def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
         told = super().handle(event, now)
         match event:
-            case actions.FromWorker(attempt=attempt, message=messages.Ready()):
+            case coordinator_io.FromWorker(attempt=attempt, message=worker_messages.Ready()):
                 self.ready += 1
                 if self.ready == self.workers:
-                    told += [actions.Send(0, messages.AbortOutput(step, ("run",))) for step in range(2)]
+                    told += [coordinator_io.Send(0, worker_messages.AbortOutput(step, ("run",))) for step in range(2)]
                 elif attempt == 2 and self.ready == 2 * self.workers:
                     told += self.finish()
-            case actions.Unreachable(error=error):
+            case coordinator_io.Unreachable(error=error):
                 self.attempt += 1
-                told += [actions.StartWorkers(self.attempt), actions.Report("restarting", error)]
+                told += [coordinator_io.StartWorkers(self.attempt), coordinator_io.Report("restarting", error)]
         return told
 
 
@@ -166,17 +167,17 @@ class Storing(Recording):
     def handle(self, event: CoordinatorEvent, now: int) -> list[Action]:
         told = super().handle(event, now)
         match event:
-            case actions.FromWorker(message=messages.Ready()):
+            case coordinator_io.FromWorker(message=worker_messages.Ready()):
                 self.ready += 1
                 if self.ready == self.workers:
-                    told.append(actions.Store(7, "chk-7/manifest.json", b"{}"))
-            case actions.TakeSavepoint(directory=directory):
-                told.append(actions.Report("running", f"heard {directory}"))
-            case actions.StopJob():
+                    told.append(coordinator_io.Store(7, "chk-7/manifest.json", b"{}"))
+            case coordinator_io.TakeSavepoint(directory=directory):
+                told.append(coordinator_io.Report("running", f"heard {directory}"))
+            case coordinator_io.StopJob():
                 self.attempt += 1
-                told.append(actions.StartWorkers(self.attempt))
-            case actions.Stored(error=error):
-                told.append(actions.Report("running", f"stored: {error or 'well'}"))
+                told.append(coordinator_io.StartWorkers(self.attempt))
+            case coordinator_io.Stored(error=error):
+                told.append(coordinator_io.Report("running", f"stored: {error or 'well'}"))
                 self.stored = True
                 if self.attempt == 1:
                     told += self.finish()
@@ -201,8 +202,8 @@ class Standing:
         self.closed = False
         self.begun = False
 
-    def on_message(self, message: messages.ToWorker) -> None:
-        self.closed = isinstance(message, messages.Cancel)
+    def on_message(self, message: worker_messages.ToWorker) -> None:
+        self.closed = isinstance(message, worker_messages.Cancel)
 
     def on_items(self, channel: ChannelId, items: Sequence[Item]) -> None:
         raise AssertionError("nobody sends")
@@ -235,10 +236,10 @@ class Standing:
         return
 
     def say(self, text: str) -> None:
-        self.world.tell(messages.Decline(0, TaskId(0, self.index), text))
+        self.world.tell(worker_messages.Decline(0, TaskId(0, self.index), text))
 
     def end(self) -> None:
-        self.world.tell(messages.TaskEnded(TaskId(0, self.index)))
+        self.world.tell(worker_messages.TaskEnded(TaskId(0, self.index)))
 
 
 class Hearing(Standing):
@@ -329,7 +330,7 @@ class Babbling(Standing):
 
 class Confused(Babbling):
     def babble(self) -> bytes:
-        body = pickle.dumps(actions.CancelJob())
+        body = pickle.dumps(coordinator_io.CancelJob())
         return struct.pack("<B3xI", CONTROL, len(body)) + body
 
 
@@ -355,7 +356,7 @@ class Deaf(Standing):
     def begin(self) -> None:
         self.end()
 
-    def on_message(self, message: messages.ToWorker) -> None:
+    def on_message(self, message: worker_messages.ToWorker) -> None:
         return
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.alignment import Alignment
-from tidegate.runners.streaming.events import Barrier
-from tidegate.runners.streaming.layout import ChannelId
+from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.runners.streaming.protocol.stream_items import Barrier
+from tidegate.runners.streaming.worker.barrier_alignment import Alignment
 
 A, B = ChannelId(0, 0, 0), ChannelId(0, 1, 0)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.runners.streaming.background import Background
+from tidegate.runners.streaming.storage.background import Background
 
 PATIENCE = 60.0
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.runners.engine.time.watermarks import Mark
-from tidegate.runners.streaming.blocking import RunReader, RunWriter, run_name
-from tidegate.runners.streaming.layout import ChannelId
+from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.runners.streaming.network.blocking_exchange import RunReader, RunWriter, run_name
 from tidegate.sdk.block import Block
 from tidegate.sdk.errors import RunError
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state.keyed_state import KeyedState, Touched
-from tidegate.runners.streaming.backends import Changes, worth_a_child
-from tidegate.runners.streaming.checkpoints import Checkpoints, Wanted
-from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.messages import Acknowledge, StateHandle
-from tidegate.runners.streaming.settings import CheckpointSettings
+from tidegate.runners.streaming.checkpoint.tracker import Checkpoints, Wanted
+from tidegate.runners.streaming.model.settings import CheckpointSettings
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, StateHandle
+from tidegate.runners.streaming.state.backend import Changes, worth_a_child
 
 TASK = TaskId(0, 0)
 

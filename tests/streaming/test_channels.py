@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.runners.engine.time.watermarks import Mark
-from tidegate.runners.streaming.channels import InputChannel, OutputChannel
-from tidegate.runners.streaming.events import Barrier, Item
-from tidegate.runners.streaming.layout import ChannelId
+from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.runners.streaming.network.channels import InputChannel, OutputChannel
+from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
 from tidegate.sdk.block import Block
 
 ID = ChannelId(0, 0, 0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.checkpoints import Checkpoints, Kept, Wanted
-from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.messages import Acknowledge, Decline, Prepared, StateHandle
-from tidegate.runners.streaming.settings import CheckpointSettings
+from tidegate.runners.streaming.checkpoint.tracker import Checkpoints, Kept, Wanted
+from tidegate.runners.streaming.model.settings import CheckpointSettings
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, Decline, Prepared, StateHandle
 from tidegate.sdk.sinks import Committable
 from tidegate.sdk.time import SECOND
 

@@ -16,10 +16,10 @@ import pytest
 
 import tidegate as tg
 from streaming.counting import Reports, counted, elements, follow, options, running
-from tidegate.runners.streaming import actions
-from tidegate.runners.streaming.client import Job
-from tidegate.runners.streaming.failures import signal_name
-from tidegate.runners.streaming.wire import Link, pair
+from tidegate.runners.streaming.client.job_client import Job
+from tidegate.runners.streaming.model.exit_status import signal_name
+from tidegate.runners.streaming.network.framing import Link, pair
+from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.sdk.errors import BuildError, PicklingError, RunError, UnsupportedError, UserCodeError
 from tidegate.sdk.runner import PipelineState
 from tidegate.testing import TestPipeline
@@ -264,12 +264,12 @@ def test_a_savepoint_that_was_asked_of_a_process_which_dies_has_failed(tmp_path:
     try:
         follow(job, lambda: bool(told.checkpoints))
         os.kill(job._process.pid, signal.SIGSTOP)
-        job.ask(actions.TakeSavepoint(str(tmp_path / "saved")))
+        job.ask(coordinator_io.TakeSavepoint(str(tmp_path / "saved")))
         kill_job(job)
         follow(job, lambda: any("going on from checkpoint" in text for text in told.texts))
     finally:
         job.close()
-    (report,) = [r for r in told.all if isinstance(r, actions.CheckpointReport) and r.savepoint]
+    (report,) = [r for r in told.all if isinstance(r, coordinator_io.CheckpointReport) and r.savepoint]
     assert report.error == "the job's process has died meanwhile"
 
 
@@ -309,9 +309,9 @@ def test_every_signal_has_a_name(number: int) -> None:
 STANDING_IN = """
 import os, pickle, socket, sys
 sys.path[:] = sys.argv[3:]
-from tidegate.runners.streaming import actions
-from tidegate.runners.streaming.process import first_message
-from tidegate.runners.streaming.wire import CONTROL, Link
+from tidegate.runners.streaming.protocol import coordinator_io
+from tidegate.runners.streaming.process.job_process import first_message
+from tidegate.runners.streaming.network.framing import CONTROL, Link
 
 sock = socket.socket(fileno=int(sys.argv[1]))
 client = Link(sock)
@@ -332,7 +332,7 @@ def stood_in_for(monkeypatch: pytest.MonkeyPatch, last_words: str, held: int) ->
         with theirs:
             return subprocess.Popen(command, pass_fds=[theirs.fileno(), held]), Link(ours)
 
-    monkeypatch.setattr("tidegate.runners.streaming.client._started", started)
+    monkeypatch.setattr("tidegate.runners.streaming.client.job_client._started", started)
     p = tg.Pipeline()
     counted(p)
     return running(p)
@@ -350,11 +350,11 @@ def test_a_job_has_ended_when_its_process_has_and_nobody_is_kept_waiting_until_t
         job.link.wait(60)
         job.hear()
     assert job._process.returncode is None
-    assert (job.ended, told.all) == (False, [actions.Report("running", "first words")])
+    assert (job.ended, told.all) == (False, [coordinator_io.Report("running", "first words")])
     assert not job.wait(0.01)
     os.close(holding)
     assert job.wait()
-    assert (job.state, told.all[-1]) == ("finished", actions.Finish("finished"))
+    assert (job.state, told.all[-1]) == ("finished", coordinator_io.Finish("finished"))
     assert job._process.wait() == 0
     job.close()
     os.close(held)
@@ -366,7 +366,7 @@ def test_a_job_whose_process_sends_what_is_no_message_is_killed_and_has_failed(m
     told = Reports()
     job.on_report = told
     job.wait()
-    assert told.all == [actions.Report("running", "first words"), actions.Finish("failed")]
+    assert told.all == [coordinator_io.Report("running", "first words"), coordinator_io.Finish("failed")]
     assert str(job.error) == (
         "the job's process has died (killed because what it sent can't be understood: a frame of kind 110, which there "
         "is not), and its workers with it"

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.runners.engine.time.watermarks import Mark
-from tidegate.runners.streaming.codec import decode_items, encode_items
-from tidegate.runners.streaming.events import Barrier, Item
+from tidegate.runners.streaming.network.codec import decode_items, encode_items
+from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
 from tidegate.sdk.block import Block, DerivedFrom, Each, Same, as_pairs
 from tidegate.sdk.errors import PicklingError, RunError
 from tidegate.sdk.panes import NO_PANE, PaneInfo, Timing

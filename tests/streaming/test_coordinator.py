@@ -15,7 +15,11 @@ import tidegate as tg
 from streaming.coordinating import Play, deployed, job_of, of, sent, to_text
 from streaming.counting import Counting
 from tidegate.runners.engine.errors.transport import packed, unpacked
-from tidegate.runners.streaming.actions import (
+from tidegate.runners.streaming.checkpoint.manifest import loads
+from tidegate.runners.streaming.checkpoint.recovery import resumed
+from tidegate.runners.streaming.model.settings import CheckpointSettings, RestartSettings
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.coordinator_io import (
     CancelJob,
     CheckpointReport,
     Delete,
@@ -34,9 +38,7 @@ from tidegate.runners.streaming.actions import (
     WorkerGone,
     WorkersStarted,
 )
-from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.manifest import loads
-from tidegate.runners.streaming.messages import (
+from tidegate.runners.streaming.protocol.worker_messages import (
     Aborted,
     AbortOutput,
     Acknowledge,
@@ -65,8 +67,6 @@ from tidegate.runners.streaming.messages import (
     TaskFailed,
     Trigger,
 )
-from tidegate.runners.streaming.resume import resumed
-from tidegate.runners.streaming.settings import CheckpointSettings, RestartSettings
 from tidegate.sdk.errors import RunError, UserCodeError
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.sinks import Committable

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.runners.streaming import endpoint
-from tidegate.runners.streaming.endpoint import (
+from tidegate.runners.streaming.session import endpoint
+from tidegate.runners.streaming.session.endpoint import (
     LONGEST_PATH,
     Doorkeeper,
     EndpointError,

@@ -11,14 +11,14 @@ from tests.engine.test_rescale import answer, by_key
 from tests.streaming.coordinating import Play, job_of
 from tests.streaming.counting import counted
 from tests.streaming.test_backends import Held, Kind, as_elements, awaited
-from tidegate.runners.streaming.actions import Action, Delete, Store, TakeSavepoint
-from tidegate.runners.streaming.background import outcome
-from tidegate.runners.streaming.manifest import latest
-from tidegate.runners.streaming.messages import Acknowledge, Decline, StateHandle
-from tidegate.runners.streaming.opening import open_job
-from tidegate.runners.streaming.ownership import Ownership
-from tidegate.runners.streaming.settings import CheckpointSettings
-from tidegate.runners.streaming.storage import LocalStorage, open_storage
+from tidegate.runners.streaming.checkpoint.epoch_fencing import open_job
+from tidegate.runners.streaming.checkpoint.manifest import latest
+from tidegate.runners.streaming.checkpoint.ownership import Ownership
+from tidegate.runners.streaming.model.settings import CheckpointSettings
+from tidegate.runners.streaming.protocol.coordinator_io import Action, Delete, Store, TakeSavepoint
+from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, Decline, StateHandle
+from tidegate.runners.streaming.storage.background import outcome
+from tidegate.runners.streaming.storage.stores import LocalStorage, open_storage
 
 
 class Running:

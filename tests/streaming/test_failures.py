@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from tidegate.runners.engine.errors.transport import packed, unpacked
-from tidegate.runners.streaming.failures import in_short
+from tidegate.runners.streaming.model.exit_status import in_short
 from tidegate.sdk.errors import RunError, UserCodeError
 
 

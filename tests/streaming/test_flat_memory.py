@@ -18,7 +18,7 @@ import pytest
 
 import tidegate as tg
 from streaming.in_one_process import ALONE, Alone
-from tidegate.runners.streaming.settings import Settings
+from tidegate.runners.streaming.model.settings import Settings
 from tidegate.sdk.block import Block
 from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.time import SECOND

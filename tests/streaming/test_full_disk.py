@@ -28,14 +28,14 @@ from streaming.victims import Victim
 from tidegate.runners.engine.memory.external_sort import in_order
 from tidegate.runners.engine.memory.spill import Spill
 from tidegate.runners.engine.side_inputs.operator import Waiting
-from tidegate.runners.streaming import backends
-from tidegate.runners.streaming.actions import CheckpointReport, Report
-from tidegate.runners.streaming.backends import Capture, Forked, InSlices
-from tidegate.runners.streaming.blocking import RunWriter
-from tidegate.runners.streaming.files import StorageFiles
-from tidegate.runners.streaming.layout import ChannelId
-from tidegate.runners.streaming.statefiles import END_SIZE, PIECE, Written, read_end
-from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.runners.streaming.network.blocking_exchange import RunWriter
+from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Report
+from tidegate.runners.streaming.state import backend
+from tidegate.runners.streaming.state.backend import Capture, Forked, InSlices
+from tidegate.runners.streaming.state.files import END_SIZE, PIECE, Written, read_end
+from tidegate.runners.streaming.state.uploads import StorageFiles
+from tidegate.runners.streaming.storage.stores import LocalStorage
 from tidegate.sdk.block import Block
 from tidegate.sdk.errors import RunError, unwritten
 from tidegate.sdk.metrics import ENGINE, MetricKey
@@ -119,7 +119,7 @@ def test_a_child_that_can_not_write_or_flush_a_file_says_why(tmp_path: Path, dev
 
 def in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InSlices:
     """A capture of ten slices of 1,000 bytes, of which each goes to disk."""
-    monkeypatch.setattr(backends, "_LONG_FILE", 1)
+    monkeypatch.setattr(backend, "_LONG_FILE", 1)
     slices = ((bytes(1000), PIECE) for _ in range(10))
     return InSlices(slices, "chk-1/0", StorageFiles(LocalStorage(tmp_path), tmp_path, lambda: tmp_path))
 

@@ -10,10 +10,10 @@ import tidegate as tg
 from streaming.alone import Alone
 from streaming.coordinating import job_of
 from tidegate.runners.engine.time.watermarks import Mark
-from tidegate.runners.streaming.events import Barrier
-from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.messages import Aborted, Acknowledge, Deploy, TaskEnded, Trigger
-from tidegate.runners.streaming.worker import Worker
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.stream_items import Barrier
+from tidegate.runners.streaming.protocol.worker_messages import Aborted, Acknowledge, Deploy, TaskEnded, Trigger
+from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.time import MAX_MICROS
 
 

@@ -12,11 +12,11 @@ import pytest
 
 from tests.streaming.coordinating import Play, job_of
 from tests.streaming.counting import counted
-from tidegate.runners.streaming.actions import Delete, Store, Stored, TakeSavepoint
-from tidegate.runners.streaming.job_storage import JobStorage
-from tidegate.runners.streaming.messages import Acknowledge, StateHandle
-from tidegate.runners.streaming.opening import Opened
-from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
+from tidegate.runners.streaming.process.job_storage import JobStorage
+from tidegate.runners.streaming.protocol.coordinator_io import Delete, Store, Stored, TakeSavepoint
+from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, StateHandle
+from tidegate.runners.streaming.storage.stores import LocalStorage
 
 PATIENCE = 60.0
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import tidegate as tg
 from streaming.counting import counted, options
-from tidegate.runners.streaming.actions import CheckpointReport, Finish, Progress, Report
-from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.joblog import JobLog, earlier, tail
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Finish, Progress, Report
 from tidegate.runners.streaming.runner import StreamingRunner
+from tidegate.runners.streaming.session.job_log import JobLog, earlier, tail
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricCells
 

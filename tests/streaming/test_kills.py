@@ -15,7 +15,7 @@ import pytest
 
 from streaming.processes import PATIENCE, children, wait_until_gone
 from streaming.victims import Victim
-from tidegate.runners.streaming.snapshots import loads
+from tidegate.runners.streaming.state.task_state import loads
 
 MODES = {
     "aligned": ["--checkpoint_mode", "aligned"],

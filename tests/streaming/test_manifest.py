@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.manifest import (
+from tidegate.runners.streaming.checkpoint.job_record import Record, read_record
+from tidegate.runners.streaming.checkpoint.manifest import (
     Manifest,
     ManifestError,
     PendingCommit,
@@ -24,9 +24,9 @@ from tidegate.runners.streaming.manifest import (
     latest,
     loads,
 )
-from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress, StateHandle
-from tidegate.runners.streaming.record import Record, read_record
-from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
+from tidegate.runners.streaming.storage.stores import LocalStorage
 from tidegate.sdk.metrics import DistributionResult, MetricCells, MetricKey
 from tidegate.sdk.sinks import Committable
 

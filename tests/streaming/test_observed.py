@@ -10,10 +10,10 @@ import pytest
 import tidegate as tg
 from streaming.coordinating import job_of, to_text
 from streaming.counting import Reports, counted, follow, running
-from tidegate.runners.streaming.actions import CheckpointReport, Progress, Report
-from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.messages import TaskStatus
-from tidegate.runners.streaming.observed import Observed
+from tidegate.runners.streaming.client.metrics import Observed
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Progress, Report
+from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, MetricResults
 from tidegate.sdk.time import MIN_MICROS, SECOND
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from streaming.processes import PATIENCE
-from tidegate.runners.streaming import snapshots
+from tidegate.runners.streaming.state import task_state
 
 FIXTURES = Path(__file__).parent / "fixtures"
 VERSIONS = {"format-2": 2}
@@ -82,4 +82,4 @@ def test_the_archives_have_the_formats_that_are_older_than_todays(kept: Path, re
     states = [path for path in kept.rglob("*.state") if path.is_file()]
     assert states
     (format_,) = {pickle.loads(path.read_bytes())[0] for path in states}
-    assert format_ == VERSIONS[request.node.callspec.params["kept"]] < snapshots.FORMAT
+    assert format_ == VERSIONS[request.node.callspec.params["kept"]] < task_state.FORMAT

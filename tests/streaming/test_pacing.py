@@ -10,8 +10,8 @@ import pytest
 
 import tidegate as tg
 from streaming.coordinating import Play, job_of, sent, to_text
-from tidegate.runners.streaming.messages import Heartbeat, Least
-from tidegate.runners.streaming.pacing import Pace
+from tidegate.runners.streaming.protocol.worker_messages import Heartbeat, Least
+from tidegate.runners.streaming.worker.watermark_alignment import Pace
 from tidegate.sdk.block import Block
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.sources import Batch, Position, Reader, Source, Split

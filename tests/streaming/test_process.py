@@ -17,8 +17,8 @@ import pytest
 from streaming.processes import children
 from streaming.standins import submitted
 from tidegate.runners.engine.errors.transport import unpacked
-from tidegate.runners.streaming import actions
-from tidegate.runners.streaming.wire import CONTROL, Link, pair
+from tidegate.runners.streaming.network.framing import CONTROL, Link, pair
+from tidegate.runners.streaming.protocol import coordinator_io
 
 LONG = 60.0
 
@@ -55,7 +55,7 @@ class Started:
             for _, body, _ in self.link.receive():
                 yield pickle.loads(body)
 
-    def ended(self) -> tuple[list[str], actions.Finish]:
+    def ended(self) -> tuple[list[str], coordinator_io.Finish]:
         """All reports, and how the job ended."""
         *reports, finish = self.messages()
         return [report.text for report in reports], finish
@@ -89,7 +89,7 @@ def start(tmp_path: Path) -> Iterator[Any]:
 @pytest.mark.parametrize("workers", [2, 3, 5])
 def test_workers_send_each_other_more_than_sockets_hold_and_all_comes_in_order(start: Any, workers: int) -> None:
     said, finish = start("Ring", workers=workers).ended()
-    assert finish == actions.Finish("finished")
+    assert finish == coordinator_io.Finish("finished")
     expected = [f"worker {n} of attempt 1 is ready" for n in range(workers)]
     expected += [f"worker {n}: in order: True" for n in range(workers)]
     assert sorted(said) == sorted(expected)
@@ -105,7 +105,7 @@ def test_what_workers_print_has_been_written_when_the_client_hears_of_the_end(st
 
 def test_a_killed_worker_is_noticed_and_its_last_words_are_heard(start: Any) -> None:
     said, finish = start("KillingItself").ended()
-    assert finish == actions.Finish("stopped")
+    assert finish == coordinator_io.Finish("stopped")
     assert "worker 1: last words" in said
     assert said[-1].startswith("worker 1: killed by SIGKILL")
 
@@ -118,7 +118,7 @@ def test_a_worker_that_sends_what_is_no_message_is_killed_and_the_job_hears_why(
     start: Any, worker: str, why: str
 ) -> None:
     said, finish = start(worker).ended()
-    assert finish == actions.Finish("stopped")
+    assert finish == coordinator_io.Finish("stopped")
     assert "worker 1: last words" in said
     assert said[-1].startswith("worker 1: it was killed because what it sent can't be understood: a ")
     assert why in said[-1]
@@ -140,13 +140,13 @@ def test_what_a_worker_raises_outside_its_tasks_fails_the_job(start: Any) -> Non
 
 def test_a_new_attempt_begins_when_no_worker_of_the_one_before_lives(start: Any) -> None:
     said, finish = start("Stuck", "Restarting").ended()
-    assert finish == actions.Finish("stopped")
+    assert finish == coordinator_io.Finish("stopped")
     assert [text for text in said if "exit code" in text] == ["worker 1: its process ended with exit code 3"] * 2
 
 
 def test_a_worker_that_does_not_close_is_killed(start: Any) -> None:
     _, finish = start("Deaf").ended()
-    assert finish == actions.Finish("finished")
+    assert finish == coordinator_io.Finish("finished")
 
 
 def test_the_job_ends_with_its_client(start: Any) -> None:
@@ -167,7 +167,7 @@ def test_workers_end_when_the_job_process_is_killed(start: Any, tmp_path: Path) 
 
 def test_ctrl_c_is_the_clients_to_hear(start: Any) -> None:
     _, finish = start("Interrupted").ended()
-    assert finish == actions.Finish("finished")
+    assert finish == coordinator_io.Finish("finished")
 
 
 def test_workers_share_a_private_directory_that_goes_with_the_run(start: Any) -> None:
@@ -184,11 +184,11 @@ def test_a_client_that_does_not_listen_misses_what_is_out_of_date_and_hears_the_
     finish = None
     for message in job.messages():
         match message:
-            case actions.Progress(tasks=tasks):
+            case coordinator_io.Progress(tasks=tasks):
                 found.append(tasks[0].records_in)
-            case actions.Finish():
+            case coordinator_io.Finish():
                 finish = message
-    assert finish == actions.Finish("finished")
+    assert finish == coordinator_io.Finish("finished")
     assert found == sorted(found)
     assert found[-1] == 299
 
@@ -225,14 +225,14 @@ def test_client_and_workers_are_heard_while_a_manifest_is_stored(start: Any, tmp
     messages = job.messages()
     assert sorted([reported(messages), reported(messages)]) == [f"worker {n} of attempt 1 is ready" for n in range(2)]
     gate.wait_until_reached()
-    job.ask(actions.TakeSavepoint("the client"))
+    job.ask(coordinator_io.TakeSavepoint("the client"))
     assert reported(messages) == "heard the client"
     (victim, _) = children(job.process.pid)
     os.kill(victim, signal.SIGUSR1)
     assert reported(messages).endswith(": heard a signal")
     gate.open()
     assert reported(messages) == "stored: well"
-    assert list(messages) == [actions.Finish("finished")]
+    assert list(messages) == [coordinator_io.Finish("finished")]
     assert (tmp_path / "kept" / "chk-7" / "manifest.json").read_bytes() == b"{}"
 
 
@@ -242,12 +242,12 @@ def test_workers_are_forked_only_when_no_other_thread_is_at_work(start: Any, tmp
     for _ in range(2):
         reported(messages)
     gate.wait_until_reached()
-    job.ask(actions.StopJob())
-    job.ask(actions.TakeSavepoint("what came later"))
+    job.ask(coordinator_io.StopJob())
+    job.ask(coordinator_io.TakeSavepoint("what came later"))
     assert reported(messages) == "heard what came later"
     assert children(job.process.pid) == []
     gate.open()
-    said = [message.text for message in messages if isinstance(message, actions.Report)]
+    said = [message.text for message in messages if isinstance(message, coordinator_io.Report)]
     assert sorted(said) == ["stored: well", *(f"worker {n} of attempt 2 is ready" for n in range(2))]
 
 
@@ -259,7 +259,7 @@ def test_a_store_that_could_not_be_asked_for_one_attempt_does_not_end_the_next(s
     assert "nobody there" in reported(messages)
     gate.wait_until_reached()
     gate.open()
-    said = [message.text for message in messages if isinstance(message, actions.Report)]
+    said = [message.text for message in messages if isinstance(message, coordinator_io.Report)]
     assert sorted(said) == [f"worker {n} of attempt 2 is ready" for n in range(2)]
 
 
@@ -269,8 +269,8 @@ def test_a_job_ends_though_its_storage_does_not_answer(start: Any, tmp_path: Pat
     for _ in range(2):
         reported(messages)
     gate.wait_until_reached()
-    job.ask(actions.CancelJob())
-    assert list(messages) == [actions.Finish("cancelled")]
+    job.ask(coordinator_io.CancelJob())
+    assert list(messages) == [coordinator_io.Finish("cancelled")]
     assert job.process.wait() == 0
     assert not (tmp_path / "kept" / "chk-7").exists()
 

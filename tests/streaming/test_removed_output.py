@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from tidegate.runners.engine.carried import packed, unpacked
+from tidegate.runners.streaming.actions import CancelJob, Finish, Report, WorkerGone
+from tidegate.runners.streaming.job import Job
+from tidegate.runners.streaming.messages import AbortOutput, Commit, Committed, Deploy, OutputAborted, TaskFailed
 
 import tidegate as tg
 from streaming.alone import Alone
 from streaming.coordinating import Play, job_of, of, sent, to_text
 from tidegate.runners.plan import Step
-from tidegate.runners.streaming.actions import CancelJob, Finish, Report, WorkerGone
-from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.messages import AbortOutput, Commit, Committed, Deploy, OutputAborted, TaskFailed
 from tidegate.runners.streaming.worker import Worker
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.functions import Payload, UserFn

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tidegate.runners.streaming.restarts import Again, Failure, GivenUp, Restarts
-from tidegate.runners.streaming.settings import RestartSettings
+from tidegate.runners.streaming.coordinator.restart_strategy import Again, Failure, GivenUp, Restarts
+from tidegate.runners.streaming.model.settings import RestartSettings
 from tidegate.sdk.time import SECOND
 
 LOST = Failure(b"lost", "worker 0 has gone")

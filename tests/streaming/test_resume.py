@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from streaming.coordinating import Play, job_of, of, sent, to_text
-from tidegate.runners.streaming.actions import Delete, Store, Stored
-from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.manifest import Manifest, ManifestError, loads
-from tidegate.runners.streaming.messages import AbortOutput
-from tidegate.runners.streaming.opening import claim_epoch, open_job, superseded
-from tidegate.runners.streaming.record import record
-from tidegate.runners.streaming.resume import ResumeError, check_names, reads, resumed
-from tidegate.runners.streaming.settings import CheckpointSettings
-from tidegate.runners.streaming.storage import LocalStorage
+from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch, open_job, superseded
+from tidegate.runners.streaming.checkpoint.job_record import record
+from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, loads
+from tidegate.runners.streaming.checkpoint.recovery import ResumeError, check_names, reads, resumed
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.settings import CheckpointSettings
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.coordinator_io import Delete, Store, Stored
+from tidegate.runners.streaming.protocol.worker_messages import AbortOutput
+from tidegate.runners.streaming.storage.stores import LocalStorage
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.keys import key_group
 from tidegate.sdk.metrics import MetricCells, MetricKey
@@ -146,7 +146,7 @@ def test_progress_that_does_not_fit_its_splits_is_an_error() -> None:
     job = job_of(stateful(Count()))
     saved = manifest_of(job)
     damaged = replace(saved, tasks=tuple(replace(t, splits=tuple(t.splits)) for t in saved.tasks), lists={"words": ()})
-    from tidegate.runners.streaming.messages import SplitProgress
+    from tidegate.runners.streaming.protocol.worker_messages import SplitProgress
 
     part = replace(damaged.tasks[0], splits=(SplitProgress("words", ("nowhere",)),))
     with pytest.raises(ManifestError, match="'nowhere'"):
@@ -183,7 +183,7 @@ def checkpointed(job: Job, folder: Path) -> LocalStorage:
     data = b"0123456789"
     from zlib import crc32
 
-    from tidegate.runners.streaming.manifest import dumps
+    from tidegate.runners.streaming.checkpoint.manifest import dumps
 
     def right(part: Any) -> Any:
         files = tuple((name, len(data), crc32(data)) for name, _, _ in part.handle.files)

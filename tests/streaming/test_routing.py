@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.streaming.events import Barrier
-from tidegate.runners.streaming.routing import Router, owner, picked, strided
+from tidegate.runners.streaming.network.partitioner import Router, owner, picked, strided
+from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.sdk.block import Block, Each
 from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.keys import key_group

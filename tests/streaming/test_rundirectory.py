@@ -12,7 +12,7 @@ import pytest
 import tidegate as tg
 from streaming.counting import Reports, counted, follow, running
 from streaming.processes import children
-from tidegate.runners.streaming.rundirectory import run_directory, sweep
+from tidegate.runners.streaming.process.run_directory import run_directory, sweep
 
 
 def at_work(folder: Path) -> Any:

@@ -26,11 +26,10 @@ import tidegate as tg
 from streaming.counting import counted, options
 from streaming.processes import wait_until_gone
 from tidegate.cli import app
-from tidegate.runners.streaming import actions
-from tidegate.runners.streaming.dispatcher import MOST_KNOCKING
-from tidegate.runners.streaming.endpoint import EndpointError, connect
+from tidegate.runners.streaming.network.framing import CONTROL, Link, unpickled
+from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.runner import StreamingRunner
-from tidegate.runners.streaming.session import (
+from tidegate.runners.streaming.session.client import (
     JobInfo,
     ListJobs,
     Place,
@@ -42,7 +41,8 @@ from tidegate.runners.streaming.session import (
     opened,
     started,
 )
-from tidegate.runners.streaming.wire import CONTROL, Link, unpickled
+from tidegate.runners.streaming.session.endpoint import EndpointError, connect
+from tidegate.runners.streaming.session.server import MOST_KNOCKING
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.runner import PipelineState
 
@@ -87,7 +87,7 @@ def detached_bounded(fifo: Path) -> Any:
 def follow_until(id: str, reached: Any, event: Any = None, *, name: str = "tests") -> JobInfo:
     """Hear a job until something holds for what it tells."""
     with opened(name) as session:
-        for message in session.tell_and_follow(id, event or actions.TakeSavepoint("/nowhere/at/all")):
+        for message in session.tell_and_follow(id, event or coordinator_io.TakeSavepoint("/nowhere/at/all")):
             if reached(message):
                 break
         else:
@@ -97,13 +97,13 @@ def follow_until(id: str, reached: Any, event: Any = None, *, name: str = "tests
 
 
 def is_checkpoint(told: Any) -> bool:
-    return isinstance(told, actions.CheckpointReport) and not told.error
+    return isinstance(told, coordinator_io.CheckpointReport) and not told.error
 
 
 def test_a_detached_job_goes_on_in_the_session_and_can_be_cancelled(place: Place) -> None:
     result = detached()
     assert result.wait_until_finish() is PipelineState.RUNNING
-    follow_until(result.id, lambda told: isinstance(told, actions.Progress) and told.metrics.counters)
+    follow_until(result.id, lambda told: isinstance(told, coordinator_io.Progress) and told.metrics.counters)
     assert result.metrics().counter("elements_out", step="numbers") > 0
     assert result.cancel() is PipelineState.CANCELLED
     assert result.state is PipelineState.CANCELLED
@@ -124,10 +124,10 @@ def test_jobs_are_listed_with_how_they_are_doing(session: Session, tmp_path: Pat
 def test_a_stopped_job_goes_on_from_where_it_stopped(session: Session, tmp_path: Path) -> None:
     first = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
     follow_until(first.id, is_checkpoint)
-    *_, last = session.tell_and_follow(first.id, actions.StopJob())
-    assert last == actions.Finish("stopped")
+    *_, last = session.tell_and_follow(first.id, coordinator_io.StopJob())
+    assert last == coordinator_io.Finish("stopped")
     second = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
-    info = follow_until(second.id, lambda told: isinstance(told, actions.Progress))
+    info = follow_until(second.id, lambda told: isinstance(told, coordinator_io.Progress))
     assert any("going on from checkpoint" in text for text in info.reports)
     second.cancel()
 
@@ -149,11 +149,11 @@ def test_a_job_whose_process_is_killed_goes_on_in_a_new_one(place: Place, sessio
     follow_until(result.id, is_checkpoint)
     pid = place.described()["pid"]
     (job,) = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    told = session.tell_and_follow(result.id, actions.TakeSavepoint("/nowhere/at/all"))
+    told = session.tell_and_follow(result.id, coordinator_io.TakeSavepoint("/nowhere/at/all"))
     next(told)
     os.kill(job, signal.SIGKILL)
     for message in told:
-        if isinstance(message, actions.Report) and "going on from checkpoint" in message.text:
+        if isinstance(message, coordinator_io.Report) and "going on from checkpoint" in message.text:
             break
     info = follow_until(result.id, is_checkpoint)
     assert info.restarts == 1
@@ -186,7 +186,7 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(plac
             assert "no --checkpoint_dir from which it could go on: submit it again" in session.info(lost.id).error
             assert "a bounded job keeps no checkpoints" in session.info(bounded.id).error
             with pytest.raises(RunError, match="is over: failed"):
-                list(session.tell_and_follow(lost.id, actions.StopJob()))
+                list(session.tell_and_follow(lost.id, coordinator_io.StopJob()))
         shown = command("jobs", "show", lost.id, "--session=fragile")
         assert "submit it again" in shown
         assert f"{lost.id}.log" in shown
@@ -207,7 +207,7 @@ def test_what_a_job_prints_is_in_its_log_beside_what_is_reported_of_it(session: 
     submitted = StreamingRunner().submission(p.sealed(), options())
     info = session.submit(submitted, tuple(sys.path), str(tmp_path))
     with opened("tests") as other, suppress(RunError):  # it may be over by now
-        list(other.tell_and_follow(info.id, actions.TakeSavepoint("/nowhere/at/all")))
+        list(other.tell_and_follow(info.id, coordinator_io.TakeSavepoint("/nowhere/at/all")))
     log = Path(session.info(info.id).log)
     own = [line for line in log.read_text().splitlines() if f" tidegate job={info.id}" not in line]
     assert (own, stat.S_IMODE(log.stat().st_mode)) == (["printed"], 0o600)
@@ -223,7 +223,7 @@ def test_a_job_that_is_over_takes_no_orders(session: Session) -> None:
     result = detached()
     result.cancel()
     with pytest.raises(RunError, match="is over: cancelled"):
-        list(session.tell_and_follow(result.id, actions.StopJob()))
+        list(session.tell_and_follow(result.id, coordinator_io.StopJob()))
 
 
 def test_the_port_is_open_to_who_has_the_token_alone(place: Place) -> None:
@@ -276,7 +276,7 @@ def test_jobs_are_listed_shown_saved_and_stopped_by_commands(place: Place, tmp_p
     at = "--session=tests"
     result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
     follow_until(result.id, is_checkpoint)
-    follow_until(result.id, lambda told: isinstance(told, actions.Progress) and len(told.tasks) == 4)
+    follow_until(result.id, lambda told: isinstance(told, coordinator_io.Progress) and len(told.tasks) == 4)
     header, *rows = command("jobs", "list", at).splitlines()
     assert header.split() == ["ID", "STATE", "FOR", "LAST", "CHECKPOINT", "NAME"]
     (row,) = [row for row in rows if row.startswith(result.id)]
@@ -377,7 +377,7 @@ def test_a_request_of_wrong_parts_is_refused_and_its_client_may_go_on(place: Pla
         ShowJob(17),  # type: ignore[arg-type]
         ShowJob([]),  # type: ignore[arg-type]
         TellJob("a", 17),  # type: ignore[arg-type]
-        TellJob("a", actions.TakeSavepoint(17)),  # type: ignore[arg-type]
+        TellJob("a", coordinator_io.TakeSavepoint(17)),  # type: ignore[arg-type]
         SubmitJob(17, (), "/"),  # type: ignore[arg-type]
         replace(whole, cwd=None),  # type: ignore[arg-type]
         replace(whole, paths=(17,)),  # type: ignore[arg-type]
@@ -404,7 +404,7 @@ def test_a_request_of_wrong_parts_is_refused_and_its_client_may_go_on(place: Pla
 
 def test_what_is_told_to_a_running_job_is_checked_before_it_hears_it(place: Place) -> None:
     result = detached()
-    wrong = [17, actions.Begin(), actions.StopJob("no"), actions.TakeSavepoint(None)]  # type: ignore[arg-type]
+    wrong = [17, coordinator_io.Begin(), coordinator_io.StopJob("no"), coordinator_io.TakeSavepoint(None)]  # type: ignore[arg-type]
     found = answers(place, b"".join(said(TellJob(result.id, event)) for event in wrong))  # type: ignore[arg-type]
     assert found == [Refused("a TellJob can't have these fields")] * 4
     assert result.state is PipelineState.RUNNING
@@ -434,7 +434,7 @@ def test_whatever_a_client_sends_the_session_goes_on(place: Place, sent: bytes) 
 def test_a_request_that_is_too_long_is_refused_where_it_is_made(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.runners.streaming.session.LONGEST_REQUEST", 1 << 20)
+    monkeypatch.setattr("tidegate.runners.streaming.session.client.LONGEST_REQUEST", 1 << 20)
     with pytest.raises(RunError, match="requests of at most 1 MiB, and this has 3: read the elements"):
         session.submit(bytes(3 << 20), (), "/")  # type: ignore[arg-type]
     assert isinstance(session.jobs(), tuple)

@@ -23,16 +23,18 @@ from streaming.simulation.running import simulate
 from streaming.simulation.world import Simulation, WorkerProcess
 from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.engine.time.clock import SystemClock
-from tidegate.runners.streaming import backends, opening, task, worker
-from tidegate.runners.streaming.alignment import Alignment
-from tidegate.runners.streaming.backends import Changes
-from tidegate.runners.streaming.channels import InputChannel
-from tidegate.runners.streaming.checkpoints import Checkpoints
-from tidegate.runners.streaming.files import Stored
-from tidegate.runners.streaming.messages import Prepared, SplitProgress
-from tidegate.runners.streaming.reading import Reading
-from tidegate.runners.streaming.restoring import Restoring
-from tidegate.runners.streaming.task import Task
+from tidegate.runners.streaming.checkpoint import epoch_fencing
+from tidegate.runners.streaming.checkpoint.tracker import Checkpoints
+from tidegate.runners.streaming.network.channels import InputChannel
+from tidegate.runners.streaming.protocol.worker_messages import Prepared, SplitProgress
+from tidegate.runners.streaming.state import backend
+from tidegate.runners.streaming.state.backend import Changes
+from tidegate.runners.streaming.state.restore import Restoring
+from tidegate.runners.streaming.state.uploads import Stored
+from tidegate.runners.streaming.worker import task, worker
+from tidegate.runners.streaming.worker.barrier_alignment import Alignment
+from tidegate.runners.streaming.worker.source_reader import Reading
+from tidegate.runners.streaming.worker.task import Task
 from tidegate.sdk.portable.pipeline import Write
 
 CHUNKS = 20
@@ -102,12 +104,12 @@ def commit_early(patch: pytest.MonkeyPatch) -> None:
 
 def forget_timers(patch: pytest.MonkeyPatch) -> None:
     """What is restored is not all that was saved."""
-    read = vars(backends)["read_states"]
+    read = vars(backend)["read_states"]
 
     def forgetful(*given: Any) -> dict[str, Any]:
         return {name: _without_timers(kept) for name, kept in read(*given).items()}
 
-    patch.setattr(backends, "read_states", forgetful)
+    patch.setattr(backend, "read_states", forgetful)
 
 
 def _without_timers(kept: Any) -> Any:
@@ -156,7 +158,7 @@ def forget_finished_splits(patch: pytest.MonkeyPatch) -> None:
 
 def fence_nobody(patch: pytest.MonkeyPatch) -> None:
     """A coordinator that was taken for dead goes on."""
-    patch.setattr(opening, "superseded", lambda *given: "")
+    patch.setattr(epoch_fencing, "superseded", lambda *given: "")
 
 
 def grant_too_much(patch: pytest.MonkeyPatch) -> None:

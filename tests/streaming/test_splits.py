@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.messages import AssignedSplit, SplitProgress
-from tidegate.runners.streaming.splits import Splits, unread
+from tidegate.runners.streaming.coordinator.split_assigner import Splits, unread
+from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress
 
 
 def splits(count: int) -> list[AssignedSplit]:

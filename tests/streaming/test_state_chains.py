@@ -25,10 +25,10 @@ from tests.streaming.test_backends import Disk, awaited
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state import tiered
 from tidegate.runners.engine.state.keyed_state import ByKey
-from tidegate.runners.streaming.backends import MemoryBackend, StateBackend
-from tidegate.runners.streaming.files import StorageFiles
-from tidegate.runners.streaming.rocks import RocksBackend
-from tidegate.runners.streaming.statefiles import StateFile
+from tidegate.runners.streaming.state.backend import MemoryBackend, StateBackend
+from tidegate.runners.streaming.state.files import StateFile
+from tidegate.runners.streaming.state.rocksdb import RocksBackend
+from tidegate.runners.streaming.state.uploads import StorageFiles
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import Duration
 from tidegate.sdk.triggers import AfterCount, AfterWatermark

@@ -11,7 +11,13 @@ from collections.abc import Callable
 import pytest
 
 from streaming.coordinating import Play, job_of, of, sent, to_text
-from tidegate.runners.streaming.actions import (
+from tidegate.runners.streaming.checkpoint.job_record import RECORDED
+from tidegate.runners.streaming.checkpoint.manifest import loads
+from tidegate.runners.streaming.checkpoint.recovery import Resume, resumed
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.settings import CheckpointSettings
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.coordinator_io import (
     Action,
     CoordinatorEvent,
     Finish,
@@ -25,10 +31,7 @@ from tidegate.runners.streaming.actions import (
     Stored,
     WorkerGone,
 )
-from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.manifest import loads
-from tidegate.runners.streaming.messages import (
+from tidegate.runners.streaming.protocol.worker_messages import (
     AbortOutput,
     Acknowledge,
     AssignedSplit,
@@ -47,9 +50,6 @@ from tidegate.runners.streaming.messages import (
     ToCoordinator,
     Trigger,
 )
-from tidegate.runners.streaming.record import RECORDED
-from tidegate.runners.streaming.resume import Resume, resumed
-from tidegate.runners.streaming.settings import CheckpointSettings
 from tidegate.sdk.sinks import Committable
 
 KEPT = CheckpointSettings(directory="/somewhere", interval=10.0)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tidegate.runners.streaming.storage import FsspecStorage, LocalStorage, copy_savepoint, open_storage
-from tidegate.runners.streaming.world import Storage
+from tidegate.runners.streaming.storage.stores import FsspecStorage, LocalStorage, copy_savepoint, open_storage
+from tidegate.runners.streaming.worker.environment import Storage
 from tidegate.sdk.errors import OptionsError, RunError
 
 
@@ -204,7 +204,7 @@ def test_a_store_that_nobody_knows_is_refused() -> None:
 
 def test_a_savepoint_is_copied_with_its_files_and_the_manifest_last(tmp_path: Path) -> None:
     from streaming.test_manifest import put
-    from tidegate.runners.streaming.manifest import dumps, latest
+    from tidegate.runners.streaming.checkpoint.manifest import dumps, latest
 
     own, other = LocalStorage(tmp_path / "own"), LocalStorage(tmp_path / "other")
     made = put(own, 4)

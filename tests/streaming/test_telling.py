@@ -13,12 +13,12 @@ import pytest
 
 import tidegate as tg
 from streaming.counting import counted, options
-from tidegate.runners.streaming.actions import CheckpointReport, Finish, Progress, Report
-from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.layout import TaskId
-from tidegate.runners.streaming.messages import TaskStatus
+from tidegate.runners.streaming.client.console import LOGGER, Lines, MetricsFile
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Finish, Progress, Report
+from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
 from tidegate.runners.streaming.runner import StreamingRunner
-from tidegate.runners.streaming.telling import LOGGER, Lines, MetricsFile
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import MIN_MICROS

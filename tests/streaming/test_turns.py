@@ -11,10 +11,10 @@ import tidegate as tg
 from streaming.in_one_process import ALONE, Alone
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.streaming.channels import InputChannel
-from tidegate.runners.streaming.messages import AssignedSplit
-from tidegate.runners.streaming.reading import Reading, list_splits
-from tidegate.runners.streaming.task import Task
+from tidegate.runners.streaming.network.channels import InputChannel
+from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit
+from tidegate.runners.streaming.worker.source_reader import Reading, list_splits
+from tidegate.runners.streaming.worker.task import Task
 from tidegate.sdk.block import Block
 from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.time import SECOND

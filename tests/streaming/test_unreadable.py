@@ -20,14 +20,14 @@ import pytest
 
 from streaming.coordinating import Play, job_of, of
 from streaming.test_resume import Count, checkpointed, kept, stateful
-from tidegate.runners.streaming.actions import Delete, Fenced, Store, Stored, Unreachable
-from tidegate.runners.streaming.background import outcome
-from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.manifest import ManifestError, latest
-from tidegate.runners.streaming.opening import Opened, open_job
-from tidegate.runners.streaming.ownership import Ownership
-from tidegate.runners.streaming.resume import ResumeError
-from tidegate.runners.streaming.storage import FsspecStorage, LocalStorage, open_storage
+from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened, open_job
+from tidegate.runners.streaming.checkpoint.manifest import ManifestError, latest
+from tidegate.runners.streaming.checkpoint.ownership import Ownership
+from tidegate.runners.streaming.checkpoint.recovery import ResumeError
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.protocol.coordinator_io import Delete, Fenced, Store, Stored, Unreachable
+from tidegate.runners.streaming.storage.background import outcome
+from tidegate.runners.streaming.storage.stores import FsspecStorage, LocalStorage, open_storage
 from tidegate.sdk.errors import RunError
 
 NOBODY = 65534

@@ -15,10 +15,7 @@ import tidegate as tg
 from streaming.alone import Alone
 from streaming.coordinating import job_of
 from streaming.counting import counted
-from tidegate.runners.streaming import files
-from tidegate.runners.streaming.background import Background
-from tidegate.runners.streaming.files import UploadedFiles
-from tidegate.runners.streaming.messages import (
+from tidegate.runners.streaming.protocol.worker_messages import (
     Aborted,
     Acknowledge,
     AssignSplits,
@@ -32,7 +29,10 @@ from tidegate.runners.streaming.messages import (
     TaskFailed,
     Trigger,
 )
-from tidegate.runners.streaming.worker import Worker
+from tidegate.runners.streaming.state import uploads
+from tidegate.runners.streaming.state.uploads import UploadedFiles
+from tidegate.runners.streaming.storage.background import Background
+from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import SECOND
 
@@ -245,6 +245,6 @@ def test_what_waits_beyond_the_room_in_memory_waits_on_the_local_disk(tmp_path: 
 def test_a_long_file_is_measured_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from zlib import crc32
 
-    monkeypatch.setattr(files, "_PIECE", 7)
+    monkeypatch.setattr(uploads, "_PIECE", 7)
     (tmp_path / "file").write_bytes(bytes(range(100)))
-    assert files.measured(tmp_path / "file") == (100, crc32(bytes(range(100))))
+    assert uploads.measured(tmp_path / "file") == (100, crc32(bytes(range(100))))

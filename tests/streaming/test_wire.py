@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.wire import CONTROL, CREDIT, FRAME, PIECE, Link, WireError, pair, unpickled
+from tidegate.runners.streaming.network.framing import CONTROL, CREDIT, FRAME, PIECE, Link, WireError, pair, unpickled
 
 
 def links() -> tuple[Link, Link]:

@@ -21,7 +21,7 @@ def cluster() -> None:
 )
 def start(name: str, port: int | None) -> None:
     """Start a session in the background."""
-    from tidegate.runners.streaming.session import Place, started
+    from tidegate.runners.streaming.session.client import Place, started
 
     place = Place(name)
     started(place, port)
@@ -35,7 +35,7 @@ def start(name: str, port: int | None) -> None:
 @_name
 def stop(name: str) -> None:
     """End a session and its jobs. Those with a checkpoint directory go on from there when they are run again."""
-    from tidegate.runners.streaming.session import opened
+    from tidegate.runners.streaming.session.client import opened
 
     with opened(name) as session:
         session.end()
@@ -46,7 +46,7 @@ def stop(name: str) -> None:
 @_name
 def status(name: str) -> None:
     """Say whether a session runs, and how many jobs it has."""
-    from tidegate.runners.streaming.session import Place, opened
+    from tidegate.runners.streaming.session.client import Place, opened
 
     place = Place(name)
     with opened(name) as session:

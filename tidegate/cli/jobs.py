@@ -14,7 +14,7 @@ from tidegate.sdk.errors import visible, visible_lines
 from tidegate.sdk.metrics import MetricCells
 
 if TYPE_CHECKING:
-    from tidegate.runners.streaming.session import JobInfo
+    from tidegate.runners.streaming.session.client import JobInfo
 
 _session = click.option("--session", default="default", show_default=True, help="Which session.")
 _as_json = click.option("--json", "as_json", is_flag=True, help="As JSON.")
@@ -31,7 +31,7 @@ def jobs() -> None:
 @_as_json
 def list_jobs(session: str, as_json: bool) -> None:
     """List all jobs, the latest last."""
-    from tidegate.runners.streaming.session import opened
+    from tidegate.runners.streaming.session.client import opened
 
     with opened(session) as connection:
         found = connection.jobs()
@@ -57,7 +57,7 @@ def list_jobs(session: str, as_json: bool) -> None:
 @_as_json
 def show(id: str, session: str, as_json: bool) -> None:
     """Show how a job is doing: its tasks, checkpoints, and what it last said."""
-    from tidegate.runners.streaming.session import opened
+    from tidegate.runners.streaming.session.client import opened
 
     with opened(session) as connection:
         job = connection.info(id)
@@ -90,8 +90,8 @@ def logs(id: str, session: str, lines: int | None) -> None:
     """
     from pathlib import Path
 
-    from tidegate.runners.streaming.joblog import tail
-    from tidegate.runners.streaming.session import opened
+    from tidegate.runners.streaming.session.client import opened
+    from tidegate.runners.streaming.session.job_log import tail
 
     with opened(session) as connection:
         job = connection.info(id)
@@ -106,7 +106,7 @@ def logs(id: str, session: str, lines: int | None) -> None:
 @_session
 def cancel(id: str, session: str) -> None:
     """End a job now. What has not been committed is dropped."""
-    from tidegate.runners.streaming.actions import CancelJob
+    from tidegate.runners.streaming.protocol.coordinator_io import CancelJob
 
     _end(id, session, CancelJob())
 
@@ -118,7 +118,7 @@ def cancel(id: str, session: str) -> None:
 @click.option("--savepoint", metavar="DIR", help="Write the savepoint there, not into the checkpoint directory.")
 def stop(id: str, session: str, drain: bool, savepoint: str | None) -> None:
     """End a job cleanly, with a savepoint from which another run can go on."""
-    from tidegate.runners.streaming.actions import StopJob
+    from tidegate.runners.streaming.protocol.coordinator_io import StopJob
     from tidegate.runners.streaming.result import absolute
 
     if drain and savepoint:
@@ -138,7 +138,7 @@ def stop(id: str, session: str, drain: bool, savepoint: str | None) -> None:
 def savepoint(id: str, directory: str, session: str) -> None:
     """Have a job write a savepoint to DIRECTORY, and go on."""
     from tidegate.runners.streaming.result import absolute
-    from tidegate.runners.streaming.session import opened
+    from tidegate.runners.streaming.session.client import opened
 
     with opened(session) as connection:
         report = connection.savepoint(id, absolute(directory))
@@ -147,7 +147,7 @@ def savepoint(id: str, directory: str, session: str) -> None:
 
 def _keeps_nothing(id: str, session: str) -> bool:
     """Whether a job that ends has nowhere to keep what another run would go on from."""
-    from tidegate.runners.streaming.session import opened
+    from tidegate.runners.streaming.session.client import opened
 
     with opened(session) as connection:
         job = connection.info(id)
@@ -157,8 +157,8 @@ def _keeps_nothing(id: str, session: str) -> bool:
 def _end(id: str, session: str, event: Any) -> None:
     """Tell a job to end, and wait until it has."""
     from tidegate.runners.engine.errors.transport import unpacked
-    from tidegate.runners.streaming.actions import Finish
-    from tidegate.runners.streaming.session import opened
+    from tidegate.runners.streaming.protocol.coordinator_io import Finish
+    from tidegate.runners.streaming.session.client import opened
 
     with opened(session) as connection:
         for message in connection.tell_and_follow(id, event):

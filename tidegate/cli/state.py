@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from tidegate.runners.streaming.inspecting import Entry
-    from tidegate.runners.streaming.manifest import Manifest, TaskPart
+    from tidegate.runners.streaming.checkpoint.inspect import Entry
+    from tidegate.runners.streaming.checkpoint.manifest import Manifest, TaskPart
 
 
 @click.command()
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @click.option("-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write to FILE, not to stdout.")
 def state(directory: str, checkpoint: int | None, values: bool, form: str | None, output: Path | None) -> None:
     """Show the checkpoint or savepoint in DIR: steps, cells, sizes; with --values each key's state, too."""
-    from tidegate.runners.streaming.inspecting import entries, opened
-    from tidegate.runners.streaming.storage import open_storage
+    from tidegate.runners.streaming.checkpoint.inspect import entries, opened
+    from tidegate.runners.streaming.storage.stores import open_storage
     from tidegate.sdk.errors import visible
 
     if form == "parquet" and not (values and output):
@@ -126,7 +126,7 @@ def _reading(manifest: Manifest, label: str) -> dict[str, Any]:
 
 def _unpickled(found: Iterator[Entry]) -> Iterator[Entry]:
     """The same, with advice where the author's code is not at hand."""
-    from tidegate.runners.streaming.manifest import ManifestError
+    from tidegate.runners.streaming.checkpoint.manifest import ManifestError
 
     try:
         yield from found

@@ -77,7 +77,7 @@ class TestPipeline(Pipeline):
         for assertion in self.assertions:
             assertion.recorder.forget()
         if self.runs_on("streaming"):
-            from tidegate.runners.streaming.client import keep_warm
+            from tidegate.runners.streaming.client.job_client import keep_warm
 
             keep_warm()
         result = super().run()

@@ -12,9 +12,9 @@ from streaming.simulation.pipeline import build
 from streaming.simulation.world import NAME, Faults, Simulation
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.streaming import opening
-from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.settings import CheckpointSettings, RestartSettings, Settings
+from tidegate.runners.streaming.checkpoint import epoch_fencing
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.settings import CheckpointSettings, RestartSettings, Settings
 
 DIRECTORY = "simulated"
 KEYS = 7
@@ -55,13 +55,13 @@ def simulate(
     )
     job = Job("simulated", "run", planned(numbers, partitions), settings)
     simulation = Simulation(seed, job, Outside(numbers, partitions), KEYS, faults or Faults(), uploads=seed % 3 == 0)
-    before = vars(opening)["open_storage"]
-    setattr(opening, "open_storage", simulation.disk_of)  # noqa: B010
+    before = vars(epoch_fencing)["open_storage"]
+    setattr(epoch_fencing, "open_storage", simulation.disk_of)  # noqa: B010
     mutate(simulation)
     try:
         simulation.run()
     finally:
-        setattr(opening, "open_storage", before)  # noqa: B010
+        setattr(epoch_fencing, "open_storage", before)  # noqa: B010
         if happened is not None:
             happened += simulation.happened
     return simulation

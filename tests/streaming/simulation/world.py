@@ -21,22 +21,22 @@ from streaming.simulation.pipeline import Broken, Checker
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.engine.time.clock import Clock, SystemClock
 from tidegate.runners.engine.time.watermarks import Mark
-from tidegate.runners.streaming import actions
-from tidegate.runners.streaming.backends import MemoryBackend, Operators, StateBackend
-from tidegate.runners.streaming.background import outcome
-from tidegate.runners.streaming.coordinator import Coordinator
-from tidegate.runners.streaming.events import Item
-from tidegate.runners.streaming.files import Files, StorageFiles
-from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.layout import ChannelId, TaskId
-from tidegate.runners.streaming.manifest import ManifestError, latest, loads, numbers
-from tidegate.runners.streaming.messages import AbortOutput, Commit, Ready, ToCoordinator, ToWorker
-from tidegate.runners.streaming.opening import Opened, open_job
-from tidegate.runners.streaming.ownership import Ownership
-from tidegate.runners.streaming.record import RECORD, RECORDED
-from tidegate.runners.streaming.statefiles import StateFile
-from tidegate.runners.streaming.worker import Worker
-from tidegate.runners.streaming.world import Storing
+from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened, open_job
+from tidegate.runners.streaming.checkpoint.job_record import RECORD, RECORDED
+from tidegate.runners.streaming.checkpoint.manifest import ManifestError, latest, loads, numbers
+from tidegate.runners.streaming.checkpoint.ownership import Ownership
+from tidegate.runners.streaming.coordinator.coordinator import Coordinator
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.topology import ChannelId, TaskId
+from tidegate.runners.streaming.protocol import coordinator_io
+from tidegate.runners.streaming.protocol.stream_items import Item
+from tidegate.runners.streaming.protocol.worker_messages import AbortOutput, Commit, Ready, ToCoordinator, ToWorker
+from tidegate.runners.streaming.state.backend import MemoryBackend, Operators, StateBackend
+from tidegate.runners.streaming.state.files import StateFile
+from tidegate.runners.streaming.state.uploads import Files, StorageFiles
+from tidegate.runners.streaming.storage.background import outcome
+from tidegate.runners.streaming.worker.environment import Storing
+from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.block import Block
 from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.time import SECOND
@@ -100,7 +100,7 @@ class WorkerProcess(Process):
 
     def tell(self, message: ToCoordinator) -> None:
         crew = self.crew
-        event = actions.FromWorker(self.index, crew.attempt, message)
+        event = coordinator_io.FromWorker(self.index, crew.attempt, message)
         self.post(("up", crew.attempt, self.index), lambda: crew.coordinator.hear(event))
 
     def post(self, link: Any, arrive: Callable[[], None]) -> None:
@@ -182,7 +182,7 @@ class WorkerProcess(Process):
             self.alive = False
             self.simulation.log(f"{self.name} ends{how}")
             crew = self.crew
-            gone = actions.WorkerGone(self.index, crew.attempt, "killed")
+            gone = coordinator_io.WorkerGone(self.index, crew.attempt, "killed")
             self.simulation.post(("up", crew.attempt, self.index), lambda: crew.coordinator.hear(gone))
 
 
@@ -269,14 +269,14 @@ class CoordinatorProcess(Process):
             try:
                 self.opened = open_job(simulation.job, Path(), self.name)
             except TidegateError as error:
-                simulation.finish(self, actions.Finish("failed", packed(error)))
+                simulation.finish(self, coordinator_io.Finish("failed", packed(error)))
                 return
             for note in self.opened.notes:
                 simulation.log(f"{self.name}: {note}")
             if self.opened.over is not None:
                 if simulation.disk.files != before:
                     simulation.breaks("the directory of a finished job has changed")
-                simulation.finish(self, actions.Finish("finished"))
+                simulation.finish(self, coordinator_io.Finish("finished"))
                 return
             simulation.opened(self.opened)
             opened = self.opened
@@ -284,7 +284,7 @@ class CoordinatorProcess(Process):
             self.machine = simulation.make_coordinator(
                 opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers
             )
-            self.take(actions.Begin())
+            self.take(coordinator_io.Begin())
             if simulation.asked is not None:
                 self.take(simulation.asked)
 
@@ -331,11 +331,11 @@ class CoordinatorProcess(Process):
             simulation.after(simulation.random.randrange(400) * MILLISECOND, worker.die)
         simulation.after(simulation.random.randrange(1, 400) * MILLISECOND, simulation.start_coordinator)
 
-    def hear(self, event: actions.CoordinatorEvent) -> None:
+    def hear(self, event: coordinator_io.CoordinatorEvent) -> None:
         """Something arrives."""
         self.do(lambda: self.take(event))
 
-    def take(self, event: actions.CoordinatorEvent) -> None:
+    def take(self, event: coordinator_io.CoordinatorEvent) -> None:
         """Something has happened; perform what the machine wants done."""
         assert self.machine is not None
         for action in self.machine.handle(event, self.simulation.now):
@@ -353,42 +353,42 @@ class CoordinatorProcess(Process):
     def pass_time(self) -> None:
         """Time passes: whatever was due is done with that, so nothing that is still due can be there to wake for."""
         assert self.machine is not None
-        self.take(actions.Passing())
+        self.take(coordinator_io.Passing())
         wake = self.machine.next_wake()
         if wake is not None and wake <= self.simulation.now:
             self.simulation.breaks(f"{self.name} did what was due at {self.simulation.now}, and is due again at {wake}")
 
-    def perform(self, action: actions.Action) -> None:
+    def perform(self, action: coordinator_io.Action) -> None:
         simulation = self.simulation
         match action:
-            case actions.StartWorkers(attempt=attempt):
+            case coordinator_io.StartWorkers(attempt=attempt):
                 self.kill_all()
                 self.starting = attempt
                 self.aside(partial(self.start, attempt))
-            case actions.StopWorkers(grace=grace):
+            case coordinator_io.StopWorkers(grace=grace):
                 if self.starting is not None:
                     self.forgo_start(self.starting)
                 for process in self.crew.workers if self.crew else ():
                     simulation.after(int(grace * SECOND), process.die)
-            case actions.Send(worker=worker, message=message):
+            case coordinator_io.Send(worker=worker, message=message):
                 crew = self.crew
                 if crew is not None and isinstance(message, Commit | AbortOutput):
                     self.aside(lambda: None if self.is_fenced() else self.send(crew, worker, message))
                 elif crew is not None:
                     self.send(crew, worker, message)
-            case actions.Store():
+            case coordinator_io.Store():
                 self.aside(lambda: self.store(action))
-            case actions.Withdraw(name=name):
+            case coordinator_io.Withdraw(name=name):
                 self.aside(lambda: self.ownership.withdraw(name))
-            case actions.Delete():
+            case coordinator_io.Delete():
                 self.aside(lambda: outcome(self.ownership.delete(action)))
-            case actions.Report(state=state, text=text):
+            case coordinator_io.Report(state=state, text=text):
                 simulation.log(f"{self.name}: {state} {text}")
-            case actions.CheckpointReport(checkpoint=checkpoint, error=error_text):
+            case coordinator_io.CheckpointReport(checkpoint=checkpoint, error=error_text):
                 simulation.log(f"{self.name}: checkpoint {checkpoint} {error_text or 'is complete'}")
                 if not error_text:
                     simulation.checkpoints += 1
-            case actions.Finish():
+            case coordinator_io.Finish():
                 simulation.finish(self, action)
             case _:
                 pass
@@ -399,7 +399,7 @@ class CoordinatorProcess(Process):
         assert self.owned is not None
         return self.owned
 
-    def store(self, action: actions.Store) -> None:
+    def store(self, action: coordinator_io.Store) -> None:
         """Write a manifest; then see whether the job is still this process's."""
         simulation = self.simulation
         if action.directory is None and action.checkpoint != RECORDED:
@@ -408,7 +408,7 @@ class CoordinatorProcess(Process):
                 if name in there:
                     simulation.breaks(f"{action.name} is written before {name} is durable")
         answer = outcome(self.ownership.store(action))
-        if action.directory is not None and isinstance(answer, actions.Stored) and answer.error:
+        if action.directory is not None and isinstance(answer, coordinator_io.Stored) and answer.error:
             simulation.breaks(f"a savepoint lacks something: {answer.error}")
         self.take(answer)
 
@@ -425,14 +425,14 @@ class CoordinatorProcess(Process):
         if self.starting == attempt and not self.is_fenced():
             self.starting = None
             self.crew = self.simulation.start_crew(attempt, self)
-            self.simulation.after(0, lambda: self.hear(actions.WorkersStarted(attempt)))
+            self.simulation.after(0, lambda: self.hear(coordinator_io.WorkersStarted(attempt)))
 
     def forgo_start(self, attempt: int) -> None:
         """The workers of an attempt are not wanted any more before they have been started."""
         assert self.opened is not None
         self.starting = self.crew = None
         for index in range(self.opened.job.settings.workers):
-            gone = actions.WorkerGone(index, attempt, "it was never started")
+            gone = coordinator_io.WorkerGone(index, attempt, "it was never started")
             self.simulation.after(0, partial(self.hear, gone))
 
     def send(self, crew: Crew, worker: int, message: ToWorker) -> None:
@@ -469,10 +469,10 @@ class Simulation:
         self.disks: dict[str, Disk] = {}
         self.checkpoints = 0
         self.happened: list[str] = []
-        self.finished: actions.Finish | None = None
+        self.finished: coordinator_io.Finish | None = None
         self.running: WorkerProcess | CoordinatorProcess | None = None
         self.coordinator: CoordinatorProcess | None = None
-        self.asked: actions.StopJob | None = None
+        self.asked: coordinator_io.StopJob | None = None
         self.make_worker: Callable[..., Worker] = Worker
         self.make_coordinator: Callable[..., Coordinator] = partial(Coordinator, wall=self.wall)
         self._faults = faults
@@ -701,7 +701,7 @@ class Simulation:
         """Somebody asks for a savepoint, to be kept elsewhere."""
         if self.coordinator is not None and self.coordinator.machine is not None:
             self.log(f"a savepoint is asked for, as saved-{number}")
-            self.coordinator.hear(actions.TakeSavepoint(f"saved-{number}"))
+            self.coordinator.hear(coordinator_io.TakeSavepoint(f"saved-{number}"))
 
     # -- the job's end
 
@@ -712,12 +712,12 @@ class Simulation:
         how = self.random.choice(["drain", "savepoint", "stop"])
         self.log(f"the job is asked to end: {how}")
         self._kills += self.random.randrange(2)
-        self.asked = actions.StopJob(how == "drain", "saved" if how == "savepoint" else None)
+        self.asked = coordinator_io.StopJob(how == "drain", "saved" if how == "savepoint" else None)
         coordinator = self.coordinator
         if coordinator.machine is not None:
             coordinator.hear(self.asked)
 
-    def finish(self, process: CoordinatorProcess, outcome: actions.Finish) -> None:
+    def finish(self, process: CoordinatorProcess, outcome: coordinator_io.Finish) -> None:
         """A coordinator is through: that of a job that has been stopped is followed by another job."""
         self.log(f"{process.name} ends: {outcome.state}")
         process.kill_all()

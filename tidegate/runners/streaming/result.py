@@ -13,17 +13,23 @@ from typing import TYPE_CHECKING, Final
 from tidegate.runners.completion import Latch
 from tidegate.runners.engine.run_warnings import warn_of
 from tidegate.runners.plan import Plan
-from tidegate.runners.streaming.actions import CancelJob, CheckpointReport, JobState, StopJob, TakeSavepoint
-from tidegate.runners.streaming.client import Job
-from tidegate.runners.streaming.messages import TaskStatus
-from tidegate.runners.streaming.submission import Submit, ToClient
+from tidegate.runners.streaming.client.job_client import Job
+from tidegate.runners.streaming.protocol.client_messages import Submit, ToClient
+from tidegate.runners.streaming.protocol.coordinator_io import (
+    CancelJob,
+    CheckpointReport,
+    JobState,
+    StopJob,
+    TakeSavepoint,
+)
+from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.metrics import MetricResults
 from tidegate.sdk.runner import PipelineResult, PipelineState, StageProgress
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
 
 if TYPE_CHECKING:
-    from tidegate.runners.streaming.session import JobInfo
+    from tidegate.runners.streaming.session.client import JobInfo
 
 DEFAULT: Final = "default"
 """The session that is meant where none is named."""
@@ -38,7 +44,7 @@ _STATES: Final[dict[JobState, PipelineState]] = {
 
 def submit(submitted: Submit, session: str) -> Detached:
     """Have a session run a job. EndpointError if there is no such session."""
-    from tidegate.runners.streaming.session import opened
+    from tidegate.runners.streaming.session.client import opened
 
     with opened(session) as connection:
         info = connection.submit(submitted, tuple(sys.path), os.getcwd())
@@ -63,13 +69,13 @@ class Detached(PipelineResult):
 
     def savepoint(self, directory: str) -> None:
         """Take a savepoint in a folder or URL, and go on. RunError if it could not be taken."""
-        from tidegate.runners.streaming.session import opened
+        from tidegate.runners.streaming.session.client import opened
 
         with opened(self.session) as connection:
             connection.savepoint(self.id, absolute(directory))
 
     def cancel(self) -> PipelineState:
-        from tidegate.runners.streaming.session import opened
+        from tidegate.runners.streaming.session.client import opened
 
         with opened(self.session) as connection:
             for _ in connection.tell_and_follow(self.id, CancelJob()):
@@ -80,7 +86,7 @@ class Detached(PipelineResult):
         return MetricResults(self._info().metrics)
 
     def _info(self) -> JobInfo:
-        from tidegate.runners.streaming.session import opened
+        from tidegate.runners.streaming.session.client import opened
 
         with opened(self.session) as connection:
             return connection.info(self.id)

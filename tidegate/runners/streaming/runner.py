@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING
 from tidegate.runners.engine.run_warnings import warn_of
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.streaming.client import Job as Running
-from tidegate.runners.streaming.job import Job
+from tidegate.runners.streaming.checkpoint.recovery import check_names
+from tidegate.runners.streaming.client.console import Lines
+from tidegate.runners.streaming.client.job_client import Job as Running
+from tidegate.runners.streaming.client.serialization import with_values
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.settings import Settings
+from tidegate.runners.streaming.protocol.client_messages import Submit
 from tidegate.runners.streaming.result import StreamingResult, submit
-from tidegate.runners.streaming.resume import check_names
-from tidegate.runners.streaming.rocks import rocksdb
-from tidegate.runners.streaming.settings import Settings
-from tidegate.runners.streaming.submission import Submit
-from tidegate.runners.streaming.telling import Lines
-from tidegate.runners.streaming.travelling import with_values
+from tidegate.runners.streaming.state.rocksdb import rocksdb
 from tidegate.sdk.defaults import DefaultOptions, default_memory_budget
 from tidegate.sdk.portable import pipeline as portable
 from tidegate.sdk.runner import Finished, PipelineResult, Runner, RunOptions
 
 if TYPE_CHECKING:
-    from tidegate.runners.streaming.options import StreamingOptions
+    from tidegate.runners.streaming.model.options import StreamingOptions
 
 
 class StreamingRunner(Runner):
@@ -36,7 +36,7 @@ class StreamingRunner(Runner):
 
     @classmethod
     def options_model(cls) -> type[StreamingOptions]:
-        from tidegate.runners.streaming.options import StreamingOptions
+        from tidegate.runners.streaming.model.options import StreamingOptions
 
         return StreamingOptions
 
@@ -79,7 +79,7 @@ class StreamingRunner(Runner):
             and not settings.batch
             and not isinstance(options, DefaultOptions)
         ):
-            from tidegate.runners.streaming.fingerprint import parts_of
+            from tidegate.runners.streaming.model.fingerprint import parts_of
 
             parts = parts_of(pipeline, options)
         return Submit(Job(name, name, self.plan(pipeline, options), settings, parts=parts), str(directory))
@@ -118,7 +118,7 @@ def _settings(pipeline: portable.Pipeline, options: RunOptions) -> Settings:
     if isinstance(options, DefaultOptions):
         workers = processors()
         return replace(Settings(workers, False, bounded), memory_budget=default_memory_budget() // workers)
-    from tidegate.runners.streaming.options import StreamingOptions, settings_of
+    from tidegate.runners.streaming.model.options import StreamingOptions, settings_of
 
     own = options.view_as(StreamingOptions)
     workers = own.workers or processors()

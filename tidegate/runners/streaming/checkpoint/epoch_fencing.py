@@ -1,0 +1,317 @@
+"""How a job's process comes to its checkpoints: whose directory it is, what is in it, and that no other works on it.
+
+A process claims an epoch before it reads what it goes on from. From then on an earlier process of the job, if one
+should still live, finds itself fenced off: it stores nothing more, and so commits nothing more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from tidegate.runners.streaming.checkpoint.job_record import (
+    RECORD,
+    Record,
+    differences,
+    read_record,
+    record,
+    same_pipeline,
+)
+from tidegate.runners.streaming.checkpoint.manifest import (
+    Manifest,
+    ManifestError,
+    bases_of,
+    dumps,
+    folder_of,
+    is_passed_by,
+    latest,
+    loads,
+    numbers,
+)
+from tidegate.runners.streaming.checkpoint.recovery import Resume, ResumeError, check_names, resumed
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.storage.stores import LocalStorage, open_storage
+from tidegate.runners.streaming.worker.environment import Storage
+from tidegate.sdk.errors import RunError, TidegateError, unusable
+from tidegate.sdk.metrics import MetricCells
+
+_EPOCHS: Final = "epochs"
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A job with the checkpoints it has; `notes` for people. `storage` None: it keeps none.
+
+    `fenced()` says why the job is this process's no more, "" as long as it is: to be asked after a manifest is stored,
+    before anything is committed, and before workers are started again. It raises where that is not known.
+
+    `over`: what it has counted, of a job that has finished, and is left alone; `job` is the one that has.
+
+    `first`: the number of its first checkpoint, unless it goes on from one. `leftovers`: files that earlier processes
+    have left for nobody. They stay until this one has a checkpoint.
+    """
+
+    job: Job
+    resume: Resume | None = None
+    epoch: int = 1
+    notes: tuple[str, ...] = ()
+    storage: Storage | None = None
+    fenced: Callable[[], str] = lambda: ""
+    over: MetricCells | None = None
+    first: int = 1
+    leftovers: tuple[str, ...] = ()
+
+
+def open_job(job: Job, directory: Path, who: str) -> Opened:
+    """Open what a job's settings name. `directory`: the run's own, for a job that keeps its checkpoints nowhere else.
+
+    ResumeError or ManifestError if what is there can't be gone on from, RunError if a store can't be used.
+    """
+    own, savepoint = job.settings.checkpoints.directory, job.settings.from_savepoint
+    if job.settings.batch:
+        given = (("--checkpoint_dir", own), ("--from_savepoint", savepoint), ("--begin_anew", job.settings.begin_anew))
+        useless = [flag for flag, value in given if value]
+        notes = [f"{flag} is not used: bounded input is read again after a failure" for flag in useless]
+        return Opened(job, notes=tuple(notes))
+    if own is None:
+        storage: Storage = LocalStorage(directory / "checkpoints")
+        if savepoint is None:
+            return Opened(job, storage=storage)
+        manifest = _import(storage, job, savepoint, 1, 1)
+        resume = resumed(job, manifest, f"savepoint {savepoint}", kept=[manifest.kept])
+        return Opened(job, resume, storage=storage)
+    check_names(job.plan)
+    with _using(f"checkpoints can't be kept in {own}"):
+        return _open_directory(job, open_storage(own), own, who)
+
+
+def claim_epoch(storage: Storage, who: str) -> int:
+    """Take the next number; nobody else gets it, and whoever had one before finds out."""
+    epoch = max(_claimed(storage), default=0) + 1
+    while not storage.create(f"{_EPOCHS}/{epoch:06}", json.dumps({"by": who}).encode()):
+        epoch += 1
+    return epoch
+
+
+def superseded(storage: Storage, epoch: int, url: str) -> str:
+    """Why an epoch is over: a later one has been claimed. "" if none has. Raises where that can't be known."""
+    claimed = _claimed(storage)
+    last = max(claimed, default=epoch)
+    if last > epoch:
+        return f"another run has taken over the checkpoints in {url} (its epoch is {last}, this one's {epoch})"
+    if epoch not in claimed:
+        raise RunError(f"{_EPOCHS}/{epoch:06}, by which the checkpoints in {url} are this run's, is gone")
+    return ""
+
+
+@contextlib.contextmanager
+def _using(otherwise: str) -> Iterator[None]:
+    """RunError, which says it in these words and why, if a store raises."""
+    try:
+        yield
+    except TidegateError:
+        raise
+    except Exception as error:  # of a remote store, whatever its client raises
+        raise RunError(f"{otherwise}: {unusable(error)}") from error
+
+
+def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
+    names = set(storage.list(""))
+    known = _known(job, storage, names, url)
+    if known is not None and _is_over(known, job):
+        return _finished(replace(job, run=known.run, epoch=max(_claimed(storage), default=1)), known, url)
+    # What does not fit is said before anything is claimed, and nothing that is there is removed before it is restored.
+    if known is not None:
+        _match(job, storage, url, thorough=False)
+    epoch = claim_epoch(storage, who)
+    names = set(storage.list(""))
+    # An earlier process that still lives may write one manifest more before it finds out: its number is left free.
+    next = max(numbers(names), default=0) + 1 + _passed_by(storage, names, epoch)
+    notes: list[str] = []
+    resume = None
+    if known is not None:
+        job = replace(job, run=known.run)
+        resume, damaged = _match(job, storage, url, thorough=True)
+        notes += damaged
+    # From here on checkpoints of earlier epochs count no more, unless they are what this one goes on from.
+    storage.write(f"{_EPOCHS}/{epoch:06}.base", str(0 if resume is None else resume.kept[-1].number).encode())
+    storage.write(RECORD, record(job, "running"))
+    needed = frozenset[str]().union(*(one.files for one in (() if resume is None else resume.kept)))
+    leftovers = _leftovers(names - needed, set() if known is None else _counting(storage))
+    savepoint = job.settings.from_savepoint
+    if savepoint is not None and resume is None:
+        manifest = _import(storage, job, savepoint, epoch, next)
+        resume = replace(resumed(job, manifest, f"savepoint {savepoint}", kept=[manifest.kept]), since=1)
+        next = manifest.checkpoint + 1
+    elif savepoint is not None:
+        notes.append(f"--from_savepoint is not used: {url} has later state of this job")
+    if resume is not None:
+        resume = replace(resume, next=next)
+    left = (*leftovers, *storage.unfinished(""))
+    fenced = partial(superseded, storage, epoch, url)
+    return Opened(replace(job, epoch=epoch), resume, epoch, tuple(notes), storage, fenced, first=next, leftovers=left)
+
+
+def _known(job: Job, storage: Storage, names: set[str], url: str) -> Record | None:
+    """The job that is to be gone on with; None to begin one, where none has been or all of it is given up.
+
+    ResumeError if what is there is of another job, ManifestError if it can't be known of which.
+    """
+    settings = job.settings
+    if settings.begin_anew and settings.discard_state:
+        with contextlib.suppress(ManifestError):
+            if (known := _record(storage)) is not None and known.job == job.id:
+                return known  # begun anew already, by a process that has died since
+        return None
+    known = _record(storage)
+    if known is None:
+        signs = _signs(storage, names)
+        if signs:
+            raise ManifestError(
+                f"{url} has {signs}, but no {RECORD}, which says whose they are: put it back, or give another "
+                "--checkpoint_dir, or --begin_anew --discard_state to give up what is there. (From a savepoint a job "
+                "begins by --from_savepoint.)"
+            )
+        return None
+    # A process that has recorded the end, and died before its client knew, is followed by one that ends again.
+    if settings.begin_anew and known.job != job.id:
+        if known.state != "finished":
+            raise ResumeError(
+                f"the job in {url} has not finished: to begin anew would lose its state. It goes on without "
+                "--begin_anew; --begin_anew --discard_state gives it up"
+            )
+        return None
+    if not _is_over(known, job) and not same_pipeline(known, job.plan):
+        raise ResumeError(
+            f"{url} holds checkpoints of another pipeline, {known.pipeline!r}, no step of which is in this one: give "
+            "another --checkpoint_dir"
+        )
+    return known
+
+
+def _is_over(known: Record, job: Job) -> bool:
+    """Whether a job has finished before this one was submitted."""
+    return known.state == "finished" and known.job != job.id
+
+
+def _finished(job: Job, known: Record, url: str) -> Opened:
+    """A job that has finished is not repeated. ResumeError if it was another, with what makes it so."""
+    if job.parts and not known.parts:
+        raise ResumeError(
+            f"the job in {url} has finished, and the version of Tidegate that ran it has not recorded what it was. "
+            "Give another --checkpoint_dir, or --begin_anew to run this one there"
+        )
+    different = differences(known.parts, job.parts)
+    if different:
+        raise ResumeError(
+            f"the job in {url} has finished, and this one is not the same: {different}. Give another --checkpoint_dir, "
+            "or --begin_anew to run this one there"
+        )
+    note = f"the job in {url} has finished: nothing is left to do; --begin_anew runs it again"
+    return Opened(job, notes=(note,), over=known.metrics)
+
+
+def _signs(storage: Storage, names: set[str]) -> str:
+    """What says that a job has been in a directory, "" if nothing does. An epoch alone does not: whoever claimed it
+    may have been killed before it did anything."""
+    folders = sorted({name.partition("/")[0] for name in names if _OF_CHECKPOINT.match(name)})
+    if folders:
+        return f"checkpoints ({folders[0]}{f' to {folders[-1]}' if len(folders) > 1 else ''})"
+    begun = [epoch for epoch, base in bases_of(storage, names).items() if base]
+    return f"{_EPOCHS}/{max(begun):06}.base, of a run that went on from a checkpoint" if begun else ""
+
+
+def _match(job: Job, storage: Storage, url: str, *, thorough: bool) -> tuple[Resume | None, list[str]]:
+    """The newest whole checkpoint, matched to the job; and what is said of newer ones that are not whole."""
+    manifest, damaged = latest(storage, thorough=thorough)
+    if manifest is None:
+        return None, damaged
+    kept = [older.kept for older in _older(storage, manifest)]
+    origin = f"checkpoint {manifest.checkpoint} in {url}"
+    return resumed(job, manifest, origin, kept=[*kept, manifest.kept]), damaged
+
+
+def _older(storage: Storage, manifest: Manifest) -> list[Manifest]:
+    """The checkpoints before one, as far as they can be read."""
+    found = []
+    for number in numbers(set(storage.list(""))):
+        if number < manifest.checkpoint:
+            with contextlib.suppress(ManifestError, FileNotFoundError):
+                found.append(loads(storage.read(f"{folder_of(number)}/manifest.json")))
+    return found
+
+
+def _import(storage: Storage, job: Job, savepoint: str, epoch: int, number: int) -> Manifest:
+    """Make a savepoint a checkpoint of this job: from there it goes on after a failure, too."""
+    source = open_storage(savepoint)
+    with _using(f"the savepoint in {savepoint} can't be read"):
+        manifest, _ = latest(source, thorough=True)
+    if manifest is None:
+        raise ResumeError(f"there is no savepoint in {savepoint}")
+    resumed(job, manifest, f"savepoint {savepoint}")  # said before anything is copied
+    renamed = {name: f"{folder_of(number)}/{name.replace('/', '.')}" for name, _, _ in manifest.files()}
+    for name, target in renamed.items():
+        with _using(f"the savepoint in {savepoint} can't be read"):
+            data = source.read(name)
+        storage.write(target, data)
+    tasks = tuple(
+        part
+        if part.handle is None
+        else replace(
+            part, handle=replace(part.handle, files=tuple((renamed[f[0]], f[1], f[2]) for f in part.handle.files))
+        )
+        for part in manifest.tasks
+    )
+    own = replace(manifest, job=job.id, run=job.run, epoch=epoch, checkpoint=number, tasks=tasks)
+    storage.write(own.name, dumps(own))
+    return own
+
+
+def _record(storage: Storage) -> Record | None:
+    try:
+        return read_record(storage.read(RECORD))
+    except FileNotFoundError:
+        return None
+
+
+def _claimed(storage: Storage) -> list[int]:
+    names = (name.rpartition("/")[2] for name in storage.list(_EPOCHS))
+    return [int(name) for name in names if name.isdigit()]
+
+
+def _passed_by(storage: Storage, names: set[str], epoch: int) -> int:
+    """How many epochs there have been since the newest checkpoint was written."""
+    for number in sorted(numbers(names), reverse=True):
+        with contextlib.suppress(ManifestError, FileNotFoundError):
+            return epoch - loads(storage.read(f"{folder_of(number)}/manifest.json")).epoch
+    return epoch - 1
+
+
+def _counting(storage: Storage) -> set[int]:
+    """The checkpoints that have a manifest, but for those that an epoch has passed by."""
+    names = set(storage.list(""))
+    bases, counting = bases_of(storage, names), set()
+    for number in numbers(names):
+        try:
+            passed_by = is_passed_by(loads(storage.read(f"{folder_of(number)}/manifest.json")), bases)
+        except (ManifestError, FileNotFoundError):
+            passed_by = False  # damaged: somebody may want to look at it
+        if not passed_by:
+            counting.add(number)
+    return counting
+
+
+def _leftovers(names: set[str], complete: set[int]) -> list[str]:
+    """Files of all but these checkpoints. Manifests come first, so that none is ever there without what it names."""
+    folders = set(map(folder_of, complete))
+    left = [name for name in names if _OF_CHECKPOINT.match(name) and name.partition("/")[0] not in folders]
+    return sorted(left, key=lambda name: (not name.endswith("/manifest.json"), name))
+
+
+_OF_CHECKPOINT: Final = re.compile(r"chk-\d+/")

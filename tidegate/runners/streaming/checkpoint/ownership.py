@@ -1,0 +1,109 @@
+"""How a job's process changes the checkpoint directory: only as long as it knows that the directory is its own.
+
+Another process of the job may claim the directory at any time, and goes on from what it finds there. Nothing that it
+may have found is overwritten or removed; while the store can't say whose the directory is, changes wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
+from tidegate.runners.streaming.checkpoint.job_record import RECORDED
+from tidegate.runners.streaming.protocol.coordinator_io import Delete, Fenced, Store, Stored, Unreachable
+from tidegate.runners.streaming.state.files import STORED
+from tidegate.runners.streaming.storage.background import Steps
+from tidegate.runners.streaming.storage.stores import copy_savepoint
+from tidegate.runners.streaming.worker.environment import Storage
+from tidegate.sdk.errors import unusable, unwritten
+
+
+class Ownership:
+    """Changes what was `opened`. `place` opens the store that a savepoint is copied to."""
+
+    def __init__(self, opened: Opened, place: Callable[[str], Storage]) -> None:
+        self._opened = opened
+        self._place = place
+        self._withdrawn: set[str] = set()
+
+    def lost(self) -> Fenced | Unreachable | None:
+        """Why the directory may be another process's now; None if it is this one's. Asked before anything is committed
+        or removed: what is withdrawn is gone by then."""
+        storage = self._opened.storage
+        try:
+            reason = self._opened.fenced()
+            if reason:
+                return Fenced(reason)
+            while storage is not None and self._withdrawn:
+                storage.delete(min(self._withdrawn))
+                self._withdrawn.remove(min(self._withdrawn))
+        except Exception as error:  # of a remote store, whatever its client raises
+            return Unreachable(unusable(error))
+        return None
+
+    def store(self, action: Store) -> Steps[Fenced | Stored]:
+        """Write a manifest, or the record that the job is over; how that went. A savepoint is copied file by file."""
+        storage = self._opened.storage
+        if storage is None:
+            return Stored(action.checkpoint, "this job keeps no checkpoints", in_place=False)
+        in_place = False
+        try:
+            storage.settle(action.fresh)
+            if action.directory is not None:
+                yield from copy_savepoint(storage, self._place(action.directory), action.name, action.data)
+                return Stored(action.checkpoint)
+            if action.checkpoint == RECORDED:  # it takes the place of what is there
+                if (lost := self.lost()) is not None:
+                    return lost if isinstance(lost, Fenced) else Stored(action.checkpoint, lost.error)
+                storage.write(action.name, action.data)
+            else:
+                in_place = True  # perhaps, also when the store raises
+                if not storage.create(action.name, action.data) and storage.read(action.name) != action.data:
+                    # One that has taken over, or an earlier one that did not know yet that it had been fenced off.
+                    lost = self.lost()
+                    error = f"another process of the job has written {action.name}"
+                    return lost if isinstance(lost, Fenced) else Stored(action.checkpoint, error, in_place=False)
+        except OSError as raised:
+            elsewhere = "another --checkpoint_dir" if action.directory is None else "another folder"
+            return Stored(action.checkpoint, unwritten(raised, elsewhere), in_place)
+        except Exception as raised:  # of a remote store, whatever its client raises
+            return Stored(action.checkpoint, unusable(raised), in_place)
+        match self.lost():
+            case None:
+                return Stored(action.checkpoint)
+            case Fenced() as fenced:
+                return fenced
+            case Unreachable(error=error):
+                return Stored(action.checkpoint, f"whether it is still this run's is not known: {error}", in_place)
+
+    def withdraw(self, name: str) -> None:
+        """Remove a manifest of this process's own: now if possible, else before anything depends on it."""
+        self._withdrawn.add(name)
+        self.lost()
+
+    def delete(self, action: Delete) -> Steps[None]:
+        """Remove what nobody needs, file by file. What can't be removed stays: whoever comes next looks for it.
+
+        What is in the folders is listed before it is asked whose they are. Another process of the job may use one of
+        their names, but none of the files that are listed can be its own if it has yet to take over.
+        """
+        storage = self._opened.storage
+        if storage is None:
+            return
+        unneeded = list(action.names)
+        for folder in action.folders:
+            with contextlib.suppress(Exception):  # of a remote store, whatever its client raises
+                names = (*storage.list(folder), *storage.unfinished(folder))
+                unneeded += (name for name in names if not _is_spared(name, action))
+            yield
+        if self.lost() is not None:
+            return
+        for name in unneeded:
+            with contextlib.suppress(Exception):
+                storage.delete(name)
+            yield
+
+
+def _is_spared(name: str, action: Delete) -> bool:
+    return name in action.spared or (action.again and STORED in name)

@@ -1,0 +1,220 @@
+"""Where a job goes on: from saved state to the steps and tasks of a plan, which may be another than the one it was of.
+
+State is matched by the step's label, its kind and the types of its state; how many workers there are, and how steps
+are cut into stages, may have changed. What can't be matched is refused, rather than dropped or misread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tidegate.runners.plan import Plan
+from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, StepFacts, TaskPart
+from tidegate.runners.streaming.checkpoint.tracker import Kept
+from tidegate.runners.streaming.coordinator.split_assigner import unread
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.step_state import deals_splits, keeps_something, numbered, step_facts
+from tidegate.runners.streaming.model.topology import Layout, TaskId
+from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, Commit, Restored, SplitProgress
+from tidegate.runners.streaming.state.files import of_store
+from tidegate.sdk.errors import BuildError
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.portable.pipeline import side_inputs
+
+
+class ResumeError(BuildError):
+    """Saved state that this pipeline, as it is now, can't go on from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    """What a job goes on from. `origin` is for people.
+
+    `restore`: which stored states each task reads; it takes of them what its steps and key groups claim. `lists` are
+    the splits of each source step, `progress` how far they are read, `readers` the task that has each, by step, where
+    there are as many tasks as there were; `commits`: output that became final and may not be committed. `done`: regions
+    that had ended before, and have nothing to restore; `counted`: their metrics. `final`: all input had ended. `next`:
+    the number of the next checkpoint; `kept`: those that are there. `since`: the epoch it is of; what those before it
+    had left is removed already, but for what they may have written since.
+    """
+
+    origin: str
+    restore: Mapping[TaskId, tuple[Restored, ...]] = field(default_factory=dict)
+    lists: Mapping[int, tuple[AssignedSplit, ...]] = field(default_factory=dict)
+    progress: tuple[SplitProgress, ...] = ()
+    readers: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    commits: tuple[Commit, ...] = ()
+    done: frozenset[int] = frozenset()
+    final: bool = False
+    next: int = 1
+    kept: tuple[Kept, ...] = ()
+    since: int = 1
+    counted: MetricCells = field(default_factory=MetricCells)
+
+
+def resumed(job: Job, manifest: Manifest, origin: str, *, kept: Iterable[Kept] = (), next: int | None = None) -> Resume:
+    """Match a checkpoint or savepoint to a job; ResumeError says what does not fit, and what to do.
+
+    `kept`: the checkpoints in the job's own directory; `next`: the number of its next one.
+    """
+    plan, settings = job.plan, job.settings
+    if manifest.max_parallelism != settings.max_parallelism:
+        raise ResumeError(
+            f"{origin} has {manifest.max_parallelism} key groups, fixed by the first checkpoint, and the run asks for "
+            f"{settings.max_parallelism}: give --max_parallelism {manifest.max_parallelism}"
+        )
+    if settings.state_backend == "memory" and any(map(of_store, manifest.files())):
+        raise ResumeError(
+            f"{origin} was taken with --state_backend rocksdb, and the run is to keep its state in memory: go on with "
+            "rocksdb, or from a savepoint, which every backend reads"
+        )
+    check_steps(plan, manifest, origin, allow_dropped=settings.allow_dropped_state)
+    labels = {step.label: step.id for step in plan.steps if deals_splits(step)}
+    for label, splits in manifest.lists.items():
+        try:
+            unread(splits, (part for task in manifest.tasks for part in task.splits if part.step == label))
+        except ValueError as error:
+            raise ManifestError(f"{origin} is inconsistent: {error}") from None
+    return Resume(
+        origin,
+        restore_lists(job.layout, manifest),
+        {labels[label]: splits for label, splits in manifest.lists.items() if label in labels},
+        tuple(part for task in manifest.tasks for part in task.splits if part.step in labels),
+        readers_of(job.layout, manifest, labels),
+        commits_of(plan, manifest.commits, origin),
+        done_regions(plan, manifest),
+        manifest.final,
+        manifest.checkpoint + 1 if next is None else next,
+        tuple(kept),
+        manifest.epoch,
+        manifest.counted,
+    )
+
+
+def check_names(plan: Plan) -> None:
+    """ResumeError if state would be kept under a name that moves when the script changes."""
+    for step, facts in zip(plan.steps, step_facts(plan), strict=True):
+        if keeps_something(facts) and numbered(step):
+            raise ResumeError(
+                f"{step.label!r} at {step.tail.where} keeps state in checkpoints under a label that was numbered "
+                "automatically, and may be another step's after the next change of the script: name it, as in "
+                "'my name' >> ..."
+            )
+
+
+def check_steps(plan: Plan, manifest: Manifest, origin: str, *, allow_dropped: bool) -> None:
+    """ResumeError if a step's state has changed its types, or if nobody claims some of it."""
+    now = {facts.name: facts for facts in step_facts(plan) if keeps_something(facts)}
+    left: list[str] = []
+    for saved in manifest.steps:
+        if not keeps_something(saved):
+            continue
+        step = now.get(saved.name)
+        if step is None:
+            left.append(f"{saved.name!r} ({_described(saved)})")
+        elif (step.kind, step.role, step.state) != (saved.kind, saved.role, saved.state):
+            raise ResumeError(
+                f"the state of {saved.name!r} in {origin} is {_described(saved)}, and the step is now "
+                f"{_described(step)}: give the step another name to begin with no state there"
+            )
+    if left and not allow_dropped:
+        raise ResumeError(
+            f"{origin} holds state that no step claims: {', '.join(left)}. Steps are found by their labels; "
+            "--allow_dropped_state begins without it"
+        )
+
+
+def readers_of(layout: Layout, manifest: Manifest, labels: Mapping[str, int]) -> dict[int, dict[str, int]]:
+    """By source step and split the index of the task that was reading it; none of a step that has more tasks, or fewer,
+    than it had."""
+    readers: dict[int, dict[str, int]] = {}
+    for task in manifest.tasks:
+        for part in task.splits:
+            step = labels.get(part.step)
+            if step is not None and layout.parallelism(layout.plan.steps[step].stage) == task.parallelism:
+                readers.setdefault(step, {}).update((id, task.task.index) for id, _ in part.current)
+    return readers
+
+
+def restore_lists(layout: Layout, manifest: Manifest) -> dict[TaskId, tuple[Restored, ...]]:
+    """For each task which tasks' states it reads: of every stage that had one of its steps, those that hold its keys.
+
+    Key group `g` is at task `g * parallelism // max_parallelism`. What goes by no key, such as metrics, stays with the
+    task of its number, or goes to the last. Elements that wait for a side input may be anybody's: there all read all.
+    """
+    stage_of = {step.name: step.stage for step in manifest.steps}
+    parts: dict[int, list[TaskPart]] = {}
+    for part in manifest.tasks:
+        if part.handle is not None:
+            parts.setdefault(part.task.stage, []).append(part)
+    lists: dict[TaskId, tuple[Restored, ...]] = {}
+    for region in range(len(layout.plan.regions)):
+        for task in layout.tasks(region):
+            names = [facts.name for facts in step_facts(layout.plan) if facts.stage == task.stage]
+            stages = dict.fromkeys(stage_of[name] for name in names if name in stage_of)
+            count = layout.parallelism(task.stage)
+            steps = layout.plan.stage_steps(task.stage)
+            waits = any(side_inputs(node) for step in steps for node in step.nodes)
+            found = [
+                Restored(TaskId(task.stage, part.task.index), part.parallelism, part.handle)
+                for stage in stages
+                for part in parts.get(stage, ())
+                if part.handle is not None
+                and (
+                    reads(task.index, count, part.task.index, part.parallelism, manifest.max_parallelism)
+                    or (waits and count != part.parallelism)
+                )
+            ]
+            if found:
+                lists[task] = tuple(found)
+    return lists
+
+
+def done_regions(plan: Plan, manifest: Manifest) -> frozenset[int]:
+    """The regions all of whose steps were in tasks that had ended before there was a checkpoint."""
+    stage_of = {step.name: step.stage for step in manifest.steps}
+    stored = {part.task.stage for part in manifest.tasks if part.handle is not None or not part.ended}
+    facts = step_facts(plan)
+
+    def done(stages: tuple[int, ...]) -> bool:
+        before = [stage_of.get(step.name) for step in facts if step.stage in stages]
+        return all(stage is not None and stage not in stored for stage in before)
+
+    return frozenset(number for number, stages in enumerate(plan.regions) if done(stages))
+
+
+def reads(new: int, news: int, old: int, olds: int, groups: int) -> bool:
+    """Whether task `new` of `news` takes anything of what task `old` of `olds` stored."""
+    if news == olds:
+        return new == old
+    if min(old, news - 1) == new or min(new, olds - 1) == old:
+        return True
+    new_from, new_to = _range(new, news, groups)
+    old_from, old_to = _range(old, olds, groups)
+    return max(new_from, old_from) < min(new_to, old_to)
+
+
+def commits_of(plan: Plan, commits: Iterable[PendingCommit], origin: str) -> tuple[Commit, ...]:
+    """What a manifest holds of commits, to the steps of a plan."""
+    sinks = {step.label: step.id for step in plan.steps if step.is_sink}
+    lost = [commit.step for commit in commits if commit.step not in sinks and commit.committables]
+    if lost:
+        raise ResumeError(
+            f"{origin} holds output of {', '.join(map(repr, dict.fromkeys(lost)))} that may not be committed yet, and "
+            "the pipeline has no such step: run it once with that step"
+        )
+    return tuple(
+        Commit(sinks[commit.step], commit.run, commit.committables, commit.checkpoint)
+        for commit in commits
+        if commit.step in sinks
+    )
+
+
+def _range(index: int, count: int, groups: int) -> tuple[int, int]:
+    """The key groups of a task: from, to."""
+    return -(-index * groups // count), -(-(index + 1) * groups // count)
+
+
+def _described(facts: StepFacts) -> str:
+    return f"{facts.role} {facts.kind}" + (f", {facts.state}" if facts.state else "")

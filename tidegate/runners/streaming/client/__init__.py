@@ -1,0 +1,1 @@
+"""The client of a job: submission, progress, metrics."""

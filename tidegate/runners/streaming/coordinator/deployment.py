@@ -1,0 +1,117 @@
+"""What is deployed where: regions in their order, the tasks of each with the state they go on from and their splits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from tidegate.runners.streaming.checkpoint.recovery import Resume
+from tidegate.runners.streaming.coordinator.region_schedule import Regions
+from tidegate.runners.streaming.coordinator.split_assigner import Splits
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.step_state import deals_splits, is_live
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.worker_messages import (
+    AssignedSplit,
+    AssignSplits,
+    Deploy,
+    ListSplits,
+    ToWorker,
+)
+
+_SPLITS_PER_TASK: Final = 4
+"""Of a bounded source, so that tasks which are through early find more to do."""
+
+
+class Deployment:
+    """The regions, tasks and splits of a job, attempt after attempt. What it gives are messages, by worker."""
+
+    def __init__(self, job: Job, resume: Resume | None) -> None:
+        self._job = job
+        self._resume = resume
+        self._sources = {step.id: step for step in job.plan.steps if deals_splits(step)}
+        self._sources_of: dict[int, list[int]] = {}
+        """The sources of each region that has any."""
+        for id, step in self._sources.items():
+            self._sources_of.setdefault(job.plan.region_of(step.stage), []).append(id)
+        self._lists: dict[int, tuple[AssignedSplit, ...]] = dict(resume.lists) if resume else {}
+        self._splits: dict[int, Splits] = {}
+        self._asked: set[int] = set()
+        self.regions = Regions(job.layout, resume.done if resume else frozenset())
+
+    @property
+    def lists(self) -> Mapping[str, tuple[AssignedSplit, ...]]:
+        """The splits of every source that has been listed, by its label."""
+        return {self._sources[step].label: splits for step, splits in self._lists.items()}
+
+    def to_list(self, region: int) -> Iterator[ListSplits]:
+        """The sources of a region that have to be asked for their splits, each once in an attempt."""
+        for id in self._unlisted(region):
+            if id not in self._asked:
+                self._asked.add(id)
+                tasks = self._job.layout.parallelism(self._sources[id].stage)
+                yield ListSplits(id, tasks * _SPLITS_PER_TASK if self._bounded(id) else tasks)
+
+    def is_listed(self, region: int) -> bool:
+        """Whether the splits of all its sources are known."""
+        return not self._unlisted(region)
+
+    def listed(self, step: int, splits: tuple[AssignedSplit, ...]) -> None:
+        """A source has told its splits: they stay as they are through all restarts."""
+        self._lists.setdefault(step, splits)
+
+    def deploy(self, region: int) -> Iterator[tuple[int, ToWorker]]:
+        """Deploy a region's tasks, then deal out the first splits."""
+        job, resume = self._job, self._resume
+        self.regions.deploy(region)
+        tasks = list(job.layout.tasks(region))
+        for worker in range(job.settings.workers):
+            own = tuple(task for task in tasks if task.index == worker)
+            if own:
+                restore = tuple(part for task in own for part in (resume.restore.get(task, ()) if resume else ()))
+                yield worker, Deploy(region, own, restore)
+        for id in self._sources_of.get(region, ()):
+            step = self._sources[id]
+            progress = [part for part in resume.progress if part.step == step.label] if resume else []
+            readers = resume.readers.get(id) if resume else None
+            count = job.layout.parallelism(step.stage)
+            self._splits[id] = Splits(
+                self._lists[id], count, bounded=self._bounded(id), progress=progress, readers=readers
+            )
+            finished = {split for part in progress for split in part.finished}
+            self._lists[id] = tuple(split for split in self._lists[id] if split.id not in finished)
+            for index in range(count):
+                yield index, self.deal(TaskId(step.stage, index), id)
+
+    def deal(self, task: TaskId, step: int) -> AssignSplits:
+        """More splits for a source task, if there are any."""
+        deal = self._splits[step].deal(task.index)
+        return AssignSplits(task, step, deal.splits, deal.more)
+
+    def lose(self, resume: Resume | None) -> None:
+        """All workers are gone: what is to be done again goes on from `resume`, or begins anew."""
+        self._resume = resume
+        if resume is not None:  # of splits that have been finished only its tasks told, which are gone
+            self._lists = dict(resume.lists)
+        self._splits.clear()
+        self._asked.clear()
+        if resume is not None:
+            self.regions.rewind(resume.done)
+        elif self.exposed_sinks() != self._sinks() and not self._job.settings.batch:
+            self.regions.rewind()  # a region that is done wrote what only the first checkpoint would have prepared
+        else:
+            self.regions.lose()
+
+    def exposed_sinks(self) -> set[int]:
+        """The sinks of regions that are not done."""
+        steps, plan = self._job.plan.steps, self._job.plan
+        return {id for id in self._sinks() if not self.regions.is_done(plan.region_of(steps[id].stage))}
+
+    def _sinks(self) -> set[int]:
+        return {step.id for step in self._job.plan.steps if step.is_sink}
+
+    def _unlisted(self, region: int) -> list[int]:
+        return [id for id in self._sources_of.get(region, ()) if id not in self._lists]
+
+    def _bounded(self, step: int) -> bool:
+        return not is_live(self._sources[step], self._job.plan)

@@ -1,0 +1,1 @@
+"""What coordinator, workers and clients all know about a job: settings, topology, the steps that keep state."""

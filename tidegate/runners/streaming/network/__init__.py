@@ -1,0 +1,1 @@
+"""Frames, codecs, channels with credit, partitioning and blocking exchanges."""

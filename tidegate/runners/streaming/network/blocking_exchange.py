@@ -1,0 +1,133 @@
+"""The results of a finished region, kept on disk until their consumers are done: one run of frames for each reader.
+
+A frame is compressed, and checked when it is read. A run gets its name when it is whole: what a task that died had
+written is never found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.runners.streaming.network.codec import decode_items, encode_items
+from tidegate.runners.streaming.protocol.stream_items import Barrier
+from tidegate.sdk.block import Block
+from tidegate.sdk.errors import RunError, unwritten
+from tidegate.sdk.owner_only import owner_only
+
+_HEAD: Final = struct.Struct("<QI")
+_LEVEL: Final = 1
+
+
+class RunWriter:
+    """The sending end of a blocking channel."""
+
+    def __init__(self, directory: Path, channel: ChannelId, attempt: int) -> None:
+        self.channel = channel
+        self._directory = directory
+        self._path = directory / f"{run_name(channel)}.{attempt}"
+        self._file: BinaryIO | None = None
+
+    def write(self, block: Block) -> None:
+        """Some elements. RunError when the disk is full; PicklingError for what can't be pickled."""
+        data = zlib.compress(b"".join(encode_items([block])), _LEVEL)
+        with self._keeping():
+            if self._file is None:
+                self._file = open(self._path, "wb", opener=owner_only)  # noqa: SIM115
+            self._file.write(_HEAD.pack(len(data), zlib.crc32(data)))
+            self._file.write(data)
+
+    def finish(self) -> None:
+        """Everything is written. RunError when it does not fit."""
+        if self._file is None:
+            return
+        with self._keeping():
+            self._file.close()
+            os.replace(self._path, self._directory / run_name(self.channel))
+
+    def abandon(self) -> None:
+        """The task has failed."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):  # what is still to be written may have no room
+                self._file.close()
+            self._path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _keeping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = unwritten(error, "another --temp_dir", self._path)
+            raise RunError(f"a result can't be kept for the steps behind it: {why}") from error
+
+
+class RunTarget:
+    """A run as a target: it takes no watermarks and no barriers, only elements and their end."""
+
+    def __init__(self, run: RunWriter) -> None:
+        self._run = run
+
+    def add(self, block: Block, now: int) -> None:
+        self._run.write(block)
+
+    def mark(self, mark: Mark, now: int) -> None:
+        return
+
+    def barrier(self, barrier: Barrier) -> None:
+        return
+
+
+class RunReader:
+    """The receiving end: what a finished task has written, frame by frame; then the mark of its end."""
+
+    blocked = False
+
+    def __init__(self, directory: Path, channel: ChannelId) -> None:
+        self.id = channel
+        self._frames: Iterator[Block] = _frames(directory / run_name(channel))
+        self._ended = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to take."""
+        return not self._ended
+
+    def take(self) -> Block | Mark:
+        """The next block, or the end."""
+        block = next(self._frames, None)
+        if block is not None:
+            return block
+        self._ended = True
+        return Mark(ended=True)
+
+    def skip(self) -> None:
+        """What was read here is in the state that the task goes on from."""
+        self._frames = iter(())
+
+
+def run_name(channel: ChannelId) -> str:
+    """The file of a channel's run; there is none where nothing was written."""
+    return f"run-{channel.edge}.{channel.source}.{channel.target}"
+
+
+def _frames(path: Path) -> Iterator[Block]:
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        while head := file.read(_HEAD.size):
+            if len(head) < _HEAD.size:
+                raise RunError(f"{path} is damaged: it ends in the middle")
+            size, check = _HEAD.unpack(head)
+            data = file.read(size)
+            if len(data) < size or zlib.crc32(data) != check:
+                raise RunError(f"{path} is damaged: what was written can't be read back")
+            for item in decode_items(memoryview(zlib.decompress(data)), own=True):
+                assert isinstance(item, Block)
+                yield item

@@ -1,0 +1,1 @@
+"""The operating-system processes of a job, and how they are started."""

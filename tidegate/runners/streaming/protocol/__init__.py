@@ -1,0 +1,1 @@
+"""The messages between coordinator, workers and clients, and the items that travel in channels. Data only."""

@@ -1,0 +1,1 @@
+"""Sessions: a process that outlives its clients and runs the jobs they submit."""

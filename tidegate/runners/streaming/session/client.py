@@ -1,0 +1,302 @@
+"""A session: a process that outlives its clients, and runs the jobs that they submit. Here is what they say to it.
+
+It listens in the user's private directory (see `endpoint`), and has a process for each job as a client would. A job
+whose process dies goes on in a new one from its last checkpoint. When the session ends, its jobs end; when it is
+killed, the next session of its name goes on with them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from tidegate.runners.plan import Plan
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.settings import Settings
+from tidegate.runners.streaming.network.framing import CONTROL, Link, WireError, unpickled
+from tidegate.runners.streaming.protocol.client_messages import FromClient, Submit, ToClient
+from tidegate.runners.streaming.protocol.coordinator_io import (
+    CancelJob,
+    CheckpointReport,
+    JobState,
+    StopJob,
+    TakeSavepoint,
+)
+from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
+from tidegate.runners.streaming.result import DEFAULT
+from tidegate.runners.streaming.session.endpoint import EndpointError, connect, private_directory
+from tidegate.sdk.errors import RunError
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.owner_only import owner_only
+from tidegate.sdk.portable.pipeline import Pipeline
+
+LONGEST_REQUEST: Final = 1 << 30
+"""Bytes of what a client may ask at once: the largest pipeline, with the elements of its `Create`s."""
+LISTENING: Final = "listening"
+"""What a session's process says to who has started it."""
+
+
+# -- requests
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitJob:
+    """Run a job. `paths` and `cwd` are the client's: where its modules and its relative file names are found."""
+
+    submitted: Submit
+    paths: tuple[str, ...]
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListJobs:
+    """All jobs, the latest last: a tuple of `JobInfo`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShowJob:
+    """How a job is doing: its `JobInfo`."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TellJob:
+    """Something for a job to do; answered by its `JobInfo`, then come the job's messages until it has ended."""
+
+    id: str
+    event: FromClient
+
+
+@dataclass(frozen=True, slots=True)
+class EndSession:
+    """End all jobs and the session; the answer is the end of the connection."""
+
+
+Request: TypeAlias = SubmitJob | ListJobs | ShowJob | TellJob | EndSession
+
+
+def fault_of(request: object) -> str:
+    """What makes a request one that can't be met whatever the session's jobs are; "" if there is nothing.
+
+    What a client says goes on to the processes of jobs and into files that are named after them, so it is checked here.
+    """
+    match request:
+        case ListJobs() | EndSession() | ShowJob(id=str()):
+            return ""
+        case TellJob(id=str(), event=CancelJob() | TakeSavepoint(directory=str())):
+            return ""
+        case TellJob(id=str(), event=StopJob(drain=bool(), savepoint=None | str())):
+            return ""
+        case SubmitJob(submitted=Submit(job=Job(id=str(id)) as job, directory=str()), paths=tuple(paths), cwd=str()):
+            whole = isinstance(job.plan, Plan) and isinstance(job.plan.pipeline, Pipeline)
+            if not (whole and isinstance(job.settings, Settings) and all(isinstance(path, str) for path in paths)):
+                return "what is submitted is no planned pipeline with its settings"
+            return "" if _ID.fullmatch(id) else f"a job's id is letters, digits, - and _, not {id!r}"
+        case SubmitJob() | ShowJob() | TellJob():
+            return f"a {type(request).__name__} can't have these fields"
+    return f"a session knows no {type(request).__name__}"
+
+
+_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The answer to what can't be done, in words."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobInfo:
+    """How a job is doing. Times are in seconds since 1970. `reports` are the latest lines that it said."""
+
+    id: str
+    name: str
+    state: JobState
+    workers: int
+    started: float
+    ended: float | None
+    error: str
+    restarts: int
+    checkpoint: CheckpointReport | None
+    checkpoint_dir: str | None
+    tasks: tuple[TaskStatus, ...]
+    steps: tuple[tuple[int, str], ...]
+    """The steps' stages and labels."""
+    metrics: MetricCells
+    reports: tuple[str, ...]
+    log: str
+
+
+# -- where a session is
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The files of a session of this user."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.name.replace("-", "").replace("_", "").isalnum():
+            raise EndpointError(f"a session's name is letters, digits, - and _, not {self.name!r}")
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens."""
+        return private_directory() / f"{self.name}.sock"
+
+    @property
+    def about(self) -> Path:
+        """A JSON object: `pid`, and `port` if it has one."""
+        return private_directory() / f"{self.name}.json"
+
+    @property
+    def token(self) -> Path:
+        """What a client must know who comes by the port."""
+        return private_directory() / f"{self.name}.token"
+
+    def new_token(self) -> bytes:
+        """A fresh token, readable by this user alone."""
+        token = secrets.token_hex(32)
+        self.token.unlink(missing_ok=True)
+        with open(self.token, "x", opener=owner_only) as file:
+            file.write(token)
+        return token.encode()
+
+    def remove(self) -> None:
+        """All of them; the session is over."""
+        for path in (self.socket, self.about, self.token):
+            path.unlink(missing_ok=True)
+
+    def described(self) -> dict[str, Any]:
+        """What `about` says; {} if there is nothing."""
+        try:
+            found = json.loads(self.about.read_text())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+
+class Session:
+    """A connection to a session, for one request after another. EndpointError if none answers."""
+
+    def __init__(self, place: Path | int, token: bytes = b"") -> None:
+        self._link = Link(connect(place, token))
+        self._told: deque[Any] = deque()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._link.close()
+
+    def ask(self, request: Request) -> Any:
+        """The answer; RunError with the reason if it is refused, EndpointError if the session goes away."""
+        data = pickle.dumps(request, 5)
+        if len(data) > LONGEST_REQUEST:
+            raise RunError(
+                f"a session takes requests of at most {LONGEST_REQUEST >> 20} MiB, and this has {len(data) >> 20}: "
+                "read the elements of large Creates from files, or run the pipeline without --detach"
+            )
+        self._link.post(CONTROL, [data])
+        self._link.wait_until_sent()
+        answer = next(self._messages(), None)
+        if answer is None:
+            raise EndpointError("the session has ended")
+        if isinstance(answer, Refused):
+            raise RunError(answer.reason)
+        return answer
+
+    def end(self) -> None:
+        """End the session, and wait until it has."""
+        self._link.post(CONTROL, [pickle.dumps(EndSession(), 5)])
+        self._link.wait_until_sent()
+        for _ in self._messages():
+            continue
+
+    def submit(self, submitted: Submit, paths: tuple[str, ...], cwd: str) -> JobInfo:
+        """Run a job."""
+        answer: JobInfo = self.ask(SubmitJob(submitted, paths, cwd))
+        return answer
+
+    def jobs(self) -> tuple[JobInfo, ...]:
+        """All jobs, the latest last."""
+        answer: tuple[JobInfo, ...] = self.ask(ListJobs())
+        return answer
+
+    def info(self, id: str) -> JobInfo:
+        """How a job is doing."""
+        answer: JobInfo = self.ask(ShowJob(id))
+        return answer
+
+    def tell_and_follow(self, id: str, event: FromClient) -> Iterator[ToClient]:
+        """Ask something of a job, and hear what it tells from then on, until it has ended."""
+        self.ask(TellJob(id, event))
+        yield from self._messages()
+
+    def savepoint(self, id: str, directory: str) -> CheckpointReport:
+        """Have a job take a savepoint, and wait for it. RunError if it could not."""
+        for message in self.tell_and_follow(id, TakeSavepoint(directory)):
+            match message:
+                case CheckpointReport(savepoint=savepoint) as report if savepoint == directory:
+                    if report.error:
+                        raise RunError(f"the savepoint in {directory} failed: {report.error}")
+                    return report
+        raise RunError(f"job {id} ended before its savepoint was complete")
+
+    def _messages(self) -> Iterator[Any]:
+        while self._told or not self._link.closed:
+            if self._told:
+                yield self._told.popleft()
+                continue
+            self._link.wait(None)
+            try:
+                for kind, body, _ in self._link.receive():
+                    self._told.append(unpickled(kind, body, object))
+            except WireError as error:
+                self._link.drop()
+                raise EndpointError(f"what the session sent can't be understood: {error}") from error
+
+
+def opened(name: str = DEFAULT) -> Session:
+    """The session of that name. EndpointError, saying how to start one, if there is none."""
+    place = Place(name)
+    try:
+        return Session(place.socket)
+    except EndpointError as error:
+        option = "" if name == DEFAULT else f" --name {name}"
+        raise EndpointError(f"{error}\n  `tidegate cluster start{option}` starts a session") from None
+
+
+def started(place: Place, port: int | None = None) -> None:
+    """Start a session in the background, and return when it listens. EndpointError says why it can't."""
+    import subprocess
+    import sys
+
+    heard, told = os.pipe()
+    entry = f"import sys; sys.path[:] = sys.argv[1:]; from {__package__}.dispatcher import main; "
+    with open(heard) as answer:
+        starter = subprocess.Popen(
+            [sys.executable, "-c", f"{entry}main({place.name!r}, {told}, {port})", *sys.path],
+            pass_fds=[told],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+        )
+        os.close(told)
+        starter.wait()
+        said = answer.read()
+    if said != LISTENING:
+        raise EndpointError(said or "the session's process has died before it listened")

@@ -1,0 +1,1 @@
+"""State backends, state files, and restoring tasks from them."""

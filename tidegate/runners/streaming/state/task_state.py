@@ -1,0 +1,51 @@
+"""What a task keeps of itself in a checkpoint, as bytes; what several tasks kept, as one, for those that go on."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.sdk import generations
+from tidegate.sdk.block import Block
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.time import MIN_MICROS
+
+FORMAT = 3
+_WITHOUT_CLOCK = 2
+"""The format before: as this one, but for `clock`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskState:
+    """Beside what its operators keep, which the state backend stores. `standings`: how the input of each step stands;
+    `outgoing` and `incoming`: blocks that an unaligned barrier has overtaken; `clock`: processing time (µs) then."""
+
+    standings: Mapping[str, Mark]
+    outgoing: Mapping[ChannelId, list[Block]] = field(default_factory=dict)
+    incoming: Mapping[ChannelId, list[Block]] = field(default_factory=dict)
+    metrics: MetricCells = field(default_factory=MetricCells)
+    clock: int = MIN_MICROS
+
+    @property
+    def in_flight(self) -> int:
+        """How many blocks it holds that were under way."""
+        return sum(len(blocks) for blocks in (*self.outgoing.values(), *self.incoming.values()))
+
+
+def dumps(state: TaskState) -> bytes:
+    """As bytes."""
+    return generations.dumps((FORMAT, state))
+
+
+def loads(data: bytes) -> TaskState:
+    """The state back."""
+    form, state = pickle.loads(data)
+    if form not in (FORMAT, _WITHOUT_CLOCK):
+        raise ValueError(f"a task's state has format {form}, and this version reads {_WITHOUT_CLOCK} and {FORMAT}")
+    assert isinstance(state, TaskState)
+    if form == _WITHOUT_CLOCK:
+        return TaskState(state.standings, state.outgoing, state.incoming, state.metrics)
+    return state

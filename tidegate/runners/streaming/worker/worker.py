@@ -1,0 +1,268 @@
+"""A worker: its share of every stage, driven one bounded step at a time. It knows no sockets, files or processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from tidegate.runners.engine.errors.attribution import located, rethrow
+from tidegate.runners.engine.errors.transport import packed
+from tidegate.runners.engine.operator import Context
+from tidegate.runners.engine.sinks.writer import loaded_sink, remove_output, sink_call
+from tidegate.runners.engine.time.clock import ManualClock
+from tidegate.runners.streaming.model.exit_status import in_short
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.topology import ChannelId, TaskId
+from tidegate.runners.streaming.network.channels import InputChannel, OutputChannel
+from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
+from tidegate.runners.streaming.protocol.worker_messages import (
+    Aborted,
+    AbortOutput,
+    AssignSplits,
+    Cancel,
+    Commit,
+    Committed,
+    Completed,
+    Deploy,
+    Heartbeat,
+    Least,
+    ListSplits,
+    OutputAborted,
+    Restored,
+    Settled,
+    SplitsListed,
+    StopSources,
+    TaskFailed,
+    ToWorker,
+    Trigger,
+)
+from tidegate.runners.streaming.state.restore import restored_state
+from tidegate.runners.streaming.worker.environment import World
+from tidegate.runners.streaming.worker.source_reader import list_splits
+from tidegate.runners.streaming.worker.spill_directories import spill_directory
+from tidegate.runners.streaming.worker.task import Task
+from tidegate.runners.streaming.worker.watermark_alignment import pace_of
+from tidegate.sdk.errors import PicklingError, TidegateError, UserCodeError
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.portable.pipeline import TestStream, Write
+from tidegate.sdk.time import SECOND
+
+
+class Worker:
+    """One of the workers of an attempt. Whatever its tasks raise is told to the coordinator."""
+
+    def __init__(self, job: Job, index: int, attempt: int, world: World) -> None:
+        self.job = job
+        self.index = index
+        self.attempt = attempt
+        self.world = world
+        self.closed = False
+        self._tasks: dict[TaskId, Task] = {}
+        self._order: list[Task] = []
+        self._counted = MetricCells()
+        """What tasks have counted that have been closed since."""
+        self._inputs: dict[ChannelId, InputChannel] = {}
+        self._outputs: dict[ChannelId, OutputChannel] = {}
+        self._failed = False
+        self._beat = 0
+        self._pace = pace_of(job, index)
+        self._scripted = any(isinstance(node, TestStream) for node in job.plan.pipeline.nodes)
+        if self._scripted:
+            assert isinstance(world.clock, ManualClock)
+
+    # -- what is said to it
+
+    def on_message(self, message: ToWorker) -> None:
+        """From the coordinator."""
+        match message:
+            case Deploy():
+                self._guard(None, lambda: self._deploy(message))
+            case ListSplits(step=step, desired=desired):
+                self._guard(None, lambda: self._list_splits(step, desired))
+            case AssignSplits(task=task):
+                self._guard(task, lambda: self._tasks[task].assign(message))
+            case Trigger(checkpoint=checkpoint, kind=kind, unaligned=unaligned, clock=clock):
+                for each in self._order:
+                    each.trigger(Barrier(checkpoint, kind, unaligned, clock))
+            case Aborted(checkpoint=checkpoint):
+                for each in self._order:
+                    self._guard(each.id, partial(each.abort_checkpoint, checkpoint))
+            case Settled(settling=settling):
+                for each in self._order:
+                    self._guard(each.id, partial(each.settled, settling))
+            case StopSources(drain=drain):
+                for each in self._order:
+                    self._guard(each.id, partial(each.stop_sources, drain=drain))
+            case Commit():
+                self._commit(message)
+            case AbortOutput():
+                self._abort_output(message)
+            case Completed(checkpoint=checkpoint):
+                for each in self._order:
+                    self._guard(each.id, partial(each.checkpoint_completed, checkpoint))
+            case Least(watermark=watermark):
+                if self._pace is not None:
+                    self._pace.others = watermark
+            case Cancel():
+                self.close()
+
+    def on_items(self, channel: ChannelId, items: Sequence[Item]) -> None:
+        """From another worker's end of a channel."""
+        self._input(channel).put(items)
+
+    def on_credit(self, channel: ChannelId, credit: int) -> None:
+        """From another worker's end of a channel."""
+        self._guard(None, lambda: self._output(channel).grant(credit))
+
+    # -- work
+
+    def work(self) -> bool:
+        """One round: every task may do something; those that take what others give come first."""
+        now = self.world.clock.monotonic()
+        did = False
+        if not self._failed:
+            for task in self._order:
+                if task.ended and self.job.settings.batch:
+                    continue
+                did = self._guard(task.id, task.step) or did
+                self._guard(task.id, task.advance_checkpoint)
+                self._guard(task.id, partial(task.flush, now))
+        if now - self._beat >= self.job.settings.heartbeat * SECOND:
+            self._beat = now
+            self._tell_progress()
+        return did
+
+    def next_wake(self) -> int | None:
+        """When (µs of the monotonic clock) there is something to do without any input."""
+        instants = [self._beat + int(self.job.settings.heartbeat * SECOND)]
+        if not self._failed:
+            instants += [at for task in self._order if (at := task.next_wake()) is not None]
+        return min(instants)
+
+    def close(self) -> None:
+        """End all tasks: those that have come to their end are closed, the others given up."""
+        if self.closed:
+            return
+        self.closed = True
+        for task in self._order:
+            if task.ended and not self._failed:
+                self._guard(task.id, task.close)
+            else:
+                task.abandon()
+        self._order = []
+        self._tell_progress()
+
+    # -- parts
+
+    def _deploy(self, message: Deploy) -> None:
+        settings = self.job.settings
+        if settings.batch:
+            self._close_ended()
+        fresh: list[Task] = []
+        for id in message.tasks:
+            context = Context(
+                settings.memory_budget // len(message.tasks),
+                partial(self._spill_directory, id),
+                block_size=settings.block_size,
+                runtime_types=settings.runtime_types,
+                max_end_timers=settings.max_end_timers,
+                now=self.world.clock.now,
+            )
+            task = Task(self.job, id, self.attempt, self.world, context, scripted=self._scripted, pace=self._pace)
+            task.connect(self._input, self._output)
+            fresh.append(task)
+            self._tasks[id] = task
+        self._order = [*reversed(fresh), *self._order]
+        for task in fresh:
+            if not self._failed:
+                self._guard(task.id, partial(self._open, task, message.restore))
+
+    def _close_ended(self) -> None:
+        """Close tasks that nothing more is wanted of; what they have counted is all that stays of them."""
+        ended = [task for task in self._order if task.ended]
+        self._order = [task for task in self._order if not task.ended]
+        for task in ended:
+            self._guard(task.id, task.close)
+            self._counted.merge(task.metrics())
+            del self._tasks[task.id]
+
+    def _spill_directory(self, task: TaskId) -> Path:
+        return spill_directory(self.world.directory(), task, self.attempt)
+
+    def _open(self, task: Task, restore: Sequence[Restored]) -> None:
+        mine = [part for part in restore if part.task.stage == task.id.stage]
+        task.open(restored_state(mine, task.id, self.job, self.world.storage) if mine else None)
+
+    def _list_splits(self, step: int, desired: int) -> None:
+        splits = list_splits(self.job.plan.steps[step], desired)
+        self.world.tell(SplitsListed(step, splits))
+
+    def _commit(self, message: Commit) -> None:
+        node = self._sink_node(message.step)
+        error, text = None, ""
+        try:
+            sink = loaded_sink(node)
+            sink_call(node, sink.commit, message.run, message.committables, message.checkpoint, method="commit")
+            if message.checkpoint is None:
+                sink_call(node, sink.abort, message.run, method="abort")
+        except Exception as raised:
+            error, text = packed(raised), in_short(raised)
+        self.world.tell(Committed(message.step, message.checkpoint, error, text))
+
+    def _abort_output(self, message: AbortOutput) -> None:
+        first = remove_output(self._sink_node(message.step), message.runs)
+        told = (None, "") if first is None else (packed(first), in_short(first))
+        self.world.tell(OutputAborted(message.step, *told))
+
+    def _sink_node(self, step: int) -> Write:
+        node = self.job.plan.steps[step].tail
+        assert isinstance(node, Write)
+        return node
+
+    def _input(self, id: ChannelId) -> InputChannel:
+        """The receiving end of a pipelined channel; what comes before its task is there waits in it."""
+        channel = self._inputs.get(id)
+        if channel is None:
+            sender = id.source
+            grant = self._output(id).grant if sender == self.index else partial(self.world.grant, sender, id)
+            channel = self._inputs[id] = InputChannel(id, self.job.settings.credit, grant)
+        return channel
+
+    def _output(self, id: ChannelId) -> OutputChannel:
+        """The sending end of a pipelined channel."""
+        channel = self._outputs.get(id)
+        if channel is None:
+            settings = self.job.settings
+            send = self._send_here if id.target == self.index else self._send_away
+            size = 1 if settings.buffer_timeout == 0 else settings.block_size
+            channel = self._outputs[id] = OutputChannel(id, settings.credit, size, partial(send, id))
+        return channel
+
+    def _send_here(self, id: ChannelId, items: list[Item]) -> None:
+        self._input(id).put(items)
+
+    def _send_away(self, id: ChannelId, items: list[Item]) -> None:
+        try:
+            self.world.send(id.target, id, items, flush=True)
+        except PicklingError as error:
+            step = self.job.plan.steps[self.job.plan.edges[id.edge].source]
+            rethrow(located(error, step.label, step.tail.where))
+
+    def _tell_progress(self) -> None:
+        metrics = MetricCells()
+        metrics.merge(self._counted)
+        for task in self._tasks.values():
+            metrics.merge(task.metrics())
+        least = None if self._pace is None else self._pace.least
+        self.world.tell(Heartbeat(tuple(task.status() for task in self._order), metrics, least=least))
+
+    def _guard(self, task: TaskId | None, call: Callable[[], object]) -> bool:
+        """Call; what it raises is told, and is the end of this worker's tasks."""
+        try:
+            return bool(call())
+        except Exception as error:
+            self._failed = True
+            user = isinstance(error, UserCodeError) or not isinstance(error, TidegateError)
+            self.world.tell(TaskFailed(task, packed(error), user, getattr(error, "element", ""), in_short(error)))
+            return False
