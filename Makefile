@@ -72,7 +72,7 @@ demo-on-spark:
 		exit 0; \
 	fi; \
 	$(MAKE) --silent $(VENV)/.with-spark; \
-	lacks=$$($(BIN)/python -c "from tidegate.runners.spark.session import missing; print(*missing(), sep='; ')"); \
+	lacks=$$($(BIN)/python -c "from tidegate.runners.spark.driver.session import missing; print(*missing(), sep='; ')"); \
 	if [ -n "$$lacks" ]; then \
 		echo "==> not on Spark: $$lacks"; \
 		exit 0; \

@@ -64,7 +64,7 @@ def spark_session() -> Iterator[Any]:
 
     Tests that ask for it belong in xdist's group "spark", so that only one worker starts a JVM.
     """
-    from tidegate.runners.spark.session import missing
+    from tidegate.runners.spark.driver.session import missing
 
     lacks = missing()
     if lacks:

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tidegate.runners.spark import artifacts as module
 from tidegate.runners.spark import clear_artifacts
-from tidegate.runners.spark.artifacts import Artifacts
+from tidegate.runners.spark.plan import artifacts as module
+from tidegate.runners.spark.plan.artifacts import Artifacts
 from tidegate.sdk.errors import RunError, UnsupportedError
 
 
@@ -94,7 +94,7 @@ def test_that_a_session_holds_much_is_said_once(spark: Any, monkeypatch: pytest.
 def test_a_pipeline_that_is_run_again_gives_spark_the_same_files(
     spark: Any, flags: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.runners.spark.session.runs_here", lambda spark: False)
+    monkeypatch.setattr("tidegate.runners.spark.driver.session.runs_here", lambda spark: False)
     ballast = os.urandom(3 << 20)
     found = []
     for _ in range(2):

@@ -14,7 +14,7 @@ from semantics.test_corner_cases import IN_ORDER, bounded
 import tidegate as tg
 import tidegate.io
 from spark.daemons import SMALL_JVM, Daemon, spark_home
-from tidegate.runners.spark.session import missing, stop
+from tidegate.runners.spark.driver.session import missing, stop
 from tidegate.sdk.errors import BuildError, UserCodeError
 
 pytest.importorskip("grpc")

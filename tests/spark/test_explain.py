@@ -12,10 +12,10 @@ from click.testing import CliRunner
 import tidegate as tg
 from tidegate.cli import app
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.spark.artifacts import Artifacts
-from tidegate.runners.spark.levels import assign_levels
-from tidegate.runners.spark.reading import deal_out, without_values
-from tidegate.runners.spark.work import Work, numbered
+from tidegate.runners.spark.plan.artifacts import Artifacts
+from tidegate.runners.spark.plan.levels import assign_levels
+from tidegate.runners.spark.plan.task_spec import Work, numbered
+from tidegate.runners.spark.task_io.sources import deal_out, without_values
 
 JOB = """
 import tidegate as tg

@@ -10,7 +10,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.runners.spark import SparkRunner
-from tidegate.runners.spark.failures import marked, raised_by, unmarked
+from tidegate.runners.spark.plan.failures import marked, raised_by, unmarked
 from tidegate.sdk.errors import KeyEncodingError, OptionsError, RunError, UnsupportedError, UserCodeError
 from tidegate.sdk.sources import SimpleSource, Split
 from tidegate.testing import TestStream
@@ -159,8 +159,8 @@ def test_a_java_that_has_gone_is_told_with_what_may_help() -> None:
 
 
 def test_a_setting_without_a_value_is_refused() -> None:
-    from tidegate.runners.spark.options import SparkOptions
-    from tidegate.runners.spark.session import settings_of
+    from tidegate.runners.spark.driver.session import settings_of
+    from tidegate.runners.spark.plan.options import SparkOptions
 
     with pytest.raises(OptionsError, match=r"--spark_conf takes name=value, not 'spark\.x'"):
         list(settings_of(SparkOptions(spark_conf=["spark.x"])))

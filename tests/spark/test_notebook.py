@@ -17,8 +17,8 @@ from collect import collect
 
 import tidegate as tg
 import tidegate.io
-from tidegate.runners.spark.execute import settings
-from tidegate.runners.spark.sides import SideInputs
+from tidegate.runners.spark.driver.execution import settings
+from tidegate.runners.spark.side_inputs.broadcast import SideInputs
 from tidegate.sdk.errors import RunError
 
 CELL = """

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from spark.daemons import SMALL_JVM, Daemon, spark_home
 from tidegate.cli import app
-from tidegate.runners.spark.session import missing
+from tidegate.runners.spark.driver.session import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALLEST = ["click", "cloudpickle", "pandas", "pyarrow", "pydantic", "rich", "zstandard"]

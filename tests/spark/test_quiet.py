@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.runners.spark import daemon, session
+from tidegate.runners.spark.driver import session
+from tidegate.runners.spark.worker import daemon
 
 needs_spark = pytest.mark.skipif(bool(session.missing()), reason="; ".join(session.missing()))
 

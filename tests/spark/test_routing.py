@@ -17,10 +17,10 @@ from tidegate.runners.engine.keyed_batch import Keyed
 from tidegate.runners.engine.sources.created import created
 from tidegate.runners.plan import Edge, Exchange
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.spark.levels import assign_levels
-from tidegate.runners.spark.reading import all_plain, decode_share, encode_share
-from tidegate.runners.spark.routing import PartitionsByKey, Router, shares_of
-from tidegate.runners.spark.rows import OutgoingRows, decode, decode_blocks, encode_blocks, read_rows
+from tidegate.runners.spark.plan.levels import assign_levels
+from tidegate.runners.spark.shuffle.partitioner import PartitionsByKey, Router, shares_of
+from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, decode, decode_blocks, encode_blocks, read_rows
+from tidegate.runners.spark.task_io.sources import all_plain, decode_share, encode_share
 from tidegate.sdk.block import Block, DerivedFrom, Each, Same, as_pairs
 from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.panes import NO_PANE

@@ -12,9 +12,9 @@ import tidegate as tg
 from spark.test_work import work_of
 from tidegate.runners.plan import Edge, Exchange
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.spark import rows
-from tidegate.runners.spark.routing import Router
-from tidegate.runners.spark.rows import (
+from tidegate.runners.spark.shuffle import row_codec
+from tidegate.runners.spark.shuffle.partitioner import Router
+from tidegate.runners.spark.shuffle.row_codec import (
     RESULT,
     OutgoingRows,
     decode_result,
@@ -23,8 +23,8 @@ from tidegate.runners.spark.rows import (
     read_rows,
     record_batch,
 )
-from tidegate.runners.spark.sides import SideRows
-from tidegate.runners.spark.task import LevelTask
+from tidegate.runners.spark.side_inputs.broadcast import SideRows
+from tidegate.runners.spark.worker.task import LevelTask
 from tidegate.sdk.block import Block
 from tidegate.sdk.errors import RunError
 
@@ -55,7 +55,7 @@ def test_rows_stay_short_where_long_elements_follow_short_ones() -> None:
 
 
 def test_batches_are_about_as_long_as_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "BATCH_BYTES", 1_000)
+    monkeypatch.setattr(row_codec, "BATCH_BYTES", 1_000)
     out = OutgoingRows()
     for seq in range(10):
         out.send(0, 1, 0, seq, bytes(400))
@@ -64,7 +64,7 @@ def test_batches_are_about_as_long_as_is_asked_for(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_long_result_goes_in_pieces_that_come_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows, "MOST_BYTES", 100)
+    monkeypatch.setattr(row_codec, "MOST_BYTES", 100)
     out = OutgoingRows()
     after = out.send(0, RESULT, 3, 0, encode_result("side", "x" * 950))
     out.send(0, RESULT, 3, after, encode_result("side", "short"))
@@ -92,7 +92,7 @@ def test_long_elements_of_a_side_input_leave_in_more_rows() -> None:
 
 def test_what_one_element_gives_leaves_before_it_has_given_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """So that memory holds a part of it."""
-    monkeypatch.setattr(rows, "BATCH_BYTES", MB)
+    monkeypatch.setattr(row_codec, "BATCH_BYTES", MB)
 
     def much(_: int, log: str) -> Iterator[str]:
         for n in range(50):
@@ -115,7 +115,7 @@ def test_a_row_that_is_not_where_it_belongs_is_refused() -> None:
         for row in batch.to_pylist()
         if row["edge"] != RESULT
     ]  # fmt: skip
-    row = tuple(made[name] for name in rows.COLUMNS)
+    row = tuple(made[name] for name in row_codec.COLUMNS)
     here = made["target"]
     assert list(LevelTask(work, "run", 1, here).run(iter([record_batch([row])])))  # type: ignore[list-item]
     with pytest.raises(RunError, match=f"gave partition {1 - here} a row of partition {here}'s"):

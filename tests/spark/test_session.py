@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 import tidegate as tg
 from tidegate.cli import app
-from tidegate.runners.spark import session
-from tidegate.runners.spark.options import SparkOptions
+from tidegate.runners.spark.driver import session
+from tidegate.runners.spark.plan.options import SparkOptions
 from tidegate.sdk.errors import OptionsError, UnsupportedError
 
 LEAST = "it needs Java 17 or newer"
@@ -168,8 +168,8 @@ def test_the_pages_of_spark_name_the_authors_steps(flags: list[str], spark_sessi
 SOCKETS = """
 import os, stat, sys
 import tidegate as tg
-from tidegate.runners.spark import session
-from tidegate.runners.spark.options import SparkOptions
+from tidegate.runners.spark.driver import session
+from tidegate.runners.spark.plan.options import SparkOptions
 
 spark = session.session(SparkOptions(spark_master="local[1]"))
 folder = spark.conf.get("spark.python.unix.domain.socket.dir")

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.spark.artifacts import CLOSURE_BYTES
-from tidegate.runners.spark.indexed import IndexedMap, MapFile, write_map
-from tidegate.runners.spark.levels import assign_levels
-from tidegate.runners.spark.sides import INDEXED_BYTES
+from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES
+from tidegate.runners.spark.plan.levels import assign_levels
+from tidegate.runners.spark.side_inputs.broadcast import INDEXED_BYTES
+from tidegate.runners.spark.side_inputs.mmap_map import IndexedMap, MapFile, write_map
 from tidegate.sdk.errors import KeyEncodingError, RunError
 
 # -- what elements see

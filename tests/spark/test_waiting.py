@@ -16,8 +16,9 @@ import pytest
 import tidegate as tg
 import tidegate.io
 from spark.daemons import SMALL_JVM, Daemon, spark_home
-from tidegate.runners.spark import SparkRunner, shown
-from tidegate.runners.spark.session import missing
+from tidegate.runners.spark import SparkRunner
+from tidegate.runners.spark.driver import progress
+from tidegate.runners.spark.driver.session import missing
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.runner import PipelineState
@@ -104,9 +105,9 @@ def test_elements_of_each_step_are_counted_while_tasks_are_still_at_work(
 def test_waiting_is_said_once_for_each_time_and_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     now = [100.0]
-    monkeypatch.setattr(shown, "say", said.append)
+    monkeypatch.setattr(progress, "say", said.append)
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    waits = shown._Waits()
+    waits = progress._Waits()
     steps: list[tuple[tuple[int, int, int], int | None]] = [
         ((0, 0, 0), 0),  # no job yet
         ((0, 3, 0), 0), ((0, 3, 0), 0), ((0, 3, 0), 0), ((0, 3, 0), 0),
@@ -126,7 +127,7 @@ def test_waiting_is_said_once_for_each_time_and_names_what_is_missing(monkeypatc
 def test_what_fails_as_paths_are_looked_at_is_told_without_a_trace(
     flags: list[str], spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tidegate.runners.spark import shared
+    from tidegate.runners.spark.driver import shared_paths
 
     def broken(wanted: Any) -> Any:
         def probe(batches: Any) -> Any:
@@ -135,8 +136,8 @@ def test_what_fails_as_paths_are_looked_at_is_told_without_a_trace(
 
         return probe
 
-    monkeypatch.setattr(shared, "_probe", broken)
-    monkeypatch.setattr("tidegate.runners.spark.session.runs_here", lambda spark: False)
+    monkeypatch.setattr(shared_paths, "_probe", broken)
+    monkeypatch.setattr("tidegate.runners.spark.driver.session.runs_here", lambda spark: False)
     p = tg.Pipeline(options=flags)
     _ = p | tg.Create(["x"]) | tg.io.WriteToText(str(tmp_path / "out"))
     with pytest.raises(RunError, match=r"Spark could not finish the run: [^\0]*no such device") as caught:

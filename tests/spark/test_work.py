@@ -16,14 +16,14 @@ import pytest
 import tidegate as tg
 from tidegate._version import __version__
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.spark import task
-from tidegate.runners.spark.artifacts import Artifacts
-from tidegate.runners.spark.levels import assign_levels
-from tidegate.runners.spark.reading import deal_out, without_values
-from tidegate.runners.spark.rows import RESULT
-from tidegate.runners.spark.task import LevelTask
-from tidegate.runners.spark.work import Work, numbered
-from tidegate.runners.spark.workers import Report, ask, unfit
+from tidegate.runners.spark.driver.worker_env import Report, ask, unfit
+from tidegate.runners.spark.plan.artifacts import Artifacts
+from tidegate.runners.spark.plan.levels import assign_levels
+from tidegate.runners.spark.plan.task_spec import Work, numbered
+from tidegate.runners.spark.shuffle.row_codec import RESULT
+from tidegate.runners.spark.task_io.sources import deal_out, without_values
+from tidegate.runners.spark.worker import task
+from tidegate.runners.spark.worker.task import LevelTask
 from tidegate.sdk.errors import UnsupportedError
 
 

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tidegate.runners.plan import Plan, Step
-from tidegate.runners.spark.levels import Levels, assign_levels, shuffles
+from tidegate.runners.spark.plan.levels import Levels, assign_levels, shuffles
 from tidegate.sdk.errors import visible
 from tidegate.sdk.portable.pipeline import Create, SideInputRef, side_inputs
 
 if TYPE_CHECKING:
-    from tidegate.runners.spark.options import SparkOptions
+    from tidegate.runners.spark.plan.options import SparkOptions
 
 
 def explain(plan: Plan, options: SparkOptions) -> str:

@@ -15,7 +15,7 @@ from tidegate.sdk.portable.seal import located, seal
 from tidegate.sdk.runner import Finished, PipelineResult, PipelineState, Runner, RunOptions
 
 if TYPE_CHECKING:
-    from tidegate.runners.spark.options import SparkOptions
+    from tidegate.runners.spark.plan.options import SparkOptions
 
 
 class SparkRunner(Runner):
@@ -25,13 +25,13 @@ class SparkRunner(Runner):
 
     @classmethod
     def options_model(cls) -> type[SparkOptions]:
-        from tidegate.runners.spark.options import SparkOptions
+        from tidegate.runners.spark.plan.options import SparkOptions
 
         return SparkOptions
 
     @classmethod
     def missing(cls) -> list[str]:
-        from tidegate.runners.spark.session import missing
+        from tidegate.runners.spark.driver.session import missing
 
         return missing()
 
@@ -49,17 +49,17 @@ class SparkRunner(Runner):
         return explain(plan, options.view_as(self.options_model()))
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
-        from tidegate.runners.spark.artifacts import Artifacts
-        from tidegate.runners.spark.counts import LiveCounts
-        from tidegate.runners.spark.execute import Execution, parallelism, settings
-        from tidegate.runners.spark.failures import Cancelled, raised_by
-        from tidegate.runners.spark.frames import session_of
-        from tidegate.runners.spark.manifest import finish_others, noted
-        from tidegate.runners.spark.session import checked, runs_here, session
-        from tidegate.runners.spark.shared import check_shared
-        from tidegate.runners.spark.shown import Shown
-        from tidegate.runners.spark.workers import prepare
-        from tidegate.runners.spark.writing import Committing, sweep_late, sweep_later
+        from tidegate.runners.spark.driver.commit_log import finish_others, noted
+        from tidegate.runners.spark.driver.element_counts import LiveCounts
+        from tidegate.runners.spark.driver.execution import Execution, parallelism, settings
+        from tidegate.runners.spark.driver.progress import Shown
+        from tidegate.runners.spark.driver.session import checked, runs_here, session
+        from tidegate.runners.spark.driver.shared_paths import check_shared
+        from tidegate.runners.spark.driver.worker_env import prepare
+        from tidegate.runners.spark.plan.artifacts import Artifacts
+        from tidegate.runners.spark.plan.failures import Cancelled, raised_by
+        from tidegate.runners.spark.task_io.frames import session_of
+        from tidegate.runners.spark.task_io.writer import Committing, sweep_late, sweep_later
 
         planned = self.plan(_with_classes_of_values(pipeline), options)
         own: SparkOptions = options.view_as(self.options_model())
@@ -151,7 +151,7 @@ class _Finished(Finished):
 
 def _with_classes_of_values(pipeline: portable.Pipeline) -> portable.Pipeline:
     """A sealed pipeline that brings the classes of the values of its `Create`s too."""
-    from tidegate.runners.spark.reading import all_plain
+    from tidegate.runners.spark.task_io.sources import all_plain
 
     if all(all_plain(node.values.load()) for node in pipeline.nodes if isinstance(node, portable.Create)):
         return pipeline

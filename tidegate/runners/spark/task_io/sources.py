@@ -17,9 +17,9 @@ from tidegate.runners.engine.sources.created import created
 from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.plan import Plan, Step
-from tidegate.runners.spark.artifacts import CLOSURE_BYTES, Artifact, Artifacts, path_of
-from tidegate.runners.spark.routing import shares_of
-from tidegate.runners.spark.rows import blocks_of, encode_blocks
+from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts, path_of
+from tidegate.runners.spark.shuffle.partitioner import shares_of
+from tidegate.runners.spark.shuffle.row_codec import blocks_of, encode_blocks
 from tidegate.sdk.block import BLOCK_SIZE, Block
 from tidegate.sdk.coders import decode_columns, encode_columns
 from tidegate.sdk.portable.pipeline import Create, Read, Values

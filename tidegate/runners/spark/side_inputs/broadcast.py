@@ -18,9 +18,9 @@ from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.side_inputs.view import SideView, side_id, side_views
 from tidegate.runners.plan import Plan, Step
-from tidegate.runners.spark.artifacts import CLOSURE_BYTES, Artifact, Artifacts, content_of, path_of
-from tidegate.runners.spark.indexed import IndexedMap, MapFile, Region, write_map
-from tidegate.runners.spark.rows import encode_blocks
+from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts, content_of, path_of
+from tidegate.runners.spark.shuffle.row_codec import encode_blocks
+from tidegate.runners.spark.side_inputs.mmap_map import IndexedMap, MapFile, Region, write_map
 from tidegate.sdk.block import Block
 from tidegate.sdk.coders import decode_columns, encode_columns
 from tidegate.sdk.errors import KeyEncodingError, PicklingError, RunError

@@ -19,16 +19,16 @@ from tidegate.runners.engine.side_inputs.operator import WaitForSides
 from tidegate.runners.engine.sinks.writer import Writing
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Edge, Step
-from tidegate.runners.spark.artifacts import Artifact, content_of
-from tidegate.runners.spark.failures import marked
-from tidegate.runners.spark.frames import FrameWriting, by_feed, read_batches
-from tidegate.runners.spark.pickles import unpickling
-from tidegate.runners.spark.reading import read_elements, read_splits
-from tidegate.runners.spark.routing import Router
-from tidegate.runners.spark.rows import RESULT, OutgoingRows, decode, encode_result, read_rows, row_sum
-from tidegate.runners.spark.sides import SideRows, opened
-from tidegate.runners.spark.work import Work
-from tidegate.runners.spark.writing import writing
+from tidegate.runners.spark.plan.artifacts import Artifact, content_of
+from tidegate.runners.spark.plan.failures import marked
+from tidegate.runners.spark.plan.task_spec import Work
+from tidegate.runners.spark.shuffle.partitioner import Router
+from tidegate.runners.spark.shuffle.row_codec import RESULT, OutgoingRows, decode, encode_result, read_rows, row_sum
+from tidegate.runners.spark.side_inputs.broadcast import SideRows, opened
+from tidegate.runners.spark.task_io.frames import FrameWriting, by_feed, read_batches
+from tidegate.runners.spark.task_io.sources import read_elements, read_splits
+from tidegate.runners.spark.task_io.unpickling import unpickling
+from tidegate.runners.spark.task_io.writer import writing
 from tidegate.sdk.block import BLOCK_SIZE, Block
 from tidegate.sdk.coders import install
 from tidegate.sdk.defaults import default_memory_budget

@@ -33,7 +33,7 @@ def entry(
                 path = os.path.join(SparkFiles.getRootDirectory(), path[2:])
             if path not in sys.path:
                 sys.path.append(path)
-        from tidegate.runners.spark.task import run_task
+        from tidegate.runners.spark.worker.task import run_task
 
         return run_task(work, run_id, level, feeds, batches, counts)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tidegate.runners.spark.telling import say
+from tidegate.runners.spark.plan.console import say
 
 PERIOD: Final = 0.5
 PATIENCE: Final = 10.0

@@ -21,12 +21,23 @@ from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.sources.created import created
 from tidegate.runners.plan import Plan, Step
-from tidegate.runners.spark.artifacts import CLOSURE_BYTES, Artifact, Artifacts
-from tidegate.runners.spark.bootstrap import entry
-from tidegate.runners.spark.columns import columns_read, united, wished
-from tidegate.runners.spark.counts import LiveCounts
-from tidegate.runners.spark.failures import NOT_DETERMINISTIC, raised_by
-from tidegate.runners.spark.frames import (
+from tidegate.runners.spark.driver.element_counts import LiveCounts
+from tidegate.runners.spark.driver.worker_env import packages_in
+from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts
+from tidegate.runners.spark.plan.column_types import columns_read, united, wished
+from tidegate.runners.spark.plan.failures import NOT_DETERMINISTIC, raised_by
+from tidegate.runners.spark.plan.levels import assign_levels, shuffles
+from tidegate.runners.spark.plan.task_spec import Work, numbered
+from tidegate.runners.spark.shuffle.row_codec import (
+    ORDER,
+    RESULT,
+    decode_blocks,
+    decode_result,
+    joined,
+    schema,
+)
+from tidegate.runners.spark.side_inputs.broadcast import SideInputs
+from tidegate.runners.spark.task_io.frames import (
     DataFrameSink,
     DataFrameSource,
     arrow_schema,
@@ -38,19 +49,8 @@ from tidegate.runners.spark.frames import (
     together,
     union,
 )
-from tidegate.runners.spark.levels import assign_levels, shuffles
-from tidegate.runners.spark.reading import Inputs, deal_out, without_values
-from tidegate.runners.spark.rows import (
-    ORDER,
-    RESULT,
-    decode_blocks,
-    decode_result,
-    joined,
-    schema,
-)
-from tidegate.runners.spark.sides import SideInputs
-from tidegate.runners.spark.work import Work, numbered
-from tidegate.runners.spark.workers import packages_in
+from tidegate.runners.spark.task_io.sources import Inputs, deal_out, without_values
+from tidegate.runners.spark.worker.entry import entry
 from tidegate.sdk.defaults import default_memory_budget
 from tidegate.sdk.errors import RunError, TidegateError, visible
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
@@ -58,7 +58,7 @@ from tidegate.sdk.portable.pipeline import Create
 from tidegate.sdk.sinks import Committable
 
 if TYPE_CHECKING:
-    from tidegate.runners.spark.options import SparkOptions
+    from tidegate.runners.spark.plan.options import SparkOptions
 
 _BATCH_BYTES: Final = 4 << 20
 """No Arrow batch that Spark hands to a worker is longer, but for one row."""

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate._version import __version__
-from tidegate.runners.spark.artifacts import files_of
-from tidegate.runners.spark.failures import gist, text_of
+from tidegate.runners.spark.plan.artifacts import files_of
+from tidegate.runners.spark.plan.failures import gist, text_of
 from tidegate.sdk.errors import UnsupportedError
 
 _SENT: Final = ("tidegate", "cloudpickle")

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from tidegate.runners.spark.writing import Committing
+from tidegate.runners.spark.task_io.writer import Committing
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.owner_only import owner_only
 

@@ -11,8 +11,8 @@ from zlib import crc32
 
 from tidegate.runners.engine.errors.attribution import located, rethrow, unfit_for_key
 from tidegate.runners.plan import Edge, Plan
-from tidegate.runners.spark.held import held_by_key
-from tidegate.runners.spark.rows import OutgoingRows, encode_blocks, encode_keyed
+from tidegate.runners.spark.shuffle.keyed_buffer import held_by_key
+from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, encode_blocks, encode_keyed
 from tidegate.sdk.block import Block, Each, Pairs, PanesColumn, TimestampsColumn, WindowsColumn, keys_of
 from tidegate.sdk.coders import encode_columns
 from tidegate.sdk.errors import KeyEncodingError, PicklingError

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tidegate.runners.engine.side_inputs.view import side_id
 from tidegate.runners.plan import Edge, Plan, Step
-from tidegate.runners.spark.levels import Levels
-from tidegate.runners.spark.reading import Inputs
-from tidegate.runners.spark.sides import Side
+from tidegate.runners.spark.plan.levels import Levels
+from tidegate.runners.spark.side_inputs.broadcast import Side
+from tidegate.runners.spark.task_io.sources import Inputs
 from tidegate.sdk.defaults import DEFAULTS
 from tidegate.sdk.portable.pipeline import side_inputs
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tidegate.runners.spark.telling import say
+from tidegate.runners.spark.plan.console import say
 from tidegate.sdk.errors import RunError, UnsupportedError
 
 Artifact: TypeAlias = tuple[str, str]

@@ -15,13 +15,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.runners.spark.failures import gist
-from tidegate.runners.spark.shown import without_py4j
-from tidegate.runners.spark.workers import ENVIRONMENT, packages_in
+from tidegate.runners.spark.driver.progress import without_py4j
+from tidegate.runners.spark.driver.worker_env import ENVIRONMENT, packages_in
+from tidegate.runners.spark.plan.failures import gist
 from tidegate.sdk.errors import OptionsError, TidegateError, UnsupportedError
 
 if TYPE_CHECKING:
-    from tidegate.runners.spark.options import SparkOptions
+    from tidegate.runners.spark.plan.options import SparkOptions
 
 LEAST_SPARK: Final = (4, 1)
 LEAST_JAVA: Final = 17

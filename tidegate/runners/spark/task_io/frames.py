@@ -16,7 +16,7 @@ from tidegate.runners.engine.errors.attribution import located, rethrow, user_er
 from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.plan import Plan, Step
-from tidegate.runners.spark.rows import OutgoingRows
+from tidegate.runners.spark.shuffle.row_codec import OutgoingRows
 from tidegate.sdk.block import BLOCK_SIZE, Block
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.portable.pipeline import Read, Write

@@ -1,0 +1,1 @@
+"""The code that runs in the driver: session, execution, commits, progress."""

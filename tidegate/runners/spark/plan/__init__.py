@@ -1,0 +1,1 @@
+"""What driver and workers both know: options, levels, task specifications, artifacts."""

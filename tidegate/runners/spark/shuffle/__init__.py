@@ -1,0 +1,1 @@
+"""Partitioning blocks and encoding them as the rows of a shuffle."""

@@ -1,0 +1,1 @@
+"""Side inputs as broadcast values and memory-mapped maps."""

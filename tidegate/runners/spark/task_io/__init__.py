@@ -1,0 +1,1 @@
+"""What a task reads and writes: splits, DataFrames, sinks."""
