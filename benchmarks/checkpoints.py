@@ -37,9 +37,9 @@ from tidegate.runners.streaming.client.job_client import Job
 from tidegate.runners.streaming.coordinator import checkpoint_coordinator
 from tidegate.runners.streaming.protocol.coordinator_io import CancelJob, CheckpointReport
 from tidegate.runners.streaming.runner import StreamingRunner
-from tidegate.sdk.block import Block
-from tidegate.sdk.options import PipelineOptions
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.options.model import PipelineOptions
 from tidegate.sdk.time import SECOND
 
 TENTHS = 10

@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 import tidegate as tg
-from tidegate.sdk.block import Block
-from tidegate.sdk.sinks import Attempt, Sink
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sinks import Attempt, Sink
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
 
 WORD = "tide"
 ONE_IN = 10

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tidegate as tg
-from tidegate.sdk.sources import Position, SimpleSource, Split
+from tidegate.sdk.connectors.sources import Position, SimpleSource, Split
 
 BUDGET = "256MB"
 LIMIT_MB = 600

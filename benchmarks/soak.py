@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import tidegate as tg
-from tidegate.sdk.block import Block
-from tidegate.sdk.quantities import parse_size
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.options.quantities import parse_size
 from tidegate.sdk.time import SECOND
 
 WHO = ("client", "job", "worker")

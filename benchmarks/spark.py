@@ -39,7 +39,7 @@ from workloads import Greatest, join_terms, list_term, report, session_term, win
 
 import tidegate as tg
 import tidegate.io
-from tidegate.sdk.sources import Position, Reader, Source, Split
+from tidegate.sdk.connectors.sources import Position, Reader, Source, Split
 
 MUST = {"W1": 0.9, "W2": 0.8, "W3": 0.5, "W3f": 0.5, "W4": 0.9, "W5": 0.9, "W6": 0.9, "W7": 0.5}
 FILES = 8
@@ -73,8 +73,8 @@ class _PickleReader(Reader[Any]):
         self._at = 0
 
     def read(self, limit: int) -> Any:
-        from tidegate.sdk.block import Block
-        from tidegate.sdk.sources import Batch
+        from tidegate.sdk.connectors.sources import Batch
+        from tidegate.sdk.data.block import Block
 
         values = self._values[self._at : self._at + limit]
         self._at += limit

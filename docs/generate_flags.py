@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tidegate.sdk.flags import Flag
-from tidegate.sdk.options import PipelineOptions, flags, options_for
+from tidegate.sdk.options.flags import Flag
+from tidegate.sdk.options.model import PipelineOptions, flags, options_for
 from tidegate.sdk.runner import BUILT_IN
 
 HEAD = """\

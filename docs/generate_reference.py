@@ -24,15 +24,18 @@ interpreter. Times given as numbers are seconds; `Any` in a signature stands for
 """
 
 GROUPS = {
-    "Pipelines": ("sdk.pipeline", "sdk.runner", "sdk.options", "sdk.looking"),
+    "Pipelines": ("sdk.pipeline", "sdk.runner", "sdk.options", "sdk.interactive"),
     "Steps": ("sdk.primitives", "transforms"),
-    "What steps are made of": ("sdk.dofn", "sdk.values", "sdk.metrics", "sdk.sideinputs", "sdk.coders"),
-    "Combining": ("sdk.combine",),
-    "Time and windows": (
-        "sdk.time", "sdk.windows", "sdk.calendar_windows", "sdk.presets", "sdk.window_types", "sdk.windowing",
+    "What steps are made of": (
+        "sdk.authoring.dofn", "sdk.data.values", "sdk.metrics", "sdk.authoring.side_inputs", "sdk.data.coders",
     ),
-    "Triggers, panes and evictors": ("sdk.triggers", "sdk.panes", "sdk.evictors"),
-    "State and timers": ("sdk.state",),
+    "Combining": ("sdk.authoring.combine",),
+    "Time and windows": (
+        "sdk.time", "sdk.windowing.assigners", "sdk.windowing.calendar", "sdk.windowing.presets",
+        "sdk.windowing.window", "sdk.windowing.strategy",
+    ),
+    "Triggers, panes and evictors": ("sdk.windowing.triggers", "sdk.data.panes", "sdk.windowing.evictors"),
+    "State and timers": ("sdk.authoring.state",),
     "Errors": ("sdk.errors",),
 }  # fmt: skip
 """The names of `tg` by the modules that define them, the most particular module first."""

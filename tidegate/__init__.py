@@ -6,9 +6,29 @@
 from typing import TYPE_CHECKING, Any
 
 from tidegate._version import __version__
-from tidegate.sdk.coders import Coder, PickleCoder, register_coder
-from tidegate.sdk.combine import CombineFn, SingleInputTupleCombineFn, TupleCombineFn, associative
-from tidegate.sdk.dofn import DoFn, on_timer, on_window_expiration
+from tidegate.sdk.authoring.combine import CombineFn, SingleInputTupleCombineFn, TupleCombineFn, associative
+from tidegate.sdk.authoring.dofn import DoFn, on_timer, on_window_expiration
+from tidegate.sdk.authoring.side_inputs import AsDict, AsIter, AsList, AsMultiMap, AsSingleton
+from tidegate.sdk.authoring.state import (
+    BagState,
+    BagStateSpec,
+    CombiningState,
+    CombiningStateSpec,
+    EventTimer,
+    MapState,
+    MapStateSpec,
+    OrderedListState,
+    OrderedListStateSpec,
+    ProcessingTimer,
+    SetState,
+    SetStateSpec,
+    Timer,
+    ValueState,
+    ValueStateSpec,
+)
+from tidegate.sdk.data.coders import Coder, PickleCoder, register_coder
+from tidegate.sdk.data.panes import PaneInfo, Timing
+from tidegate.sdk.data.values import TaggedOutput, TimestampedValue, WindowedValue
 from tidegate.sdk.errors import (
     BuildError,
     CheckError,
@@ -25,17 +45,8 @@ from tidegate.sdk.errors import (
     UserCodeError,
     WriteError,
 )
-from tidegate.sdk.evictors import Evictor, KeepLast, KeepRecent, KeepWithinDelta
 from tidegate.sdk.metrics import Metrics
-from tidegate.sdk.panes import PaneInfo, Timing
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform, ptransform_fn
-from tidegate.sdk.presets import (
-    CountWindows,
-    DeltaWindows,
-    LandmarkWindows,
-    PunctuationWindows,
-    SlidingCountWindows,
-)
 from tidegate.sdk.primitives import (
     CombineGlobally,
     CombinePerElement,
@@ -56,26 +67,26 @@ from tidegate.sdk.primitives import (
     Write,
 )
 from tidegate.sdk.runner import PipelineResult, PipelineState, Runner
-from tidegate.sdk.sideinputs import AsDict, AsIter, AsList, AsMultiMap, AsSingleton
-from tidegate.sdk.state import (
-    BagState,
-    BagStateSpec,
-    CombiningState,
-    CombiningStateSpec,
-    EventTimer,
-    MapState,
-    MapStateSpec,
-    OrderedListState,
-    OrderedListStateSpec,
-    ProcessingTimer,
-    SetState,
-    SetStateSpec,
-    Timer,
-    ValueState,
-    ValueStateSpec,
-)
 from tidegate.sdk.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Duration, Timestamp
-from tidegate.sdk.triggers import (
+from tidegate.sdk.windowing.assigners import (
+    CalendarWindows,
+    CumulativeWindows,
+    FixedWindows,
+    GlobalWindows,
+    Sessions,
+    SlidingWindows,
+    WindowAssigner,
+)
+from tidegate.sdk.windowing.evictors import Evictor, KeepLast, KeepRecent, KeepWithinDelta
+from tidegate.sdk.windowing.presets import (
+    CountWindows,
+    DeltaWindows,
+    LandmarkWindows,
+    PunctuationWindows,
+    SlidingCountWindows,
+)
+from tidegate.sdk.windowing.strategy import ACCUMULATING, DISCARDING, TimestampCombiner
+from tidegate.sdk.windowing.triggers import (
     AfterAll,
     AfterAny,
     AfterCount,
@@ -91,18 +102,7 @@ from tidegate.sdk.triggers import (
     OrFinally,
     Repeatedly,
 )
-from tidegate.sdk.values import TaggedOutput, TimestampedValue, WindowedValue
-from tidegate.sdk.window_types import BoundedWindow, GlobalWindow, IntervalWindow
-from tidegate.sdk.windowing import ACCUMULATING, DISCARDING, TimestampCombiner
-from tidegate.sdk.windows import (
-    CalendarWindows,
-    CumulativeWindows,
-    FixedWindows,
-    GlobalWindows,
-    Sessions,
-    SlidingWindows,
-    WindowAssigner,
-)
+from tidegate.sdk.windowing.window import BoundedWindow, GlobalWindow, IntervalWindow
 from tidegate.transforms import combiners
 from tidegate.transforms.batches import GroupIntoBatches
 from tidegate.transforms.cogroup import CoGroupByKey
@@ -131,14 +131,14 @@ from tidegate.transforms.waiting import WaitOn
 
 if TYPE_CHECKING:
     from tidegate import io
-    from tidegate.sdk.looking.table import show
-    from tidegate.sdk.options import DurationOption, PipelineOptions, SizeOption
+    from tidegate.sdk.interactive.table import show
+    from tidegate.sdk.options.model import DurationOption, PipelineOptions, SizeOption
 
 _LAZY = {
-    "DurationOption": "tidegate.sdk.options",
-    "PipelineOptions": "tidegate.sdk.options",
-    "SizeOption": "tidegate.sdk.options",
-    "show": "tidegate.sdk.looking.table",
+    "DurationOption": "tidegate.sdk.options.model",
+    "PipelineOptions": "tidegate.sdk.options.model",
+    "SizeOption": "tidegate.sdk.options.model",
+    "show": "tidegate.sdk.interactive.table",
 }
 """Names whose modules are heavy (pydantic), or seldom needed, imported when they are first asked for."""
 

@@ -24,7 +24,7 @@ import dataclasses
 import sys
 
 import tidegate as tg
-from tidegate.sdk.options import PipelineOptions
+from tidegate.sdk.options.model import PipelineOptions
 
 
 @dataclasses.dataclass(frozen=True)

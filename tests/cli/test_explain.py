@@ -6,13 +6,13 @@ from dataclasses import replace
 
 from tidegate.runners.plan import Decision, Edge, Exchange, Plan, Step
 from tidegate.runners.planner.explain import explain, graph_of_plan, warnings
-from tidegate.sdk.dofn import Param
-from tidegate.sdk.functions import UserFn, Where
-from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.authoring.dofn import Param
+from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.seal import this_environment
-from tidegate.sdk.triggers import AfterCount, AfterWatermark, Repeatedly
-from tidegate.sdk.windowing import ACCUMULATING, WindowingStrategy
-from tidegate.sdk.windows import FixedWindows
+from tidegate.sdk.user_code.user_fn import UserFn, Where
+from tidegate.sdk.windowing.assigners import FixedWindows
+from tidegate.sdk.windowing.strategy import ACCUMULATING, WindowingStrategy
+from tidegate.sdk.windowing.triggers import AfterCount, AfterWatermark, Repeatedly
 
 
 def at(line: int) -> Where:

@@ -21,8 +21,8 @@ from tidegate.cli.blame import MOST_FRAMES, report
 from tidegate.cli.doctor import CORE, EXTRAS, examine, runner_lines
 from tidegate.cli.progress import Display, Rates, run_with_progress
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, MetricResults
-from tidegate.sdk.options import PipelineOptions
-from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.options.model import PipelineOptions
+from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.seal import this_environment
 from tidegate.sdk.runner import PipelineResult, PipelineState, Runner, runner_names
 

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from tidegate.cli.progress import Display, Shares
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, MetricResults
-from tidegate.sdk.portable.pipeline import Pipeline
+from tidegate.sdk.portable.model import Pipeline
 from tidegate.sdk.portable.seal import this_environment
 from tidegate.sdk.runner import PipelineResult, PipelineState, StageProgress
 

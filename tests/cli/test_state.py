@@ -29,8 +29,8 @@ from tidegate.runners.streaming.state.files import frames, write_to
 from tidegate.runners.streaming.state.task_state import TaskState
 from tidegate.runners.streaming.state.task_state import dumps as dump_state
 from tidegate.runners.streaming.storage.stores import LocalStorage
-from tidegate.sdk.sinks import Committable
-from tidegate.sdk.window_types import IntervalWindow
+from tidegate.sdk.connectors.sinks import Committable
+from tidegate.sdk.windowing.window import IntervalWindow
 
 
 @dataclass(frozen=True)

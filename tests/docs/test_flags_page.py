@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.sdk.options import PipelineOptions, flags, options_for
+from tidegate.sdk.options.model import PipelineOptions, flags, options_for
 from tidegate.sdk.runner import BUILT_IN
 
 ROOT = Path(__file__).resolve().parents[2]

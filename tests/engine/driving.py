@@ -15,8 +15,8 @@ from tidegate.runners.engine.checks.contracts import Checks
 from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.planner import Traits, plan
-from tidegate.sdk.block import Block, Each
-from tidegate.sdk.portable.pipeline import Pipeline
+from tidegate.sdk.data.block import Block, Each
+from tidegate.sdk.portable.model import Pipeline
 
 SECOND = 1_000_000
 

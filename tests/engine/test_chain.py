@@ -21,9 +21,9 @@ from tidegate.runners.engine.elementwise.fused_node import load_link
 from tidegate.runners.engine.factory import build as build_operator
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.planner import Traits, plan
-from tidegate.sdk.block import Block
-from tidegate.sdk.portable.pipeline import AssignWindows, ParDo
-from tidegate.sdk.window_types import GLOBAL_WINDOW
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.portable.model import AssignWindows, ParDo
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 SECOND = 1_000_000
 TEN = tg.FixedWindows(10)

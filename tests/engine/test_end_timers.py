@@ -16,7 +16,7 @@ from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.engine.state.tiered import Paged
 from tidegate.sdk.metrics import ENGINE, MetricKey
 from tidegate.sdk.time import MAX_MICROS, SECOND
-from tidegate.sdk.window_types import GLOBAL_WINDOW
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 STEP = "step"
 TICK, TOCK = tg.EventTimer("tick"), tg.ProcessingTimer("tock")

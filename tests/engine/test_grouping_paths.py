@@ -33,12 +33,19 @@ from tidegate.runners.engine.grouping.window_table import MOST_PARTS
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.plan import Path as GroupingPath
 from tidegate.runners.plan import Phase, Plan, Step
-from tidegate.sdk.block import Block, DerivedFrom, Same
-from tidegate.sdk.portable.pipeline import AssignWindows, Collection, Environment, Output, Pipeline
+from tidegate.sdk.data.block import Block, DerivedFrom, Same
+from tidegate.sdk.portable.model import AssignWindows, Collection, Environment, Output, Pipeline
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.triggers import AfterCount, AfterProcessingTime, AfterWatermark, DefaultTrigger, Never, Repeatedly
-from tidegate.sdk.windowing import ACCUMULATING, DISCARDING, TimestampCombiner, WindowingStrategy
-from tidegate.sdk.windows import CalendarWindows, assign, element_dependent
+from tidegate.sdk.windowing.assigners import CalendarWindows, assign, element_dependent
+from tidegate.sdk.windowing.strategy import ACCUMULATING, DISCARDING, TimestampCombiner, WindowingStrategy
+from tidegate.sdk.windowing.triggers import (
+    AfterCount,
+    AfterProcessingTime,
+    AfterWatermark,
+    DefaultTrigger,
+    Never,
+    Repeatedly,
+)
 
 LENIENT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 

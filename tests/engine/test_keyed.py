@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.runners.engine.keyed_batch import Keyed
 from tidegate.runners.engine.operator import Context, Operator
-from tidegate.sdk.block import Block, DerivedFrom, Each, Same
-from tidegate.sdk.panes import NO_PANE
+from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
+from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.window_types import GLOBAL_WINDOW
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 LENIENT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 

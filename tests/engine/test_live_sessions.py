@@ -16,10 +16,10 @@ from tests.engine.windowing import ASSIGNERS, RESULTS, Drive, combine, context, 
 from tidegate.runners.engine.grouping.sessions import streaming
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state.key_wakeups import Due
-from tidegate.sdk.block import Block, DerivedFrom
+from tidegate.sdk.data.block import Block, DerivedFrom
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.windowing import AccumulationMode, WindowingStrategy
-from tidegate.sdk.windows import Sessions, element_dependent
+from tidegate.sdk.windowing.assigners import Sessions, element_dependent
+from tidegate.sdk.windowing.strategy import AccumulationMode, WindowingStrategy
 
 Case = tuple[WindowingStrategy, list[Any], frozenset[int]]
 NAMES = ["count", *sorted(RESULTS)]

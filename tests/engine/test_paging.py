@@ -19,9 +19,9 @@ from tidegate.runners.engine.rescale import merged, part
 from tidegate.runners.engine.state import tiered
 from tidegate.runners.engine.state.tiered import Paged, Record, Which, by_keys
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.window_types import GLOBAL_WINDOW
-from tidegate.sdk.windowing import WindowingStrategy
-from tidegate.sdk.windows import assign
+from tidegate.sdk.windowing.assigners import assign
+from tidegate.sdk.windowing.strategy import WindowingStrategy
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 WHICH: tuple[Which, ...] = ("event", "clock", "hold")
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.runners.engine.elementwise.split_by_window import parted
-from tidegate.sdk.block import Block, DerivedFrom, Each
-from tidegate.sdk.panes import NO_PANE
+from tidegate.sdk.data.block import Block, DerivedFrom, Each
+from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.time import MIN_MICROS
-from tidegate.sdk.window_types import IntervalWindow
-from tidegate.sdk.windows import single_window
+from tidegate.sdk.windowing.assigners import single_window
+from tidegate.sdk.windowing.window import IntervalWindow
 
 pytest.importorskip("numpy")
 

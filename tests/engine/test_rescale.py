@@ -20,13 +20,13 @@ from tests.engine.windowing import ASSIGNERS, RESULTS, combine, context, group, 
 from tidegate.runners.engine.operator import Emitted, Operator
 from tidegate.runners.engine.rescale import overlaid, part, rescaled
 from tidegate.runners.engine.state.keyed_state import distinct
-from tidegate.sdk.block import Block, Each
-from tidegate.sdk.keys import key_group
+from tidegate.sdk.data.block import Block, Each
+from tidegate.sdk.data.keys import key_group
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.triggers import AfterCount, Repeatedly
-from tidegate.sdk.window_types import GLOBAL_WINDOW
-from tidegate.sdk.windowing import DISCARDING, WindowingStrategy
-from tidegate.sdk.windows import FixedWindows, assign
+from tidegate.sdk.windowing.assigners import FixedWindows, assign
+from tidegate.sdk.windowing.strategy import DISCARDING, WindowingStrategy
+from tidegate.sdk.windowing.triggers import AfterCount, Repeatedly
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 Make = Callable[[], Operator]
 Row = tuple[Any, ...]

@@ -27,7 +27,7 @@ from tests.engine.driving import (
 )
 from tidegate.sdk.metrics import ENGINE, MetricKey
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow
 
 STEP = "step"
 SIDE = f"{STEP}:0"

@@ -11,7 +11,7 @@ import tidegate as tg
 from tests.engine.driving import SECOND, Clock, Elements, Watermark, context, maker, operator, run, run_restored
 from tidegate.sdk.metrics import ENGINE, MetricKey
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow
 
 SEEN = tg.ValueStateSpec("seen")
 BAG = tg.BagStateSpec("bag")
@@ -76,8 +76,8 @@ def test_state_is_kept_by_window_and_an_element_in_two_windows_is_taken_twice() 
 
 def test_windows_told_by_timestamps_are_found_in_the_loop() -> None:
     from tests.engine.driving import read
-    from tidegate.sdk.block import Block, DerivedFrom
-    from tidegate.sdk.windows import FixedWindows
+    from tidegate.sdk.data.block import Block, DerivedFrom
+    from tidegate.sdk.windowing.assigners import FixedWindows
 
     op = operator(made_by(RunningMax(), tg.FixedWindows(10)), STEP)
     op_block = Block([("a", 3), ("a", 1), ("a", 2)], [0, 11 * SECOND, 5], DerivedFrom(FixedWindows(10)))

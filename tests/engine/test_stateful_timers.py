@@ -25,7 +25,7 @@ from tests.engine.driving import (
 )
 from tidegate.runners.engine.rescale import merged, part
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.window_types import IntervalWindow
+from tidegate.sdk.windowing.window import IntervalWindow
 
 FUEL = tg.ValueStateSpec("fuel")
 TIMERS = {"late": tg.EventTimer("late"), "early": tg.EventTimer("early"), "clock": tg.ProcessingTimer("clock")}

@@ -20,8 +20,8 @@ from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.plan import Phase
 from tidegate.runners.planner import Traits, plan
-from tidegate.sdk.block import Block, Pairs
-from tidegate.sdk.window_types import GLOBAL_WINDOW
+from tidegate.sdk.data.block import Block, Pairs
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 IN_PARTS = [name for name in COMBINERS if name not in ("middle",)]
 

@@ -23,12 +23,14 @@ from tests.engine.windowing import (
 )
 from tidegate.runners.engine.checks.contracts import Checks
 from tidegate.runners.engine.operator import Context
-from tidegate.sdk.block import Block, DerivedFrom, Each, Same
-from tidegate.sdk.combine import CombineFn
+from tidegate.sdk.authoring.combine import CombineFn
+from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.errors import KeyEncodingError, RunError, UserCodeError
-from tidegate.sdk.evictors import Evictor, as_evictor
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.triggers import (
+from tidegate.sdk.windowing.assigners import FixedWindows, GlobalWindows, as_assigner
+from tidegate.sdk.windowing.evictors import Evictor, as_evictor
+from tidegate.sdk.windowing.strategy import ACCUMULATING, DISCARDING, TimestampCombiner, WindowingStrategy
+from tidegate.sdk.windowing.triggers import (
     AfterCount,
     AfterDelta,
     AfterElement,
@@ -38,9 +40,7 @@ from tidegate.sdk.triggers import (
     EveryProcessingTime,
     Repeatedly,
 )
-from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow
-from tidegate.sdk.windowing import ACCUMULATING, DISCARDING, TimestampCombiner, WindowingStrategy
-from tidegate.sdk.windows import FixedWindows, GlobalWindows, as_assigner
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow
 
 GLOBAL = GlobalWindows()
 TEN = IntervalWindow.of_micros(0, 10)

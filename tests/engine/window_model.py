@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import tidegate.sdk.triggers as tr
-from tidegate.sdk.evictors import KeepLast, KeepRecent, KeepWithinDelta
+import tidegate.sdk.windowing.triggers as tr
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.window_types import IntervalWindow, window_end
-from tidegate.sdk.windowing import ACCUMULATING, TimestampCombiner, WindowingStrategy
-from tidegate.sdk.windows import CustomAssigner, Sessions
+from tidegate.sdk.windowing.assigners import CustomAssigner, Sessions
+from tidegate.sdk.windowing.evictors import KeepLast, KeepRecent, KeepWithinDelta
+from tidegate.sdk.windowing.strategy import ACCUMULATING, TimestampCombiner, WindowingStrategy
+from tidegate.sdk.windowing.window import IntervalWindow, window_end
 
 NO, DUE, ON_TIME = 0, 1, 2
 

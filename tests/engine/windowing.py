@@ -13,17 +13,14 @@ from hypothesis import strategies as st
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.windowing.merging import MergingWindowOperator
 from tidegate.runners.engine.windowing.operator import WindowOperator
-from tidegate.sdk import triggers as tr
-from tidegate.sdk.block import Block, Each
-from tidegate.sdk.combine import CombineFn, as_combine_fn
+from tidegate.sdk.authoring.combine import CombineFn, as_combine_fn
+from tidegate.sdk.data.block import Block, Each
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.evictors import Evictor, KeepLast, KeepRecent, KeepWithinDelta, as_evictor
-from tidegate.sdk.functions import UserFn, Where
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey, Output
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, Output
 from tidegate.sdk.time import MAX_MICROS, Duration, Timestamp
-from tidegate.sdk.window_types import BoundedWindow
-from tidegate.sdk.windowing import AccumulationMode, TimestampCombiner, WindowingStrategy
-from tidegate.sdk.windows import (
+from tidegate.sdk.user_code.user_fn import UserFn, Where
+from tidegate.sdk.windowing import triggers as tr
+from tidegate.sdk.windowing.assigners import (
     CumulativeWindows,
     FixedWindows,
     GlobalWindows,
@@ -34,6 +31,9 @@ from tidegate.sdk.windows import (
     assign,
     is_merging,
 )
+from tidegate.sdk.windowing.evictors import Evictor, KeepLast, KeepRecent, KeepWithinDelta, as_evictor
+from tidegate.sdk.windowing.strategy import AccumulationMode, TimestampCombiner, WindowingStrategy
+from tidegate.sdk.windowing.window import BoundedWindow
 
 HERE = Where("script.py", 7)
 Event = tuple[Any, ...]

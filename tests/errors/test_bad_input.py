@@ -14,7 +14,7 @@ from failing import told
 
 import tidegate as tg
 from tidegate.cli import app
-from tidegate.sdk.portable.schema import dump
+from tidegate.sdk.portable.json import dump
 
 
 def reading(path: Path) -> Callable[[tg.Pipeline], Any]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.io.output_names import Addressing, NameTemplate, checked_segments, zone_of
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.window_types import GlobalWindow, IntervalWindow
+from tidegate.sdk.windowing.window import GlobalWindow, IntervalWindow
 
 DAY = 86_400
 SECOND_DAY = IntervalWindow(DAY, 2 * DAY)

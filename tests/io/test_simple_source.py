@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, in_order
+from tidegate.sdk.connectors.sources import Reader, SimpleSource, Split
 from tidegate.sdk.errors import WriteError
-from tidegate.sdk.sinks import Attempt, Committable, Sink, in_order
-from tidegate.sdk.sources import Reader, SimpleSource, Split
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import pytest
 import tidegate as tg
 from tidegate.io import files, text_attempt
 from tidegate.io.text_sink import TextSink
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import BuildError, WriteError
-from tidegate.sdk.sinks import Committable
 
 
 def written(folder: Path) -> dict[str, str]:

@@ -22,8 +22,8 @@ import tidegate as tg
 from tidegate.io import files
 from tidegate.io.text_sink import TextSink
 from tidegate.io.text_source import TextSource
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import BuildError, WriteError
-from tidegate.sdk.sinks import Committable
 
 MEMORY = "/text_sink"
 

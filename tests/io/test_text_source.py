@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 
 from tidegate.io import text_source
 from tidegate.io.text_source import FilePart, TextSource
+from tidegate.sdk.connectors.sources import Split
 from tidegate.sdk.errors import BuildError, ReadError
-from tidegate.sdk.sources import Split
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     ".gz": gzip.compress,

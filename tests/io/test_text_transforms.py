@@ -11,7 +11,7 @@ from tidegate.io.text_sink import TextSink
 from tidegate.io.text_source import TextSource
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import Pipeline
-from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.portable import model as portable
 
 
 def test_reading_and_writing_become_one_node_each(tmp_path: Path) -> None:

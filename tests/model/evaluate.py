@@ -12,9 +12,9 @@ import tidegate as tg
 from model.describe import Description, Step, Windows
 from model.functions import COMBINERS, FUNCTIONS, Fn
 from model.ordered import STRATEGIES, fold, panes
-from tidegate.sdk.panes import NO_PANE
+from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow
 
 ONLY = tg.PaneInfo(True, True, tg.Timing.ON_TIME, 0, 0)
 SECOND = 1_000_000

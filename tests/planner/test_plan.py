@@ -13,7 +13,7 @@ from model import Description, build, pipelines
 import tidegate as tg
 from tidegate.runners.plan import Exchange, Plan, Step
 from tidegate.runners.planner import Traits, plan
-from tidegate.sdk.portable.pipeline import Flatten
+from tidegate.sdk.portable.model import Flatten
 
 ONE_PROCESS = Traits(parallel=False)
 SPARK = Traits(parallel=True, blocking=True)
@@ -483,7 +483,7 @@ def test_broken_references_are_refused() -> None:
 def test_an_unbounded_grouping_that_could_never_fire_is_refused() -> None:
     from dataclasses import dataclass
 
-    from tidegate.sdk.sources import SimpleSource
+    from tidegate.sdk.connectors.sources import SimpleSource
 
     @dataclass(frozen=True)
     class Forever(SimpleSource[Any]):

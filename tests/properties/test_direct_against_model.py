@@ -13,7 +13,7 @@ from tidegate.runners.direct import DirectRunner
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits
 from tidegate.runners.planner.cut import cut
-from tidegate.sdk.portable.pipeline import Pipeline
+from tidegate.sdk.portable.model import Pipeline
 
 block_sizes = st.sampled_from([1, 2, 3, 7, 4096])
 checks = st.sampled_from(["sample", "all", "off"])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tidegate.sdk import analysis
-from tidegate.sdk.analysis import emits_plain
+from tidegate.sdk.user_code import bytecode
+from tidegate.sdk.user_code.bytecode import emits_plain
 from tidegate.testing import TestPipeline, assert_that, equal_to
 
 
@@ -93,7 +93,7 @@ def test_what_a_function_gives_is_told_by_how_it_is_made(fn: Callable[..., Any],
 def test_in_python_3_14_a_subscript_is_a_binary_operation_that_gives_what_is_stored(
     monkeypatch: pytest.MonkeyPatch, body: list[Written], form: str, plain: bool
 ) -> None:
-    monkeypatch.setattr(analysis, "instructions_of", lambda fn: of_3_14(*body))
+    monkeypatch.setattr(bytecode, "instructions_of", lambda fn: of_3_14(*body))
     assert emits_plain(lambda x: x, form) is plain
 
 
@@ -103,7 +103,7 @@ def test_every_operator_of_this_interpreter_is_known() -> None:
             names: dict[str, Any] = {}
             fn = eval(source) if source.startswith("lambda") else exec(source, names) or names["f"]
             (operation,) = [each for each in dis.get_instructions(fn) if each.opname == "BINARY_OP"]
-            assert analysis._operation(operation) == "BINARY_OP"
+            assert bytecode._operation(operation) == "BINARY_OP"
 
 
 def test_what_a_step_takes_out_of_its_element_may_be_tagged() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.sdk.block import Block, as_pairs, keys_of
+from tidegate.sdk.data.block import Block, as_pairs, keys_of
 
 PAIRS = st.lists(st.tuples(st.integers(), st.text(max_size=3)), min_size=1, max_size=9)
 

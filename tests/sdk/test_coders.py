@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.sdk.coders import (
+from tidegate.sdk.data.coders import (
     Coder,
     PickleCoder,
     decode_columns,
@@ -22,8 +22,8 @@ from tidegate.sdk.coders import (
     register_coder,
     registered,
 )
+from tidegate.sdk.data.keys import key_bytes
 from tidegate.sdk.errors import BuildError, KeyEncodingError, PicklingError, RunError
-from tidegate.sdk.keys import key_bytes
 
 
 class Handle:

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.sdk.portable.draw import Box, Graph, Group, Link, composite_paths, dot, graph_of, mermaid, spoken
-from tidegate.sdk.portable.draw_html import html
-from tidegate.sdk.portable.draw_layout import Member, layout
-from tidegate.sdk.portable.draw_svg import svg
-from tidegate.sdk.triggers import AfterCount, AfterWatermark, Repeatedly
-from tidegate.sdk.windows import FixedWindows, Sessions
+from tidegate.sdk.drawing.graph import Box, Graph, Group, Link, composite_paths, dot, graph_of, mermaid, spoken
+from tidegate.sdk.drawing.html import html
+from tidegate.sdk.drawing.layout import Member, layout
+from tidegate.sdk.drawing.svg import svg
+from tidegate.sdk.windowing.assigners import FixedWindows, Sessions
+from tidegate.sdk.windowing.triggers import AfterCount, AfterWatermark, Repeatedly
 
 
 class CountWords(tg.PTransform[Any, Any]):

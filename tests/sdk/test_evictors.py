@@ -8,8 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.evictors import CustomEvictor, Evictor, KeepLast, KeepRecent, KeepWithinDelta, as_evictor, keep
 from tidegate.sdk.time import Duration, Timestamp
+from tidegate.sdk.windowing.evictors import (
+    CustomEvictor,
+    Evictor,
+    KeepLast,
+    KeepRecent,
+    KeepWithinDelta,
+    as_evictor,
+    keep,
+)
 
 S = 1_000_000
 

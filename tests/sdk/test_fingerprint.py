@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.sdk.functions import pickle_by_value
 from tidegate.sdk.portable.fingerprint import digest
-from tidegate.sdk.portable.pickled import digest_of
+from tidegate.sdk.portable.pickle_graph import digest_of
+from tidegate.sdk.user_code.user_fn import pickle_by_value
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,9 +22,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.sdk import keys as module
-from tidegate.sdk.errors import BuildError, KeyEncodingError
-from tidegate.sdk.keys import (
+from tidegate.sdk.data import keys as module
+from tidegate.sdk.data.keys import (
     PartitionCache,
     check_key,
     check_keys,
@@ -34,8 +33,9 @@ from tidegate.sdk.keys import (
     key_group,
     partition_of,
 )
+from tidegate.sdk.errors import BuildError, KeyEncodingError
 from tidegate.sdk.time import Duration, Timestamp
-from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow
 
 NEW_YORK, BERLIN = ZoneInfo("America/New_York"), ZoneInfo("Europe/Berlin")
 PAIR = namedtuple("PAIR", "left right")
@@ -317,7 +317,7 @@ def test_encodings_and_partitions_never_change() -> None:
 @pytest.mark.parametrize("seed", ["0", "1", "4242"])
 def test_another_process_with_another_hash_seed_agrees(seed: str) -> None:
     script = (
-        "from tidegate.sdk.keys import key_bytes, partition_of\n"
+        "from tidegate.sdk.data.keys import key_bytes, partition_of\n"
         "keys = ['a', ('b', 1, None), frozenset({'x', 'y', 'z', 1, 2.5}), 12345, b'c', 0.25]\n"
         "print([(key_bytes(k).hex(), partition_of(k, 1000)) for k in keys])\n"
     )

@@ -18,9 +18,9 @@ from pydantic import Field, field_validator, model_validator
 
 import tidegate as tg
 from tidegate.sdk import runner as runners
-from tidegate.sdk.defaults import DEFAULTS, default_memory_budget
 from tidegate.sdk.errors import OptionsError
-from tidegate.sdk.options import (
+from tidegate.sdk.options.defaults import DEFAULTS, default_memory_budget
+from tidegate.sdk.options.model import (
     DurationOption,
     PipelineOptions,
     RunnerOptions,

@@ -18,16 +18,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.sdk.dofn import Param
-from tidegate.sdk.evictors import CustomEvictor, KeepLast, KeepRecent, KeepWithinDelta
-from tidegate.sdk.functions import ImportRef, Payload, UserFn, Where
-from tidegate.sdk.portable import pipeline as portable
-from tidegate.sdk.portable.arrival import arrive, check_environment
-from tidegate.sdk.portable.schema import dump, load
+from tidegate.sdk.authoring.dofn import Param
+from tidegate.sdk.authoring.state import StateSpec, TimerSpec
+from tidegate.sdk.portable import model as portable
+from tidegate.sdk.portable.json import dump, load
+from tidegate.sdk.portable.loading import arrive, check_environment
 from tidegate.sdk.portable.seal import this_environment
-from tidegate.sdk.state import StateSpec, TimerSpec
 from tidegate.sdk.time import MAX_TIMESTAMP, MIN_MICROS, MIN_TIMESTAMP, Duration, Timestamp
-from tidegate.sdk.triggers import (
+from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn, Where
+from tidegate.sdk.windowing.assigners import (
+    Assigner,
+    CalendarWindows,
+    CumulativeWindows,
+    CustomAssigner,
+    FixedWindows,
+    GlobalWindows,
+    GlobalWindowsSince,
+    Merged,
+    Sessions,
+    SlidingWindows,
+)
+from tidegate.sdk.windowing.evictors import CustomEvictor, KeepLast, KeepRecent, KeepWithinDelta
+from tidegate.sdk.windowing.strategy import ACCUMULATING, DISCARDING, TimestampCombiner, WindowingStrategy
+from tidegate.sdk.windowing.triggers import (
     AfterAll,
     AfterAny,
     AfterCount,
@@ -42,19 +55,6 @@ from tidegate.sdk.triggers import (
     Never,
     Repeatedly,
     Trigger,
-)
-from tidegate.sdk.windowing import ACCUMULATING, DISCARDING, TimestampCombiner, WindowingStrategy
-from tidegate.sdk.windows import (
-    Assigner,
-    CalendarWindows,
-    CumulativeWindows,
-    CustomAssigner,
-    FixedWindows,
-    GlobalWindows,
-    GlobalWindowsSince,
-    Merged,
-    Sessions,
-    SlidingWindows,
 )
 
 HERE = Where("job.py", 7)
@@ -321,7 +321,7 @@ def test_text_that_is_no_unicode_is_not_written() -> None:
 
 SCRIPT = """
 import tidegate as tg
-from tidegate.sdk.portable.schema import dump
+from tidegate.sdk.portable.json import dump
 
 class Point:
     pass
@@ -746,12 +746,12 @@ def test_other_versions_of_distributions_are_a_warning() -> None:
 
 RUNS_ELSEWHERE = """
 import pickle, sys
-from tidegate.sdk.portable.schema import load
-from tidegate.sdk.portable.arrival import arrive
+from tidegate.sdk.portable.json import load
+from tidegate.sdk.portable.loading import arrive
 
 pipeline = load(open(sys.argv[1]).read(), sys.argv[1])
 arrive(pipeline)
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 create = pipeline.nodes[0]
 point = create.values.load()[0]
 print(pickle.loads(pickle.dumps(point)) == point, type(point).__name__)
@@ -763,7 +763,7 @@ def test_classes_of_a_script_cross_by_plain_pickle_where_the_pipeline_arrives(tm
         textwrap.dedent("""
         import dataclasses
         import tidegate as tg
-        from tidegate.sdk.portable.schema import dump
+        from tidegate.sdk.portable.json import dump
 
         @dataclasses.dataclass(frozen=True)
         class Point:

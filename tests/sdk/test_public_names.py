@@ -9,7 +9,8 @@ import pytest
 
 import tidegate as tg
 import tidegate.testing
-from tidegate.sdk import block, sinks, sources
+from tidegate.sdk.connectors import sinks, sources
+from tidegate.sdk.data import block
 
 MODULES = [tg, tg.io, tg.combiners]
 

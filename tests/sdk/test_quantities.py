@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.sdk.quantities import format_duration, format_size, parse_duration, parse_size
+from tidegate.sdk.options.quantities import format_duration, format_size, parse_duration, parse_size
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Duration
 
 

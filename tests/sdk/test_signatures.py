@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, NewType, Self, Typed
 
 import pytest
 
-from tidegate.sdk.hints import substitute, type_name
-from tidegate.sdk.signatures import FnTypes, signature_of
-from tidegate.sdk.types import bind, clash
+from tidegate.sdk.typehints.compatibility import bind, clash
+from tidegate.sdk.typehints.hints import substitute, type_name
+from tidegate.sdk.typehints.signatures import FnTypes, signature_of
 
 if TYPE_CHECKING:
     from nowhere import Unseen

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.time import (
     MAX_MICROS,
     MAX_TIMESTAMP,
@@ -23,7 +24,6 @@ from tidegate.sdk.time import (
     format_micros,
     timestamp_micros,
 )
-from tidegate.sdk.values import TimestampedValue
 
 
 def test_all_forms_of_an_instant_are_the_same_microseconds() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.time import Duration
-from tidegate.sdk.triggers import (
+from tidegate.sdk.windowing.triggers import (
     AfterAll,
     AfterAny,
     AfterCount,

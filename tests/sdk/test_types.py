@@ -41,8 +41,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import TypeAliasType
 
-from tidegate.sdk.hints import substitute, type_name, union
-from tidegate.sdk.types import bind, clash, element_of_iterable, kv_of, matches
+from tidegate.sdk.typehints.compatibility import bind, clash, element_of_iterable, kv_of, matches
+from tidegate.sdk.typehints.hints import substitute, type_name, union
 
 T = TypeVar("T")
 K = TypeVar("K")

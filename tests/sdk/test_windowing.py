@@ -7,29 +7,27 @@ from typing import Any
 
 import pytest
 
+from tidegate.sdk.data.panes import NO_PANE, PaneInfo, Timing
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.evictors import KeepLast
-from tidegate.sdk.panes import NO_PANE, PaneInfo, Timing
-from tidegate.sdk.presets import (
+from tidegate.sdk.time import Duration, Timestamp
+from tidegate.sdk.windowing.assigners import (
+    FixedWindows,
+    GlobalWindows,
+    GlobalWindowsSince,
+    IntervalWindow,
+    Merged,
+    Sessions,
+    WindowAssigner,
+)
+from tidegate.sdk.windowing.evictors import KeepLast
+from tidegate.sdk.windowing.presets import (
     CountWindows,
     DeltaWindows,
     LandmarkWindows,
     PunctuationWindows,
     SlidingCountWindows,
 )
-from tidegate.sdk.time import Duration, Timestamp
-from tidegate.sdk.triggers import (
-    AfterCount,
-    AfterDelta,
-    AfterElement,
-    AfterProcessingTime,
-    AfterWatermark,
-    DefaultTrigger,
-    EveryEventTime,
-    Never,
-    Repeatedly,
-)
-from tidegate.sdk.windowing import (
+from tidegate.sdk.windowing.strategy import (
     ACCUMULATING,
     DISCARDING,
     GLOBAL_DEFAULT,
@@ -45,14 +43,16 @@ from tidegate.sdk.windowing import (
     why_not_stateful,
     why_not_unbounded_group,
 )
-from tidegate.sdk.windows import (
-    FixedWindows,
-    GlobalWindows,
-    GlobalWindowsSince,
-    IntervalWindow,
-    Merged,
-    Sessions,
-    WindowAssigner,
+from tidegate.sdk.windowing.triggers import (
+    AfterCount,
+    AfterDelta,
+    AfterElement,
+    AfterProcessingTime,
+    AfterWatermark,
+    DefaultTrigger,
+    EveryEventTime,
+    Never,
+    Repeatedly,
 )
 
 

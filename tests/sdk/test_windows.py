@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Duration, Timestamp
-from tidegate.sdk.windows import (
+from tidegate.sdk.windowing.assigners import (
     GLOBAL_BOUNDS,
     GLOBAL_WINDOW,
     BoundedWindow,

@@ -11,7 +11,7 @@ import pytest
 
 import tidegate as tg
 from semantics.kit import W, run
-from tidegate.sdk.sinks import Attempt, Committable, Delivery, Sink
+from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink
 from tidegate.testing import TestPipeline, TestStream, assert_that, equal_to
 
 

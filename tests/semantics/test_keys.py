@@ -15,7 +15,7 @@ import pytest
 
 import tidegate as tg
 from semantics.kit import W, run
-from tidegate.sdk import coders
+from tidegate.sdk.data import coders
 from tidegate.testing import TestPipeline, assert_that, equal_to, is_not_empty
 
 

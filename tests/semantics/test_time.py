@@ -11,7 +11,7 @@ import pytest
 
 import tidegate as tg
 from semantics.kit import W, panes
-from tidegate.sdk.sources import SimpleSource, Split
+from tidegate.sdk.connectors.sources import SimpleSource, Split
 from tidegate.testing import (
     PaneRecorder,
     TestPipeline,

@@ -17,7 +17,7 @@ from collect import collect
 import tidegate as tg
 from tidegate.cli import app
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError
-from tidegate.sdk.portable.schema import dump
+from tidegate.sdk.portable.json import dump
 from tidegate.transforms.dataframes import columns_of, fields_of
 
 UTC = datetime.UTC

@@ -11,8 +11,8 @@ import pytest
 import tidegate as tg
 from tidegate.runners.spark import SparkRunner
 from tidegate.runners.spark.plan.failures import marked, raised_by, unmarked
+from tidegate.sdk.connectors.sources import SimpleSource, Split
 from tidegate.sdk.errors import KeyEncodingError, OptionsError, RunError, UnsupportedError, UserCodeError
-from tidegate.sdk.sources import SimpleSource, Split
 from tidegate.testing import TestStream
 
 

@@ -19,7 +19,7 @@ import tidegate as tg
 import tidegate.io
 from tidegate.cli import app
 from tidegate.sdk.errors import BuildError, TypeCheckError, UnsupportedError, UserCodeError
-from tidegate.sdk.portable.schema import dump
+from tidegate.sdk.portable.json import dump
 
 
 @pytest.fixture

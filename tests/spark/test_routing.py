@@ -21,10 +21,10 @@ from tidegate.runners.spark.plan.levels import assign_levels
 from tidegate.runners.spark.shuffle.partitioner import PartitionsByKey, Router, shares_of
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, decode, decode_blocks, encode_blocks, read_rows
 from tidegate.runners.spark.task_io.sources import all_plain, decode_share, encode_share
-from tidegate.sdk.block import Block, DerivedFrom, Each, Same, as_pairs
+from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, as_pairs
+from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.errors import KeyEncodingError
-from tidegate.sdk.panes import NO_PANE
-from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow
 
 Element = tuple[Any, int, tuple[Any, ...], Any]
 

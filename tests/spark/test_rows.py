@@ -25,7 +25,7 @@ from tidegate.runners.spark.shuffle.row_codec import (
 )
 from tidegate.runners.spark.side_inputs.broadcast import SideRows
 from tidegate.runners.spark.worker.task import LevelTask
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError
 
 MB = 1 << 20

@@ -37,7 +37,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     ToCoordinator,
     ToWorker,
 )
-from tidegate.sdk.sinks import Committable
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.time import SECOND
 
 M = TypeVar("M")

@@ -10,9 +10,9 @@ import tidegate as tg
 from tidegate.runners.streaming.client.job_client import Job as Running
 from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.runner import StreamingRunner
-from tidegate.sdk.block import Block
-from tidegate.sdk.options import PipelineOptions
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.options.model import PipelineOptions
 
 SECOND = 1_000_000
 

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import tidegate as tg
-from tidegate.sdk.block import Block
+from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, in_order
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError
-from tidegate.sdk.sinks import Attempt, Committable, Delivery, Sink, in_order
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
 
 MILLISECOND = 1000
 WINDOW = 0.5

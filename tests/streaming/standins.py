@@ -31,9 +31,9 @@ from tidegate.runners.streaming.protocol.coordinator_io import Action, Coordinat
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.storage.stores import LocalStorage
 from tidegate.runners.streaming.worker.environment import World
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.portable.pipeline import Environment, Pipeline
+from tidegate.sdk.portable.model import Environment, Pipeline
 
 
 def submitted(directory: str, workers: int = 2) -> Submit:

@@ -28,7 +28,7 @@ from tidegate.runners.streaming.state.uploads import Files, StorageFiles, Upload
 from tidegate.runners.streaming.storage.background import Background
 from tidegate.runners.streaming.storage.stores import LocalStorage
 from tidegate.sdk.errors import RunError
-from tidegate.sdk.window_types import GLOBAL_WINDOW
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 LENIENT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 

@@ -19,9 +19,9 @@ import pytest
 
 import tidegate as tg
 from streaming.processes import children
-from tidegate.sdk.block import Block
-from tidegate.sdk.sinks import Attempt, Committable, Sink, in_order
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, in_order
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
 
 TOGETHER = 1000.0
 """Records a second that all tasks of the sink take."""

@@ -9,7 +9,7 @@ import pytest
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import RunReader, RunWriter, run_name
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError
 
 ID = ChannelId(3, 1, 0)

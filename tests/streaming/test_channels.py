@@ -9,7 +9,7 @@ from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 
 ID = ChannelId(0, 0, 0)
 

@@ -9,7 +9,7 @@ from tidegate.runners.streaming.checkpoint.tracker import Checkpoints, Kept, Wan
 from tidegate.runners.streaming.model.settings import CheckpointSettings
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, Decline, Prepared, StateHandle
-from tidegate.sdk.sinks import Committable
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.time import SECOND
 
 TASKS = [TaskId(stage, index) for stage in range(2) for index in range(2)]

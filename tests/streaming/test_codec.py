@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
-from tidegate.sdk.block import Block, DerivedFrom, Each, Same, as_pairs
+from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, as_pairs
+from tidegate.sdk.data.panes import NO_PANE, PaneInfo, Timing
 from tidegate.sdk.errors import PicklingError, RunError
-from tidegate.sdk.panes import NO_PANE, PaneInfo, Timing
-from tidegate.sdk.windows import FixedWindows, GlobalWindow, IntervalWindow
+from tidegate.sdk.windowing.assigners import FixedWindows, GlobalWindow, IntervalWindow
 
 
 def sent(items: list[Item], *, own: bool = True) -> list[Item]:

@@ -67,9 +67,9 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     TaskFailed,
     Trigger,
 )
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import RunError, UserCodeError
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
-from tidegate.sdk.sinks import Committable
 from tidegate.sdk.time import SECOND
 from tidegate.testing import TestStream
 

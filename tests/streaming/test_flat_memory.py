@@ -19,8 +19,8 @@ import pytest
 import tidegate as tg
 from streaming.in_one_process import ALONE, Alone
 from tidegate.runners.streaming.model.settings import Settings
-from tidegate.sdk.block import Block
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import SECOND
 
 KEYS = 50

@@ -36,11 +36,11 @@ from tidegate.runners.streaming.state.backend import Capture, Forked, InSlices
 from tidegate.runners.streaming.state.files import END_SIZE, PIECE, Written, read_end
 from tidegate.runners.streaming.state.uploads import StorageFiles
 from tidegate.runners.streaming.storage.stores import LocalStorage
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.errors import RunError, unwritten
 from tidegate.sdk.metrics import ENGINE, MetricKey
-from tidegate.sdk.panes import NO_PANE
-from tidegate.sdk.window_types import GLOBAL_WINDOW
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 ID = ChannelId(3, 1, 0)
 LETTERS = "".join(chr(0x100 + n * 7919 % 0x5000) for n in range(20_000))

@@ -27,8 +27,8 @@ from tidegate.runners.streaming.checkpoint.manifest import (
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
 from tidegate.runners.streaming.storage.stores import LocalStorage
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.metrics import DistributionResult, MetricCells, MetricKey
-from tidegate.sdk.sinks import Committable
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

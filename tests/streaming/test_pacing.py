@@ -12,9 +12,9 @@ import tidegate as tg
 from streaming.coordinating import Play, job_of, sent, to_text
 from tidegate.runners.streaming.protocol.worker_messages import Heartbeat, Least
 from tidegate.runners.streaming.worker.watermark_alignment import Pace
-from tidegate.sdk.block import Block
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.time import MIN_MICROS, SECOND
 from tidegate.testing import TestPipeline
 

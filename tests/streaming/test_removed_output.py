@@ -12,6 +12,8 @@ from tidegate.runners.engine.carried import packed, unpacked
 from tidegate.runners.streaming.actions import CancelJob, Finish, Report, WorkerGone
 from tidegate.runners.streaming.job import Job
 from tidegate.runners.streaming.messages import AbortOutput, Commit, Committed, Deploy, OutputAborted, TaskFailed
+from tidegate.sdk.functions import Payload, UserFn
+from tidegate.sdk.sinks import Attempt, Committable, Sink
 
 import tidegate as tg
 from streaming.alone import Alone
@@ -19,8 +21,6 @@ from streaming.coordinating import Play, job_of, of, sent, to_text
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.worker import Worker
 from tidegate.sdk.errors import RunError
-from tidegate.sdk.functions import Payload, UserFn
-from tidegate.sdk.sinks import Attempt, Committable, Sink
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Store, Stored
 from tidegate.runners.streaming.protocol.worker_messages import AbortOutput
 from tidegate.runners.streaming.storage.stores import LocalStorage
+from tidegate.sdk.connectors.sinks import Sink
+from tidegate.sdk.data.keys import key_group
 from tidegate.sdk.errors import RunError
-from tidegate.sdk.keys import key_group
 from tidegate.sdk.metrics import MetricCells, MetricKey
-from tidegate.sdk.portable.pipeline import Write
-from tidegate.sdk.sinks import Sink
+from tidegate.sdk.portable.model import Write
 
 
 class Count(tg.DoFn):

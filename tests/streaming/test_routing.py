@@ -14,10 +14,10 @@ from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.network.partitioner import Router, owner, picked, strided
 from tidegate.runners.streaming.protocol.stream_items import Barrier
-from tidegate.sdk.block import Block, Each
+from tidegate.sdk.data.block import Block, Each
+from tidegate.sdk.data.keys import key_group
+from tidegate.sdk.data.panes import NO_PANE, PaneInfo, Timing
 from tidegate.sdk.errors import TidegateError
-from tidegate.sdk.keys import key_group
-from tidegate.sdk.panes import NO_PANE, PaneInfo, Timing
 
 
 class Kept:

@@ -35,7 +35,7 @@ from tidegate.runners.streaming.worker import task, worker
 from tidegate.runners.streaming.worker.barrier_alignment import Alignment
 from tidegate.runners.streaming.worker.source_reader import Reading
 from tidegate.runners.streaming.worker.task import Task
-from tidegate.sdk.portable.pipeline import Write
+from tidegate.sdk.portable.model import Write
 
 CHUNKS = 20
 ENOUGH = 200

@@ -16,7 +16,7 @@ import tidegate as tg
 from tidegate.runners.engine.memory.spill import PARTITIONS, Spill
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.worker.spill_directories import clear_spilled, spill_directory
-from tidegate.sdk.keys import partition_of
+from tidegate.sdk.data.keys import partition_of
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

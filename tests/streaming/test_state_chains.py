@@ -31,10 +31,10 @@ from tidegate.runners.streaming.state.rocksdb import RocksBackend
 from tidegate.runners.streaming.state.uploads import StorageFiles
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import Duration
-from tidegate.sdk.triggers import AfterCount, AfterWatermark
-from tidegate.sdk.window_types import IntervalWindow
-from tidegate.sdk.windowing import ACCUMULATING, WindowingStrategy
-from tidegate.sdk.windows import FixedWindows
+from tidegate.sdk.windowing.assigners import FixedWindows
+from tidegate.sdk.windowing.strategy import ACCUMULATING, WindowingStrategy
+from tidegate.sdk.windowing.triggers import AfterCount, AfterWatermark
+from tidegate.sdk.windowing.window import IntervalWindow
 
 LENIENT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 

@@ -16,8 +16,8 @@ import tidegate as tg
 from streaming.in_one_process import ALONE, Alone
 from tidegate.runners.direct.runner import DirectRunner
 from tidegate.runners.engine.time.clock import SystemClock
-from tidegate.sdk.block import Block
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import SECOND
 
 HOUR = 3600 * SECOND

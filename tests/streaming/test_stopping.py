@@ -50,7 +50,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     ToCoordinator,
     Trigger,
 )
-from tidegate.sdk.sinks import Committable
+from tidegate.sdk.connectors.sinks import Committable
 
 KEPT = CheckpointSettings(directory="/somewhere", interval=10.0)
 NOWHERE = CheckpointSettings(interval=10.0)

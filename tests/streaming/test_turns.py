@@ -15,8 +15,8 @@ from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit
 from tidegate.runners.streaming.worker.source_reader import Reading, list_splits
 from tidegate.runners.streaming.worker.task import Task
-from tidegate.sdk.block import Block
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import SECOND
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tidegate.sdk.block import Block
-from tidegate.sdk.sources import Batch, Reader, Source, Split
+from tidegate.sdk.connectors.sources import Batch, Reader, Source, Split
+from tidegate.sdk.data.block import Block
 from tidegate.testing import (
     PaneRecorder,
     TestPipeline,

@@ -9,7 +9,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.runners.engine.operator import Context, Emitted, Operator
-from tidegate.sdk.block import Block, DerivedFrom
+from tidegate.sdk.data.block import Block, DerivedFrom
 from tidegate.sdk.time import SECOND
 from tidegate.testing import TestStream
 from tidegate.testing.harness import (

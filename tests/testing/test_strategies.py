@@ -8,7 +8,7 @@ from hypothesis import find, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.portable import model as portable
 from tidegate.sdk.time import MIN_MICROS, SECOND
 from tidegate.testing import PaneRecorder, TestPipeline, TestStream
 from tidegate.testing.strategies import streams, timestamps

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.portable import model as portable
 from tidegate.testing import TestStream
 
 

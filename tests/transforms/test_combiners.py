@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate import combiners
-from tidegate.sdk.combine import CombineFn
+from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.transforms.combiners import DictFn, LatestFn, MeanFn, TopFn
 from tidegate.transforms.sketches import (
     ApproximateQuantilesFn,

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.sdk.functions import ImportRef
-from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.portable import model as portable
+from tidegate.sdk.user_code.user_fn import ImportRef
 from tidegate.testing import TestPipeline, assert_that, equal_to
 
 PAIRS = st.lists(st.tuples(st.text(max_size=3), st.integers(-9, 9)), max_size=20)

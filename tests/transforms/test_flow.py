@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.runners.direct.runner import DirectRunner
-from tidegate.sdk.window_types import GLOBAL_WINDOW
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 from tidegate.transforms.flow import Batching
 
 

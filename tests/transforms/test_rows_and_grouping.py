@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.sdk.keys import key_bytes
+from tidegate.sdk.data.keys import key_bytes
 
 
 class Sale(NamedTuple):

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from tidegate.cli.target import Target
-    from tidegate.sdk.options import PipelineOptions
-    from tidegate.sdk.portable.pipeline import Pipeline
+    from tidegate.sdk.options.model import PipelineOptions
+    from tidegate.sdk.portable.model import Pipeline
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -157,31 +157,31 @@ def graph(
 
 def _picture(found: Target, options: PipelineOptions, form: str, planned: bool) -> str:
     from tidegate.runners.planner.explain import graph_of_plan
+    from tidegate.sdk.drawing import graph
     from tidegate.sdk.errors import BuildError
-    from tidegate.sdk.portable import draw
 
     if form == "json":
         return _compiled(found, options)
     pipeline = found.live(options)
     if form == "html":
-        from tidegate.sdk.portable.draw_html import html
+        from tidegate.sdk.drawing.html import html
 
-        views = {"Pipeline": draw.graph_of(pipeline)}
+        views = {"Pipeline": graph.graph_of(pipeline)}
         try:
             views["Plan"] = graph_of_plan(found.runner(options).plan(pipeline, options))
         except BuildError as error:
             click.echo(f"warning: without its plan, which can't be made: {error}", err=True)
         return html(views)
-    drawn = graph_of_plan(found.runner(options).plan(pipeline, options)) if planned else draw.graph_of(pipeline)
+    drawn = graph_of_plan(found.runner(options).plan(pipeline, options)) if planned else graph.graph_of(pipeline)
     match form:
         case "svg":
-            from tidegate.sdk.portable.draw_svg import svg
+            from tidegate.sdk.drawing.svg import svg
 
             return svg(drawn)
         case "dot":
-            return draw.dot(drawn)
+            return graph.dot(drawn)
         case _:
-            return draw.mermaid(drawn)
+            return graph.mermaid(drawn)
 
 
 @app.command(context_settings=_PASSES_FLAGS)
@@ -334,7 +334,7 @@ def _compiled(found: Target, options: PipelineOptions) -> str:
     from dataclasses import replace
 
     from tidegate.cli.secrecy import check_secrets, readable_secrets
-    from tidegate.sdk.portable.schema import dump
+    from tidegate.sdk.portable.json import dump
 
     pipeline: Pipeline = replace(found.sealed(options, values=True), options=found.given(options))
     check_secrets(pipeline, options)

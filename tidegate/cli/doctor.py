@@ -13,7 +13,7 @@ from importlib import metadata
 from typing import Final
 
 from tidegate._version import __version__
-from tidegate.sdk.defaults import default_memory_budget
+from tidegate.sdk.options.defaults import default_memory_budget
 from tidegate.sdk.runner import BUILT_IN, find_runner, runner_names
 
 CORE: Final = ("click", "cloudpickle", "pydantic", "rich")

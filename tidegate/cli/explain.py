@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tidegate.cli.target import Target
-    from tidegate.sdk.options import PipelineOptions
+    from tidegate.sdk.options.model import PipelineOptions
 
 
 def explained(found: Target, options: PipelineOptions) -> str:

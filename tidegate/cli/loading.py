@@ -21,11 +21,11 @@ import click
 from tidegate.cli.scripts import FUNCTION, Script, Site
 from tidegate.cli.target import Compiled, Object, Target, target_of
 from tidegate.sdk.errors import BuildError, visible_lines
-from tidegate.sdk.hints import annotations_of
 from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.options.script import Unwound, loading, running
 from tidegate.sdk.pipeline import Pipeline
 from tidegate.sdk.runner import Finished, PipelineResult
-from tidegate.sdk.script import Unwound, loading, running
+from tidegate.sdk.typehints.hints import annotations_of
 
 
 def with_target(text: str, flags: Sequence[str], act: Callable[[Target], None]) -> None:
@@ -68,7 +68,7 @@ def _existing(place: str) -> Path:
 
 
 def _load(place: str) -> Target:
-    from tidegate.sdk.portable.schema import load
+    from tidegate.sdk.portable.json import load
 
     return Compiled(place, load(_existing(place).read_bytes(), place))
 

@@ -16,8 +16,8 @@ from tidegate.sdk.runner import PipelineResult, Runner, StageProgress
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from tidegate.sdk.options import PipelineOptions
-    from tidegate.sdk.portable.pipeline import Pipeline
+    from tidegate.sdk.options.model import PipelineOptions
+    from tidegate.sdk.portable.model import Pipeline
 
 PATIENCE: Final = 1.0
 """Seconds before anything is shown, unless asked for: what is over by then needs no progress."""

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.flags import spelling
+from tidegate.sdk.options.flags import spelling
 
 if TYPE_CHECKING:
-    from tidegate.sdk.options import PipelineOptions
-    from tidegate.sdk.portable.pipeline import Node, Pipeline
+    from tidegate.sdk.options.model import PipelineOptions
+    from tidegate.sdk.portable.model import Node, Pipeline
 
 SHORTEST: Final = 4
 """Characters: what is shorter is found anywhere by chance."""
@@ -35,7 +35,7 @@ def secret_fields(options: PipelineOptions) -> set[str]:
 
 def check_secrets(pipeline: Pipeline, options: PipelineOptions) -> None:
     """BuildError if a secret option is in what a pipeline is made of, such as a variable that a function captures."""
-    from tidegate.sdk.portable.pipeline import code_of
+    from tidegate.sdk.portable.model import code_of
 
     for name in sorted(secret_fields(options)):
         for secret in _secrets(getattr(options, name)):

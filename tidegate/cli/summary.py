@@ -7,7 +7,7 @@ from typing import Final
 
 from tidegate.sdk.errors import visible
 from tidegate.sdk.metrics import ENGINE, MetricResults
-from tidegate.sdk.portable.pipeline import Create, Node, Pipeline, Read, TestStream, Write
+from tidegate.sdk.portable.model import Create, Node, Pipeline, Read, TestStream, Write
 from tidegate.sdk.runner import PipelineState
 
 MOST: Final = 8

@@ -10,12 +10,12 @@ import click
 
 from tidegate.cli.secrecy import secret_fields
 from tidegate.sdk.errors import LoadError, OptionsError, shorten
-from tidegate.sdk.flags import spelling
-from tidegate.sdk.options import PipelineOptions, ScriptFlags, options_for
+from tidegate.sdk.options.flags import spelling
+from tidegate.sdk.options.model import PipelineOptions, ScriptFlags, options_for
+from tidegate.sdk.options.script import Unwound, loading
 from tidegate.sdk.pipeline import Pipeline
-from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.portable import model as portable
 from tidegate.sdk.runner import PipelineResult, Runner, find_runner
-from tidegate.sdk.script import Unwound, loading
 
 
 class Target:
@@ -176,7 +176,7 @@ class Compiled(Target):
         return tuple(sorted({**dict(self._pipeline.options), **dict(super().given(options))}.items()))
 
     def arrive(self) -> list[str]:
-        from tidegate.sdk.portable.arrival import arrive
+        from tidegate.sdk.portable.loading import arrive
 
         return arrive(self._pipeline, self.name)
 

@@ -9,7 +9,7 @@ from tidegate.sdk.errors import visible
 
 if TYPE_CHECKING:
     from tidegate.cli.target import Target
-    from tidegate.sdk.options import PipelineOptions
+    from tidegate.sdk.options.model import PipelineOptions
     from tidegate.testing.trace import Trace
 
 

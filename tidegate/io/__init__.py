@@ -8,9 +8,9 @@ from typing import Any
 
 from tidegate.io.spark import ReadFromSpark, WriteToSpark
 from tidegate.io.text import ReadFromText, ReadFromTextWithFilename, WriteToText
-from tidegate.sdk.block import Block
-from tidegate.sdk.sinks import Attempt, Committable, Delivery, Sink, in_order
-from tidegate.sdk.sources import Batch, Position, Reader, SimpleSource, Source, Split
+from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, in_order
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, SimpleSource, Source, Split
+from tidegate.sdk.data.block import Block
 
 __all__ = [
     "ReadFromSpark",

@@ -16,12 +16,12 @@ from typing import Any, Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
 from tidegate.io import files
-from tidegate.sdk.dofn import DoFn
+from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.functions import name_of
 from tidegate.sdk.pipeline import PCollection, PTransform
 from tidegate.sdk.primitives import Map
-from tidegate.sdk.window_types import GlobalWindow
+from tidegate.sdk.user_code.user_fn import name_of
+from tidegate.sdk.windowing.window import GlobalWindow
 
 Address: TypeAlias = tuple[str, ...]
 """The text of each placeholder of a template, in order."""

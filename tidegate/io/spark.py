@@ -13,12 +13,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from tidegate.sdk.block import BLOCK_SIZE
+from tidegate.sdk.connectors.sinks import Delivery
+from tidegate.sdk.connectors.sources import Position, Reader, Source, Split
+from tidegate.sdk.data.block import BLOCK_SIZE
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Read, Write
-from tidegate.sdk.sinks import Delivery
-from tidegate.sdk.sources import Position, Reader, Source, Split
 from tidegate.sdk.time import DurationLike, TimestampLike
 from tidegate.transforms.dataframes import FrameSink, columns_of
 from tidegate.transforms.rows import Row, row_maker

@@ -19,8 +19,8 @@ from tidegate.io import files
 from tidegate.io.compression import Compression
 from tidegate.io.files import Store
 from tidegate.io.output_names import Address
+from tidegate.sdk.connectors.sinks import Attempt, Committable
 from tidegate.sdk.errors import WriteError, shorten
-from tidegate.sdk.sinks import Attempt, Committable
 
 OPEN_AT_ONCE: Final = 64
 """Files that one attempt has open."""

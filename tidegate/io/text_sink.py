@@ -32,8 +32,8 @@ from tidegate.io.files import Store
 from tidegate.io.output_names import NameTemplate
 from tidegate.io.text_attempt import Layout, Piece, TextAttempt, joined
 from tidegate.io.text_source import check_encoding
+from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, in_order
 from tidegate.sdk.errors import BuildError, WriteError
-from tidegate.sdk.sinks import Attempt, Committable, Sink, in_order
 
 DEFAULT_TEMPLATE: Final = "-SSSSS-of-NNNNN"
 

@@ -21,9 +21,9 @@ from typing import Any, BinaryIO, Final, Literal, TypeAlias, cast
 from tidegate.io import compression as _compression
 from tidegate.io import files
 from tidegate.io.compression import Compression
-from tidegate.sdk.block import Block
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import BuildError, ReadError
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
 
 PIECE: Final = 1 << 17
 """Bytes read at a time; a block's lines come from one piece, so it is also about what a block weighs at the most."""

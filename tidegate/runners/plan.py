@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Literal, TypeAlias
 
-from tidegate.sdk.portable.pipeline import (
+from tidegate.sdk.portable.model import (
     CombinePerKey,
     Create,
     GroupByKey,

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, cast, overload
 
-from tidegate.sdk import hints, types
-from tidegate.sdk.defaults import DEFAULTS, DefaultOptions, replaced
 from tidegate.sdk.errors import (
     BuildError,
     ExpandError,
@@ -24,19 +22,21 @@ from tidegate.sdk.errors import (
     said,
     shorten,
 )
-from tidegate.sdk.functions import UserFn, Where, author_frames, caller, name_of
-from tidegate.sdk.never_run import Fate
-from tidegate.sdk.portable import pipeline as nodes
-from tidegate.sdk.portable.references import reads
+from tidegate.sdk.options.defaults import DEFAULTS, DefaultOptions, replaced
+from tidegate.sdk.options.script import being_loaded, called_by_script, end_in_words, script_flags
+from tidegate.sdk.portable import model as nodes
+from tidegate.sdk.portable.integrity import reads
 from tidegate.sdk.portable.seal import located, seal, this_environment, warned_if_idle, words_of_interrupt
 from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions, find_runner, runner_names
-from tidegate.sdk.script import being_loaded, called_by_script, end_in_words, script_flags
-from tidegate.sdk.windowing import GLOBAL_DEFAULT, WindowingStrategy
+from tidegate.sdk.typehints import compatibility, hints
+from tidegate.sdk.user_code.never_run import Fate
+from tidegate.sdk.user_code.user_fn import UserFn, Where, author_frames, caller, name_of
+from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from tidegate.sdk.options import PipelineOptions, ScriptFlags
+    from tidegate.sdk.options.model import PipelineOptions, ScriptFlags
     from tidegate.sdk.time import Duration, DurationLike
 
 T = TypeVar("T", covariant=True)
@@ -87,7 +87,7 @@ class Pipeline:
         """The options given, as a model; the plain defaults if none were, without the cost of importing the model."""
         if self._options is None:
             return DEFAULTS
-        from tidegate.sdk.options import PipelineOptions
+        from tidegate.sdk.options.model import PipelineOptions
 
         # Flags of the runner that was named beside them are flags of this run.
         named = {"runner": self._runner} if isinstance(self._runner, str) else {}
@@ -237,7 +237,7 @@ class Pipeline:
         return f"<Pipeline {self.name!r}: {steps}, {run}>"
 
     def _repr_html_(self) -> str:
-        from tidegate.sdk.looking.html import pipeline_html
+        from tidegate.sdk.interactive.html import pipeline_html
 
         return pipeline_html(self)
 
@@ -391,7 +391,7 @@ class PCollection(Generic[T]):
         there are more than `limit` elements (None: no limit).
         """
         __tracebackhide__ = True
-        from tidegate.sdk.looking.runs import collect
+        from tidegate.sdk.interactive.runs import collect
 
         return collect(self, limit=limit, include_window_info=include_window_info, runner=runner, run_for=run_for)
 
@@ -405,7 +405,7 @@ class PCollection(Generic[T]):
     ) -> list[T]:
         """The same for the first `n` elements that the run gives; where it can, it stops reading then."""
         __tracebackhide__ = True
-        from tidegate.sdk.looking.runs import head
+        from tidegate.sdk.interactive.runs import head
 
         return head(self, n, include_window_info=include_window_info, runner=runner, run_for=run_for)
 
@@ -450,14 +450,14 @@ class PCollection(Generic[T]):
     def __repr__(self) -> str:
         facts = ["bounded" if self.is_bounded else "unbounded"]
         if self.windowing != GLOBAL_DEFAULT:
-            from tidegate.sdk.portable.draw import spoken
+            from tidegate.sdk.drawing.graph import spoken
 
             facts.append(spoken(self.windowing.assigner))
         held = "" if self.element_type is Any else f" of {hints.type_name(self.element_type)}"
         return f"<PCollection {self.id!r}{held}: {', '.join(facts)}>"
 
     def _repr_html_(self) -> str:
-        from tidegate.sdk.looking.html import collection_html
+        from tidegate.sdk.interactive.html import collection_html
 
         return collection_html(self)
 
@@ -509,7 +509,7 @@ class Transform:
 
     def check_input(self, actual: Any, wanted: Any, what: str) -> None:
         """Raise TypeCheckError if elements of type `actual` can't be what `what` wants."""
-        reason = types.clash(actual, wanted)
+        reason = compatibility.clash(actual, wanted)
         if reason:
             raise TypeCheckError(
                 f"{what} takes {hints.type_name(wanted)}, but its input holds {hints.type_name(actual)}: {reason}. "
@@ -562,7 +562,7 @@ def _script_flags(runner: object) -> ScriptFlags | None:
     tokens = script_flags()
     if not tokens:
         return None
-    from tidegate.sdk.options import PipelineOptions, ScriptFlags
+    from tidegate.sdk.options.model import PipelineOptions, ScriptFlags
 
     name = runner.name if isinstance(runner, Runner) else runner
     known = isinstance(name, str) and (isinstance(runner, str) or name in runner_names())

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 from tidegate.sdk.errors import OptionsError, UnsupportedError
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults
 from tidegate.sdk.notebook import html_table
-from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.portable import model as portable
 
 if TYPE_CHECKING:
-    from tidegate.sdk.defaults import DefaultOptions
-    from tidegate.sdk.options import PipelineOptions
+    from tidegate.sdk.options.defaults import DefaultOptions
+    from tidegate.sdk.options.model import PipelineOptions
 
 RunOptions: TypeAlias = "PipelineOptions | DefaultOptions"
 """What a runner is told: the author's options, or the defaults if there are none. `view_as` gives the runner's own."""

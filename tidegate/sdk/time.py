@@ -174,8 +174,8 @@ def _look_at_unit(seconds: int | float) -> None:
         raise ValueError(
             f"{seconds!r} seconds are past the end of time; if they are {unit}, divide them by {factor:,.0f}"
         )
-    from tidegate.sdk.arguments import warn
-    from tidegate.sdk.functions import caller
+    from tidegate.sdk.user_code.user_fn import caller
+    from tidegate.sdk.user_code.validation import warn
 
     where = caller()
     if (where.file, where.line) not in _suspected:

@@ -15,14 +15,14 @@ from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.functions import Where, is_installed
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.runner import PipelineResult, Runner
+from tidegate.sdk.user_code.user_fn import Where, is_installed
 from tidegate.testing.matchers import Matcher, as_matcher
 from tidegate.testing.recorder import PaneRecorder
 
 if TYPE_CHECKING:
-    from tidegate.sdk.options import PipelineOptions
+    from tidegate.sdk.options.model import PipelineOptions
 
 _HOME: Final = __file__.rsplit("testing", 1)[0]
 _STANDARD: Final = os.path.dirname(os.__file__)

@@ -21,8 +21,8 @@ from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
-from tidegate.sdk.block import BLOCK_SIZE, GLOBAL, Block, PanesColumn, TimestampsColumn, WindowsColumn
-from tidegate.sdk.panes import NO_PANE, PaneInfo
+from tidegate.sdk.data.block import BLOCK_SIZE, GLOBAL, Block, PanesColumn, TimestampsColumn, WindowsColumn
+from tidegate.sdk.data.panes import NO_PANE, PaneInfo
 from tidegate.sdk.pipeline import Pipeline
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.window_types import window_end
+from tidegate.sdk.windowing.window import window_end
 from tidegate.testing.records import Recorded, as_window, same, window_text
 
 LINES: Final = 20

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.looking.recorder import own_directory, record, recorded
+from tidegate.sdk.interactive.recorder import own_directory, record, recorded
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
 from tidegate.sdk.time import Timestamp
 from tidegate.testing.records import Recorded

@@ -10,8 +10,8 @@ from tidegate.runners.direct import DirectRunner
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.plan import Edge, Plan, Step
-from tidegate.sdk.portable import pipeline as portable
-from tidegate.sdk.portable.pipeline import ParDo
+from tidegate.sdk.portable import model as portable
+from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.runner import PipelineResult, RunOptions
 from tidegate.testing.trace import Trace
 from tidegate.testing.watching import Watcher

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from tidegate.sdk.data.panes import PaneInfo, Timing
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.panes import PaneInfo, Timing
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND, Timestamp, TimestampLike, timestamp_micros
-from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end
 
 TimingLike: TypeAlias = Timing | Literal["early", "on_time", "late", "unknown"]
 

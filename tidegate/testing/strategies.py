@@ -11,8 +11,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.time import MIN_MICROS, SECOND, Duration, DurationLike, Timestamp, TimestampLike
-from tidegate.sdk.values import TimestampedValue
 from tidegate.testing.streams import TestStream
 
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
-from tidegate.sdk import hints
-from tidegate.sdk.arguments import any_timestamp, positive_duration
+from tidegate.sdk.data.values import SPECIAL, TimestampedValue
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import Pipeline, PTransform
-from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.portable import model as portable
 from tidegate.sdk.primitives import MultiOutput
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Duration, DurationLike, TimestampLike
-from tidegate.sdk.values import SPECIAL, TimestampedValue
+from tidegate.sdk.typehints import hints
+from tidegate.sdk.user_code.validation import any_timestamp, positive_duration
 from tidegate.testing.records import time_text
 
 

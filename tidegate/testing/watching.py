@@ -16,16 +16,16 @@ from tidegate.runners.engine.keyed_batch import Keyed
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.plan import Plan, Step
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.data.panes import PaneInfo
+from tidegate.sdk.drawing.graph import spoken
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.metrics import ENGINE, MetricKey
-from tidegate.sdk.panes import PaneInfo
-from tidegate.sdk.portable.draw import spoken
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey, ParDo
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, ParDo
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
-from tidegate.sdk.windowing import WindowingStrategy
-from tidegate.sdk.windows import is_merging, merge_windows
+from tidegate.sdk.windowing.assigners import is_merging, merge_windows
+from tidegate.sdk.windowing.strategy import WindowingStrategy
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end
 from tidegate.testing.sampling import Sample, drawn
 from tidegate.testing.trace import UNSTAMPED, Arrival, Firing, Moment, Standing, Traced, Window
 

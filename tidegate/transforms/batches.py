@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from tidegate.sdk.combine import SumFn
-from tidegate.sdk.dofn import DoFn, on_timer, on_window_expiration
+from tidegate.sdk.authoring.combine import SumFn
+from tidegate.sdk.authoring.dofn import DoFn, on_timer, on_window_expiration
+from tidegate.sdk.authoring.state import BagStateSpec, CombiningStateSpec, ProcessingTimer, ValueStateSpec
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, PTransform
 from tidegate.sdk.primitives import ParDo
-from tidegate.sdk.state import BagStateSpec, CombiningStateSpec, ProcessingTimer, ValueStateSpec
 from tidegate.sdk.time import Duration, DurationLike
 
 _VALUES = BagStateSpec("values")

@@ -6,14 +6,14 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, overload
 
-from tidegate.sdk.combine import CoGroupFn
+from tidegate.sdk.authoring.combine import CoGroupFn
 from tidegate.sdk.errors import BuildError, TypeCheckError
-from tidegate.sdk.hints import type_name, union
 from tidegate.sdk.pipeline import PCollection, Pipeline, Transform, pipeline_of
-from tidegate.sdk.portable.pipeline import MAIN
+from tidegate.sdk.portable.model import MAIN
 from tidegate.sdk.primitives import CombinePerKey, Flatten, Map, MultiOutput, pair_type
-from tidegate.sdk.types import clash, kv_of
-from tidegate.sdk.windowing import compatible
+from tidegate.sdk.typehints.compatibility import clash, kv_of
+from tidegate.sdk.typehints.hints import type_name, union
+from tidegate.sdk.windowing.strategy import compatible
 from tidegate.transforms.functions import tagged, untagged
 
 K = TypeVar("K")

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable
 from math import ceil
 from typing import Any, TypeVar
 
-from tidegate.sdk.arguments import positive_count
-from tidegate.sdk.combine import (
+from tidegate.sdk.authoring.combine import (
     CombineFn,
     CountFn,
     ListFn,
@@ -19,11 +18,12 @@ from tidegate.sdk.combine import (
     SingleInputTupleCombineFn,
     TupleCombineFn,
 )
-from tidegate.sdk.dofn import DoFn
+from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection, Transform
 from tidegate.sdk.primitives import CombineGlobally, CombinePerElement, CombinePerKey, Map
 from tidegate.sdk.time import Timestamp
+from tidegate.sdk.user_code.validation import positive_count
 from tidegate.transforms.elementwise import titled
 from tidegate.transforms.sketches import ApproximateQuantilesFn, ApproximateUniqueFn, SampleFn
 

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn, get_args
 
+from tidegate.sdk.connectors.sinks import Attempt, Sink
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError, shorten
-from tidegate.sdk.hints import class_of, field_types, is_typed_dict, is_union, plain_hint, type_name
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Write
-from tidegate.sdk.sinks import Attempt, Sink
 from tidegate.sdk.time import Duration, Timestamp
+from tidegate.sdk.typehints.hints import class_of, field_types, is_typed_dict, is_union, plain_hint, type_name
 
 
 class ToDataFrame(Write):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, TypeVar
 
-from tidegate.sdk.dofn import DoFn
+from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.pipeline import PCollection, Transform
 from tidegate.sdk.primitives import Map
 

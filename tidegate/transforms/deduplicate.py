@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from tidegate.sdk.dofn import DoFn, on_timer
+from tidegate.sdk.authoring.dofn import DoFn, on_timer
+from tidegate.sdk.authoring.state import EventTimer, ProcessingTimer, ValueStateSpec
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, PTransform
 from tidegate.sdk.primitives import Map, ParDo
-from tidegate.sdk.state import EventTimer, ProcessingTimer, ValueStateSpec
 from tidegate.sdk.time import Duration, DurationLike
 
 _SEEN = ValueStateSpec("seen")

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, Concatenate, Generic, TypeVar, overload
 
-from tidegate.sdk.arguments import refuse_generator
-from tidegate.sdk.combine import NOTHING, CombineFn, as_combine_fn, combiner_name
-from tidegate.sdk.dofn import Call, DoFn, Param, bind
+from tidegate.sdk.authoring.combine import NOTHING, CombineFn, as_combine_fn, combiner_name
+from tidegate.sdk.authoring.dofn import Call, DoFn, Param, bind
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.functions import name_of
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
-from tidegate.sdk.portable.pipeline import Form
+from tidegate.sdk.portable.model import Form
 from tidegate.sdk.primitives import Create, ElementStep, Map, combined_type, pair_type
 from tidegate.sdk.primitives.elementwise import E, R
-from tidegate.sdk.signatures import FnTypes, signature_of
-from tidegate.sdk.types import element_of_iterable, kv_of
+from tidegate.sdk.typehints.compatibility import element_of_iterable, kv_of
+from tidegate.sdk.typehints.signatures import FnTypes, signature_of
+from tidegate.sdk.user_code.user_fn import name_of
+from tidegate.sdk.user_code.validation import refuse_generator
 from tidegate.transforms.functions import (
     key_of,
     swapped,

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable
 from operator import index
 from typing import Any, Concatenate, TypeVar, overload
 
-from tidegate.sdk.arguments import positive_count
-from tidegate.sdk.dofn import DoFn
+from tidegate.sdk.authoring.dofn import DoFn
+from tidegate.sdk.data.values import TaggedOutput, WindowedValue
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.functions import name_of
 from tidegate.sdk.pipeline import PCollection, PTransform, Transform
-from tidegate.sdk.portable.pipeline import Form
+from tidegate.sdk.portable.model import Form
 from tidegate.sdk.primitives import CombinePerElement, ParDo
 from tidegate.sdk.primitives.elementwise import E
-from tidegate.sdk.signatures import FnTypes
-from tidegate.sdk.values import TaggedOutput, WindowedValue
+from tidegate.sdk.typehints.signatures import FnTypes
+from tidegate.sdk.user_code.user_fn import name_of
+from tidegate.sdk.user_code.validation import positive_count
 from tidegate.transforms.elementwise import Keys, Wrapping
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tidegate.sdk.combine import (
+from tidegate.sdk.authoring.combine import (
     CallableFn,
     CombineFn,
     ListFn,
@@ -18,7 +18,7 @@ from tidegate.sdk.combine import (
 )
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, PTransform
-from tidegate.sdk.portable.pipeline import MAIN
+from tidegate.sdk.portable.model import MAIN
 from tidegate.sdk.primitives import CombinePerKey, GroupByKey, Map, MultiOutput, pair_type
 from tidegate.transforms.elementwise import Values
 from tidegate.transforms.functions import with_computed_key

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-from tidegate.sdk.dofn import DoFn, on_timer
+from tidegate.sdk.authoring.dofn import DoFn, on_timer
+from tidegate.sdk.authoring.state import EventTimer, OrderedListStateSpec
+from tidegate.sdk.data.values import TimestampedValue, WindowedValue
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, Transform
 from tidegate.sdk.primitives import FlatMap, Flatten, Map, ParDo, WindowInto
-from tidegate.sdk.state import EventTimer, OrderedListStateSpec
 from tidegate.sdk.time import Duration, DurationLike, Timestamp
-from tidegate.sdk.values import TimestampedValue, WindowedValue
-from tidegate.sdk.windows import GLOBAL_WINDOW, GlobalWindows, may_give_several
+from tidegate.sdk.windowing.assigners import GLOBAL_WINDOW, GlobalWindows, may_give_several
 from tidegate.transforms.cogroup import CoGroupByKey
 
 T = TypeVar("T")

@@ -6,16 +6,16 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.sdk.block import Block
-from tidegate.sdk.dofn import DoFn, on_timer
+from tidegate.sdk.authoring.dofn import DoFn, on_timer
+from tidegate.sdk.authoring.state import ProcessingTimer, ValueStateSpec
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
 from tidegate.sdk.primitives import FlatMap, Map, ParDo, Read, WindowInto
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
-from tidegate.sdk.state import ProcessingTimer, ValueStateSpec
 from tidegate.sdk.time import MAX_MICROS, SECOND, Duration, DurationLike, Timestamp, TimestampLike, timestamp_micros
-from tidegate.sdk.values import TimestampedValue
-from tidegate.sdk.windows import FixedWindows, GlobalWindows
+from tidegate.sdk.windowing.assigners import FixedWindows, GlobalWindows
 
 
 class PeriodicImpulse(PTransform[Pipeline, PCollection[Timestamp]]):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.sdk.dofn import DoFn
-from tidegate.sdk.panes import PaneInfo
+from tidegate.sdk.authoring.dofn import DoFn
+from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.pipeline import PCollection, PTransform
 from tidegate.sdk.primitives import Map
 from tidegate.sdk.time import Timestamp

@@ -8,10 +8,10 @@ from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, TypeAlias
 
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.hints import field_types, is_union, plain_hint
 from tidegate.sdk.pipeline import PCollection, PTransform
 from tidegate.sdk.primitives import Map
-from tidegate.sdk.signatures import signature_of
+from tidegate.sdk.typehints.hints import field_types, is_union, plain_hint
+from tidegate.sdk.typehints.signatures import signature_of
 
 Expression: TypeAlias = str | Callable[[Any], Any]
 """A field of an element, by its attribute's name or as a function of the element."""

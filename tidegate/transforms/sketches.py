@@ -7,8 +7,8 @@ from math import ceil, log2
 from operator import itemgetter
 from typing import Any, Final, TypeVar
 
-from tidegate.sdk.combine import CombineFn
-from tidegate.sdk.keys import key_bytes
+from tidegate.sdk.authoring.combine import CombineFn
+from tidegate.sdk.data.keys import key_bytes
 
 T = TypeVar("T")
 

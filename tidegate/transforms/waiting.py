@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from tidegate.sdk.authoring.side_inputs import AsIter
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, PTransform
 from tidegate.sdk.primitives import Filter, Map
-from tidegate.sdk.sideinputs import AsIter
 
 
 class WaitOn(PTransform[PCollection[Any], PCollection[Any]]):

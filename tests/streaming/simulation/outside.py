@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any
 
-from tidegate.sdk.block import Block
-from tidegate.sdk.sinks import Attempt, Committable, Sink, in_order
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, in_order
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import SECOND
 
 Record = tuple[Any, ...]

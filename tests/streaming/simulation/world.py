@@ -37,7 +37,7 @@ from tidegate.runners.streaming.state.uploads import Files, StorageFiles
 from tidegate.runners.streaming.storage.background import outcome
 from tidegate.runners.streaming.worker.environment import Storing
 from tidegate.runners.streaming.worker.worker import Worker
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.time import SECOND
 

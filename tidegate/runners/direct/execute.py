@@ -17,8 +17,8 @@ from tidegate.runners.engine.sources.split_reader import WATERMARKED
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Plan, Step
-from tidegate.sdk.block import Block
-from tidegate.sdk.portable.pipeline import Read, TestStream
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.portable.model import Read, TestStream
 from tidegate.sdk.time import SECOND
 
 

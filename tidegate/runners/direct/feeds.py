@@ -12,8 +12,9 @@ from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import Clock, ManualClock
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Step
-from tidegate.sdk.block import Block
-from tidegate.sdk.portable.pipeline import (
+from tidegate.sdk.connectors.sources import Source
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.portable.model import (
     AddElements,
     AdvanceClock,
     AdvanceWatermark,
@@ -22,7 +23,6 @@ from tidegate.sdk.portable.pipeline import (
     Read,
     TestStream,
 )
-from tidegate.sdk.sources import Source
 
 
 @dataclass(frozen=True, slots=True)

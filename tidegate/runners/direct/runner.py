@@ -15,11 +15,11 @@ from tidegate.runners.engine.run_warnings import warn_of
 from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.planner import Traits, plan
-from tidegate.sdk.block import BLOCK_SIZE
-from tidegate.sdk.defaults import default_memory_budget
+from tidegate.sdk.data.block import BLOCK_SIZE
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import collecting
-from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.options.defaults import default_memory_budget
+from tidegate.sdk.portable import model as portable
 from tidegate.sdk.runner import Finished, PipelineResult, Runner, RunOptions
 
 if TYPE_CHECKING:

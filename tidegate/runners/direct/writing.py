@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from tidegate.runners.engine.operator_graph import quietly
 from tidegate.runners.engine.sinks import writer
 from tidegate.runners.plan import Step
-from tidegate.sdk.portable.pipeline import Write
-from tidegate.sdk.sinks import Committable
+from tidegate.sdk.connectors.sinks import Committable
+from tidegate.sdk.portable.model import Write
 
 
 class Writing(writer.Writing):

@@ -25,9 +25,8 @@ from tidegate.runners.engine.stateful.operator import StatefulOperator
 from tidegate.runners.engine.windowing.merging import MergingWindowOperator
 from tidegate.runners.engine.windowing.operator import WindowOperator
 from tidegate.runners.plan import Plan, Step
-from tidegate.sdk.block import Block
-from tidegate.sdk.functions import UserFn
-from tidegate.sdk.portable.pipeline import (
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.portable.model import (
     AssignWindows,
     CombinePerKey,
     GroupByKey,
@@ -36,7 +35,8 @@ from tidegate.sdk.portable.pipeline import (
     Reshuffle,
     side_inputs,
 )
-from tidegate.sdk.windows import is_merging
+from tidegate.sdk.user_code.user_fn import UserFn
+from tidegate.sdk.windowing.assigners import is_merging
 
 
 class Table(Chain):

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
 
-from tidegate.sdk.block import Block, DerivedFrom, Same, TimestampsColumn, WindowsColumn
-from tidegate.sdk.panes import PaneInfo
-from tidegate.sdk.window_types import GLOBAL_WINDOW
-from tidegate.sdk.windows import GlobalWindows
+from tidegate.sdk.data.block import Block, DerivedFrom, Same, TimestampsColumn, WindowsColumn
+from tidegate.sdk.data.panes import PaneInfo
+from tidegate.sdk.windowing.assigners import GlobalWindows
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidegate.runners.engine.time.clock import SystemClock
-from tidegate.sdk.block import BLOCK_SIZE, Block
-from tidegate.sdk.defaults import DEFAULTS
+from tidegate.sdk.data.block import BLOCK_SIZE, Block
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
+from tidegate.sdk.options.defaults import DEFAULTS
 from tidegate.sdk.time import MAX_MICROS
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.side_inputs.view import side_id
 from tidegate.runners.engine.time.watermarks import Least, Mark
 from tidegate.runners.plan import Edge, Plan, Step
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
 Outlet: TypeAlias = Callable[[Block], None]

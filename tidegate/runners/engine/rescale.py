@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 
 from tidegate.runners.engine.side_inputs.operator import Columns, SidesSnapshot, Waits
 from tidegate.runners.engine.state.keyed_state import KeyedState, Tables, without
-from tidegate.sdk.block import take_panes, take_timestamps
-from tidegate.sdk.portable.pipeline import KeyOf
+from tidegate.sdk.data.block import take_panes, take_timestamps
+from tidegate.sdk.portable.model import KeyOf
 
 Keeps: TypeAlias = Callable[[Any], bool]
 """Whether a key belongs here."""

@@ -10,8 +10,8 @@ from tidegate.runners.engine.sources.split_reader import WATERMARKED
 from tidegate.runners.engine.state.timers import DROPPED_TIMERS, FULL_KEYS
 from tidegate.runners.engine.unstamped import GROUPED_BEFORE, UNSTAMPED
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
-from tidegate.sdk.portable import pipeline as portable
-from tidegate.sdk.windowing import is_global
+from tidegate.sdk.portable import model as portable
+from tidegate.sdk.windowing.strategy import is_global
 
 LOGGER: Final = "tidegate"
 """The logger that an author may configure. Without a handler, warnings go to stderr."""

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tidegate.runners.engine.elementwise.fused_node import Link
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import MIN_MICROS
-from tidegate.sdk.window_types import GlobalWindow
-from tidegate.sdk.windows import CalendarWindows, CumulativeWindows, FixedWindows, Sessions, SlidingWindows
+from tidegate.sdk.windowing.assigners import CalendarWindows, CumulativeWindows, FixedWindows, Sessions, SlidingWindows
+from tidegate.sdk.windowing.window import GlobalWindow
 
 UNSTAMPED: Final = "unstamped"
 GROUPED_BEFORE: Final = "grouped_before_windows"

@@ -6,7 +6,7 @@ from tidegate.runners.plan import Plan
 from tidegate.runners.planner.cut import Traits, cut
 from tidegate.runners.planner.rewrite import drop_dead
 from tidegate.runners.planner.validate import validate
-from tidegate.sdk.portable.pipeline import Pipeline
+from tidegate.sdk.portable.model import Pipeline
 
 __all__ = ["Traits", "plan", "validate"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from tidegate.runners.plan import Decision, Edge, Exchange, Mode, Path, Phase, Plan, Step
 from tidegate.runners.planner import rules
-from tidegate.sdk.portable.pipeline import (
+from tidegate.sdk.portable.model import (
     CombinePerKey,
     Create,
     Flatten,

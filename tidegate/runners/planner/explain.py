@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.runners.plan import Edge, Plan, Step
+from tidegate.sdk.drawing.graph import Box, Graph, Group, Link, box_of, collection_facts, spoken_windowing
 from tidegate.sdk.errors import visible
-from tidegate.sdk.portable.draw import Box, Graph, Group, Link, box_of, collection_facts, spoken_windowing
-from tidegate.sdk.portable.pipeline import (
+from tidegate.sdk.portable.model import (
     AssignWindows,
     CombinePerKey,
     Create,
@@ -19,8 +19,8 @@ from tidegate.sdk.portable.pipeline import (
     Write,
     side_inputs,
 )
-from tidegate.sdk.windowing import can_fire_twice
-from tidegate.sdk.windows import is_global_assigner
+from tidegate.sdk.windowing.assigners import is_global_assigner
+from tidegate.sdk.windowing.strategy import can_fire_twice
 
 
 def explain(plan: Plan) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tidegate.sdk.portable.pipeline import Node, ParDo, Pipeline, Write, side_inputs
+from tidegate.sdk.portable.model import Node, ParDo, Pipeline, Write, side_inputs
 
 
 def drop_dead(pipeline: Pipeline) -> tuple[Pipeline, tuple[Node, ...]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.runners.plan import Path
-from tidegate.sdk.portable.pipeline import (
+from tidegate.sdk.portable.model import (
     AssignWindows,
     CombinePerKey,
     Flatten,
@@ -12,9 +12,9 @@ from tidegate.sdk.portable.pipeline import (
     ParDo,
     Pipeline,
 )
-from tidegate.sdk.triggers import AfterWatermark, DefaultTrigger, is_data_driven
-from tidegate.sdk.windowing import TimestampCombiner, WindowingStrategy
-from tidegate.sdk.windows import Sessions, is_merging
+from tidegate.sdk.windowing.assigners import Sessions, is_merging
+from tidegate.sdk.windowing.strategy import TimestampCombiner, WindowingStrategy
+from tidegate.sdk.windowing.triggers import AfterWatermark, DefaultTrigger, is_data_driven
 
 
 def element_wise(node: Node) -> bool:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.portable.pipeline import (
+from tidegate.sdk.portable.integrity import check_references
+from tidegate.sdk.portable.model import (
     CombinePerKey,
     Flatten,
     GroupByKey,
     Node,
     Pipeline,
 )
-from tidegate.sdk.portable.references import check_references
 from tidegate.sdk.portable.seal import located
-from tidegate.sdk.windowing import compatible, why_not_unbounded_group
+from tidegate.sdk.windowing.strategy import compatible, why_not_unbounded_group
 
 
 def validate(pipeline: Pipeline) -> None:

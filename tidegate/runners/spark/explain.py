@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.plan.levels import Levels, assign_levels, shuffles
 from tidegate.sdk.errors import visible
-from tidegate.sdk.portable.pipeline import Create, SideInputRef, side_inputs
+from tidegate.sdk.portable.model import Create, SideInputRef, side_inputs
 
 if TYPE_CHECKING:
     from tidegate.runners.spark.plan.options import SparkOptions

@@ -10,7 +10,7 @@ from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.errors import RunError, UnsupportedError
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.seal import located, seal
 from tidegate.sdk.runner import Finished, PipelineResult, PipelineState, Runner, RunOptions
 

@@ -21,8 +21,8 @@ from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.protocol.client_messages import Submit
 from tidegate.runners.streaming.result import StreamingResult, submit
 from tidegate.runners.streaming.state.rocksdb import rocksdb
-from tidegate.sdk.defaults import DefaultOptions, default_memory_budget
-from tidegate.sdk.portable import pipeline as portable
+from tidegate.sdk.options.defaults import DefaultOptions, default_memory_budget
+from tidegate.sdk.portable import model as portable
 from tidegate.sdk.runner import Finished, PipelineResult, Runner, RunOptions
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final
 
-from tidegate.sdk.functions import ImportRef, Payload, UserFn, Where, import_ref, pickle_by_value
-from tidegate.sdk.portable.pickled import digest_of
-from tidegate.sdk.portable.pipeline import Node, Pipeline, TypeRef, Values
+from tidegate.sdk.portable.model import Node, Pipeline, TypeRef, Values
+from tidegate.sdk.portable.pickle_graph import digest_of
+from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn, Where, import_ref, pickle_by_value
 
 _LOT: Final = 4096
 _NAMES: Final = frozenset({"label", "composite", "numbered"})

@@ -6,11 +6,11 @@ import sys
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from tidegate.sdk.arguments import warn
 from tidegate.sdk.errors import BuildError, PicklingError
-from tidegate.sdk.functions import ImportRef, Sealer, UserFn, Where
-from tidegate.sdk.generations import meet
-from tidegate.sdk.portable.pipeline import Environment, ParDo, Pipeline, Values, Write, code_of, map_code
+from tidegate.sdk.portable.model import Environment, ParDo, Pipeline, Values, Write, code_of, map_code
+from tidegate.sdk.user_code.redefined_classes import meet
+from tidegate.sdk.user_code.user_fn import ImportRef, Sealer, UserFn, Where
+from tidegate.sdk.user_code.validation import warn
 
 E = TypeVar("E", bound=BuildError)
 
@@ -97,7 +97,7 @@ def this_environment() -> Environment:
 
 
 def _coders(sealer: Sealer) -> tuple[tuple[UserFn, UserFn], ...]:
-    coders = sys.modules.get("tidegate.sdk.coders")
+    coders = sys.modules.get("tidegate.sdk.data.coders")
     if coders is None:
         return ()
     pairs: Any = coders.registered()

@@ -11,8 +11,7 @@ from tidegate.sdk.primitives.elementwise import (
     MultiOutput,
     ParDo,
 )
-from tidegate.sdk.primitives.ends import Create, Read, Write
-from tidegate.sdk.primitives.groupings import (
+from tidegate.sdk.primitives.grouping import (
     CombineGlobally,
     CombinePerElement,
     CombinePerKey,
@@ -20,6 +19,7 @@ from tidegate.sdk.primitives.groupings import (
     combined_type,
     pair_type,
 )
+from tidegate.sdk.primitives.io import Create, Read, Write
 from tidegate.sdk.primitives.shaping import Flatten, Reshuffle, WindowInto
 
 __all__ = [

@@ -7,18 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, NoReturn, Protocol, TypeVar, overload
 
-from tidegate.sdk import hints, signatures, types
-from tidegate.sdk.analysis import emits_plain
-from tidegate.sdk.arguments import refuse_generator
-from tidegate.sdk.dofn import Call, DoFn, bind, bind_method
+from tidegate.sdk.authoring.dofn import Call, DoFn, bind, bind_method
+from tidegate.sdk.authoring.side_inputs import MISSING
+from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.errors import BuildError, TypeCheckError
-from tidegate.sdk.functions import UserFn, name_of
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform, Transform
-from tidegate.sdk.portable import pipeline as portable
-from tidegate.sdk.primitives.handled import Handled
-from tidegate.sdk.sideinputs import MISSING
-from tidegate.sdk.values import TimestampedValue
-from tidegate.sdk.windowing import why_not_side_input, why_not_stateful
+from tidegate.sdk.portable import model as portable
+from tidegate.sdk.primitives.exception_handling import Handled
+from tidegate.sdk.typehints import compatibility, hints, signatures
+from tidegate.sdk.user_code.bytecode import emits_plain
+from tidegate.sdk.user_code.user_fn import UserFn, name_of
+from tidegate.sdk.user_code.validation import refuse_generator
+from tidegate.sdk.windowing.strategy import why_not_side_input, why_not_stateful
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -188,7 +188,7 @@ class ElementStep(Transform, Generic[E, R]):
         if input.pipeline.checks_types:
             self.check_input(input.element_type, wanted, self.default_label())
         if self.form in _FLAT and input.pipeline.checks_types:
-            unfit = types.unfit_as_several(signature.result)
+            unfit = compatibility.unfit_as_several(signature.result)
             if unfit:
                 raise BuildError(
                     f"{self.default_label()} gives the items of what {name_of(self.fn)} returns, and that is a "
@@ -196,7 +196,8 @@ class ElementStep(Transform, Generic[E, R]):
                 )
         if self.output_type is not None:
             return self.output_type
-        return hints.substitute(self.gives(signature, input.element_type), types.bind(wanted, input.element_type))
+        bound = compatibility.bind(wanted, input.element_type)
+        return hints.substitute(self.gives(signature, input.element_type), bound)
 
     def takes(self, signature: signatures.FnTypes) -> Any:
         """The type of element the function takes."""
@@ -222,7 +223,7 @@ class ElementWise(ElementStep[E, R], PTransform[PCollection[E], PCollection[R]])
 
 def unwrapped(hint: Any) -> Any:
     """The element type of a result annotated as `TimestampedValue[T]`: T. A tagged result may be anything."""
-    from tidegate.sdk.values import SPECIAL
+    from tidegate.sdk.data.values import SPECIAL
 
     origin = getattr(hint, "__origin__", hint)
     if origin is TimestampedValue:
@@ -236,7 +237,7 @@ def _mentions(hint: Any, classes: frozenset[Any]) -> bool:
 
 def require_pairs(input: PCollection[Any], what: str) -> None:
     """Raise TypeCheckError if a collection surely holds no pairs. `what` takes them."""
-    reason = types.clash(input.element_type, tuple[Any, Any]) if input.pipeline.checks_types else None
+    reason = compatibility.clash(input.element_type, tuple[Any, Any]) if input.pipeline.checks_types else None
     if reason:
         raise TypeCheckError(
             f"{what} takes pairs (key, value), but its input holds {hints.type_name(input.element_type)}: {reason}. "
@@ -334,7 +335,7 @@ class ParDo(ElementWise[E, R]):
         return merged, {"callbacks": tuple(callbacks), "bundle_hooks": hooks}
 
     def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
-        return unwrapped(types.element_of_iterable(signature.result))
+        return unwrapped(compatibility.element_of_iterable(signature.result))
 
 
 class Map(ElementWise[E, R]):
@@ -383,7 +384,7 @@ class FlatMap(ElementWise[E, R]):
         super().__init__(fn, args, kwargs, name)
 
     def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
-        return unwrapped(types.element_of_iterable(signature.result))
+        return unwrapped(compatibility.element_of_iterable(signature.result))
 
 
 class Filter(ElementWise[E, E]):
@@ -431,7 +432,7 @@ class FlatMapTuple(MapTuple[E, R]):
     form = "flat_map_tuple"
 
     def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
-        return unwrapped(types.element_of_iterable(signature.result))
+        return unwrapped(compatibility.element_of_iterable(signature.result))
 
 
 def _tuple_of(signature: signatures.FnTypes, extra: int) -> Any:

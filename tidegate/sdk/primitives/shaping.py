@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, TypeVar
 
-from tidegate.sdk import hints
-from tidegate.sdk.arguments import warn
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, Transform, pipeline_of
-from tidegate.sdk.portable import pipeline as portable
-from tidegate.sdk.windowing import build_strategy, compatible, together
-from tidegate.sdk.windows import SlidingWindows
+from tidegate.sdk.portable import model as portable
+from tidegate.sdk.typehints import hints
+from tidegate.sdk.user_code.validation import warn
+from tidegate.sdk.windowing.assigners import SlidingWindows
+from tidegate.sdk.windowing.strategy import build_strategy, compatible, together
 
 T = TypeVar("T")
 

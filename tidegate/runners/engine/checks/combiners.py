@@ -9,11 +9,11 @@ from tidegate.runners.engine.errors.attribution import combiner_method, located,
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.triggers.base import UserCall
 from tidegate.runners.plan import Phase
-from tidegate.sdk.combine import CombineFn, WithArguments
+from tidegate.sdk.authoring.combine import CombineFn, WithArguments
 from tidegate.sdk.errors import CheckError, shorten
-from tidegate.sdk.functions import author_frames
 from tidegate.sdk.metrics import MetricCells, collecting
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
+from tidegate.sdk.user_code.user_fn import author_frames
 
 _MOST: Final = 200
 """How many inputs of a key are kept for trials; keys with more are not tried."""

@@ -9,9 +9,9 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 from tidegate.runners.engine.memory.spill import dumps_within_run
-from tidegate.sdk.coders import explain_unpicklable
+from tidegate.sdk.data.coders import explain_unpicklable
+from tidegate.sdk.data.values import SPECIAL
 from tidegate.sdk.errors import CheckError, shorten
-from tidegate.sdk.values import SPECIAL
 
 _IMMUTABLE: Final = frozenset({int, float, str, bytes, bool, type(None), complex})
 

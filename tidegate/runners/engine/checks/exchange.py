@@ -5,8 +5,8 @@ from __future__ import annotations
 from tidegate.runners.engine.checks import contracts
 from tidegate.runners.engine.errors.attribution import rethrow, user_error
 from tidegate.runners.engine.operator import Context
-from tidegate.sdk.block import Block
-from tidegate.sdk.portable.pipeline import Node
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.portable.model import Node
 
 
 class Crossing:

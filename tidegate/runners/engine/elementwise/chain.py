@@ -17,7 +17,8 @@ from tidegate.runners.engine.elementwise.split_by_window import parted
 from tidegate.runners.engine.errors.attribution import close_all, guarded, guarded_items, located, rethrow, user_error
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.unstamped import assigns_by_time, without_time
-from tidegate.sdk.block import (
+from tidegate.sdk.authoring.dofn import DoFn
+from tidegate.sdk.data.block import (
     Block,
     DerivedFrom,
     Each,
@@ -28,16 +29,15 @@ from tidegate.sdk.block import (
     take_timestamps,
     take_windows,
 )
-from tidegate.sdk.dofn import DoFn
+from tidegate.sdk.data.panes import PaneInfo
+from tidegate.sdk.data.values import SPECIAL, TaggedOutput, TimestampedValue, WindowedValue
 from tidegate.sdk.errors import CheckError, RunError, TidegateError, shorten
-from tidegate.sdk.functions import author_frames
-from tidegate.sdk.hints import type_name
-from tidegate.sdk.panes import PaneInfo
-from tidegate.sdk.portable.pipeline import ParDo
+from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.time import MIN_MICROS, Timestamp
-from tidegate.sdk.types import NOT_SEVERAL, matches
-from tidegate.sdk.values import SPECIAL, TaggedOutput, TimestampedValue, WindowedValue
-from tidegate.sdk.windows import (
+from tidegate.sdk.typehints.compatibility import NOT_SEVERAL, matches
+from tidegate.sdk.typehints.hints import type_name
+from tidegate.sdk.user_code.user_fn import author_frames
+from tidegate.sdk.windowing.assigners import (
     CustomAssigner,
     GlobalWindows,
     Merged,

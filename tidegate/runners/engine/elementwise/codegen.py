@@ -16,9 +16,9 @@ from types import FunctionType
 from typing import Final, Literal, TypeAlias
 
 from tidegate.runners.engine.elementwise.fused_node import Link
-from tidegate.sdk.dofn import Param
-from tidegate.sdk.portable.pipeline import ParDo
-from tidegate.sdk.windows import element_dependent
+from tidegate.sdk.authoring.dofn import Param
+from tidegate.sdk.portable.model import ParDo
+from tidegate.sdk.windowing.assigners import element_dependent
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.sdk.dofn import DoFn, Param
+from tidegate.sdk.authoring.dofn import DoFn, Param
 from tidegate.sdk.errors import shorten
-from tidegate.sdk.functions import Where
-from tidegate.sdk.portable.pipeline import AssignWindows, ParDo, Pipeline
-from tidegate.sdk.types import NOT_SEVERAL
-from tidegate.sdk.windowing import WindowingStrategy
-from tidegate.sdk.windows import (
+from tidegate.sdk.portable.model import AssignWindows, ParDo, Pipeline
+from tidegate.sdk.typehints.compatibility import NOT_SEVERAL
+from tidegate.sdk.user_code.user_fn import Where
+from tidegate.sdk.windowing.assigners import (
     assign,
     assign_windows,
     element_dependent,
@@ -20,6 +19,7 @@ from tidegate.sdk.windows import (
     may_give_none,
     may_give_several,
 )
+from tidegate.sdk.windowing.strategy import WindowingStrategy
 
 
 @dataclass(frozen=True, slots=True)

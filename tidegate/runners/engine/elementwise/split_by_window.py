@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import compress
 from typing import Any, Final, TypeAlias
 
-from tidegate.sdk.block import Block, Each
-from tidegate.sdk.panes import PaneInfo
+from tidegate.sdk.data.block import Block, Each
+from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.time import numpy_at_hand
 
 Bounds: TypeAlias = Callable[[int], tuple[int, int]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NoReturn, TypeVar
 
-from tidegate.sdk.combine import AssociativeFn, CallableFn, CombineFn, WithArguments
+from tidegate.sdk.authoring.combine import AssociativeFn, CallableFn, CombineFn, WithArguments
+from tidegate.sdk.data.keys import check_key
 from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, TidegateError, UserCodeError, said, shorten
-from tidegate.sdk.functions import Where, author_frames
-from tidegate.sdk.keys import check_key
 from tidegate.sdk.metrics import in_step
+from tidegate.sdk.user_code.user_fn import Where, author_frames
 
 T = TypeVar("T")
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 from tidegate.runners.engine.checks.combiners import Trial, Tried
 from tidegate.runners.engine.triggers.base import UserCall
 from tidegate.runners.plan import Phase
-from tidegate.sdk.combine import (
+from tidegate.sdk.authoring.combine import (
     NOTHING,
     AllFn,
     AnyFn,
@@ -33,9 +33,9 @@ from tidegate.sdk.combine import (
     TupleFn,
     WithArguments,
 )
-from tidegate.sdk.evictors import keep
-from tidegate.sdk.windowing import AccumulationMode, WindowingStrategy
-from tidegate.sdk.windows import is_merging
+from tidegate.sdk.windowing.assigners import is_merging
+from tidegate.sdk.windowing.evictors import keep
+from tidegate.sdk.windowing.strategy import AccumulationMode, WindowingStrategy
 
 How = Literal["list", "buffer", "accumulator"]
 

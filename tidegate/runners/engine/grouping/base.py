@@ -13,12 +13,12 @@ from tidegate.runners.engine.grouping.accumulation import Contents
 from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, tear_down
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import Block
-from tidegate.sdk.combine import NOTHING
+from tidegate.sdk.authoring.combine import NOTHING
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.data.keys import check_key
 from tidegate.sdk.errors import CheckError, KeyEncodingError, shorten
-from tidegate.sdk.keys import check_key
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey, KeyOf
-from tidegate.sdk.windowing import WindowingStrategy
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, KeyOf
+from tidegate.sdk.windowing.strategy import WindowingStrategy
 
 
 class GroupedByKey(Operator):

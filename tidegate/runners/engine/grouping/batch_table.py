@@ -31,16 +31,16 @@ from tidegate.runners.engine.memory.spill import Spill, SpilledValues, chunks, w
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables, of_keys
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import BLOCK_SIZE, Block, Pairs, Same
-from tidegate.sdk.combine import NOTHING, CallableFn, CombineFn, CountFn, ListFn, MaxFn, MinFn, SumFn, TupleFn
+from tidegate.sdk.authoring.combine import NOTHING, CallableFn, CombineFn, CountFn, ListFn, MaxFn, MinFn, SumFn, TupleFn
+from tidegate.sdk.data.block import BLOCK_SIZE, Block, Pairs, Same
+from tidegate.sdk.data.keys import check_key, check_keys
+from tidegate.sdk.data.panes import PaneInfo, Timing
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
-from tidegate.sdk.functions import author_frames
-from tidegate.sdk.keys import check_key, check_keys
 from tidegate.sdk.metrics import in_step
-from tidegate.sdk.panes import PaneInfo, Timing
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
-from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
-from tidegate.sdk.windows import BuiltinAssigner, single_window
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
+from tidegate.sdk.user_code.user_fn import author_frames
+from tidegate.sdk.windowing.assigners import BuiltinAssigner, single_window
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end
 
 ONLY_PANE: Final = PaneInfo(True, True, Timing.ON_TIME, 0, 0)
 """The pane of a window that fires once, on time."""

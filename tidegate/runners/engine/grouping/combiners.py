@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from tidegate.runners.engine.errors.attribution import combiner_method, guarded
-from tidegate.sdk.combine import CombineFn, WithArguments
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
+from tidegate.sdk.authoring.combine import CombineFn, WithArguments
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
 
 
 def load_combiner(node: GroupByKey | CombinePerKey) -> CombineFn[Any, Any, Any] | None:

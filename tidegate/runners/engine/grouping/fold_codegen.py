@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, Final
 
 from tidegate.runners.plan import Phase
-from tidegate.sdk.combine import (
+from tidegate.sdk.authoring.combine import (
     NOTHING,
     CallableFn,
     CoGroupFn,
@@ -23,7 +23,7 @@ from tidegate.sdk.combine import (
     TupleCombineFn,
     TupleFn,
 )
-from tidegate.sdk.portable.pipeline import KeyOf
+from tidegate.sdk.portable.model import KeyOf
 
 KEY_LINES: Final[dict[str, str]] = {"first": "k, x = {v}", "element": "k = x = {v}"}
 

@@ -15,12 +15,12 @@ from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, te
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import Block, DerivedFrom, Same
-from tidegate.sdk.combine import CombineFn
+from tidegate.sdk.authoring.combine import CombineFn
+from tidegate.sdk.data.block import Block, DerivedFrom, Same
 from tidegate.sdk.metrics import in_step
-from tidegate.sdk.portable.pipeline import CombinePerKey
-from tidegate.sdk.window_types import GLOBAL_WINDOW, window_end
-from tidegate.sdk.windows import GlobalWindows
+from tidegate.sdk.portable.model import CombinePerKey
+from tidegate.sdk.windowing.assigners import GlobalWindows
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
 
 class CombineWhole(Operator):

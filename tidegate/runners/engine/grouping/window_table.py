@@ -30,11 +30,11 @@ from tidegate.runners.engine.state.keyed_state import (
     without,
 )
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import Block, DerivedFrom, Each, Same
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
+from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.window_types import GLOBAL_WINDOW, window_end
-from tidegate.sdk.windows import GlobalWindows
+from tidegate.sdk.windowing.assigners import GlobalWindows
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
 MOST_PARTS: Final = 1 << 16
 """How many keys, of all windows, a combine's parts are held back for."""

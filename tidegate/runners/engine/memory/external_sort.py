@@ -13,11 +13,11 @@ from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.memory.sizing import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.memory.spill import Spill, SpilledValues, new_file, spilling
 from tidegate.runners.engine.operator import Context
-from tidegate.sdk.coders import decode_columns, encode_columns
+from tidegate.sdk.data.coders import decode_columns, encode_columns
+from tidegate.sdk.data.keys import check_keys
 from tidegate.sdk.errors import KeyEncodingError
-from tidegate.sdk.functions import Where
-from tidegate.sdk.keys import check_keys
-from tidegate.sdk.owner_only import owner_only
+from tidegate.sdk.private_files import owner_only
+from tidegate.sdk.user_code.user_fn import Where
 
 _SAMPLE: Final = 16
 _RUN: Final = 100_000

@@ -16,12 +16,12 @@ from itertools import chain, count, islice
 from threading import local
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, overload
 
-from tidegate.sdk.coders import decode_columns, encode_columns
+from tidegate.sdk.data.coders import decode_columns, encode_columns
+from tidegate.sdk.data.keys import partition_of
 from tidegate.sdk.errors import RunError, unwritten
-from tidegate.sdk.generations import dumps
-from tidegate.sdk.keys import partition_of
-from tidegate.sdk.owner_only import owner_only
-from tidegate.sdk.window_types import window_end
+from tidegate.sdk.private_files import owner_only
+from tidegate.sdk.user_code.redefined_classes import dumps
+from tidegate.sdk.windowing.window import window_end
 
 if TYPE_CHECKING:
     from pathlib import Path

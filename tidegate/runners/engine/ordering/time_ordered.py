@@ -16,11 +16,11 @@ from tidegate.runners.engine.keyed_batch import Keyed
 from tidegate.runners.engine.memory.external_sort import Gathered, in_order
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.state.keyed_state import KeyedState
-from tidegate.sdk.block import Block, Each, WindowsColumn, keys_of
-from tidegate.sdk.functions import Where
-from tidegate.sdk.panes import PaneInfo
-from tidegate.sdk.portable.pipeline import KeyOf
+from tidegate.sdk.data.block import Block, Each, WindowsColumn, keys_of
+from tidegate.sdk.data.panes import PaneInfo
+from tidegate.sdk.portable.model import KeyOf
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
+from tidegate.sdk.user_code.user_fn import Where
 
 _GATHERED: Final = "gathered"
 

@@ -18,11 +18,11 @@ from tidegate.runners.engine.memory.spill import new_file, spilling
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.side_inputs.view import SideView, window_order
 from tidegate.runners.engine.state.keyed_state import Touched
-from tidegate.sdk.block import Block, Each, PanesColumn, Same, TimestampsColumn, take_panes, take_timestamps
-from tidegate.sdk.owner_only import owner_only
-from tidegate.sdk.portable.pipeline import KeyOf
+from tidegate.sdk.data.block import Block, Each, PanesColumn, Same, TimestampsColumn, take_panes, take_timestamps
+from tidegate.sdk.portable.model import KeyOf
+from tidegate.sdk.private_files import owner_only
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.window_types import GLOBAL_WINDOW, window_end
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
 Columns: TypeAlias = tuple[list[Any], TimestampsColumn, PanesColumn]
 """Values, timestamps and panes of elements that share their one window."""

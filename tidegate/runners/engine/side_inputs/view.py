@@ -12,16 +12,16 @@ from typing import Any, Final, TypeAlias
 from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.windowing.operator import WindowOperator
-from tidegate.sdk.block import Block, Same
-from tidegate.sdk.combine import CombineFn, ListFn, WithArguments
+from tidegate.sdk.authoring.combine import CombineFn, ListFn, WithArguments
+from tidegate.sdk.data.block import Block, Same
 from tidegate.sdk.errors import RunError, shorten
-from tidegate.sdk.functions import UserFn, Where
-from tidegate.sdk.portable.pipeline import MAIN, CombinePerKey, Output, ParDo, Pipeline, SideInputRef
+from tidegate.sdk.portable.model import MAIN, CombinePerKey, Output, ParDo, Pipeline, SideInputRef
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.triggers import AfterWatermark, DefaultTrigger
-from tidegate.sdk.window_types import GLOBAL_WINDOW, window_end
-from tidegate.sdk.windowing import DISCARDING, WindowingStrategy
-from tidegate.sdk.windows import CustomAssigner, GlobalWindows, Merged, assign, assign_windows
+from tidegate.sdk.user_code.user_fn import UserFn, Where
+from tidegate.sdk.windowing.assigners import CustomAssigner, GlobalWindows, Merged, assign, assign_windows
+from tidegate.sdk.windowing.strategy import DISCARDING, WindowingStrategy
+from tidegate.sdk.windowing.triggers import AfterWatermark, DefaultTrigger
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
 ViewOf: TypeAlias = Callable[[Any], Any]
 """From a main window to the argument that the author's function gets."""

@@ -8,10 +8,10 @@ from typing import Any
 from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
 from tidegate.runners.engine.operator_graph import quietly
 from tidegate.runners.plan import Step
-from tidegate.sdk.block import Block, Pairs
+from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink
+from tidegate.sdk.data.block import Block, Pairs
 from tidegate.sdk.errors import TidegateError
-from tidegate.sdk.portable.pipeline import Write
-from tidegate.sdk.sinks import Attempt, Committable, Sink
+from tidegate.sdk.portable.model import Write
 
 
 class Writing:

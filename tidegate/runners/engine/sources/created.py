@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.sdk.block import BLOCK_SIZE, Block
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import BLOCK_SIZE, Block
+from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.time import MIN_MICROS
-from tidegate.sdk.values import TimestampedValue
 
 
 class Created(Source[Any]):

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import guarded, located, rethrow, user_error
 from tidegate.runners.engine.time.clock import Clock
-from tidegate.sdk.block import Block
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import TidegateError
-from tidegate.sdk.portable.pipeline import Read
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.portable.model import Read
 from tidegate.sdk.time import MIN_MICROS, clamp, element_column, element_micros
 
 WATERMARKED: Final = "watermarked_readers"

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, ClassVar, Final
 
 from tidegate.runners.engine.checks.contracts import snapshot
-from tidegate.sdk.combine import NOTHING, CombineFn
-from tidegate.sdk.state import StateSpec
+from tidegate.sdk.authoring.combine import NOTHING, CombineFn
+from tidegate.sdk.authoring.state import StateSpec
 from tidegate.sdk.time import Timestamp, TimestampLike, timestamp_micros
 
 _SCALARS: Final = frozenset({int, float, str, bytes, bool, complex, type(None), type(NOTHING)})

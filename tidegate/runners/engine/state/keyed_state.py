@@ -13,7 +13,7 @@ from operator import is_not, itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from tidegate.runners.engine.operator import Operator
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
 Tables: TypeAlias = dict[Any, dict[Any, Any]]

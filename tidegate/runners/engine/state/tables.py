@@ -13,7 +13,7 @@ from typing import Any, Final
 from tidegate.runners.engine.checks.contracts import changed, mutated
 from tidegate.runners.engine.state.cells import NEVER, Cell, Changed, Clock, Entry, Epoch, Notes, cells_of
 from tidegate.runners.engine.state.keyed_state import ColumnTable, Tables, of_keys, without
-from tidegate.sdk.state import StateSpec
+from tidegate.sdk.authoring.state import StateSpec
 
 _SPARE: Final = 1024
 """How many dates that keys no longer have may be there in any case."""

@@ -18,9 +18,9 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from tidegate.runners.engine.memory.sizing import TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Emitted, Operator
 from tidegate.runners.engine.state.keyed_state import ByKey, Instants, KeyedState, Touched, distinct
-from tidegate.sdk.block import Block
-from tidegate.sdk.generations import dumps
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import MAX_MICROS
+from tidegate.sdk.user_code.redefined_classes import dumps
 
 Which: TypeAlias = Literal["event", "clock", "hold"]
 Record: TypeAlias = tuple[Any, bytes | None, Instants | None]

@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.state.keyed_state import Tables, of_keys
-from tidegate.sdk.state import TimerSpec
+from tidegate.sdk.authoring.state import TimerSpec
 from tidegate.sdk.time import (
     MAX_MICROS,
     MIN_MICROS,

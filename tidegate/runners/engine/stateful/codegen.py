@@ -13,8 +13,8 @@ from typing import Literal
 
 from tidegate.runners.engine.elementwise.codegen import Source
 from tidegate.runners.engine.elementwise.fused_node import Link
-from tidegate.sdk.dofn import Param
-from tidegate.sdk.portable.pipeline import Callback, ParDo
+from tidegate.sdk.authoring.dofn import Param
+from tidegate.sdk.portable.model import Callback, ParDo
 
 KEY_LINK = 1
 """Stands in a Source for the line that finds an element's key; the step itself is link 0."""

@@ -42,15 +42,15 @@ from tidegate.runners.engine.stateful.codegen import (
     generate_callback,
     generate_process,
 )
-from tidegate.sdk.block import Block, DerivedFrom, Each, Same
+from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
+from tidegate.sdk.data.keys import check_key
+from tidegate.sdk.data.panes import PaneInfo
+from tidegate.sdk.data.values import SPECIAL
 from tidegate.sdk.errors import RunError
-from tidegate.sdk.keys import check_key
-from tidegate.sdk.panes import PaneInfo
-from tidegate.sdk.portable.pipeline import Callback, ParDo
+from tidegate.sdk.portable.model import Callback, ParDo
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Timestamp
-from tidegate.sdk.values import SPECIAL
-from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
-from tidegate.sdk.windows import GlobalWindows, assign_windows, single_window
+from tidegate.sdk.windowing.assigners import GlobalWindows, assign_windows, single_window
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end
 
 _serial: Final = count()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tidegate.runners.engine.triggers import composite, leaf
 from tidegate.runners.engine.triggers.base import Machine
-from tidegate.sdk.triggers import (
+from tidegate.sdk.windowing.triggers import (
     AfterAll,
     AfterAny,
     AfterCount,

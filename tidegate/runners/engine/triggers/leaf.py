@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidegate.runners.engine.triggers.base import DUE, FAR, ON_TIME, WAIT, Machine, Now, State, UserCall
-from tidegate.sdk.functions import UserFn
+from tidegate.sdk.user_code.user_fn import UserFn
 
 
 class AfterCount(Machine):

@@ -18,13 +18,13 @@ from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables
 from tidegate.runners.engine.triggers.base import UserCall
 from tidegate.runners.engine.windowing.operator import WindowOperator
 from tidegate.runners.engine.windowing.pane_state import CLOSED, Cell, Open, retire
-from tidegate.sdk.block import Block, DerivedFrom
-from tidegate.sdk.combine import NOTHING
-from tidegate.sdk.keys import check_key
+from tidegate.sdk.authoring.combine import NOTHING
+from tidegate.sdk.data.block import Block, DerivedFrom
+from tidegate.sdk.data.keys import check_key
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.window_types import IntervalWindow, window_end
-from tidegate.sdk.windowing import TimestampCombiner
-from tidegate.sdk.windows import Bounds, Sessions, assign_bounds, merge_windows
+from tidegate.sdk.windowing.assigners import Bounds, Sessions, assign_bounds, merge_windows
+from tidegate.sdk.windowing.strategy import TimestampCombiner
+from tidegate.sdk.windowing.window import IntervalWindow, window_end
 
 Merge: TypeAlias = tuple[Any, tuple[Any, ...]]
 """A merged window and those it replaces."""

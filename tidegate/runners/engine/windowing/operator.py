@@ -43,16 +43,16 @@ from tidegate.runners.engine.windowing.pane_state import (
 from tidegate.runners.engine.windowing.watermark_holds import Holds
 from tidegate.runners.engine.windowing.window_wakeups import Alarms
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import Block, DerivedFrom, Each, Same
-from tidegate.sdk.combine import NOTHING
-from tidegate.sdk.keys import check_key
+from tidegate.sdk.authoring.combine import NOTHING
+from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
+from tidegate.sdk.data.keys import check_key
 from tidegate.sdk.metrics import in_step
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.triggers import AfterProcessingTime, EveryEventTime, EveryProcessingTime, Trigger, parts_of
-from tidegate.sdk.window_types import GLOBAL_WINDOW, IntervalWindow, window_end
-from tidegate.sdk.windowing import TimestampCombiner, WindowingStrategy
-from tidegate.sdk.windows import GLOBAL_BOUNDS, GlobalWindows, assign_bounds, single_window
+from tidegate.sdk.windowing.assigners import GLOBAL_BOUNDS, GlobalWindows, assign_bounds, single_window
+from tidegate.sdk.windowing.strategy import TimestampCombiner, WindowingStrategy
+from tidegate.sdk.windowing.triggers import AfterProcessingTime, EveryEventTime, EveryProcessingTime, Trigger, parts_of
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end
 
 _EARLIEST: Final = 1
 _LATEST: Final = 2

@@ -7,10 +7,10 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.operator import Emitted
 from tidegate.runners.engine.triggers.base import FAR, State
-from tidegate.sdk.block import Block, Each, Same, WindowsColumn
-from tidegate.sdk.panes import PaneInfo, Timing
+from tidegate.sdk.data.block import Block, Each, Same, WindowsColumn
+from tidegate.sdk.data.panes import PaneInfo, Timing
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.window_types import IntervalWindow
+from tidegate.sdk.windowing.window import IntervalWindow
 
 
 class Cell:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, Final
 
 from tidegate.runners.spark.task_io.writer import Committing
 from tidegate.sdk.errors import RunError
-from tidegate.sdk.owner_only import owner_only
+from tidegate.sdk.private_files import owner_only
 
 _SUFFIX: Final = ".commit"
 _FORMAT: Final = 1

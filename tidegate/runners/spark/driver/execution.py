@@ -51,11 +51,11 @@ from tidegate.runners.spark.task_io.frames import (
 )
 from tidegate.runners.spark.task_io.sources import Inputs, deal_out, without_values
 from tidegate.runners.spark.worker.entry import entry
-from tidegate.sdk.defaults import default_memory_budget
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import RunError, TidegateError, visible
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
-from tidegate.sdk.portable.pipeline import Create
-from tidegate.sdk.sinks import Committable
+from tidegate.sdk.options.defaults import default_memory_budget
+from tidegate.sdk.portable.model import Create
 
 if TYPE_CHECKING:
     from tidegate.runners.spark.plan.options import SparkOptions

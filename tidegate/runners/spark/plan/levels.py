@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate.runners.plan import Edge, Plan, Step
-from tidegate.sdk.portable.pipeline import Create
+from tidegate.sdk.portable.model import Create
 
 
 @dataclass(frozen=True, slots=True)

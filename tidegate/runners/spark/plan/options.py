@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from tidegate.sdk.options import RunnerOptions
+from tidegate.sdk.options.model import RunnerOptions
 
 
 class SparkOptions(RunnerOptions):

@@ -10,8 +10,8 @@ from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.runners.spark.plan.levels import Levels
 from tidegate.runners.spark.side_inputs.broadcast import Side
 from tidegate.runners.spark.task_io.sources import Inputs
-from tidegate.sdk.defaults import DEFAULTS
-from tidegate.sdk.portable.pipeline import side_inputs
+from tidegate.sdk.options.defaults import DEFAULTS
+from tidegate.sdk.portable.model import side_inputs
 
 
 @dataclass(frozen=True, slots=True)

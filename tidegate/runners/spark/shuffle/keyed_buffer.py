@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from tidegate.runners.engine.keyed_batch import Keyed, only_window
 from tidegate.runners.plan import Edge, Plan
-from tidegate.sdk.block import Block, Each, Pairs, WindowsColumn, keys_of
-from tidegate.sdk.combine import CallableFn, ListFn, TupleFn
-from tidegate.sdk.panes import NO_PANE, PaneInfo
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey, ParDo
+from tidegate.sdk.authoring.combine import CallableFn, ListFn, TupleFn
+from tidegate.sdk.data.block import Block, Each, Pairs, WindowsColumn, keys_of
+from tidegate.sdk.data.panes import NO_PANE, PaneInfo
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, ParDo
 from tidegate.sdk.time import MIN_MICROS
 
 _drain: Final = deque[Any](maxlen=0).extend

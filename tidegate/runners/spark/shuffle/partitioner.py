@@ -13,12 +13,12 @@ from tidegate.runners.engine.errors.attribution import located, rethrow, unfit_f
 from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.spark.shuffle.keyed_buffer import held_by_key
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, encode_blocks, encode_keyed
-from tidegate.sdk.block import Block, Each, Pairs, PanesColumn, TimestampsColumn, WindowsColumn, keys_of
-from tidegate.sdk.coders import encode_columns
+from tidegate.sdk.data.block import Block, Each, Pairs, PanesColumn, TimestampsColumn, WindowsColumn, keys_of
+from tidegate.sdk.data.coders import encode_columns
+from tidegate.sdk.data.keys import key_bytes
+from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
-from tidegate.sdk.keys import key_bytes
-from tidegate.sdk.panes import PaneInfo
-from tidegate.sdk.portable.pipeline import CombinePerKey, Write
+from tidegate.sdk.portable.model import CombinePerKey, Write
 
 Targets: TypeAlias = Callable[[Block], Sequence[int] | int]
 """The target partition of each of a block's elements, or of all of them."""

@@ -15,9 +15,9 @@ from typing import Any, Final
 from zlib import crc32
 
 from tidegate.runners.engine.keyed_batch import Keyed
-from tidegate.sdk.block import Block, Pairs, as_pairs
-from tidegate.sdk.coders import decode_columns, encode_columns
-from tidegate.sdk.generations import dumps
+from tidegate.sdk.data.block import Block, Pairs, as_pairs
+from tidegate.sdk.data.coders import decode_columns, encode_columns
+from tidegate.sdk.user_code.redefined_classes import dumps
 
 COLUMNS: Final = ("target", "edge", "src", "seq", "left", "data")
 ORDER: Final = ("edge", "src", "seq")

@@ -21,12 +21,12 @@ from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts, content_of, path_of
 from tidegate.runners.spark.shuffle.row_codec import encode_blocks
 from tidegate.runners.spark.side_inputs.mmap_map import IndexedMap, MapFile, Region, write_map
-from tidegate.sdk.block import Block
-from tidegate.sdk.coders import decode_columns, encode_columns
+from tidegate.sdk.authoring.side_inputs import View
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.data.coders import decode_columns, encode_columns
 from tidegate.sdk.errors import KeyEncodingError, PicklingError, RunError
 from tidegate.sdk.metrics import collecting
-from tidegate.sdk.portable.pipeline import side_inputs
-from tidegate.sdk.sideinputs import View
+from tidegate.sdk.portable.model import side_inputs
 from tidegate.sdk.time import MAX_MICROS
 
 INDEXED_BYTES: Final = 8 << 20

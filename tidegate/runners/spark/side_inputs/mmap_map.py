@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 from zlib import crc32
 
-from tidegate.sdk.coders import PickleCoder
+from tidegate.sdk.data.coders import PickleCoder
+from tidegate.sdk.data.keys import key_bytes
 from tidegate.sdk.errors import KeyEncodingError
-from tidegate.sdk.keys import key_bytes
 
 _LENGTHS: Final = struct.Struct("<II")
 _PLACE_BITS: Final = 40

@@ -17,10 +17,10 @@ from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows
-from tidegate.sdk.block import BLOCK_SIZE, Block
+from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.data.block import BLOCK_SIZE, Block
 from tidegate.sdk.errors import RunError, TidegateError
-from tidegate.sdk.portable.pipeline import Read, Write
-from tidegate.sdk.sources import Batch, Position, Reader, Source, Split
+from tidegate.sdk.portable.model import Read, Write
 
 _ROW_ELEMENTS: Final = 16_384
 """How many elements a row of a DataFrame's future rows holds, at most."""

@@ -20,10 +20,10 @@ from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts, path_of
 from tidegate.runners.spark.shuffle.partitioner import shares_of
 from tidegate.runners.spark.shuffle.row_codec import blocks_of, encode_blocks
-from tidegate.sdk.block import BLOCK_SIZE, Block
-from tidegate.sdk.coders import decode_columns, encode_columns
-from tidegate.sdk.portable.pipeline import Create, Read, Values
-from tidegate.sdk.sources import Source, Split
+from tidegate.sdk.connectors.sources import Source, Split
+from tidegate.sdk.data.block import BLOCK_SIZE, Block
+from tidegate.sdk.data.coders import decode_columns, encode_columns
+from tidegate.sdk.portable.model import Create, Read, Values
 
 _PIECE: Final = 50_000
 

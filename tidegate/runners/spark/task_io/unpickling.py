@@ -13,7 +13,7 @@ from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import Any, Final
 
-from tidegate.sdk.functions import UserFn
+from tidegate.sdk.user_code.user_fn import UserFn
 
 
 def unpickling(classes: Iterable[UserFn]) -> Callable[[Any], Any]:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from tidegate.runners.engine.operator_graph import quietly
 from tidegate.runners.engine.sinks.writer import Writing, sink_call
 from tidegate.runners.plan import Step
-from tidegate.sdk.portable.pipeline import Write
-from tidegate.sdk.sinks import Committable, Sink
+from tidegate.sdk.connectors.sinks import Committable, Sink
+from tidegate.sdk.portable.model import Write
 
 
 def writing(step: Step, run_id: str, partition: int, partitions: int) -> Writing:

@@ -29,13 +29,13 @@ from tidegate.runners.spark.task_io.frames import FrameWriting, by_feed, read_ba
 from tidegate.runners.spark.task_io.sources import read_elements, read_splits
 from tidegate.runners.spark.task_io.unpickling import unpickling
 from tidegate.runners.spark.task_io.writer import writing
-from tidegate.sdk.block import BLOCK_SIZE, Block
-from tidegate.sdk.coders import install
-from tidegate.sdk.defaults import default_memory_budget
+from tidegate.sdk.data.block import BLOCK_SIZE, Block
+from tidegate.sdk.data.coders import install
 from tidegate.sdk.errors import RunError
-from tidegate.sdk.functions import install_classes
 from tidegate.sdk.metrics import ENGINE, MetricKey, collecting
-from tidegate.sdk.portable.pipeline import Create, Read
+from tidegate.sdk.options.defaults import default_memory_budget
+from tidegate.sdk.portable.model import Create, Read
+from tidegate.sdk.user_code.user_fn import install_classes
 
 _FEW: Final = 64
 

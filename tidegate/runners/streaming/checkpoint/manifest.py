@@ -19,9 +19,9 @@ from tidegate.runners.streaming.checkpoint.tracker import Kept
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
 from tidegate.runners.streaming.worker.environment import Storage
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import RunError, shorten, unusable
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.sinks import Committable
 
 FORMAT: Final = 1
 

@@ -10,8 +10,8 @@ from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.step_state import step_facts
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, Commit, Prepared
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.sinks import Committable
 
 
 def commits_of(job: Job, prepared: Sequence[Prepared], checkpoint: int | None) -> list[Commit]:

@@ -20,7 +20,7 @@ from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, C
 from tidegate.runners.streaming.state.files import of_store
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.portable.pipeline import side_inputs
+from tidegate.sdk.portable.model import side_inputs
 
 
 class ResumeError(BuildError):

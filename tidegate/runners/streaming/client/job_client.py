@@ -29,7 +29,7 @@ from tidegate.runners.streaming.protocol.coordinator_io import CancelJob, JobSta
 from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.owner_only import owner_only
+from tidegate.sdk.private_files import owner_only
 
 if TYPE_CHECKING:
     from subprocess import Popen

@@ -8,9 +8,9 @@ from dataclasses import replace
 from types import FunctionType
 from typing import Any
 
-from tidegate.sdk.functions import travels_by_value
-from tidegate.sdk.portable.pipeline import Create, Pipeline, Values
+from tidegate.sdk.portable.model import Create, Pipeline, Values
 from tidegate.sdk.portable.seal import seal
+from tidegate.sdk.user_code.user_fn import travels_by_value
 
 
 def with_values(pipeline: Pipeline) -> Pipeline:

@@ -66,7 +66,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     Trigger,
 )
 from tidegate.sdk.errors import RunError
-from tidegate.sdk.portable.pipeline import TestStream
+from tidegate.sdk.portable.model import TestStream
 from tidegate.sdk.time import SECOND
 
 Phase: TypeAlias = Literal[

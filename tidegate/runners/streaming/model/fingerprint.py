@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegate.sdk.options import PipelineOptions, flags
+from tidegate.sdk.options.model import PipelineOptions, flags
 from tidegate.sdk.portable.fingerprint import digest, fingerprint
-from tidegate.sdk.portable.pipeline import Pipeline
+from tidegate.sdk.portable.model import Pipeline
 
 _DECIDE: Final = ("mode", "run_for", "type_check", "from_savepoint", "allow_dropped_state", "max_parallelism")
 

@@ -14,7 +14,7 @@ from tidegate.runners.streaming.model.settings import (
     Settings,
 )
 from tidegate.sdk.errors import OptionsError
-from tidegate.sdk.options import DurationOption, RunnerOptions
+from tidegate.sdk.options.model import DurationOption, RunnerOptions
 from tidegate.sdk.time import Duration
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from tidegate.sdk.defaults import DEFAULTS
+from tidegate.sdk.options.defaults import DEFAULTS
 
 HEARTBEAT: Final = 0.5
 BLOCK_SIZE: Final = 3072

@@ -7,7 +7,7 @@ from typing import Final
 from tidegate.runners.engine.operator_graph import state_name
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.streaming.checkpoint.manifest import Role, StepFacts
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey, Node, ParDo, TestStream, side_inputs
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, Node, ParDo, TestStream, side_inputs
 
 _LIVE: Final = ("source", "stateful", "sink")
 

@@ -18,9 +18,9 @@ from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
 from tidegate.runners.streaming.protocol.stream_items import Barrier
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError, unwritten
-from tidegate.sdk.owner_only import owner_only
+from tidegate.sdk.private_files import owner_only
 
 _HEAD: Final = struct.Struct("<QI")
 _LEVEL: Final = 1

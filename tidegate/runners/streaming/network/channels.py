@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
-from tidegate.sdk.block import Block, joined
+from tidegate.sdk.data.block import Block, joined
 
 
 class OutputChannel:

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from tidegate.runners.streaming.protocol.stream_items import Event, Item
-from tidegate.sdk.block import Block, Pairs, as_pairs
-from tidegate.sdk.coders import decode_columns, encode_columns_apart
+from tidegate.sdk.data.block import Block, Pairs, as_pairs
+from tidegate.sdk.data.coders import decode_columns, encode_columns_apart
 from tidegate.sdk.errors import RunError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview

@@ -11,11 +11,11 @@ from tidegate.runners.engine.errors.attribution import rethrow, unfit_for_key
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.streaming.protocol.stream_items import Barrier
-from tidegate.sdk.block import Block, Each, Pairs, keys_of
+from tidegate.sdk.data.block import Block, Each, Pairs, keys_of
+from tidegate.sdk.data.keys import PartitionCache, check_keys, key_group
+from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.errors import KeyEncodingError
-from tidegate.sdk.keys import PartitionCache, check_keys, key_group
-from tidegate.sdk.panes import PaneInfo
-from tidegate.sdk.portable.pipeline import CombinePerKey, Write
+from tidegate.sdk.portable.model import CombinePerKey, Write
 
 _MOST_KEYS: Final = 1 << 18
 """How many keys' groups are remembered: to work one out again takes ten times as long."""

@@ -44,7 +44,7 @@ from tidegate.runners.streaming.storage.background import Waker
 from tidegate.runners.streaming.storage.stores import open_storage
 from tidegate.runners.streaming.worker.spill_directories import clear_spilled
 from tidegate.sdk.errors import RunError, TidegateError
-from tidegate.sdk.portable.pipeline import Write
+from tidegate.sdk.portable.model import Write
 from tidegate.sdk.time import SECOND
 
 

@@ -38,11 +38,11 @@ from tidegate.runners.streaming.storage.background import Background, Waker
 from tidegate.runners.streaming.storage.stores import LocalStorage
 from tidegate.runners.streaming.worker.environment import Storage, Storing, World
 from tidegate.runners.streaming.worker.spill_directories import store_directory
-from tidegate.sdk.coders import install
+from tidegate.sdk.data.coders import install
 from tidegate.sdk.errors import RunError
-from tidegate.sdk.functions import install_classes
-from tidegate.sdk.portable.pipeline import TestStream
+from tidegate.sdk.portable.model import TestStream
 from tidegate.sdk.time import SECOND
+from tidegate.sdk.user_code.user_fn import install_classes
 
 _CHANNEL: Final = struct.Struct("<III4x")
 _CREDIT: Final = struct.Struct("<IIII")

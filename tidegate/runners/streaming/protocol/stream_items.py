@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from tidegate.runners.engine.time.watermarks import Mark
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 
 BarrierKind: TypeAlias = Literal["checkpoint", "savepoint", "settle"]
 """A settling barrier takes no snapshot: whoever sends it wants to know when all before it has been handled."""

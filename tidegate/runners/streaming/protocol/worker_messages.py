@@ -7,8 +7,8 @@ from typing import Any, Literal, TypeAlias
 
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.stream_items import BarrierKind
+from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.sinks import Committable
 
 # -- parts
 

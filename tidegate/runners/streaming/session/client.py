@@ -35,8 +35,8 @@ from tidegate.runners.streaming.result import DEFAULT
 from tidegate.runners.streaming.session.endpoint import EndpointError, connect, private_directory
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.owner_only import owner_only
-from tidegate.sdk.portable.pipeline import Pipeline
+from tidegate.sdk.portable.model import Pipeline
+from tidegate.sdk.private_files import owner_only
 
 LONGEST_REQUEST: Final = 1 << 30
 """Bytes of what a client may ask at once: the largest pipeline, with the elements of its `Create`s."""

@@ -16,7 +16,7 @@ from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.protocol.client_messages import ToClient
 from tidegate.runners.streaming.protocol.coordinator_io import Finish
 from tidegate.sdk.errors import visible_lines
-from tidegate.sdk.owner_only import owner_only
+from tidegate.sdk.private_files import owner_only
 
 LONGEST: Final = 8 << 20
 """Bytes of a log when it is cut."""

@@ -13,7 +13,7 @@ from tidegate.runners.streaming.session.client import JobInfo, SubmitJob, fault_
 from tidegate.runners.streaming.session.endpoint import private
 from tidegate.runners.streaming.session.job_log import earlier
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.owner_only import owner_only
+from tidegate.sdk.private_files import owner_only
 
 
 class Kept:

@@ -49,7 +49,7 @@ from tidegate.runners.streaming.session.endpoint import (
 )
 from tidegate.runners.streaming.session.job_log import JobLog
 from tidegate.runners.streaming.session.journal import Kept, logs_of
-from tidegate.sdk.owner_only import owner_only
+from tidegate.sdk.private_files import owner_only
 
 MOST_ENDED: Final = 100
 """So many jobs that have ended are remembered."""

@@ -40,8 +40,8 @@ from tidegate.runners.streaming.state.files import (
 )
 from tidegate.runners.streaming.state.uploads import Files
 from tidegate.runners.streaming.worker.environment import Storing
-from tidegate.sdk.generations import dumps
-from tidegate.sdk.owner_only import owner_only
+from tidegate.sdk.private_files import owner_only
+from tidegate.sdk.user_code.redefined_classes import dumps
 
 Operators: TypeAlias = Callable[[], Mapping[str, Operator]]
 """The operators of a task that have not ended, by the name their state is kept under."""

@@ -19,7 +19,7 @@ from tidegate.runners.engine.rescale import overlaid
 from tidegate.runners.engine.side_inputs.operator import SidesSnapshot
 from tidegate.runners.engine.state.keyed_state import ColumnTable, KeyedState
 from tidegate.sdk.errors import RunError
-from tidegate.sdk.generations import dumps
+from tidegate.sdk.user_code.redefined_classes import dumps
 
 StateFile: TypeAlias = tuple[str, int, int]
 """Name, size in bytes and crc32 of a file, as a `StateHandle` lists it."""

@@ -16,9 +16,9 @@ from tidegate.runners.streaming.protocol.worker_messages import Restored, StateH
 from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.task_state import TaskState, loads
 from tidegate.runners.streaming.worker.environment import Storage
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.data.keys import key_group
 from tidegate.sdk.errors import RunError
-from tidegate.sdk.keys import key_group
 from tidegate.sdk.metrics import MetricCells
 
 

@@ -46,8 +46,8 @@ from tidegate.runners.streaming.state.files import (
 )
 from tidegate.runners.streaming.state.uploads import Files, Stored
 from tidegate.runners.streaming.worker.environment import Storing
+from tidegate.sdk.data.keys import key_bytes
 from tidegate.sdk.errors import RunError, UnsupportedError
-from tidegate.sdk.keys import key_bytes
 from tidegate.sdk.time import MAX_MICROS
 
 _SHIFT: Final = 1 << 63

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.model.topology import ChannelId
-from tidegate.sdk import generations
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import MIN_MICROS
+from tidegate.sdk.user_code import redefined_classes
 
 FORMAT = 3
 _WITHOUT_CLOCK = 2
@@ -37,7 +37,7 @@ class TaskState:
 
 def dumps(state: TaskState) -> bytes:
     """As bytes."""
-    return generations.dumps((FORMAT, state))
+    return redefined_classes.dumps((FORMAT, state))
 
 
 def loads(data: bytes) -> TaskState:

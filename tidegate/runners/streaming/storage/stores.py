@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.runners.streaming.checkpoint.manifest import loads
 from tidegate.runners.streaming.worker.environment import Storage
 from tidegate.sdk.errors import OptionsError, RunError
-from tidegate.sdk.owner_only import owner_only
+from tidegate.sdk.private_files import owner_only
 
 if TYPE_CHECKING:
     from fsspec import AbstractFileSystem

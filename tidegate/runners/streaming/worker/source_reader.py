@@ -15,9 +15,9 @@ from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress
 from tidegate.runners.streaming.worker.watermark_alignment import Pace
-from tidegate.sdk.block import Block
-from tidegate.sdk.portable.pipeline import Create, Read
-from tidegate.sdk.sources import Source
+from tidegate.sdk.connectors.sources import Source
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.portable.model import Create, Read
 from tidegate.sdk.time import MIN_MICROS, SECOND
 
 
@@ -28,7 +28,7 @@ def source_of(step: Step) -> tuple[Read, Source[Any]]:
             source: Source[Any] = node.source.load()
             return node, source
         case Create() as node:
-            from tidegate.sdk.functions import UserFn
+            from tidegate.sdk.user_code.user_fn import UserFn
 
             created = Created(node.values.load())
             read = Read(

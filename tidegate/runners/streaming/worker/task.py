@@ -52,10 +52,10 @@ from tidegate.runners.streaming.worker.task_snapshot import Share, blamed
 from tidegate.runners.streaming.worker.test_stream import Script
 from tidegate.runners.streaming.worker.time_accounting import Spent
 from tidegate.runners.streaming.worker.watermark_alignment import Pace
-from tidegate.sdk.block import Block
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import PicklingError, unwritten
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting
-from tidegate.sdk.portable.pipeline import TestStream, Write
+from tidegate.sdk.portable.model import TestStream, Write
 from tidegate.sdk.time import SECOND
 
 Input: TypeAlias = InputChannel | RunReader

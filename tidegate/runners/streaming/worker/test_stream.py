@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.protocol.stream_items import Barrier
-from tidegate.sdk.block import Block
-from tidegate.sdk.portable.pipeline import AddElements, AdvanceClock, AdvanceWatermark, Idle, TestStream
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.portable.model import AddElements, AdvanceClock, AdvanceWatermark, Idle, TestStream
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from tidegate.runners.streaming.worker.task import Task
 from tidegate.runners.streaming.worker.watermark_alignment import pace_of
 from tidegate.sdk.errors import PicklingError, TidegateError, UserCodeError
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.portable.pipeline import TestStream, Write
+from tidegate.sdk.portable.model import TestStream, Write
 from tidegate.sdk.time import SECOND
 
 

@@ -18,11 +18,11 @@ from tidegate.runners.engine.memory.sizing import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import Block, DerivedFrom
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
+from tidegate.sdk.data.block import Block, DerivedFrom
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
 from tidegate.sdk.time import MAX_MICROS, Duration
-from tidegate.sdk.windowing import WindowingStrategy
-from tidegate.sdk.windows import Sessions
+from tidegate.sdk.windowing.assigners import Sessions
+from tidegate.sdk.windowing.strategy import WindowingStrategy
 
 _SAMPLE: Final = 16
 _TIME: Final = 41

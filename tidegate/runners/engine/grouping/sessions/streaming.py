@@ -29,12 +29,12 @@ from tidegate.runners.engine.state.keyed_state import (
     without,
 )
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import Block, DerivedFrom
-from tidegate.sdk.keys import check_key
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
+from tidegate.sdk.data.block import Block, DerivedFrom
+from tidegate.sdk.data.keys import check_key
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
 from tidegate.sdk.time import MAX_MICROS, Duration
-from tidegate.sdk.windowing import WindowingStrategy
-from tidegate.sdk.windows import Sessions
+from tidegate.sdk.windowing.assigners import Sessions
+from tidegate.sdk.windowing.strategy import WindowingStrategy
 
 _SECOND: Final = 1_000_000
 _PER_GAP: Final = 16

@@ -20,14 +20,14 @@ from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.triggers.base import UserCall
 from tidegate.runners.plan import Phase
-from tidegate.sdk.block import Block, DerivedFrom, Each
-from tidegate.sdk.combine import NOTHING, CountFn
+from tidegate.sdk.authoring.combine import NOTHING, CountFn
+from tidegate.sdk.data.block import Block, DerivedFrom, Each
 from tidegate.sdk.metrics import in_step
-from tidegate.sdk.portable.pipeline import CombinePerKey, GroupByKey
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Duration
-from tidegate.sdk.window_types import IntervalWindow
-from tidegate.sdk.windowing import WindowingStrategy
-from tidegate.sdk.windows import Sessions
+from tidegate.sdk.windowing.assigners import Sessions
+from tidegate.sdk.windowing.strategy import WindowingStrategy
+from tidegate.sdk.windowing.window import IntervalWindow
 
 Session: TypeAlias = list[Any]
 """The newest session of a key: [start, end (µs), what it holds, (start, end, held) of the older ones ascending, the

@@ -1,0 +1,1 @@
+"""What authors write transforms with: DoFns, state and timers, side inputs, combiners."""

@@ -1,0 +1,1 @@
+"""The interfaces of sources and sinks."""

@@ -1,0 +1,1 @@
+"""Blocks of elements, and the values, panes, keys and coders that travel in them."""

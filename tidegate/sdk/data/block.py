@@ -1,0 +1,206 @@
+"""Block: the unit of work. A run of elements held as columns.
+
+A column whose entries are all equal is held once. Windows are `Same` for all, one entry for `Each`, or
+`DerivedFrom` an assigner: computed where needed, and valid only for the timestamps the assigner saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, TypeAlias, overload
+
+from tidegate.sdk.data.panes import NO_PANE, PaneInfo
+from tidegate.sdk.time import MIN_MICROS
+from tidegate.sdk.windowing.assigners import BuiltinAssigner, GlobalWindow, assign_windows, may_give_several
+
+BLOCK_SIZE: Final = 4096
+"""How many elements a block holds at the most, unless a runner says otherwise."""
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """All elements are in these windows."""
+
+    windows: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """One tuple of windows per element."""
+
+    windows: list[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedFrom:
+    """The windows an assigner gives each element's timestamp."""
+
+    assigner: BuiltinAssigner
+
+
+class Pairs(Sequence[tuple[Any, Any]]):
+    """Pairs held as two columns, as groupings make them and as they travel: whoever asks for keys alone, or sends them
+    on, needs no tuples."""
+
+    __slots__ = ("firsts", "seconds")  # not "keys", by which dict knows a mapping
+
+    def __init__(self, firsts: Sequence[Any], seconds: Sequence[Any]) -> None:
+        self.firsts = firsts
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return len(self.firsts)
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return zip(self.firsts, self.seconds, strict=True)
+
+    @overload
+    def __getitem__(self, at: int) -> tuple[Any, Any]: ...
+    @overload
+    def __getitem__(self, at: slice) -> Pairs: ...
+    def __getitem__(self, at: int | slice) -> tuple[Any, Any] | Pairs:
+        if isinstance(at, slice):
+            return Pairs(self.firsts[at], self.seconds[at])
+        return self.firsts[at], self.seconds[at]
+
+
+def as_pairs(values: Sequence[Any]) -> Pairs | None:
+    """Values as columns if all of them are pairs; None for others."""
+    if type(values) is Pairs:
+        return values
+    if set(map(type, values)) == {tuple} and set(map(len, values)) == {2}:
+        return Pairs([k for k, _ in values], [v for _, v in values])
+    return None
+
+
+def keys_of(values: Sequence[Any]) -> Sequence[Any]:
+    """The keys of values that should be pairs. TypeError or ValueError if one is none."""
+    return values.firsts if type(values) is Pairs else [k for k, _ in values]
+
+
+WindowsColumn: TypeAlias = Same | Each | DerivedFrom
+TimestampsColumn: TypeAlias = int | Sequence[int]
+PanesColumn: TypeAlias = PaneInfo | list[PaneInfo]
+
+GLOBAL: Final = Same((GlobalWindow(),))
+
+
+class Block:
+    """A run of elements: `values`, and their `timestamps` (µs), `windows` and `panes` as columns.
+
+    Timestamps that differ are a list, or an `array` where they were made all at once. `span`: no timestamp is before
+    the first or after the second; None: not known.
+    """
+
+    __slots__ = ("panes", "span", "timestamps", "values", "windows")
+
+    def __init__(
+        self,
+        values: Sequence[Any],
+        timestamps: TimestampsColumn = MIN_MICROS,
+        windows: WindowsColumn = GLOBAL,
+        panes: PanesColumn = NO_PANE,
+        span: tuple[int, int] | None = None,
+    ) -> None:
+        self.values = values
+        self.timestamps = timestamps
+        self.windows = windows
+        self.panes = panes
+        self.span = span
+
+    @staticmethod
+    def of(values: Sequence[Any], timestamps: TimestampsColumn = MIN_MICROS) -> Block:
+        """A block as readers give it: in the global window, no pane yet."""
+        return Block(values, timestamps)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def slice(self, start: int, stop: int) -> Block:
+        """The elements from `start` up to `stop`."""
+        timestamps = self.timestamps if isinstance(self.timestamps, int) else self.timestamps[start:stop]
+        windows = Each(self.windows.windows[start:stop]) if isinstance(self.windows, Each) else self.windows
+        panes = self.panes if isinstance(self.panes, PaneInfo) else self.panes[start:stop]
+        return Block(self.values[start:stop], timestamps, windows, panes, self.span)
+
+    def split(self, limit: int) -> Iterator[Block]:
+        """The same elements in blocks of at most `limit`."""
+        if len(self.values) <= limit:
+            yield self
+            return
+        for start in range(0, len(self.values), limit):
+            yield self.slice(start, start + limit)
+
+    def timestamp_column(self) -> Sequence[int]:
+        """One timestamp (µs) per element."""
+        return [self.timestamps] * len(self.values) if isinstance(self.timestamps, int) else self.timestamps
+
+    def window_list(self) -> list[tuple[Any, ...]]:
+        """One tuple of windows per element."""
+        match self.windows:
+            case Same(windows):
+                return [windows] * len(self.values)
+            case Each(windows):
+                return windows
+            case DerivedFrom(assigner):
+                assign = assign_windows(assigner)
+                if isinstance(self.timestamps, int):
+                    return [assign(self.timestamps)] * len(self.values)
+                return [assign(t) for t in self.timestamps]
+
+    def pane_list(self) -> list[PaneInfo]:
+        """One pane per element."""
+        return [self.panes] * len(self.values) if isinstance(self.panes, PaneInfo) else self.panes
+
+    def __repr__(self) -> str:
+        return f"Block({len(self.values)} elements)"
+
+
+def in_several(column: WindowsColumn) -> bool:
+    """Whether an element may be in more than one window, or in none."""
+    match column:
+        case Same(windows):
+            return len(windows) != 1
+        case Each(windows):
+            return set(map(len, windows)) != {1}
+        case DerivedFrom(assigner):
+            return may_give_several(assigner)
+
+
+def take_timestamps(column: TimestampsColumn, index: list[int]) -> TimestampsColumn:
+    """The column's entries at `index`, in that order."""
+    return column if isinstance(column, int) else [column[i] for i in index]
+
+
+def take_windows(column: WindowsColumn, index: list[int]) -> WindowsColumn:
+    """The column's entries at `index`, in that order."""
+    match column:
+        case Each(windows):
+            return Each([windows[i] for i in index])
+        case _:
+            return column
+
+
+def take_panes(column: PanesColumn, index: list[int]) -> PanesColumn:
+    """The column's entries at `index`, in that order."""
+    return column if isinstance(column, PaneInfo) else [column[i] for i in index]
+
+
+def joined(blocks: Sequence[Block]) -> Block:
+    """The elements of all of them, in order, as one block; columns that are equal throughout stay held once."""
+    if len(blocks) == 1:
+        return blocks[0]
+    first, others = blocks[0], blocks[1:]
+    values = list(chain.from_iterable([block.values for block in blocks]))
+    timestamps: TimestampsColumn = first.timestamps
+    if not isinstance(timestamps, int) or any(block.timestamps != timestamps for block in others):
+        timestamps = list(chain.from_iterable([block.timestamp_column() for block in blocks]))
+    windows: WindowsColumn = first.windows
+    if isinstance(windows, Each) or any(block.windows != windows for block in others):
+        windows = Each(list(chain.from_iterable([block.window_list() for block in blocks])))
+    panes: PanesColumn = first.panes
+    if not isinstance(panes, PaneInfo) or any(block.panes != panes for block in others):
+        panes = list(chain.from_iterable([block.pane_list() for block in blocks]))
+    return Block(values, timestamps, windows, panes)

@@ -1,0 +1,507 @@
+"""Keys: one canonical encoding, so that keys group as Python's `==` says on every runner.
+
+`key_bytes(a) == key_bytes(b)` exactly when `a == b`, for every accepted type; whatever can't keep that promise is
+refused with a `KeyEncodingError`. The bytes, and the partitions computed from them, are the same in every process,
+run, platform and Python version: they decide where a key's state lives, and stand in checkpoints.
+
+Each encoding is a tag byte and a body. Whatever holds parts frames each one with its length, which makes the whole
+injective: no two keys run together.
+
+Two rules where `==` alone would not do. Numbers count by exact value: numpy calls `float32(0.1)` and the float `0.1`
+equal by rounding one of them, which is not transitive, so here they differ, as their hashes do. Classes are told
+apart by module and qualified name, the only identity that crosses processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as _dt
+import enum
+import struct
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from math import isnan
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from zlib import crc32
+
+from tidegate.sdk.errors import BuildError, KeyEncodingError, shorten
+from tidegate.sdk.time import Duration, Timestamp
+from tidegate.sdk.windowing.window import GlobalWindow, IntervalWindow, encode_window
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+    from fractions import Fraction
+    from uuid import UUID
+
+Encode: TypeAlias = Callable[[Any], bytes]
+
+
+def key_bytes(key: object) -> bytes:
+    """The canonical encoding of `key`; KeyEncodingError if it has none."""
+    try:
+        return _ENCODERS[type(key)](key)
+    except _Refused as refused:
+        raise KeyEncodingError(_message(key, refused)) from refused.__cause__
+    except RecursionError:
+        raise KeyEncodingError(f"a key of type {type(key).__name__} is nested too deeply to encode") from None
+
+
+def check_key(key: object) -> None:
+    """Nothing if `key` has a canonical encoding, else KeyEncodingError."""
+    if type(key) not in _PLAIN:
+        key_bytes(key)
+
+
+def check_keys(keys: Iterable[object]) -> None:
+    """`check_key` for each of many keys, some 15 ns apiece where they are plain (int, str, bytes, bool, None)."""
+    keys = list(keys) if isinstance(keys, Iterator) else keys
+    if not _all_fine(keys):
+        for key in keys:
+            check_key(key)
+
+
+def key_group(key: object, max_parallelism: int) -> int:
+    """Which of `max_parallelism` key groups owns `key`: the unit in which state moves when a job is rescaled.
+
+    If `n` divides `max_parallelism`, then `partition_of(key, n) == key_group(key, max_parallelism) * n //
+    max_parallelism`: a partition is a run of key groups.
+    """
+    return crc32(key_bytes(key)) * max_parallelism >> 32
+
+
+def partition_of(key: object, n: int, level: int = 0) -> int:
+    """Which of `n` partitions `key` belongs to, in 0..n-1; raises as `key_bytes` does.
+
+    `level` counts how often these keys have been divided already. Each level divides independently of those before,
+    so a partition that spills (level 1), and a spill that is divided again (level 2), come out in even parts.
+    """
+    spread = crc32(key_bytes(key))
+    if level:
+        spread = spread * pow(_GOLDEN, level, 1 << 32) & 0xFFFF_FFFF
+    return spread * n >> 32
+
+
+class PartitionCache(dict[Any, int]):
+    """Partitions by key, computed once: `cache[key] == partition_of(key, n, level)`.
+
+    A hit is one dict look-up. In a loop over a block keep `find = cache.__getitem__` in a local, or take a whole
+    column at C speed with `cache.partitions(keys)`. It holds at most `limit` keys, then starts anew. A dict can stand
+    for `key_bytes` because both follow `==`: `1`, `1.0` and `True` are one entry and have one partition.
+
+    Serves for key groups too (`n` = max_parallelism). Install coders before a cache is used.
+
+    Where most keys of a column are new, the next columns of plain ints or strs are worked out without it: that takes
+    half the time of a miss. With `names`, each partition goes by its name there.
+    """
+
+    __slots__ = ("_aside", "_next_aside", "level", "limit", "n", "names")
+
+    def __init__(self, n: int, level: int = 0, limit: int = 65_536, names: Sequence[int] | None = None) -> None:
+        if n < 1 or limit < 1:
+            raise ValueError(f"a partition cache needs n ≥ 1 and limit ≥ 1, not n={n}, limit={limit}")
+        super().__init__()
+        self.n = n
+        self.level = level
+        self.limit = limit
+        self.names = names or range(n)
+        self._aside = 0
+        """How many columns are still to be worked out without it."""
+        self._next_aside = 1
+
+    def __missing__(self, key: object) -> int:
+        partition = self.names[partition_of(key, self.n, self.level)]
+        if len(self) >= self.limit:
+            self.clear()
+        self[key] = partition
+        return partition
+
+    def partitions(self, keys: Iterable[object]) -> list[int]:
+        """The partition of each key, in order; KeyEncodingError for one without an encoding, unhashable ones too."""
+        keys = keys if isinstance(keys, list) else list(keys)
+        if self._aside:
+            self._aside -= 1
+            if not self.level and (spread := _crcs(keys)) is not None:
+                n, names = self.n, self.names
+                return [names[crc * n >> 32] for crc in spread]
+        known = len(self)
+        try:
+            found = list(map(self.__getitem__, keys))
+            if not 0 <= 2 * (len(self) - known) <= len(keys):
+                # The first columns of few keys are new as well: it is tried again soon, and ever later.
+                self._aside = self._next_aside
+                self._next_aside = min(2 * self._next_aside + 1, _ASIDE)
+            return found
+        except TypeError:
+            # An unhashable key; or Decimal and numpy ints as keys of one dict, whose comparison raises in CPython.
+            return [self.names[partition_of(key, self.n, self.level)] for key in keys]
+
+
+def _crcs(keys: list[Any]) -> list[int] | None:
+    """crc32 of each key's encoding, where all are ints of 64 bits or all are strs; None where they are not."""
+    kinds = set(map(type, keys))
+    try:
+        if kinds == {int}:
+            packed = struct.pack(f"<{len(keys)}q", *keys)
+            return [crc32(packed[at : at + 8], _INT_CRC) for at in range(0, len(packed), 8)]
+        if kinds == {str}:
+            return [crc32(data, _STR_CRC) for data in map(str.encode, keys)]
+    except (struct.error, UnicodeEncodeError):
+        return None
+    return None
+
+
+def encode_with(cls: type[Any], encode: Encode) -> None:
+    """Keys of exactly the type `cls` are encoded by `encode` from now on: how a registered coder serves keys.
+
+    BuildError if values of `cls` equal values of a built-in type (a subclass of str, a number), whose encoding they
+    must then share.
+    """
+    if _shares_an_encoding(cls):
+        raise BuildError(
+            f"keys of type {_class_name(cls)} can't have a coder: its values equal those of other types, whose "
+            "encoding they share; wrap them in a frozen dataclass and register a coder for that"
+        )
+    head = b"c" + _framed(_name_bytes(cls))
+
+    def registered(key: Any) -> bytes:
+        try:
+            data = encode(key)
+        except Exception as error:
+            raise _Refused(key, f"the coder registered for {cls.__name__} raised {error!r}") from error
+        if type(data) is not bytes:
+            raise _Refused(key, f"the coder registered for {cls.__name__} gave {type(data).__name__}, not bytes")
+        return head + data
+
+    _ENCODERS[cls] = registered
+
+
+def forget_encoding(cls: type[Any]) -> None:
+    """Undo `encode_with`: keys of type `cls` are judged by the rules of this module again."""
+    _ENCODERS.pop(cls, None)
+
+
+# --- What is fine without a closer look -------------------------------------------------------------------------------
+
+_PLAIN: Final = frozenset({int, str, bytes, bool, type(None)})
+_ROUNDS: Final = 16  # the members of all tuples are one column: tuples within tuples take a round for each level
+_GOLDEN: Final = 0x9E37_79B1  # odd, near 2**32 / golden ratio: multiplying by it brings low bits up (Knuth, 6.4)
+_ASIDE: Final = 15
+_INT_CRC: Final = crc32(b"i")
+_STR_CRC: Final = crc32(b"s")
+
+
+def _all_fine(keys: Iterable[Any]) -> bool:
+    """True only if every key surely has an encoding: by the set of types, at C speed. False settles nothing."""
+    for _ in range(_ROUNDS):
+        kinds: set[type] = set(map(type, keys)) - _PLAIN
+        if not kinds:
+            return True
+        if not kinds <= {float, tuple}:
+            return False
+        if float in kinds and any(map(isnan, [key for key in keys if type(key) is float])):
+            return False
+        if tuple not in kinds:
+            return True
+        keys = list(chain.from_iterable([key for key in keys if type(key) is tuple]))
+    return False
+
+
+# --- From a type to its encoding --------------------------------------------------------------------------------------
+
+
+class _Encoders(dict[type, Encode]):
+    """Encodings by exact type, each found once. Bounded, because classes made at run time must not live for ever."""
+
+    def __missing__(self, cls: type) -> Encode:
+        encode = _encoding_of(cls)
+        if len(self) < 4096:
+            self[cls] = encode
+        return encode
+
+
+def _encoding_of(cls: type) -> Encode:
+    if (scalar := _numpy_encoding(cls)) is not None:
+        return scalar
+    for base, encode in _shared_encodings():
+        if issubclass(cls, base):
+            return encode if _compares_as(cls, base) else _refuse_own_equality
+    if cls is Timestamp:
+        return lambda key: _pack_int64(b"T", key.micros)
+    if cls is Duration:
+        return lambda key: _pack_int64(b"L", key.micros)
+    if cls is IntervalWindow or cls is GlobalWindow:
+        return lambda key: b"w" + encode_window(key)
+    if issubclass(cls, enum.Enum):
+        return _enum_encoding(cls)
+    if dataclasses.is_dataclass(cls):
+        return _dataclass_encoding(cls)
+    return _refuse
+
+
+def _shared_encodings() -> Iterator[tuple[type, Encode]]:
+    """Base types whose values equal values of their subclasses or of each other. Those whose module nobody has
+    imported can't be the type of a key."""
+    yield str, _encode_str
+    yield int, _encode_int
+    yield tuple, _encode_tuple
+    yield float, _encode_float
+    yield bytes, _encode_bytes
+    yield type(None), lambda key: b"n"
+    yield frozenset, _encode_frozenset
+    yield _dt.datetime, _encode_datetime
+    yield _dt.date, lambda key: _pack_int64(b"d", key.toordinal())
+    yield _dt.timedelta, lambda key: b"l" + _encode_int(key // _MICROSECOND)
+    for module, name, encode in (
+        ("decimal", "Decimal", _encode_decimal),
+        ("fractions", "Fraction", _encode_fraction),
+        ("uuid", "UUID", _encode_uuid),
+    ):
+        base = getattr(sys.modules.get(module), name, None)
+        if base is not None:
+            yield base, encode
+
+
+def _shares_an_encoding(cls: type) -> bool:
+    return _numpy_encoding(cls) is not None or any(
+        issubclass(cls, base) and _compares_as(cls, base) for base, _ in _shared_encodings()
+    )
+
+
+def _compares_as(cls: Any, base: Any) -> bool:
+    return cls.__eq__ is base.__eq__
+
+
+def _numpy_encoding(cls: type) -> Encode | None:
+    """numpy's scalars as the Python values they equal. numpy is never imported for it: without it there are none."""
+    generic = getattr(sys.modules.get("numpy"), "generic", None)
+    if generic is None or not issubclass(cls, generic):
+        return None
+    numpy = sys.modules["numpy"]
+    if issubclass(cls, numpy.timedelta64):
+        return None  # counts as an integer of numpy's, but its unit decides what it equals
+    if issubclass(cls, numpy.str_):
+        return _encode_str
+    if issubclass(cls, numpy.bytes_):
+        return _encode_bytes
+    if issubclass(cls, (numpy.bool_, numpy.integer)):
+        return lambda key: _encode_int(int(key))
+    if issubclass(cls, numpy.longdouble):
+        return _encode_longdouble
+    if issubclass(cls, numpy.floating):
+        return lambda key: _encode_float(float(key))
+    return None
+
+
+def _enum_encoding(cls: type[enum.Enum]) -> Encode:
+    """By class and name; a flag by class and number, since combined flags have no stable name."""
+    if not _compares_as(cls, object):
+        return _refuse_own_equality
+    head = b"E" + _framed(_name_bytes(cls))
+    if issubclass(cls, enum.Flag):
+        return lambda key: head + _encode_int(key._value_)
+    return lambda key: head + _encode_str(key._name_)
+
+
+def _dataclass_encoding(cls: type[Any]) -> Encode:
+    """By class and compared fields, as the generated `__eq__` compares."""
+    owner = next(base for base in cls.__mro__ if "__eq__" in base.__dict__)
+    made = owner.__dict__.get("__dataclass_params__")
+    if made is None or not made.eq or not made.frozen:
+        return _refuse
+    names = [field.name for field in dataclasses.fields(owner) if field.compare]
+    if not _is_generated_equality(owner.__eq__, names):
+        return _refuse_own_equality
+    head = b"O" + _framed(_name_bytes(cls))
+    if not names:
+        return lambda key: head
+    if len(names) == 1:
+        name = names[0]
+        return lambda key: head + _encode_tuple((getattr(key, name),))
+    values = attrgetter(*names)
+    return lambda key: head + _encode_tuple(values(key))
+
+
+def _is_generated_equality(equality: Any, names: list[str]) -> bool:
+    """Whether `equality` is what `@dataclass` writes for these fields: it silently keeps an author's own `__eq__`."""
+    model = dataclasses.make_dataclass("model", names, frozen=True).__eq__.__code__
+    code = getattr(equality, "__code__", None)
+    return code is not None and (code.co_code, code.co_names) == (model.co_code, model.co_names)
+
+
+# --- The encodings ----------------------------------------------------------------------------------------------------
+
+_pack_int64: Final = struct.Struct("<cq").pack
+_pack_float: Final = struct.Struct("<cd").pack
+_pack_length: Final = struct.Struct("<BQ").pack
+_LENGTHS: Final = [bytes([n]) for n in range(255)]
+_MICROSECOND: Final = _dt.timedelta(microseconds=1)
+_EPOCH: Final = _dt.datetime(1970, 1, 1, tzinfo=_dt.UTC)
+_LOCAL_EPOCH: Final = _dt.datetime(1970, 1, 1)
+_WIDEST_DECIMAL: Final = 10_000  # digits before or behind the point: a Decimal of 20 characters can have 10**18
+
+
+def _encode_int(key: int) -> bytes:
+    try:
+        return _pack_int64(b"i", key)
+    except struct.error:
+        return b"I" + int.to_bytes(key, int.bit_length(key) // 8 + 1, "little", signed=True)
+
+
+def _encode_float(key: float) -> bytes:
+    if float.is_integer(key):
+        return _encode_int(float.__int__(key))
+    if isnan(key):
+        raise _Refused(key, _NAN)
+    return _pack_float(b"f", key)
+
+
+def _encode_decimal(key: Decimal) -> bytes:
+    if key.is_nan():
+        raise _Refused(key, _NAN)
+    if key.is_infinite():
+        return _encode_float(float(key))
+    if key and abs(key.adjusted()) > _WIDEST_DECIMAL:
+        raise _Refused(key, f"it has more than {_WIDEST_DECIMAL} digits before or behind the point", "round it")
+    return _encode_ratio(*key.as_integer_ratio())
+
+
+def _encode_fraction(key: Fraction) -> bytes:
+    return _encode_ratio(key.numerator, key.denominator)
+
+
+def _encode_longdouble(key: Any) -> bytes:
+    near = float(key)  # in range or not: an infinite or rounded neighbour only tells NaN from the rest
+    if near != near:
+        raise _Refused(key, _NAN)
+    if key == near:
+        return _encode_float(near)
+    return _encode_ratio(*key.as_integer_ratio())
+
+
+def _encode_ratio(numerator: int, denominator: int) -> bytes:
+    """A number in lowest terms: as an int or a float if it equals one, else as two ints."""
+    if denominator == 1:
+        return _encode_int(numerator)
+    if denominator & (denominator - 1) == 0:
+        try:
+            near = numerator / denominator
+        except OverflowError:
+            near = 0.0
+        if near.as_integer_ratio() == (numerator, denominator):
+            return _pack_float(b"f", near)
+    return b"r" + _framed(_encode_int(numerator)) + _framed(_encode_int(denominator))
+
+
+def _encode_str(key: str) -> bytes:
+    try:
+        return b"s" + str.encode(key)
+    except UnicodeEncodeError:  # lone surrogates, as in file names that are not UTF-8
+        return b"s" + str.encode(key, "utf-8", "surrogatepass")
+
+
+def _encode_bytes(key: bytes) -> bytes:
+    return b"".join((b"b", key))
+
+
+def _encode_tuple(key: tuple[Any, ...]) -> bytes:
+    encoders = _ENCODERS
+    parts = [b"t"]
+    for member in tuple.__iter__(key):
+        data = encoders[type(member)](member)
+        size = len(data)
+        parts.append(_LENGTHS[size] if size < 255 else _pack_length(255, size))
+        parts.append(data)
+    return b"".join(parts)
+
+
+def _encode_frozenset(key: frozenset[Any]) -> bytes:
+    return b"S" + b"".join(sorted([_framed(_ENCODERS[type(member)](member)) for member in frozenset.__iter__(key)]))
+
+
+def _encode_datetime(key: _dt.datetime) -> bytes:
+    """The instant, in microseconds since 1970. Python gives a local time that a change of clocks skips or repeats
+    another equality (PEP 495): it equals only the same local time in the same zone, whichever `fold` says, so there
+    the encoding is that local time and the zone's name."""
+    offset = key.utcoffset()
+    if offset is None:
+        raise _Refused(key, "it has no time zone", "give it one, e.g. key.replace(tzinfo=timezone.utc)")
+    if type(key.tzinfo) is not _dt.timezone:
+        plain = _dt.datetime.combine(key.date(), key.timetz())
+        if plain.replace(fold=1 - plain.fold).utcoffset() != offset:
+            zone = getattr(key.tzinfo, "key", None)
+            if not isinstance(zone, str):
+                why = "its local time is skipped or repeated by a change of clocks in a zone without a name"
+                raise _Refused(key, why, "use key.astimezone(timezone.utc), or zones of zoneinfo")
+            local = plain.replace(tzinfo=None) - _LOCAL_EPOCH
+            return b"Z" + _framed(_encode_str(zone)) + _encode_int(local // _MICROSECOND)
+    return _pack_int64(b"D", (key - _EPOCH) // _MICROSECOND)
+
+
+def _encode_uuid(key: UUID) -> bytes:
+    return b"u" + key.bytes
+
+
+def _framed(data: bytes) -> bytes:
+    size = len(data)
+    return (_LENGTHS[size] if size < 255 else _pack_length(255, size)) + data
+
+
+def _class_name(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _name_bytes(cls: type) -> bytes:
+    return _encode_str(_class_name(cls))
+
+
+# --- Refusals ---------------------------------------------------------------------------------------------------------
+
+_NAN: Final = "NaN does not equal itself, so it groups with nothing"
+
+
+class _Refused(Exception):
+    """A key, or the part of one, that has no canonical encoding; and what to do instead, if more can be said."""
+
+    def __init__(self, part: object, why: str, advice: str = "") -> None:
+        super().__init__(part, why, advice)
+        self.part = part
+        self.why = why
+        self.advice = advice
+
+
+def _refuse(key: object) -> NoReturn:
+    match key:
+        case list():
+            raise _Refused(key, "it can change", "use tuple(key)")
+        case dict():
+            raise _Refused(key, "it can change", "use tuple(sorted(key.items()))")
+        case set():
+            raise _Refused(key, "it can change", "use frozenset(key)")
+        case bytearray() | memoryview():
+            raise _Refused(key, "it can change", "use bytes(key)")
+        case complex():
+            raise _Refused(key, "complex numbers are not accepted", "use the tuple (key.real, key.imag)")
+        case _ if dataclasses.is_dataclass(key) and not isinstance(key, type):
+            raise _Refused(key, "it is a dataclass, but not a frozen one", "declare it with @dataclass(frozen=True)")
+    raise _Refused(key, "nothing says which of its values are equal in every process")
+
+
+def _refuse_own_equality(key: object) -> NoReturn:
+    raise _Refused(key, "its class defines __eq__, which no encoding can follow")
+
+
+_USUAL_ADVICE: Final = "use a str, a number, a tuple of such or a frozen dataclass, or register a coder for its type"
+
+
+def _message(key: object, refused: _Refused) -> str:
+    kind, part = type(key).__name__, refused.part
+    text = f"a key of type {kind} has no canonical encoding: {shorten(key)}"
+    if part is not key:
+        text += f", in it {shorten(part, 60)} of type {type(part).__name__}"
+    advice = refused.advice or ("drop or replace it before grouping" if refused.why == _NAN else _USUAL_ADVICE)
+    return f"{text}: {refused.why}; {advice}"
+
+
+_ENCODERS: Final = _Encoders({str: _encode_str, int: _encode_int, bool: _encode_int, tuple: _encode_tuple})

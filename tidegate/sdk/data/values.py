@@ -1,0 +1,99 @@
+"""What a step may emit instead of a plain value: a tag, a timestamp, or windows beside it."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Generic, TypeVar, final
+
+from tidegate.sdk.data.panes import NO_PANE, PaneInfo
+from tidegate.sdk.time import Timestamp, TimestampLike, element_micros
+
+T = TypeVar("T")
+
+
+@final
+class TimestampedValue(Generic[T]):
+    """A value with the event time it happened at; `timestamp` as SEMANTICS, Time, accepts them.
+
+    ValueError for the end of time, which is no element's.
+    """
+
+    __slots__ = ("micros", "value")
+
+    def __init__(self, value: T, timestamp: TimestampLike) -> None:
+        self.value = value
+        # One of these is made per element: a plain number of seconds that is surely meant as such takes a short way.
+        if timestamp.__class__ is float and -9e12 < timestamp < 1e11:
+            self.micros = (timestamp * 1e6).__round__()  # as `round`, which has to look for the method
+        elif timestamp.__class__ is int and -9e12 < timestamp < 1e11:
+            self.micros = timestamp * 1_000_000
+        else:
+            self.micros = element_micros(timestamp)
+
+    @property
+    def timestamp(self) -> Timestamp:
+        """When it happened."""
+        return Timestamp.of_micros(self.micros)
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is TimestampedValue and (other.value, other.micros) == (self.value, self.micros)
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.micros))
+
+    def __repr__(self) -> str:
+        from tidegate.sdk.time import format_micros
+
+        return f"TimestampedValue({self.value!r}, {format_micros(self.micros)})"
+
+
+@final
+class TaggedOutput(Generic[T]):
+    """A value for the output named `tag`; the step must declare it with `.with_outputs(tag)`."""
+
+    __slots__ = ("tag", "value")
+
+    def __init__(self, tag: str, value: T) -> None:
+        self.tag = tag
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is TaggedOutput and (other.tag, other.value) == (self.tag, self.value)
+
+    def __hash__(self) -> int:
+        return hash((self.tag, self.value))
+
+    def __repr__(self) -> str:
+        return f"TaggedOutput({self.tag!r}, {self.value!r})"
+
+
+@final
+class WindowedValue(Generic[T]):
+    """A value with its timestamp, windows and pane: what `finish_bundle` emits and what tests compare."""
+
+    __slots__ = ("micros", "pane", "value", "windows")
+
+    def __init__(self, value: T, timestamp: TimestampLike, windows: tuple[Any, ...], pane: PaneInfo = NO_PANE) -> None:
+        self.value = value
+        self.micros = element_micros(timestamp)
+        self.windows = tuple(windows)
+        self.pane = pane
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is WindowedValue and (other.value, other.micros, other.windows, other.pane) == (
+            self.value,
+            self.micros,
+            self.windows,
+            self.pane,
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.value, self.micros, self.windows))
+
+    def __repr__(self) -> str:
+        from tidegate.sdk.time import format_micros
+
+        return f"WindowedValue({self.value!r}, {format_micros(self.micros)}, {self.windows!r}, {self.pane!r})"
+
+
+SPECIAL: Final = frozenset({TimestampedValue, TaggedOutput, WindowedValue})
+"""The classes whose instances are unwrapped between steps, for one cheap `type(x) in SPECIAL`."""

@@ -1,0 +1,332 @@
+"""Pictures of a pipeline: what there is to draw, as data, and its text forms for Mermaid and Graphviz.
+
+`graph_of` takes a portable pipeline to a `Graph`, composites as groups; the planner makes the same of a plan, with
+its regions, stages and exchanges. `draw_svg.py` and `draw_html.py` draw any Graph. Nothing here unpickles anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from enum import Enum
+from typing import Any, Final, Literal, TypeAlias
+
+from tidegate.sdk.errors import visible
+from tidegate.sdk.portable.model import (
+    AssignWindows,
+    Collection,
+    CombinePerKey,
+    Create,
+    GroupByKey,
+    Node,
+    ParDo,
+    Pipeline,
+    Read,
+    TestStream,
+    Write,
+    side_inputs,
+)
+from tidegate.sdk.time import Duration, Timestamp
+from tidegate.sdk.user_code.user_fn import UserFn
+from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
+
+Look: TypeAlias = Literal["source", "step", "windows", "grouping", "wiring", "sink"]
+"""What a box is, as far as its colour tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """One node. `note` is its second line; `facts` are shown when it is pointed at; `group` is the id of its group."""
+
+    id: str
+    title: str
+    note: str
+    look: Look
+    facts: tuple[tuple[str, str], ...] = ()
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A frame around boxes and other groups, which folds; `parent` is "" at the top."""
+
+    id: str
+    title: str
+    parent: str = ""
+    kind: Literal["composite", "region", "stage", "step"] = "composite"
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An arrow between boxes. `label` stands on it; a `bold` one is an exchange, a `dashed` one a side input."""
+
+    source: str
+    target: str
+    label: str = ""
+    bold: bool = False
+    dashed: bool = False
+    facts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Something to draw. Groups stand before those inside them, none is empty; boxes stand in the pipeline's order."""
+
+    title: str
+    boxes: tuple[Box, ...]
+    groups: tuple[Group, ...]
+    links: tuple[Link, ...]
+
+
+def graph_of(pipeline: Pipeline) -> Graph:
+    """The pipeline with its composites."""
+    groups: dict[str, Group] = {}
+    boxes = []
+    for node in pipeline.nodes:
+        parent = ""
+        for path in composite_paths(node.composite):
+            groups.setdefault(path, Group(path, path[len(parent) :].lstrip("/"), parent))
+            parent = path
+        boxes.append(box_of(pipeline, node, node.label, parent))
+    return Graph(pipeline.name, tuple(boxes), tuple(groups.values()), tuple(_links(pipeline)))
+
+
+def box_of(pipeline: Pipeline, node: Node, id: str, group: str, more: tuple[tuple[str, str], ...] = ()) -> Box:
+    """A node's box, `more` facts behind its own."""
+    title = node.label.removeprefix(node.composite).lstrip("/") if node.composite else node.label
+    facts = (("step", node.label), *_facts(pipeline, node), ("applied at", str(node.where)), *more)
+    return Box(id, title, _note(pipeline, node), _look(node), facts, group)
+
+
+def composite_paths(composite: str) -> Iterator[str]:
+    """`A`, `A/B`, `A/B/C` of `A/B/C`; a slash in parentheses, as in `Read(/a/b)`, is part of a name."""
+    depth = 0
+    for position, letter in enumerate(composite):
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "/" and depth == 0 and position:
+            yield composite[:position]
+    if composite:
+        yield composite
+
+
+def _links(pipeline: Pipeline) -> Iterator[Link]:
+    makers = {out.collection: (node, out.tag) for node in pipeline.nodes for out in node.outputs}
+    for node in pipeline.nodes:
+        for used in node.inputs:
+            maker, tag = makers[used]
+            label = tag if used != maker.output() else ""
+            yield Link(maker.label, node.label, label, facts=collection_facts(pipeline.collection(used)))
+        for ref in side_inputs(node):
+            maker, _ = makers[ref.collection]
+            facts = collection_facts(pipeline.collection(ref.collection))
+            yield Link(maker.label, node.label, f"side input ({ref.view})", dashed=True, facts=facts)
+
+
+def _look(node: Node) -> Look:
+    match node:
+        case Create() | Read() | TestStream():
+            return "source"
+        case ParDo():
+            return "step"
+        case AssignWindows():
+            return "windows"
+        case GroupByKey() | CombinePerKey():
+            return "grouping"
+        case Write():
+            return "sink"
+        case _:
+            return "wiring"
+
+
+def _note(pipeline: Pipeline, node: Node) -> str:
+    match node:
+        case Write(delivery=delivery):
+            return delivery.replace("_", " ")
+        case AssignWindows(windowing=windowing):
+            return spoken(windowing.assigner)
+        case _ if node.outputs:
+            name = pipeline.collection(node.output()).element_type.name
+            return f"→ {name}" if name != "Any" else ""
+    return ""
+
+
+def _facts(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str]]:
+    yield "kind", type(node).__name__
+    match node:
+        case Create(values=values):
+            yield "elements", f"{values.count:,}"
+        case Read(name=name):
+            yield "source", name
+        case ParDo() | CombinePerKey():
+            yield "function", node.fn.name + (f", defined at {node.fn.where}" if node.fn.where else "")
+        case Write():
+            yield "sink", node.name
+            yield "delivery", node.delivery.replace("_", " ")
+            if node.shards:
+                yield "shards", str(node.shards)
+    match node:
+        case ParDo():
+            if node.states:
+                yield "state", ", ".join(f"{spec.name} ({spec.cell})" for spec in node.states)
+            if node.timers:
+                yield "timers", ", ".join(f"{spec.name} ({spec.domain} time)" for spec in node.timers)
+            if node.dead_letters:
+                yield "dead letters", f"to output {node.dead_letters.tag!r}"
+        case CombinePerKey(in_parts=in_parts, key=key):
+            yield "combines", {"first": "per key", "element": "per element", "none": "globally"}[key]
+            yield "in parts", "yes" if in_parts else "no"
+    for out in node.outputs:
+        prefix = "" if len(node.outputs) == 1 else f"{out.tag}: "
+        for name, value in collection_facts(pipeline.collection(out.collection)):
+            yield prefix + name, value
+
+
+def collection_facts(collection: Collection) -> tuple[tuple[str, str], ...]:
+    """What there is to say of a collection: its element type, its windowing unless it is the default, its bounds."""
+    facts = [("elements are", collection.element_type.name)]
+    if collection.windowing != GLOBAL_DEFAULT:
+        facts.append(("windowing", spoken_windowing(collection.windowing)))
+    facts.append(("bounded", "yes" if collection.bounded else "no"))
+    return tuple(facts)
+
+
+def spoken_windowing(windowing: WindowingStrategy) -> str:
+    """A strategy in one line: `FixedWindows(60s), AfterWatermark(), discarding`."""
+    parts = [spoken(windowing.assigner), spoken(windowing.trigger), spoken(windowing.accumulation)]
+    if windowing.evictor is not None:
+        parts.append(spoken(windowing.evictor))
+    if windowing.allowed_lateness.micros:
+        parts.append(f"lateness {spoken(windowing.allowed_lateness)}")
+    return ", ".join(parts)
+
+
+def spoken(value: Any) -> str:
+    """Vocabulary as an author would write it: `Sessions(600s)`, `Repeatedly(AfterCount(3))`."""
+    match value:
+        case UserFn():
+            return value.name
+        case Duration() | Timestamp():
+            return repr(value).partition("(")[2][:-1]
+        case Enum():
+            return str(value.value)
+        case tuple():
+            return ", ".join(spoken(part) for part in value)
+    if is_dataclass(value):
+        said: list[str] = []
+        for f in fields(value):
+            part = getattr(value, f.name)
+            if f.name == "kind" or part == f.default:
+                continue
+            said.append(spoken(part) if not said or f.name == "parts" else f"{f.name}={spoken(part)}")
+        return f"{type(value).__name__}({', '.join(said)})"
+    return repr(value)
+
+
+# --- text forms ----------------------------------------------------------------------------------------------------
+
+COLOURS: Final[dict[Look, str]] = {
+    "source": "#2f9e6e",
+    "step": "#3b78d8",
+    "windows": "#8a5bd6",
+    "grouping": "#d9822b",
+    "wiring": "#7a8699",
+    "sink": "#c2476b",
+}
+
+
+def readable(graph: Graph) -> Graph:
+    """The same with every text that is shown as `visible` makes it; each form begins with this."""
+
+    def told(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+        return tuple((visible(name), visible(value)) for name, value in facts)
+
+    return replace(
+        graph,
+        title=visible(graph.title),
+        boxes=tuple(
+            replace(box, title=visible(box.title), note=visible(box.note), facts=told(box.facts)) for box in graph.boxes
+        ),
+        groups=tuple(replace(group, title=visible(group.title)) for group in graph.groups),
+        links=tuple(replace(link, label=visible(link.label), facts=told(link.facts)) for link in graph.links),
+    )
+
+
+def mermaid(graph: Graph) -> str:
+    """A Mermaid flowchart; what a README on most code hosts shows as a picture."""
+    graph = readable(graph)
+    ids = _short_ids(graph)
+    lines = ["flowchart TB"]
+
+    def members(parent: str, indent: str) -> None:
+        for group in graph.groups:
+            if group.parent == parent:
+                lines.append(f'{indent}subgraph {ids[group.id, "group"]}["{_mermaid_text(group.title)}"]')
+                members(group.id, indent + "  ")
+                lines.append(f"{indent}end")
+        for box in graph.boxes:
+            if box.group == parent:
+                text = _mermaid_text(box.title) + (f"<br/><small>{_mermaid_text(box.note)}</small>" if box.note else "")
+                left, right = {"source": ("([", "])"), "sink": ("[(", ")]")}.get(box.look, ("[", "]"))
+                lines.append(f'{indent}{ids[box.id, "box"]}{left}"{text}"{right}:::{box.look}')
+
+    members("", "  ")
+    for link in graph.links:
+        arrow = "==>" if link.bold else "-.->" if link.dashed else "-->"
+        label = f'|"{_mermaid_text(link.label)}"|' if link.label else ""
+        lines.append(f"  {ids[link.source, 'box']} {arrow}{label} {ids[link.target, 'box']}")
+    for look, colour in COLOURS.items():
+        if any(box.look == look for box in graph.boxes):
+            lines.append(f"  classDef {look} stroke:{colour},stroke-width:2px")
+    return "\n".join(lines) + "\n"
+
+
+def dot(graph: Graph) -> str:
+    """The same for Graphviz."""
+    graph = readable(graph)
+    ids = _short_ids(graph)
+    lines = [
+        f"digraph {_dot_text(graph.title)} {{",
+        '  graph [fontname="Helvetica", compound=true, color="#9aa5b1"];',
+        '  node [fontname="Helvetica", shape=box, style="rounded,filled", fillcolor=white];',
+        '  edge [fontname="Helvetica", fontsize=10];',
+    ]
+
+    def members(parent: str, indent: str) -> None:
+        for group in graph.groups:
+            if group.parent == parent:
+                lines.append(f"{indent}subgraph cluster_{ids[group.id, 'group']} {{")
+                lines.append(f"{indent}  label={_dot_text(group.title)};")
+                members(group.id, indent + "  ")
+                lines.append(f"{indent}}}")
+        for box in graph.boxes:
+            if box.group == parent:
+                text = box.title + (f"\n{box.note}" if box.note else "")
+                tip = "\n".join(f"{name}: {value}" for name, value in box.facts)
+                lines.append(
+                    f"{indent}{ids[box.id, 'box']} [label={_dot_text(text)}, "
+                    f'color="{COLOURS[box.look]}", tooltip={_dot_text(tip)}];'
+                )
+
+    members("", "  ")
+    for link in graph.links:
+        traits = [f"label={_dot_text(link.label)}"] if link.label else []
+        traits += ["style=bold"] if link.bold else ["style=dashed"] if link.dashed else []
+        suffix = f" [{', '.join(traits)}]" if traits else ""
+        lines.append(f"  {ids[link.source, 'box']} -> {ids[link.target, 'box']}{suffix};")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _short_ids(graph: Graph) -> dict[tuple[str, str], str]:
+    """Ids that every tool takes: n0, n1, … for boxes, g0, g1, … for groups."""
+    boxes = {(box.id, "box"): f"n{number}" for number, box in enumerate(graph.boxes)}
+    return boxes | {(group.id, "group"): f"g{number}" for number, group in enumerate(graph.groups)}
+
+
+def _mermaid_text(text: str) -> str:
+    escaped = {'"': "#quot;", "<": "#lt;", ">": "#gt;", "&": "#amp;", "#": "#35;", "\n": " ", "`": "#96;", "\\": "#92;"}
+    return "".join(escaped.get(letter, letter) for letter in text)
+
+
+def _dot_text(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

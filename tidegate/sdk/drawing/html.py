@@ -1,0 +1,35 @@
+"""Graphs as one HTML page that needs nothing else: groups fold, the picture pans and zooms, boxes tell their facts.
+
+The page, `picture.html`, gets the graphs as data with the rows of `layout.py`; the browser does the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from html import escape
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from tidegate.sdk.drawing.graph import COLOURS, Graph, readable
+from tidegate.sdk.drawing.layout import layout
+from tidegate.sdk.errors import visible
+
+
+def html(views: Mapping[str, Graph]) -> str:
+    """A page with a tab for each graph, by its name; the title is the first one's."""
+    title = visible(next(iter(views.values())).title)
+    shown = [_view(name, readable(graph)) for name, graph in views.items()]
+    data = {"title": title, "colours": COLOURS, "views": shown}
+    # In a script element only "<" could end it or open a comment.
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    page = Template(Path(__file__).with_name("picture.html").read_text(encoding="utf-8"))
+    return page.substitute(title=escape(title), data=text)
+
+
+def _view(name: str, graph: Graph) -> dict[str, Any]:
+    plan = layout(graph)
+    rows = {id: [[(member.kind, member.id) for member in row] for row in rows] for id, rows in plan.rows.items()}
+    return {"name": name, **asdict(graph), "rows": rows, "ways": plan.ways}

@@ -1,0 +1,167 @@
+"""Recording what a collection holds while a pipeline runs, to be read in the author's own process when it is over.
+
+The elements are written by a sink, so that each is recorded once in effect on every runner that keeps that promise,
+whatever fails and is repeated on the way. The workers and the author's process must share a file system; `temp_dir`
+of the options says where, if the system's temporary directory is not shared.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeAlias
+
+from tidegate.sdk.authoring.dofn import DoFn
+from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, in_order
+from tidegate.sdk.data.panes import PaneInfo
+from tidegate.sdk.errors import RunError, WriteError, shorten
+from tidegate.sdk.pipeline import PCollection, Pipeline
+from tidegate.sdk.primitives import ParDo, Write
+from tidegate.sdk.time import Timestamp
+from tidegate.sdk.user_code.redefined_classes import dumps
+
+Record: TypeAlias = tuple[Any, int, Any, PaneInfo]
+"""A value, its timestamp (µs), its window (None where windows are not recorded) and its pane."""
+
+ENOUGH: Final = "enough"
+"""The file that appears in the directory when a task has recorded as much as was wanted."""
+
+
+def record(pcoll: PCollection[Any], directory: Path, *, per_window: bool, limit: int | None = None) -> None:
+    """Add the steps that record a collection in a directory.
+
+    `per_window=False` records an element in several windows once, without its windows. Of more than `limit` elements
+    each writing task records the first ones.
+    """
+    reified: PCollection[Any] = pcoll | ParDo(_PerWindow() if per_window else _PerElement(), name="record")
+    _ = reified | Write(_RecordSink(str(directory), limit), name="keep")
+
+
+def recorded(directory: Path) -> Iterator[Record]:
+    """What has been committed so far, in the order in which each writing task saw it."""
+    for path in sorted(directory.glob("*.done")):
+        with path.open("rb") as file:
+            while file.peek(1):
+                yield pickle.loads(pickle.load(file))
+
+
+class _PerWindow(DoFn):
+    def process(
+        self,
+        element: Any,
+        timestamp: Timestamp = DoFn.TimestampParam,
+        window: Any = DoFn.WindowParam,
+        pane: PaneInfo = DoFn.PaneInfoParam,
+    ) -> Iterable[Any]:
+        return ((element, timestamp.micros, window, pane),)
+
+
+class _PerElement(DoFn):
+    def process(
+        self, element: Any, timestamp: Timestamp = DoFn.TimestampParam, pane: PaneInfo = DoFn.PaneInfoParam
+    ) -> Iterable[Any]:
+        return ((element, timestamp.micros, None, pane),)
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordSink(Sink[Any]):
+    """Pickles in a directory. A file is an attempt's own until it is committed, when it gets its place in the order."""
+
+    directory: str
+    limit: int | None = None
+
+    delivery = "exactly_once"
+
+    @property
+    def name(self) -> str:
+        return "recorder"
+
+    def attempt(self, run: str, task: int) -> Attempt[Any]:
+        return _RecordAttempt(self.directory, run, task, self.limit)
+
+    def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
+        for number, committable in enumerate(in_order(committables)):
+            source = Path(self.directory, committable.payload)
+            # The pending name in the final one makes a repeated commit see what it has done already.
+            target = Path(self.directory, f"{checkpoint or 0:012d}-{number:06d}-{committable.payload}.done")
+            try:
+                source.rename(target)
+            except FileNotFoundError:
+                if not target.exists():
+                    raise WriteError(f"{source} is gone: what was recorded has been lost") from None
+
+    def abort(self, run: str) -> None:
+        for path in Path(self.directory).glob(f"{run}.*.pending"):
+            path.unlink(missing_ok=True)
+
+
+class _RecordAttempt(Attempt[Any]):
+    def __init__(self, directory: str, run: str, task: int, limit: int | None) -> None:
+        self._directory = Path(directory)
+        self._room = limit
+        self._run = run
+        self._task = task
+        self._prepared = 0
+        self._file: BinaryIO | None = None
+        self._name = ""
+
+    def write(self, values: Sequence[Any]) -> None:
+        if self._room is not None:
+            values = values[: self._room]
+            self._room -= len(values)
+        if not len(values):
+            return
+        if self._file is None:
+            import uuid
+
+            self._name = f"{self._run}.{uuid.uuid4().hex}.pending"
+            self._file = (self._directory / self._name).open("wb")
+        for value in values:
+            pickle.dump(_dump(value), self._file, 5)
+        if self._room == 0:
+            (self._directory / ENOUGH).touch()
+
+    def prepare(self) -> list[Committable]:
+        if self._file is None:
+            return []
+        self._file.close()
+        self._file = None
+        self._prepared += 1
+        return [Committable((self._task, self._prepared), self._name)]
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+            (self._directory / self._name).unlink(missing_ok=True)
+
+
+def _dump(record: Any) -> bytes:
+    """As bytes; classes and functions made inside a test keep their identity in its own process."""
+    try:
+        return dumps(record)
+    except Exception:
+        pass
+    import cloudpickle
+
+    try:
+        data: bytes = cloudpickle.dumps(record)
+    except Exception as error:
+        raise RunError(
+            f"the element {shorten(record[0])} can't be recorded: it can't be pickled ({error}). "
+            "Map it to something that can, such as its repr, before it is looked at"
+        ) from error
+    return data
+
+
+def own_directory(pipeline: Pipeline) -> Path:
+    """A new directory that goes when the pipeline does: it is written to whether or not anyone still reads it."""
+    import shutil
+    import tempfile
+    import weakref
+
+    directory = tempfile.mkdtemp(prefix="tidegate-recorded-", dir=pipeline.options.temp_dir)
+    weakref.finalize(pipeline, shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)

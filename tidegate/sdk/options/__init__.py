@@ -1,0 +1,1 @@
+"""Pipeline options: models, defaults, command-line flags."""

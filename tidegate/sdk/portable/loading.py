@@ -1,0 +1,60 @@
+"""Where a compiled pipeline arrives: whether its code can run here, and what must be in place before it does."""
+
+from __future__ import annotations
+
+from tidegate.sdk.errors import LoadError
+from tidegate.sdk.portable.model import Pipeline, Values, code_of
+from tidegate.sdk.portable.seal import this_environment
+from tidegate.sdk.user_code.user_fn import Payload, UserFn, install_classes
+
+
+def arrive(pipeline: Pipeline, source_name: str = "the pipeline") -> list[str]:
+    """Make the by-value classes and the coders of a pipeline from elsewhere hold in this process; return warnings.
+
+    Raises LoadError when it carries code by value from another minor version of Python: byte code does not travel
+    between them. Other versions of distributions are a warning.
+    """
+    warnings = check_environment(pipeline, source_name)
+    install_classes(pipeline.classes)
+    if pipeline.coders:
+        from tidegate.sdk.data import coders
+
+        coders.install(tuple((cls.load(), coder.load()) for cls, coder in pipeline.coders))
+    return warnings
+
+
+def check_environment(pipeline: Pipeline, source_name: str = "the pipeline") -> list[str]:
+    """As `arrive`, but only looks, and unpickles nothing."""
+    here, there = this_environment(), pipeline.environment
+    if here.python != there.python:
+        for node in pipeline.nodes:
+            for part in code_of(node):
+                if _holds_byte_code(part):
+                    raise LoadError(
+                        f"{source_name} was compiled on Python {there.python}, and this is Python {here.python}: step "
+                        f"{node.label!r} carries code by value, which only runs on the version that compiled it. "
+                        f"Compile it again here, or run it on Python {there.python}"
+                    )
+    from importlib import metadata
+
+    warnings = []
+    if there.tidegate != here.tidegate:
+        warnings.append(f"compiled with Tidegate {there.tidegate}; this is {here.tidegate}")
+    for name, version in there.distributions:
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            warnings.append(f"compiled with {name} {version}, which is not installed here")
+            continue
+        if found != version:
+            warnings.append(f"compiled with {name} {version}; installed here is {found}")
+    return warnings
+
+
+def _holds_byte_code(part: UserFn | Values) -> bool:
+    """Whether a payload defines functions or classes, rather than naming them: cloudpickle's own makers are in it."""
+    match part:
+        case UserFn(code=Payload(data=bytes(data))) | Values(data=bytes(data)):
+            return b"cloudpickle.cloudpickle" in data
+        case _:
+            return False

@@ -1,0 +1,142 @@
+"""Where elements come from and where they go: Create, Read and Write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, overload
+
+from tidegate.sdk.connectors.sinks import Sink
+from tidegate.sdk.connectors.sources import Source
+from tidegate.sdk.data.values import TimestampedValue
+from tidegate.sdk.errors import BuildError
+from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
+from tidegate.sdk.portable import model as portable
+from tidegate.sdk.time import Duration, DurationLike, TimestampLike
+from tidegate.sdk.typehints import hints
+from tidegate.sdk.user_code.user_fn import UserFn
+
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Create(PTransform[Pipeline, PCollection[T]]):
+    """The elements of an iterable, in its order; the pairs of a dict. `TimestampedValue`s bring their times."""
+
+    @overload
+    def __init__(self: Create[tuple[K, V]], values: Mapping[K, V], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(self, values: Iterable[TimestampedValue[T]], *, name: str | None = None) -> None: ...
+    @overload
+    def __init__(self, values: Iterable[T], *, name: str | None = None) -> None: ...
+    def __init__(self, values: Any, *, name: str | None = None) -> None:
+        if isinstance(values, (str, bytes)):
+            raise BuildError(f"Create takes an iterable of elements, not one {type(values).__name__}: put it in a list")
+        if not isinstance(values, Iterable):
+            raise BuildError(f"Create takes an iterable of elements, not {type(values).__name__}")
+        self.values: Any = (
+            list(values.items())
+            if isinstance(values, Mapping)
+            else values
+            if isinstance(values, (list, tuple, range))
+            else list(values)
+        )
+        self.label = name
+
+    def expand(self, input: Pipeline) -> PCollection[T]:
+        if not isinstance(input, Pipeline):
+            raise BuildError("Create begins a pipeline: write `pipeline | tg.Create(...)`")
+        hint = self.output_type
+        if hint is None:
+            hint = hints.union([_plain_type(value) for value in self.values[:100]]) if len(self.values) else Any
+        out = input.collection(element_type=hint)
+        input.add(portable.Create, [out], values=portable.Values(self.values, len(self.values)))
+        return out
+
+
+def _plain_type(value: Any) -> Any:
+    if isinstance(value, TimestampedValue):
+        value = value.value
+    if type(value) is tuple and len(value) <= 8:
+        return tuple[tuple(_plain_type(item) for item in value)] if value else tuple[()]  # type: ignore[misc]
+    return type(value)
+
+
+class Read(PTransform[Pipeline, PCollection[T]]):
+    """The elements of a `Source`.
+
+    `timestamp` stamps each element with its event time, which lets the watermark follow at `out_of_orderness` behind
+    the greatest seen. `ingestion_time` stamps with the clock on entry instead. A split that gives nothing for
+    `idle_after` of processing time holds back nobody's watermark.
+    """
+
+    def __init__(
+        self,
+        source: Source[T],
+        *,
+        timestamp: Callable[[T], TimestampLike] | None = None,
+        out_of_orderness: DurationLike = 0,
+        ingestion_time: bool = False,
+        idle_after: DurationLike | None = None,
+        name: str | None = None,
+    ) -> None:
+        if timestamp is not None and ingestion_time:
+            raise BuildError("Read: elements are stamped by a function or on entry, not both")
+        if Duration.of(out_of_orderness).micros < 0:
+            raise BuildError(f"Read: out_of_orderness can't be negative, and is {out_of_orderness!r}")
+        if idle_after is not None and Duration.of(idle_after).micros <= 0:
+            raise BuildError(f"Read: idle_after must be positive, and is {idle_after!r}")
+        self.source = source
+        self.label = name
+        self.stamping = None
+        if timestamp is not None or ingestion_time or idle_after is not None:
+            self.stamping = portable.Stamping(
+                None if timestamp is None else UserFn.of(timestamp),
+                ingestion_time,
+                Duration.of(out_of_orderness),
+                None if idle_after is None else Duration.of(idle_after),
+            )
+
+    def default_label(self) -> str:
+        return f"Read({self.source.name})"
+
+    def expand(self, input: Pipeline) -> PCollection[T]:
+        if not isinstance(input, Pipeline):
+            raise BuildError("Read begins a pipeline: write `pipeline | tg.Read(...)`")
+        self.source.check()
+        out = input.collection(element_type=self.output_type or self.source.element_type, bounded=self.source.bounded)
+        input.add(
+            portable.Read,
+            [out],
+            source=UserFn.of(self.source, self.source.name),
+            name=self.source.name,
+            bounded=self.source.bounded,
+            stamping=self.stamping,
+        )
+        return out
+
+
+class Write(PTransform[PCollection[Any], None]):
+    """All elements into a `Sink`; `shards` fixes how many attempts write at once (0: the runner decides)."""
+
+    def __init__(self, sink: Sink[Any], *, shards: int = 0, name: str | None = None) -> None:
+        self.sink = sink
+        self.shards = shards
+        self.label = name
+
+    def default_label(self) -> str:
+        return f"Write({self.sink.name})"
+
+    def expand(self, input: PCollection[Any]) -> None:
+        self.sink.check()
+        if (written := self.sink.writes()) is not None:
+            input.pipeline.claim(written, self.sink.name)
+        input.pipeline.add(
+            portable.Write,
+            [],
+            [input.id],
+            sink=UserFn.of(self.sink, self.sink.name),
+            name=self.sink.name,
+            delivery=self.sink.delivery,
+            shards=self.shards,
+        )

@@ -1,0 +1,1 @@
+"""Element types inferred from annotations, and their compatibility."""

@@ -1,0 +1,1 @@
+"""The author's functions: capturing, pickling, inspecting and validating them."""

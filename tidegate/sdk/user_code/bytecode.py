@@ -1,0 +1,79 @@
+"""What can be told about the author's function before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.sdk.user_code.user_fn import is_builtin_callable
+
+if TYPE_CHECKING:
+    from dis import Instruction
+
+_FRESH: Final = frozenset(
+    "BUILD_TUPLE BUILD_LIST BUILD_MAP BUILD_SET BUILD_STRING BUILD_CONST_KEY_MAP FORMAT_VALUE FORMAT_SIMPLE "
+    "COMPARE_OP IS_OP CONTAINS_OP UNARY_NOT UNARY_NEGATIVE UNARY_POSITIVE UNARY_INVERT BINARY_OP LOAD_CONST "
+    "LOAD_SMALL_INT".split()
+)
+"""Instructions whose result is a new plain value, never something that was stored elsewhere."""
+
+_HARMLESS: Final = _FRESH | frozenset(
+    "RESUME NOP CACHE PRECALL LOAD_FAST LOAD_FAST_BORROW LOAD_FAST_LOAD_FAST LOAD_FAST_BORROW_LOAD_FAST_BORROW "
+    "LOAD_FAST_CHECK STORE_FAST RETURN_VALUE RETURN_CONST COPY SWAP POP_TOP NOT_TAKEN TO_BOOL EXTENDED_ARG".split()
+)
+
+_OPERATORS: Final = frozenset("+ - * / // % @ & | ^ << >> **".split())
+"""What a BINARY_OP may do that gives a new value, as `dis` writes it; with `=` behind if it is in place."""
+
+_SCALARS: Final = frozenset({str, bytes, int, float, complex, bool})
+_PLAIN_BUILTINS: Final = frozenset({len, abs, hash, repr, ord, chr, round, str, bytes, int, float, bool})
+
+
+def emits_plain(fn: Any, form: str) -> bool:
+    """Whether `fn`, called in this form, surely never gives a TimestampedValue, TaggedOutput or WindowedValue.
+
+    True only where the bytecode shows it: each returned value is made on the spot by an operator or a display.
+    For a `flat_map`, whose items count, the whole function may only compute on its argument.
+    """
+    if form == "filter":
+        return True
+    if form not in ("map", "flat_map", "map_tuple", "flat_map_tuple"):
+        return False
+    if is_builtin_callable(fn) or isinstance(fn, type):
+        return fn in _PLAIN_BUILTINS or getattr(fn, "__objclass__", None) in _SCALARS
+    if not isinstance(fn, FunctionType) or fn.__code__.co_flags & 0x2A0:  # generators and coroutines
+        return False
+    before = ""
+    for instruction in instructions_of(fn):
+        name = _operation(instruction)
+        if name.startswith("RETURN"):
+            if instruction.is_jump_target or not _returns_fresh(name, before, form):
+                return False
+        if form.startswith("flat") and name not in _HARMLESS and "JUMP" not in name:
+            return False
+        before = name
+    return True
+
+
+def instructions_of(fn: FunctionType) -> Iterable[Instruction]:
+    """A function's bytecode."""
+    import dis
+
+    return dis.get_instructions(fn.__code__)
+
+
+def _operation(instruction: Instruction) -> str:
+    """An instruction's name. Since Python 3.14 a subscript, which gives what is stored elsewhere, is a BINARY_OP too;
+    it has the name that it had before, as has whatever else may come to be a BINARY_OP."""
+    if instruction.opname != "BINARY_OP":
+        return instruction.opname
+    return "BINARY_OP" if instruction.argrepr.removesuffix("=") in _OPERATORS else "BINARY_SUBSCR"
+
+
+def _returns_fresh(name: str, before: str, form: str) -> bool:
+    if name == "RETURN_CONST":
+        return True
+    if form.startswith("flat"):
+        return before in ("BUILD_TUPLE", "BUILD_LIST", "BUILD_SET", "LOAD_CONST")
+    return before in _FRESH
