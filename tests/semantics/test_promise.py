@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.testing import PaneRecorder, Recorded, TestPipeline, TestStream
 from tidegate.testing.strategies import streams
-from tidegate.testing.streams import Elements, Event
+from tidegate.testing.test_stream import Elements, Event
 
 BOTH = tg.AfterWatermark(early=tg.AfterCount(2), late=tg.AfterCount(1))
 ANY_OF = tg.Repeatedly(tg.AfterAny(tg.AfterCount(3), tg.AfterProcessingTime(10)))

@@ -20,12 +20,12 @@ from tidegate.testing import (
     TestPipeline,
     TestStream,
     assert_that,
-    asserting,
     equal_to,
     equal_to_per_window,
     fired,
     is_empty,
     is_not_empty,
+    test_pipeline,
 )
 
 
@@ -216,7 +216,7 @@ def test_assert_that_refuses_what_it_can_not_check() -> None:
 
 
 def test_a_runner_may_be_given_for_all_test_pipelines_that_name_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(asserting, "default_runner", "no such runner")
+    monkeypatch.setattr(test_pipeline, "default_runner", "no such runner")
     for options in (None, {"checks": "off"}, ["--checks=off"]):
         pipeline = TestPipeline(options=options)
         _ = pipeline | tg.Create([1])

@@ -12,7 +12,7 @@ from tidegate.sdk.portable import model as portable
 from tidegate.sdk.time import MIN_MICROS, SECOND
 from tidegate.testing import PaneRecorder, TestPipeline, TestStream
 from tidegate.testing.strategies import streams, timestamps
-from tidegate.testing.streams import Elements
+from tidegate.testing.test_stream import Elements
 
 
 def watermarks_and_elements(stream: TestStream) -> list[tuple[int, int]]:

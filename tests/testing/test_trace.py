@@ -20,9 +20,9 @@ from tidegate.cli import app
 from tidegate.runners.engine.operator import Operator
 from tidegate.sdk.errors import BuildError, RunError, UserCodeError
 from tidegate.testing import PaneRecorder, TestPipeline, TestStream, Trace, assert_that, equal_to, trace
-from tidegate.testing.sampling import MOST_DRAWN, Sample
-from tidegate.testing.trace import Traced
-from tidegate.testing.watching import MOST_FIRINGS, MOST_KEYS, MOST_PER_KEY, Watcher
+from tidegate.testing.trace.api import Traced
+from tidegate.testing.trace.sampling import MOST_DRAWN, Sample
+from tidegate.testing.trace.watcher import MOST_FIRINGS, MOST_KEYS, MOST_PER_KEY, Watcher
 
 MINUTE = 60
 EARLY_AND_LATE = tg.AfterWatermark(

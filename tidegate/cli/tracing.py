@@ -10,13 +10,13 @@ from tidegate.sdk.errors import visible
 if TYPE_CHECKING:
     from tidegate.cli.target import Target
     from tidegate.sdk.options.model import PipelineOptions
-    from tidegate.testing.trace import Trace
+    from tidegate.testing.trace.api import Trace
 
 
 def run_traced(found: Target, options: PipelineOptions) -> tuple[Trace, BaseException | None]:
     """Run a target: what was seen, and what the run failed with or was stopped by."""
     from tidegate.runners.direct import DirectRunner
-    from tidegate.testing.recording import Tracer
+    from tidegate.testing.trace.tracer import Tracer
 
     own = found.runner(options) if options.runner == DirectRunner.name else None
     tracer = Tracer(clock=own.clock if isinstance(own, DirectRunner) else None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidegate.testing.asserting import TestPipeline, assert_that
+from tidegate.testing.expected_panes import ANY, Fired, Recorded, early, fired, late, on_time
 from tidegate.testing.matchers import (
     Matcher,
     contains,
@@ -23,10 +23,10 @@ from tidegate.testing.matchers import (
     is_not_empty,
     matches,
 )
-from tidegate.testing.recorder import PaneRecorder
-from tidegate.testing.records import ANY, Fired, Recorded, early, fired, late, on_time
-from tidegate.testing.streams import TestStream
-from tidegate.testing.trace import Trace, trace
+from tidegate.testing.pane_recorder import PaneRecorder
+from tidegate.testing.test_pipeline import TestPipeline, assert_that
+from tidegate.testing.test_stream import TestStream
+from tidegate.testing.trace.api import Trace, trace
 
 __all__ = [
     "TestPipeline",

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.windowing.window import window_end
-from tidegate.testing.records import Recorded, as_window, same, window_text
+from tidegate.testing.expected_panes import Recorded, as_window, same, window_text
 
 LINES: Final = 20
 """How many elements of one kind a message shows."""

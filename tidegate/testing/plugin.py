@@ -14,7 +14,7 @@ import pytest
 
 if TYPE_CHECKING:
     from tidegate.sdk.user_code.user_fn import Where
-    from tidegate.testing.asserting import TestPipeline
+    from tidegate.testing.test_pipeline import TestPipeline
 
 RUNNER_FIXTURE = "tidegate_runner"
 
@@ -60,7 +60,7 @@ def tidegate_runner(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def pipeline(tidegate_runner: str) -> TestPipeline:
     """A TestPipeline, run when the test ends if the test has not run it itself."""
-    from tidegate.testing.asserting import TestPipeline
+    from tidegate.testing.test_pipeline import TestPipeline
 
     return TestPipeline(tidegate_runner, name="test")
 
@@ -100,9 +100,9 @@ def _skip_if_refused(runner: str, error: BaseException) -> None:
 
 def _runs_at_the_end(own: Any) -> bool:
     """Whether the value of the fixture `pipeline` is ours, with steps, and has not run."""
-    if "tidegate.testing.asserting" not in sys.modules:
+    if "tidegate.testing.test_pipeline" not in sys.modules:
         return False
-    from tidegate.testing.asserting import TestPipeline
+    from tidegate.testing.test_pipeline import TestPipeline
 
     return isinstance(own, TestPipeline) and not own.finished and not own.is_empty
 
@@ -132,20 +132,20 @@ def _running_on(runner: Any) -> Iterator[None]:
     if runner is None:
         yield
         return
-    from tidegate.testing import asserting
+    from tidegate.testing import test_pipeline
 
-    before, asserting.default_runner = asserting.default_runner, runner
+    before, test_pipeline.default_runner = test_pipeline.default_runner, runner
     try:
         yield
     finally:
-        asserting.default_runner = before
+        test_pipeline.default_runner = before
 
 
 def _forgotten() -> list[Where]:
     """Where assertions stand that no run has checked; told once."""
-    if "tidegate.testing.asserting" not in sys.modules:
+    if "tidegate.testing.test_pipeline" not in sys.modules:
         return []
-    from tidegate.testing.asserting import unchecked
+    from tidegate.testing.test_pipeline import unchecked
 
     pipelines = unchecked()
     for pipeline in pipelines:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.time import MIN_MICROS, SECOND, Duration, DurationLike, Timestamp, TimestampLike
-from tidegate.testing.streams import TestStream
+from tidegate.testing.test_stream import TestStream
 
 
 def timestamps(start: TimestampLike = 0, length: DurationLike = 60) -> st.SearchStrategy[Timestamp]:

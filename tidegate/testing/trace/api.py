@@ -138,7 +138,7 @@ class Trace:
 
     def html(self) -> str:
         """The picture, as a page that needs nothing else."""
-        from tidegate.testing.trace_page import page
+        from tidegate.testing.trace.page import page
 
         return page(self)
 
@@ -161,7 +161,7 @@ def trace(pipeline: Pipeline, *, clock: Clock | None = None) -> Trace:
     """
     if not isinstance(pipeline, Pipeline):
         raise BuildError(f"trace takes a Pipeline, not {type(pipeline).__name__}: build one, and trace it unrun")
-    from tidegate.testing.recording import Tracer
+    from tidegate.testing.trace.tracer import Tracer
 
     tracer = Tracer(clock=clock or getattr(pipeline.runner, "clock", None))
     runner, pipeline._runner = pipeline._runner, tracer

@@ -26,8 +26,8 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.windowing.assigners import is_merging, merge_windows
 from tidegate.sdk.windowing.strategy import WindowingStrategy
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end
-from tidegate.testing.sampling import Sample, drawn
-from tidegate.testing.trace import UNSTAMPED, Arrival, Firing, Moment, Standing, Traced, Window
+from tidegate.testing.trace.api import UNSTAMPED, Arrival, Firing, Moment, Standing, Traced, Window
+from tidegate.testing.trace.sampling import Sample, drawn
 
 MOST_SINGLE: Final = 20_000
 """When so many elements have come one at a time, one of two comes alone; after as many again, one of three; …"""

@@ -13,8 +13,8 @@ from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.runner import PipelineResult, RunOptions
-from tidegate.testing.trace import Trace
-from tidegate.testing.watching import Watcher
+from tidegate.testing.trace.api import Trace
+from tidegate.testing.trace.watcher import Watcher
 
 
 class Tracer(DirectRunner):

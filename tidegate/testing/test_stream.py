@@ -14,7 +14,7 @@ from tidegate.sdk.primitives import MultiOutput
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Duration, DurationLike, TimestampLike
 from tidegate.sdk.typehints import hints
 from tidegate.sdk.user_code.validation import any_timestamp, positive_duration
-from tidegate.testing.records import time_text
+from tidegate.testing.expected_panes import time_text
 
 
 @dataclass(frozen=True, slots=True)

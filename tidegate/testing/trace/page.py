@@ -1,4 +1,4 @@
-"""A trace as one HTML page that needs nothing else: the page, `trace.html`, draws what it is given as data."""
+"""A trace as one HTML page that needs nothing else: the page, `page.html`, draws what it is given as data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from tidegate.sdk.errors import visible
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
-from tidegate.testing.trace import Moment, Trace, Traced
+from tidegate.testing.trace.api import Moment, Trace, Traced
 
 
 def page(trace: Trace) -> str:
@@ -19,7 +19,7 @@ def page(trace: Trace) -> str:
     data = {"title": visible(trace.name), "error": trace.error, "steps": [_step(step) for step in trace.steps]}
     # In a script element only "<" could end it or open a comment.
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
-    template = _Page(Path(__file__).with_name("trace.html").read_text(encoding="utf-8"))
+    template = _Page(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
     return template.substitute(title=escape(visible(trace.name)), data=text)
 
 

@@ -10,7 +10,7 @@ from tidegate.sdk.errors import BuildError
 from tidegate.sdk.interactive.recorder import own_directory, record, recorded
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
 from tidegate.sdk.time import Timestamp
-from tidegate.testing.records import Recorded
+from tidegate.testing.expected_panes import Recorded
 
 
 class PaneRecorder(PTransform[PCollection[Any], None]):

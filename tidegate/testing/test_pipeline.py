@@ -19,7 +19,7 @@ from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.runner import PipelineResult, Runner
 from tidegate.sdk.user_code.user_fn import Where, is_installed
 from tidegate.testing.matchers import Matcher, as_matcher
-from tidegate.testing.recorder import PaneRecorder
+from tidegate.testing.pane_recorder import PaneRecorder
 
 if TYPE_CHECKING:
     from tidegate.sdk.options.model import PipelineOptions
