@@ -103,12 +103,8 @@ from tidegate.sdk.windowing.triggers import (
     Repeatedly,
 )
 from tidegate.sdk.windowing.window import BoundedWindow, GlobalWindow, IntervalWindow
-from tidegate.transforms import combiners
-from tidegate.transforms.batches import GroupIntoBatches
-from tidegate.transforms.cogroup import CoGroupByKey
-from tidegate.transforms.dataframes import ToDataFrame
+from tidegate.transforms.combining import combiners
 from tidegate.transforms.debugging import LogElements
-from tidegate.transforms.deduplicate import Deduplicate, DeduplicatePerKey
 from tidegate.transforms.elementwise import (
     CombineValues,
     FlatMapValues,
@@ -121,12 +117,16 @@ from tidegate.transforms.elementwise import (
     WithKeys,
 )
 from tidegate.transforms.flow import BatchElements, Distinct, Partition, Tee
-from tidegate.transforms.grouping import GroupBy
-from tidegate.transforms.join import IntervalJoin, Join
+from tidegate.transforms.grouping.batches import GroupIntoBatches
+from tidegate.transforms.grouping.cogroup import CoGroupByKey
+from tidegate.transforms.grouping.deduplicate import Deduplicate, DeduplicatePerKey
+from tidegate.transforms.grouping.group_by import GroupBy
+from tidegate.transforms.grouping.join import IntervalJoin, Join
 from tidegate.transforms.periodic import PeriodicImpulse, PeriodicSequence
 from tidegate.transforms.regex import Regex
 from tidegate.transforms.reify import Reify
-from tidegate.transforms.rows import Row, Select
+from tidegate.transforms.rows.dataframes import ToDataFrame
+from tidegate.transforms.rows.row import Row, Select
 from tidegate.transforms.waiting import WaitOn
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import tidegate as tg
 from tidegate.cli import app
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError
 from tidegate.sdk.portable.json import dump
-from tidegate.transforms.dataframes import columns_of, fields_of
+from tidegate.transforms.rows.dataframes import columns_of, fields_of
 
 UTC = datetime.UTC
 
@@ -263,7 +263,7 @@ def test_elements_that_do_not_fit_are_told_by_step_field_and_value(
 def test_values_become_what_arrow_holds() -> None:
     import pyarrow as pa
 
-    from tidegate.transforms.dataframes import FrameSink
+    from tidegate.transforms.rows.dataframes import FrameSink
 
     id = uuid.UUID(int=7)
     values = [tg.Row(a=tg.Timestamp(1), b=(1, 2), c=Place("x", ["y"]), d=id, e=tg.Duration(2), f=frozenset({3}))]

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate import combiners
 from tidegate.sdk.authoring.combine import CombineFn
-from tidegate.transforms.combiners import DictFn, LatestFn, MeanFn, TopFn
-from tidegate.transforms.sketches import (
+from tidegate.transforms.combining.combiners import DictFn, LatestFn, MeanFn, TopFn
+from tidegate.transforms.combining.sketches import (
     ApproximateQuantilesFn,
     ApproximateUniqueFn,
     QuantileSketch,

@@ -20,8 +20,8 @@ from tidegate.sdk.errors import BuildError, RunError, UnsupportedError, shorten
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Read, Write
 from tidegate.sdk.time import DurationLike, TimestampLike
-from tidegate.transforms.dataframes import FrameSink, columns_of
-from tidegate.transforms.rows import Row, row_maker
+from tidegate.transforms.rows.dataframes import FrameSink, columns_of
+from tidegate.transforms.rows.row import Row, row_maker
 
 Mode: TypeAlias = Literal["error", "append", "overwrite", "ignore"]
 _MODES: Final = ("error", "append", "overwrite", "ignore")

@@ -22,7 +22,7 @@ from tidegate.sdk.portable.model import MAIN
 from tidegate.sdk.primitives import CombinePerKey, GroupByKey, Map, MultiOutput, pair_type
 from tidegate.transforms.elementwise import Values
 from tidegate.transforms.functions import with_computed_key
-from tidegate.transforms.rows import (
+from tidegate.transforms.rows.row import (
     Expression,
     Row,
     add_field,

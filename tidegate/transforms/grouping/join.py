@@ -13,7 +13,7 @@ from tidegate.sdk.pipeline import PCollection, Transform
 from tidegate.sdk.primitives import FlatMap, Flatten, Map, ParDo, WindowInto
 from tidegate.sdk.time import Duration, DurationLike, Timestamp
 from tidegate.sdk.windowing.assigners import GLOBAL_WINDOW, GlobalWindows, may_give_several
-from tidegate.transforms.cogroup import CoGroupByKey
+from tidegate.transforms.grouping.cogroup import CoGroupByKey
 
 T = TypeVar("T")
 

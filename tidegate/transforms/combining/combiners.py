@@ -24,8 +24,8 @@ from tidegate.sdk.pipeline import PCollection, Transform
 from tidegate.sdk.primitives import CombineGlobally, CombinePerElement, CombinePerKey, Map
 from tidegate.sdk.time import Timestamp
 from tidegate.sdk.user_code.validation import positive_count
+from tidegate.transforms.combining.sketches import ApproximateQuantilesFn, ApproximateUniqueFn, SampleFn
 from tidegate.transforms.elementwise import titled
-from tidegate.transforms.sketches import ApproximateQuantilesFn, ApproximateUniqueFn, SampleFn
 
 __all__ = [
     "ApproximateQuantiles",

@@ -1,0 +1,1 @@
+"""Combiners and sketches."""

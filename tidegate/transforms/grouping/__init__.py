@@ -1,0 +1,1 @@
+"""Transforms that group: by key, by fields, joins, batches, deduplication."""

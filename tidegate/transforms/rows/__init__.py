@@ -1,0 +1,1 @@
+"""Rows, and DataFrames made of them."""
