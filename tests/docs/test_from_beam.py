@@ -69,7 +69,7 @@ def test_names_that_python_looks_for_are_not_searched_for(name: str) -> None:
 
 
 def test_submodules_are_imported_as_before() -> None:
-    for name in ("tidegate.io.text", "tidegate.testing", "tidegate.io.spark"):
+    for name in ("tidegate.io.text.transforms", "tidegate.testing", "tidegate.io.spark"):
         assert importlib.import_module(name).__name__ == name
 
 

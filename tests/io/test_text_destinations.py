@@ -13,8 +13,9 @@ import fsspec
 import pytest
 
 import tidegate as tg
-from tidegate.io import files, text_attempt
-from tidegate.io.text_sink import TextSink
+from tidegate.io import files
+from tidegate.io.text import attempt as text_attempt
+from tidegate.io.text.sink import TextSink
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import BuildError, WriteError
 

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.io import files
-from tidegate.io.text_sink import TextSink
-from tidegate.io.text_source import TextSource
+from tidegate.io.text.sink import TextSink
+from tidegate.io.text.source import TextSource
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import BuildError, WriteError
 

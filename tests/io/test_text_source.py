@@ -22,8 +22,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.io import text_source
-from tidegate.io.text_source import FilePart, TextSource
+from tidegate.io.text import source as text_source
+from tidegate.io.text.source import FilePart, TextSource
 from tidegate.sdk.connectors.sources import Split
 from tidegate.sdk.errors import BuildError, ReadError
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tidegate.io import ReadFromText, ReadFromTextWithFilename, WriteToText
-from tidegate.io.text_sink import TextSink
-from tidegate.io.text_source import TextSource
+from tidegate.io.text.sink import TextSink
+from tidegate.io.text.source import TextSource
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import Pipeline
 from tidegate.sdk.portable import model as portable

@@ -7,7 +7,7 @@ connector needs beyond the standard library is imported when it is used.
 from typing import Any
 
 from tidegate.io.spark import ReadFromSpark, WriteToSpark
-from tidegate.io.text import ReadFromText, ReadFromTextWithFilename, WriteToText
+from tidegate.io.text.transforms import ReadFromText, ReadFromTextWithFilename, WriteToText
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, in_order
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, SimpleSource, Source, Split
 from tidegate.sdk.data.block import Block

@@ -30,8 +30,8 @@ from tidegate.io import files
 from tidegate.io.compression import Compression
 from tidegate.io.files import Store
 from tidegate.io.output_names import NameTemplate
-from tidegate.io.text_attempt import Layout, Piece, TextAttempt, joined
-from tidegate.io.text_source import check_encoding
+from tidegate.io.text.attempt import Layout, Piece, TextAttempt, joined
+from tidegate.io.text.source import check_encoding
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, in_order
 from tidegate.sdk.errors import BuildError, WriteError
 

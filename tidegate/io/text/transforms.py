@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from tidegate.io.compression import Compression
 from tidegate.io.output_names import NameTemplate, with_address, zone_of
-from tidegate.io.text_sink import DEFAULT_TEMPLATE, TextSink
-from tidegate.io.text_source import DecodeErrors, TextSource
+from tidegate.io.text.sink import DEFAULT_TEMPLATE, TextSink
+from tidegate.io.text.source import DecodeErrors, TextSource
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
 from tidegate.sdk.primitives import Read, Write
