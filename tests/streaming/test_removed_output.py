@@ -8,19 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidegate.runners.engine.carried import packed, unpacked
-from tidegate.runners.streaming.actions import CancelJob, Finish, Report, WorkerGone
-from tidegate.runners.streaming.job import Job
-from tidegate.runners.streaming.messages import AbortOutput, Commit, Committed, Deploy, OutputAborted, TaskFailed
-from tidegate.sdk.functions import Payload, UserFn
-from tidegate.sdk.sinks import Attempt, Committable, Sink
 
 import tidegate as tg
 from streaming.alone import Alone
 from streaming.coordinating import Play, job_of, of, sent, to_text
+from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.plan import Step
-from tidegate.runners.streaming.worker import Worker
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.protocol.coordinator_io import CancelJob, Finish, Report, WorkerGone
+from tidegate.runners.streaming.protocol.worker_messages import (
+    AbortOutput,
+    Commit,
+    Committed,
+    Deploy,
+    OutputAborted,
+    TaskFailed,
+)
+from tidegate.runners.streaming.worker.worker import Worker
+from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink
 from tidegate.sdk.errors import RunError
+from tidegate.sdk.user_code.user_fn import Payload, UserFn
 
 
 @dataclass(frozen=True)
