@@ -31,11 +31,13 @@ def told(build: Callable[[tg.Pipeline], Any], runner: tg.Runner | None = None, *
 
 
 def _without_line(message: str) -> str:
-    found = re.search(r"\n  in step '(.*)', applied at (.*):(\d+)", message)
+    found = re.search(r"\n  (?:in step '(.*)', )?applied at (.*):(\d+)", message)
     if found is None:
         return message
     label, file, line = found.groups()
     assert file.startswith(HERE), file
     applied = linecache.getline(file, int(line))
-    assert label.rpartition("/")[2].partition("(")[0] in applied, f"{label!r} is not applied in {applied!r}"
+    assert label is None or label.rpartition("/")[2].partition("(")[0] in applied, (
+        f"{label!r} is not applied in {applied!r}"
+    )
     return message[: found.start(2)] + "HERE" + message[found.end(3) :]

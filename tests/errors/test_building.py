@@ -227,7 +227,8 @@ def test_iterating_a_collection_says_what_to_do_instead() -> None:
 
 def test_what_is_no_transform_is_refused() -> None:
     assert told(lambda p: p | tg.Create([1]) | 5) == (  # type: ignore[operator]
-        "BuildError: 5 is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection"
+        "BuildError: 5 is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection\n"
+        "  applied at HERE"
     )
 
 
@@ -309,7 +310,7 @@ def test_a_pipeline_in_a_closure_is_refused() -> None:
 def test_a_family_of_steps_taken_for_a_step_lists_its_steps(family: Any) -> None:
     assert told(lambda p: p | tg.Create([1]) | family) == (
         "BuildError: Count is a family of steps: "
-        "write Count.Globally(...) or Count.PerKey(...) or Count.PerElement(...)"
+        "write Count.Globally(...) or Count.PerKey(...) or Count.PerElement(...)\n  applied at HERE"
     )
 
 

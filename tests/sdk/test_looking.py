@@ -196,3 +196,96 @@ def test_a_command_lets_its_script_look_before_the_pipeline_runs(tmp_path: Path)
     command = [sys.executable, "-m", "tidegate", "run", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == "looked [1]\n1\n2\n"
+
+
+def test_show_takes_the_number_of_elements_as_a_second_argument(capsys: pytest.CaptureFixture[str]) -> None:
+    source = numbers(tg.Pipeline())
+    tg.show(source, 3)
+    by_place = capsys.readouterr().out
+    tg.show(source, n=3)
+    assert by_place == capsys.readouterr().out
+    assert "the first 3, of more" in by_place
+    with pytest.raises(tg.BuildError, match="whole number of at least 1"):
+        tg.show(source, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("show", "tg.show(pcoll, n=3)"),
+        ("take", "pcoll.head(3)"),
+        ("map", "pcoll | tg.Map(f)"),
+        ("groupByKey", "pcoll | tg.GroupByKey(), or tg.GroupBy(...)"),
+    ],
+)
+def test_methods_of_collections_elsewhere_are_answered_with_what_to_write(name: str, instead: str) -> None:
+    source = numbers(tg.Pipeline())
+    with pytest.raises(AttributeError) as caught:
+        getattr(source, name)
+    assert str(caught.value) == f"a PCollection has no {name}; write {instead}"
+    assert not hasattr(source, "colect")
+
+
+def test_looking_methods_of_a_pipeline_say_how_a_step_is_named() -> None:
+    p = tg.Pipeline()
+    numbers(p)
+    with pytest.raises(AttributeError, match=r'a Pipeline has no head; write p\["label"\]\.head\(3\)'):
+        p.head  # type: ignore[attr-defined]  # noqa: B018
+
+
+def pipeline() -> tg.Pipeline:
+    """A pipeline whose collections are in no variable of the test."""
+
+    def split(words: tg.PCollection[str]) -> tg.PCollection[str]:
+        return words | "words" >> tg.FlatMap(str.split) | "long" >> tg.Filter(lambda word: len(word) > 1)
+
+    def parse(word: str) -> Any:
+        yield tg.TaggedOutput("bad", word) if word == "tea" else word.upper()
+
+    p = tg.Pipeline()
+    lines = p | "read" >> tg.Create(["a tea", "in boston"])
+    parsed = (
+        lines | "split" >> tg.ptransform_fn(split)() | "parse" >> tg.FlatMap(parse).with_outputs("bad", main="good")
+    )
+    parsed.good | "print" >> tg.Map(lambda word: None)
+    return p
+
+
+def test_the_output_of_a_step_is_found_by_its_label() -> None:
+    p = pipeline()
+    assert p["read"].collect() == ["a tea", "in boston"]
+    assert p["split/words"].collect() == p["words"].collect() == ["a", "tea", "in", "boston"]
+    assert p["split"].collect() == p["long"].collect() == ["tea", "in", "boston"]
+    assert p["parse:bad"].collect() == ["tea"]
+    assert p["read"].element_type is str
+
+
+def test_a_label_that_names_no_collection_is_refused_with_those_there_are() -> None:
+    p = pipeline()
+    with pytest.raises(tg.BuildError, match="there is no step 'prase'; did you mean 'parse'"):
+        p["prase"]
+    with pytest.raises(tg.BuildError, match=r"there is no step 'zzz'; there are: 'read', .*'split'.*'parse:bad'"):
+        p["zzz"]
+    with pytest.raises(tg.BuildError, match="there is no step 'read': nothing has been applied yet"):
+        tg.Pipeline()["read"]
+    with pytest.raises(tg.BuildError, match=r"found by their labels, as in p\['count'\], not by 0"):
+        p[0]  # type: ignore[index]
+    with pytest.raises(TypeError, match="not iterable"):
+        list(p)  # type: ignore[call-overload]
+    with pytest.raises(tg.BuildError, match=r"not 'split': p\['split'\] is the output"):
+        tg.show(p, "split")  # type: ignore[call-overload]
+
+
+def test_a_sink_has_no_output_and_labels_that_end_alike_are_told_apart(tmp_path: Path) -> None:
+    p = tg.Pipeline()
+    for name in ("one", "two"):
+
+        def both(input: tg.Pipeline, n: int) -> Any:
+            return input | "make" >> tg.Create([n])
+
+        p | name >> tg.ptransform_fn(both)(len(name))
+    p["one/make"] | "write" >> tg.io.WriteToText(str(tmp_path / "out"))
+    with pytest.raises(tg.BuildError, match="several steps end in 'make': write one of 'one/make', 'two/make'"):
+        p["make"]
+    with pytest.raises(tg.BuildError, match="the step 'write' gives no collection"):
+        p["write"]

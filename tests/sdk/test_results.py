@@ -38,3 +38,19 @@ def test_a_run_that_is_over_can_not_be_stopped() -> None:
     _ = p | tg.Create([1]) | tg.Map(abs)
     with pytest.raises(tg.UnsupportedError, match="only runs on the streaming runner can be stopped so"):
         p.run().stop()
+
+
+def test_metrics_are_printed_a_line_each() -> None:
+    def count(n: int) -> int:
+        tg.Metrics.distribution("tea", "cups").update(n)
+        tg.Metrics.string_set("tea", "sorts").add("oolong" if n > 1 else "assam")
+        return n
+
+    p = tg.Pipeline()
+    _ = p | tg.Create([1, 2]) | tg.Map(count)
+    assert str(p.run().metrics()).splitlines() == [
+        "Create: tidegate.elements_out = 2",
+        "Map(count): tea.cups = count 2, sum 3, min 1, max 2, mean 1.5",
+        "Map(count): tea.sorts = assam, oolong",
+        "Map(count): tidegate.elements_out = 2",
+    ]

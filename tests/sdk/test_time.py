@@ -204,3 +204,14 @@ def test_a_timestamped_value_tells_when_it_happened() -> None:
 def test_what_is_no_number_of_seconds_is_refused_with_what_is(kind: Any, bad: Any) -> None:
     with pytest.raises(TypeError, match=rf"a number of seconds is wanted, not {type(bad).__name__}: Timestamp\.of"):
         kind(bad)
+
+
+def test_times_read_as_people_write_them() -> None:
+    at = Timestamp(1.5)
+    assert f"{at}" == str(at) == "1970-01-01T00:00:01.500000Z"
+    assert repr(at) == "Timestamp(1970-01-01T00:00:01.500000Z)"
+    assert f"{at:%Y-%m-%d %H:%M}" == "1970-01-01 00:00"
+    assert f"{Timestamp(5):>22}" == "  1970-01-01T00:00:05Z"
+    assert f"{MIN_TIMESTAMP} {MAX_TIMESTAMP:%Y}" == "-inf +inf"
+    assert f"{Duration(90)} {Duration(-0.25):>7}" == "90s  -0.25s"
+    assert repr(Duration(90)) == "Duration(90s)"

@@ -119,7 +119,10 @@ def no_such(
         full = {each: f"{prefix}.{each}" for each in known} | {each.rpartition(".")[2]: each for each in elsewhere}
         near = difflib.get_close_matches(name, full, n=1, cutoff=0.7) or _but_for_case(name, full)
         advice = f"did you mean {full[near[0]]}?" if near else ""
-    return AttributeError(f"{owner} has no {name}{f'; {advice}' if advice else ''}")
+    if not advice:
+        return AttributeError(f"{owner} has no {name}")
+    # With an object of its own, the error is given no name by CPython, which would add a second suggestion to ours.
+    return AttributeError(f"{owner} has no {name}; {advice}", obj=None)
 
 
 def _but_for_case(name: str, names: Iterable[str]) -> list[str]:

@@ -46,6 +46,11 @@ class DistributionResult:
         """The mean, NaN of nothing."""
         return self.sum / self.count if self.count else float("nan")
 
+    def __str__(self) -> str:
+        if not self.count:
+            return "count 0"
+        return f"count {self.count}, sum {self.sum}, min {self.min}, max {self.max}, mean {self.mean:g}"
+
 
 @dataclass(slots=True)
 class MetricCells:
@@ -213,6 +218,9 @@ class MetricResult:
     key: MetricKey
     value: Any
 
+    def __str__(self) -> str:
+        return f"{self.key.step}: {self.key.namespace}.{self.key.name} = {_words(self.value)}"
+
 
 ENGINE: Final = "tidegate"
 """The namespace of what the engine counts: `elements_out`, `dropped_late`, `dropped_closed`, …"""
@@ -226,6 +234,10 @@ class MetricResults:
 
     def __repr__(self) -> str:
         return f"<metrics {'; '.join(f'{m.key.step}: {m.key.namespace}.{m.key.name}={m.value!r}' for m in self.all())}>"
+
+    def __str__(self) -> str:
+        """A line for each metric."""
+        return "\n".join(map(str, self.all())) or "no metrics"
 
     def all(self) -> Iterator[MetricResult]:
         """Every metric, ordered by step, namespace and name."""
@@ -254,6 +266,15 @@ class MetricResults:
         """The sum of the counters of this name; 0 when nothing was counted."""
         keys = {result.key for result in self.query(name, namespace=namespace, step=step)}
         return sum(n for key, n in self._cells.counters.items() if key in keys)
+
+
+def _words(value: Any) -> str:
+    """A metric's value for people."""
+    match value:
+        case set():
+            return ", ".join(sorted(value))
+        case _:
+            return str(value)
 
 
 def _namespace(namespace: str | type) -> str:

@@ -9,13 +9,14 @@ import copy
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, cast, overload
 
 from tidegate.sdk.errors import (
     BuildError,
     ExpandError,
     OptionsError,
     PicklingError,
+    RunError,
     TidegateError,
     TidegateWarning,
     TypeCheckError,
@@ -31,6 +32,7 @@ from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions, find
 from tidegate.sdk.typehints import compatibility, hints
 from tidegate.sdk.user_code.never_run import Fate
 from tidegate.sdk.user_code.user_fn import UserFn, Where, author_frames, caller, name_of
+from tidegate.sdk.user_code.validation import warn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
 
 if TYPE_CHECKING:
@@ -76,7 +78,9 @@ class Pipeline:
         self._scopes: list[_Scope] = [_Scope("", Where("", 0), False)]
         self._labels: set[str] = set()
         self._claimed: dict[Hashable, _Scope] = {}
+        self._results: dict[str, Any] = {}
         self._result: PipelineResult | None = None
+        self._steps_run: int | None = None
         self._fate: Fate | None = None
         if being_loaded() is None and called_by_script():
             self._fate = Fate(name, caller())
@@ -138,16 +142,23 @@ class Pipeline:
     def apply(self, transform: Any, input: Any) -> Any:
         """Apply a PTransform, or a function from PCollection to PCollection, to `input`."""
         if not isinstance(transform, Transform):
-            transform = _Applied(_callable(transform))
+            transform = _Applied(_callable(transform, caller()))
+        before = len(self._nodes)
         with self._scope(transform, caller()) as scope:
             try:
                 result = transform.expand(input)
+                if type(transform) is _Applied and len(self._nodes) == before:
+                    transform.check_meant(result)
             except BuildError as error:
                 raise located(error, scope.path, scope.where).with_traceback(None) from error.__cause__
             except (TidegateError, TidegateWarning):
                 raise
             except Exception as error:
-                raise _expand_error(error, scope) from error.with_traceback(author_frames(error.__traceback__))
+                advice = ""
+                if type(transform) is _Applied and len(self._nodes) == before:
+                    advice = transform.advice_on(error)
+                raise _expand_error(error, scope, advice) from error.with_traceback(author_frames(error.__traceback__))
+            self._results[scope.path] = result
             return result
 
     def run(self) -> PipelineResult:
@@ -169,9 +180,12 @@ class Pipeline:
             before, runner.enough = runner.enough, enough
             try:
                 self._result = runner.run(warned_if_idle(self.sealed()), options)
+                self._steps_run = len(self._nodes)
             finally:
                 runner.enough = before
         except TidegateError as error:
+            if isinstance(error, RunError):
+                self._steps_run = len(self._nodes)
             # The message tells where it comes from; Tidegate's own frames would only bury the author's.
             raise error.with_traceback(None) from error.__cause__
         except KeyboardInterrupt as error:
@@ -241,20 +255,59 @@ class Pipeline:
 
         return pipeline_html(self)
 
+    def __getitem__(self, label: str) -> PCollection[Any]:
+        """The output of the step of that label path, or whose path ends so: `p["count"].head(3)`.
+
+        Of a step with several outputs the main one; `p["parse:bad"]` is its output `bad`. BuildError, with the labels
+        there are, if there is no such step, or if it gives no collection, or several without a main one.
+        """
+        return _output_of(self._results, label)
+
+    __iter__: ClassVar[None] = None
+    """A pipeline is no sequence, although it has `[label]`."""
+
+    if not TYPE_CHECKING:  # else every name would be an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            from tidegate.sdk import advice
+
+            raise advice.no_attribute(self, name, advice.PIPELINE_METHODS)
+
     def __reduce__(self) -> NoReturn:
         raise PicklingError("a Pipeline can't go into a function: it exists only where it is written")
 
     def __enter__(self) -> Self:
         if self._script is not None and self._script.wants_help:
             self.run()  # which gives help, before anything can go wrong
+        self._steps_run = None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         Fate.used = True
-        if kind is None:
-            self.run().wait_until_finish()
+        if kind is not None:
+            return
+        if not self._ran_in_block():
+            self.run()
+        if self._result is not None:
+            self._result.wait_until_finish()
+
+    def _ran_in_block(self) -> bool:
+        """Whether the author has run the pipeline inside its `with` block, at whose end it need not run again then.
+
+        BuildError if steps have been added since: the run that has been lacks them, and another repeats the others.
+        """
+        if self._steps_run is None:
+            return False
+        if len(self._nodes) > self._steps_run:
+            added = self._nodes[self._steps_run]
+            raise BuildError(
+                f"the pipeline {self.name!r} was run inside its `with` block, and the step {added.label!r}, applied at "
+                f"{added.where}, was added after that, so it has not run. The pipeline runs when the block ends: leave "
+                "out run(); to look at elements inside the block, use collect(), head(n) or tg.show(...)"
+            )
+        return True
 
     def add(
         self,
@@ -413,6 +466,13 @@ class PCollection(Generic[T]):
         """This collection in the portable pipeline."""
         return nodes.Collection(self.id, self.is_bounded, self.windowing, type_ref(self.element_type))
 
+    if not TYPE_CHECKING:  # else every name would be an attribute
+
+        def __getattr__(self, name: str) -> Any:
+            from tidegate.sdk import advice
+
+            raise advice.no_attribute(self, name, advice.COLLECTION_METHODS)
+
     def __iter__(self) -> Iterator[T]:
         raise BuildError(
             f"{self._named} can't be iterated: it exists only while the pipeline runs. "
@@ -545,8 +605,57 @@ def pipeline_of(inputs: Any, transform: Transform) -> Pipeline:
     return next(iter(found.values()))
 
 
-def _expand_error(error: Exception, scope: _Scope) -> ExpandError:
-    raised = located(ExpandError(f"{type(error).__name__}: {said(error)}"), scope.path, scope.where)
+def _output_of(results: Mapping[str, Any], label: str) -> PCollection[Any]:
+    """The collection of that id, or the (main) output of the step of that label or end of a label path."""
+    if not isinstance(label, str):
+        raise BuildError(f"a pipeline's steps are found by their labels, as in p['count'], not by {shorten(label)}")
+    paths = [label] if label in results else [path for path in results if path.endswith("/" + label)]
+    if len(paths) > 1:
+        raise BuildError(f"several steps end in {label!r}: write one of {', '.join(map(repr, paths))}")
+    if not paths:
+        made = {pcoll.id: pcoll for result in results.values() for pcoll in _collections_in(result)}
+        ids = [label] if label in made else [id for id in made if id.endswith("/" + label)]
+        if len(ids) == 1:
+            return made[ids[0]]
+        raise BuildError(f"there is no step {label!r}{_near(label, [*results, *made])}")
+    found = _collections_in(results[paths[0]])
+    main = [pcoll for pcoll in found if len(found) == 1 or pcoll.id == paths[0]]
+    if main:
+        return main[0]
+    if not found:
+        raise BuildError(f"the step {paths[0]!r} gives no collection")
+    ids = list(dict.fromkeys(pcoll.id for pcoll in found))
+    raise BuildError(f"the step {paths[0]!r} gives several collections: write one of {', '.join(map(repr, ids))}")
+
+
+def _collections_in(result: Any) -> list[PCollection[Any]]:
+    """The collections that a step has given: one, or those in a tuple, a mapping or several outputs."""
+    match result:
+        case PCollection():
+            return [result]
+        case str() | bytes() | Pipeline():
+            return []
+        case Mapping():
+            return [pcoll for part in result.values() for pcoll in _collections_in(part)]
+        case Iterable():
+            return [pcoll for part in result for pcoll in _collections_in(part)]
+        case _:
+            return []
+
+
+def _near(label: str, known: Iterable[str]) -> str:
+    import difflib
+
+    names = list(dict.fromkeys(known))
+    near = difflib.get_close_matches(label, names, n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; there are: {', '.join(map(repr, names))}" if names else ": nothing has been applied yet"
+
+
+def _expand_error(error: Exception, scope: _Scope, advice: str) -> ExpandError:
+    message = f"{type(error).__name__}: {said(error)}" + (advice and f". {advice}")
+    raised = located(ExpandError(message), scope.path, scope.where)
     raised.args = (f"{raised}\n  while the pipeline was being built",)
     return raised
 
@@ -587,24 +696,28 @@ def _check_label(label: object) -> None:
         raise BuildError(f"a label is a string that says something, not {label!r}")
 
 
-def _callable(transform: Any) -> Callable[[Any], Any]:
+def _callable(transform: Any, where: Where) -> Callable[[Any], Any]:
     """What was applied, if it is a function; BuildError, saying what to write, if it is no step at all."""
-    match transform:
-        case type() if issubclass(transform, Transform):
-            raise BuildError(f"{transform.__name__} is a class: write {transform.__name__}(...)")
-        case _ if forms := _forms(transform if isinstance(transform, type) else type(transform)):
-            raise BuildError(f"{forms[0].partition('.')[0]} is a family of steps: write {' or '.join(forms)}")
+    problem = _why_no_step(transform)
+    if problem is not None:
+        raise BuildError(f"{problem}\n  applied at {where}")
+    return cast(Callable[[Any], Any], transform)
+
+
+def _why_no_step(applied: Any) -> str | None:
+    match applied:
+        case type() if issubclass(applied, Transform):
+            return f"{applied.__name__} is a class: write {applied.__name__}(...)"
+        case _ if forms := _forms(applied if isinstance(applied, type) else type(applied)):
+            return f"{forms[0].partition('.')[0]} is a family of steps: write {' or '.join(forms)}"
         case str():
-            raise BuildError(
-                f"{transform!r} is no step: a label goes before its step, as in {transform!r} >> tg.Map(f)"
-            )
-        case _ if callable(transform):
-            return transform
-        case _:
-            raise BuildError(
-                f"{transform!r} is not a transform: "
-                "a step is a PTransform such as Map(f), or a function of a PCollection"
-            )
+            return f"{applied!r} is no step: a label goes before its step, as in {applied!r} >> tg.Map(f)"
+    from tidegate.sdk.advice import instead_of_step
+
+    instead = instead_of_step(applied)
+    if instead is None and not callable(applied):
+        return f"{applied!r} is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection"
+    return instead
 
 
 def _forms(family: type) -> list[str]:
@@ -626,6 +739,22 @@ class _Applied(PTransform[Any, Any]):
 
     def expand(self, input: Any) -> Any:
         return self.fn(input)
+
+    def check_meant(self, result: Any) -> None:
+        """The function has applied no step. BuildError if it is one of an element; a warning if it gave nothing."""
+        from tidegate.sdk.advice import per_element, wrong_result
+
+        problem = wrong_result(self.fn, result)
+        if problem is not None:
+            raise BuildError(problem)
+        if result is None:
+            warn(f"{name_of(self.fn)} applied no step and gave nothing. {per_element(self.fn)}")
+
+    def advice_on(self, error: Exception) -> str:
+        """What to write if the function failed, before it applied a step, because it is one of an element."""
+        from tidegate.sdk.advice import per_element
+
+        return per_element(self.fn) if isinstance(error, (TypeError, AttributeError)) else ""
 
 
 class _Composed(_Applied):

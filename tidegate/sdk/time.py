@@ -55,6 +55,9 @@ class _Micros:
         """The same in seconds."""
         return self.micros / SECOND
 
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
 
 @total_ordering
 class Timestamp(_Micros):
@@ -98,6 +101,21 @@ class Timestamp(_Micros):
     def __repr__(self) -> str:
         return f"Timestamp({format_micros(self.micros)})"
 
+    def __str__(self) -> str:
+        return format_micros(self.micros)
+
+    def __format__(self, spec: str) -> str:
+        """`f"{timestamp:%Y-%m-%d}"`, in UTC, as a datetime does; other formats are those of the text.
+
+        A time outside the calendar, such as the ends of time, has no date: it is always written as `str` does.
+        """
+        if "%" not in spec:
+            return super().__format__(spec)
+        try:
+            return self.to_utc_datetime().strftime(spec)
+        except OverflowError:
+            return str(self)
+
 
 @total_ordering
 class Duration(_Micros):
@@ -122,7 +140,10 @@ class Duration(_Micros):
         return _in_json(cls, lambda micros: f"{_decimal(micros)}s", _length_of_text)
 
     def __repr__(self) -> str:
-        return f"Duration({_decimal(self.micros)}s)"
+        return f"Duration({self})"
+
+    def __str__(self) -> str:
+        return f"{_decimal(self.micros)}s"
 
 
 TimestampLike: TypeAlias = Timestamp | int | float | _dt.datetime

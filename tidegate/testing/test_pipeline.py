@@ -91,6 +91,7 @@ class TestPipeline(Pipeline):
         return result
 
     def __enter__(self) -> Self:
+        self._steps_run = None
         return self
 
     def __exit__(
@@ -98,7 +99,7 @@ class TestPipeline(Pipeline):
     ) -> None:
         __tracebackhide__ = True
         self.finished = True  # whatever it was, the author has heard of it
-        if kind is None:
+        if kind is None and not self._ran_in_block():
             self.run()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, overload
 
 from tidegate.sdk.data.panes import NO_PANE, PaneInfo
 from tidegate.sdk.errors import BuildError, shorten, visible
@@ -41,18 +41,38 @@ class Table:
         return {0: "empty", 1: "1 element"}.get(len(self.rows), f"{len(self.rows)} elements")
 
 
+@overload
+def show(
+    what: PCollection[Any] | Pipeline,
+    n: int,
+    /,
+    *,
+    runner: str | Runner | None = None,
+    run_for: DurationLike | None = None,
+) -> None: ...
+@overload
 def show(
     *what: PCollection[Any] | Pipeline,
+    n: int = 10,
+    runner: str | Runner | None = None,
+    run_for: DurationLike | None = None,
+) -> None: ...
+def show(
+    *what: PCollection[Any] | Pipeline | int,
     n: int = 10,
     runner: str | Runner | None = None,
     run_for: DurationLike | None = None,
 ) -> None:
     """Run the steps that lead to each collection, and print its first `n` elements as a table: in a notebook as HTML.
 
-    Timestamps, windows and panes are shown where there are any. Of a pipeline it shows each collection that no step
-    reads. No sink is written. `runner` and `run_for` are those of `PCollection.head`.
+    `show(pcoll, 3)` is `show(pcoll, n=3)`. Timestamps, windows and panes are shown where there are any. Of a pipeline
+    it shows each collection that no step reads; `show(p["label"])` shows the output of one step. No sink is written.
+    `runner` and `run_for` are those of `PCollection.head`.
     """
     __tracebackhide__ = True
+    if len(what) == 2 and isinstance(what[1], int):
+        n = what[1]
+        what = (what[0],)
     positive_count("show", "n", n)
     for pcoll in [pcoll for one in what for pcoll in _collections(one)]:
         found = records(
@@ -87,7 +107,7 @@ def _pane(pane: PaneInfo) -> str:
     return f"{pane.timing.value}, {place}"
 
 
-def _collections(one: PCollection[Any] | Pipeline) -> list[PCollection[Any]]:
+def _collections(one: PCollection[Any] | Pipeline | int) -> list[PCollection[Any]]:
     match one:
         case PCollection():
             return [one]
@@ -98,6 +118,11 @@ def _collections(one: PCollection[Any] | Pipeline) -> list[PCollection[Any]]:
                     f"the pipeline {one.name!r} has no collection that no step reads: show the one that is meant"
                 )
             return found
+        case str():
+            raise BuildError(
+                f"show takes collections and pipelines, not {shorten(one)}: p[{shorten(one)}] is the output of the "
+                "step of that label"
+            )
     raise BuildError(f"show takes collections and pipelines, not {shorten(one)}")
 
 

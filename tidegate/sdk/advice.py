@@ -1,0 +1,150 @@
+"""What to write instead of code that looks as if it would work: a method that collections have in other libraries, or a
+function or an object after `|` that is no step."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping
+from types import GeneratorType, UnionType
+from typing import Any, Final
+
+from tidegate.sdk.authoring.combine import CombineFn
+from tidegate.sdk.authoring.dofn import DoFn
+from tidegate.sdk.authoring.side_inputs import SideInput
+from tidegate.sdk.connectors.sinks import Sink
+from tidegate.sdk.connectors.sources import Source
+from tidegate.sdk.user_code.user_fn import name_of
+from tidegate.sdk.windowing.assigners import Assigner, WindowAssigner
+from tidegate.sdk.windowing.evictors import AnyEvictor, Evictor
+from tidegate.sdk.windowing.presets import Preset
+from tidegate.sdk.windowing.triggers import Trigger
+
+_SHOW: Final = "tg.show(pcoll, n=3)"
+_HEAD: Final = "pcoll.head(3)"
+_COLLECT: Final = "pcoll.collect()"
+_GROUP: Final = "pcoll | tg.GroupByKey(), or tg.GroupBy(...)"
+_COUNT: Final = "pcoll | tg.combiners.Count.Globally(), or len(pcoll.collect())"
+
+COLLECTION_METHODS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("show", "display", "print", "pprint"), _SHOW),
+    **dict.fromkeys(("take", "first", "limit", "peek", "iloc", "sample"), _HEAD),
+    **dict.fromkeys(("to_list", "tolist", "toList", "compute", "to_pandas", "toPandas", "values"), _COLLECT),
+    **dict.fromkeys(("map", "apply", "foreach", "for_each", "transform", "pipe"), "pcoll | tg.Map(f)"),
+    **dict.fromkeys(("flat_map", "flatMap", "flatmap", "explode"), "pcoll | tg.FlatMap(f)"),
+    **dict.fromkeys(("filter", "where", "query"), "pcoll | tg.Filter(f)"),
+    **dict.fromkeys(("group_by", "groupBy", "groupby", "group_by_key", "groupByKey", "key_by", "keyBy"), _GROUP),
+    **dict.fromkeys(("reduce", "fold", "aggregate", "agg", "sum", "min", "max"), "pcoll | tg.CombineGlobally(sum)"),
+    **dict.fromkeys(("reduce_by_key", "reduceByKey"), "pcoll | tg.CombinePerKey(sum)"),
+    **dict.fromkeys(("count", "size", "shape"), _COUNT),
+    "mean": "pcoll | tg.combiners.Mean.Globally()",
+    **dict.fromkeys(("distinct", "unique", "drop_duplicates"), "pcoll | tg.Distinct()"),
+    **dict.fromkeys(("union", "concat", "merge"), "(a, b) | tg.Flatten()"),
+    "join": "tg.Join(...) or tg.CoGroupByKey()",
+    **dict.fromkeys(("repartition", "rebalance", "shuffle"), "pcoll | tg.Reshuffle()"),
+    "window": "pcoll | tg.WindowInto(tg.FixedWindows(60))",
+    "select": "pcoll | tg.Select(...)",
+    **dict.fromkeys(("write", "save", "to_csv", "saveAsTextFile"), "pcoll | tg.io.WriteToText(...)"),
+    "run": "pcoll.pipeline.run()",
+}
+"""Methods of collections, streams and data frames elsewhere."""
+
+PIPELINE_METHODS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("show", "display", "print"), 'tg.show(p), or tg.show(p["label"], n=3) for the output of one step'),
+    **dict.fromkeys(("head", "take", "first"), 'p["label"].head(3), for the output of the step of that label'),
+    "collect": 'p["label"].collect(), for the output of the step of that label',
+    **dict.fromkeys(("wait_until_finish", "metrics", "state", "cancel", "stop"), "p.run(), whose result has it"),
+    **dict.fromkeys(("execute", "start", "submit"), "p.run()"),
+}
+"""The same of a pipeline."""
+
+
+def no_attribute(instance: object, name: str, methods: Mapping[str, str]) -> AttributeError:
+    """`a PCollection has no take; write pcoll.head(3)`; for any other name what Python says."""
+    kind = type(instance).__name__
+    if name not in methods:
+        return AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=instance)
+    # With an object of its own, the error is given no name by CPython, which would add a suggestion to ours.
+    return AttributeError(f"a {kind} has no {name}; write {methods[name]}", obj=None)
+
+
+def instead_of_step(applied: Any) -> str | None:
+    """Why something after `|` is no step, and what to write; None if it may be a function of a collection."""
+    kind = applied if isinstance(applied, type) else type(applied)
+    made = f"{kind.__name__}(...)"
+    for base, what, cure in _PARTS:
+        if issubclass(kind, base):
+            return f"{kind.__name__} is {what}, and no step: write {cure.format(made)}"
+    if isinstance(applied, (list, tuple, set, frozenset, dict, range)):
+        return f"{kind.__name__} is data, and no step: write p | tg.Create(...)"
+    if callable(applied) and _is_standard(applied):
+        name = name_of(applied)
+        other = _OF_ALL.get(name, "")
+        return (
+            f"{name} is no step: it would be called once, with the collection. To call it with each element, write "
+            f"tg.Map({name})" + (other and f"; {other.format(name)}")
+        )
+    return None
+
+
+_PARTS: Final[tuple[tuple[type | UnionType, str, str], ...]] = (
+    (DoFn, "a DoFn", "tg.ParDo({})"),
+    (CombineFn, "a combiner", "tg.CombineGlobally({0}) or tg.CombinePerKey({0})"),
+    (Assigner | Preset | WindowAssigner, "a window assigner", "tg.WindowInto({})"),
+    (Trigger, "a trigger", "tg.WindowInto(tg.GlobalWindows(), trigger={}, accumulation_mode=tg.DISCARDING)"),
+    (AnyEvictor | Evictor, "an evictor", "tg.WindowInto(..., evictor={})"),
+    (Source, "a source", "p | tg.Read({})"),
+    (Sink, "a sink", "tg.Write({})"),
+    (SideInput, "a side input", "tg.Map(f, tg.AsList(pcoll)), for one"),
+)
+
+_OF_ALL: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("sum", "min", "max", "any", "all"), "for one result of all elements, tg.CombineGlobally({})"),
+    "len": "to count the elements, tg.combiners.Count.Globally()",
+    **dict.fromkeys(("list", "tuple", "set", "sorted"), "for the elements in your own program, pcoll.collect()"),
+    "print": "to look at the first elements, tg.show(pcoll)",
+}
+
+
+def _is_standard(function: Any) -> bool:
+    """Whether it comes with Python, and so can't be made for collections."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    module = getattr(function, "__module__", None)
+    if module is None:  # a method of a built-in type: `str.upper`, or bound, `found.append`
+        home = getattr(function, "__objclass__", None) or type(getattr(function, "__self__", None))
+        module = home.__module__
+    return str(module).partition(".")[0] in sys.stdlib_module_names
+
+
+def per_element(function: Any) -> str:
+    """What to write if a function that was called with the collection is meant for its elements."""
+    name = name_of(function).replace("<lambda>", "lambda x: …")
+    return f"A function after | is called once, with the collection; to call it with each element, write tg.Map({name})"
+
+
+def wrong_result(function: Any, result: Any) -> str | None:
+    """What is wrong with a function after `|` that applied no step and gave this; None if it can be meant."""
+    if not _is_value(result):
+        return None
+    name = name_of(function).replace("<lambda>", "lambda x: …")
+    if isinstance(result, GeneratorType):
+        step, gave = "FlatMap", "a generator"
+    else:
+        step, gave = "Map", f"{type(result).__name__}"
+    return (
+        f"{name} was called once, with the collection, and gave {gave} without applying a step. To call it with each "
+        f"element, write tg.{step}({name})"
+    )
+
+
+def _is_value(result: Any) -> bool:
+    match result:
+        case str() | bytes() | int() | float() | complex() | GeneratorType():
+            return True
+        case Mapping():
+            return any(map(_is_value, result.values()))
+        case tuple() | list() | set() | frozenset():
+            return any(map(_is_value, result))
+        case _:
+            return False
