@@ -42,7 +42,7 @@ from tidegate.runners.streaming.session.client import (
     started,
 )
 from tidegate.runners.streaming.session.endpoint import EndpointError, connect
-from tidegate.runners.streaming.session.server import MOST_KNOCKING
+from tidegate.runners.streaming.session.server import MOST_KNOCKING, MOST_UNREAD, SESSION_LOG
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.runner import PipelineState
 
@@ -354,6 +354,27 @@ def test_a_client_that_sends_what_is_no_request_is_let_go_of_and_nobody_else(pla
         assert isinstance(refused, Refused)
         assert other.info(result.id).id == result.id
     assert result.state is PipelineState.RUNNING
+    result.cancel()
+
+
+def test_a_client_that_reads_no_answers_is_let_go_of_and_the_log_says_so(place: Place) -> None:
+    result = detached()
+    (told,) = answers(place, said(ListJobs()))
+    enough = 2 * MOST_UNREAD // len(pickle.dumps(told, 5))
+    with connect(place.socket, b"") as sock:
+        with suppress(OSError):  # it is let go of before all of it has been sent
+            sock.sendall(said(ListJobs()) * enough)
+            sock.shutdown(socket.SHUT_WR)
+        with opened("tests") as other:
+            logs = Path(other.info(result.id).log).parent
+        link = Link(sock)
+        heard = 0
+        while not link.closed:
+            link.wait(None)
+            heard += sum(1 for _ in link.receive())
+        assert heard < enough
+    (line,) = (logs / SESSION_LOG).read_text().splitlines()
+    assert "a client has been let go of: it had left 16," in line
     result.cancel()
 
 

@@ -64,6 +64,27 @@ def test_sending_never_blocks_and_nothing_is_lost_when_the_other_end_is_slow() -
     theirs.close()
 
 
+@pytest.mark.parametrize("size", [0, 10, 5_000, (128 << 10) + 1, PIECE, PIECE + 1, 3 * PIECE, 5 * PIECE + 7])
+def test_a_link_knows_how_many_bytes_it_has_yet_to_send(size: int) -> None:
+    left, right = pair()
+    link = Link(left)
+    link.post(FRAME, [bytes(size // 3), bytes(size - size // 3)])
+    link.post(CREDIT, [b"credit"], urgent=True)
+    announced, came = link.unsent, 0
+    while link.waiting:
+        link.push()
+        came += len(right.recv(1 << 20))
+        assert link.unsent >= 0
+    while came < announced:
+        came += len(right.recv(1 << 20))
+    right.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        right.recv(1)
+    assert (came, link.unsent) == (announced, 0)
+    right.close()
+    link.close()
+
+
 def test_credit_passes_what_is_long_and_still_to_be_sent() -> None:
     ours, theirs = links()
     ours.post(FRAME, [bytes(40 * PIECE)])

@@ -74,6 +74,8 @@ class Link:
         self._frames: deque[list[Buffer]] = deque()
         self._urgent: deque[Buffer] = deque()
         self._batch: list[Buffer] = []
+        self.unsent = 0
+        """Bytes that are still to be sent."""
         self._space = bytearray(_SPACE)
         self._view = memoryview(self._space)
         self._start = self._end = 0
@@ -98,6 +100,7 @@ class Link:
         self._batch.clear()
         self._frames.clear()
         self._urgent.clear()
+        self.unsent = 0
 
     # -- sending
 
@@ -116,13 +119,16 @@ class Link:
         size = sum(memoryview(part).nbytes for part in parts)
         if size <= _JOINED:
             frame = b"".join((_HEAD.pack(kind, size), *parts))
+            self.unsent += len(frame)
             if urgent:
                 self._urgent.append(frame)
             else:
                 self._frames.append([frame])
         elif size <= _WHOLE:
+            self.unsent += _HEAD.size + size
             self._frames.append([_HEAD.pack(kind, size), *parts])
         else:
+            self.unsent += _HEAD.size * (1 - -size // PIECE) + _TOTAL.size + size
             self._frames.append([_HEAD.pack(kind | _LONG, _TOTAL.size) + _TOTAL.pack(size)])
             self._frames.extend(_pieces(parts))
 
@@ -170,6 +176,7 @@ class Link:
 
     def _sent(self, count: int) -> None:
         batch = self._batch
+        self.unsent -= count
         for at, part in enumerate(batch):
             if count < len(part):
                 batch[at] = memoryview(part)[count:]

@@ -40,30 +40,36 @@ class JobLog:
         if isinstance(message, Finish):
             text = printed(message.state, {"job": self._job.id})
             text += f"\n{visible_lines(str(error))}" if error is not None else ""
-        try:
-            if text:
-                with open(self._path, "a", encoding="utf-8", opener=owner_only) as file:
-                    file.write(f"{text}\n")
-            self._bound()
-        except OSError:
-            pass
+        append(self._path, text, self._longest)
 
-    def _bound(self) -> None:
-        """Cut the log if it is too long.
 
-        The job's processes have the file open for appending, so it is emptied in place: they go on at its start.
-        """
-        size = os.stat(self._path).st_size
-        if size <= self._longest:
-            return
-        fresh = self._path.with_suffix(".new")
-        with open(self._path, "r+b") as log, open(fresh, "wb", opener=owner_only) as kept:
-            log.seek(size - self._longest)
-            log.readline()  # the rest of a line
-            while data := log.read(1 << 20):
-                kept.write(data)
-            log.truncate(0)
-        fresh.replace(earlier(self._path))
+def append(path: Path, text: str, longest: int = LONGEST) -> None:
+    """Add lines, if there is any `text`, and cut the log if it is too long. What can't be written is left out."""
+    try:
+        if text:
+            with open(path, "a", encoding="utf-8", opener=owner_only) as file:
+                file.write(f"{text}\n")
+        _bound(path, longest)
+    except OSError:
+        pass
+
+
+def _bound(path: Path, longest: int) -> None:
+    """Cut a log that is too long.
+
+    The job's processes have the file open for appending, so it is emptied in place: they go on at its start.
+    """
+    size = os.stat(path).st_size
+    if size <= longest:
+        return
+    fresh = path.with_suffix(".new")
+    with open(path, "r+b") as log, open(fresh, "wb", opener=owner_only) as kept:
+        log.seek(size - longest)
+        log.readline()  # the rest of a line
+        while data := log.read(1 << 20):
+            kept.write(data)
+        log.truncate(0)
+    fresh.replace(earlier(path))
 
 
 def earlier(log: Path) -> Path:

@@ -47,13 +47,17 @@ from tidegate.runners.streaming.session.endpoint import (
     listen,
     listen_on_port,
 )
-from tidegate.runners.streaming.session.job_log import JobLog
+from tidegate.runners.streaming.session.job_log import JobLog, append
 from tidegate.runners.streaming.session.journal import Kept, logs_of
 from tidegate.sdk.private_files import owner_only
 
 MOST_ENDED: Final = 100
 """So many jobs that have ended are remembered."""
 REPORTS: Final = 50
+MOST_UNREAD: Final = 16 << 20
+"""Bytes that a client may leave unread; when there are more answers, it is let go of."""
+SESSION_LOG: Final = "session.log"
+"""Where a session says what concerns none of its jobs, in the folder of their logs."""
 MOST_KNOCKING: Final = 64
 """So many may be at the door at once; when there is one more, who has been there longest is turned away."""
 
@@ -235,6 +239,8 @@ class Dispatcher:
         """What one client sends that can't be understood, or met, ends no more than its own connection."""
         try:
             for kind, body, _ in client.link.receive():
+                if client.link.closed:
+                    return  # it has been let go of while what it had sent was being answered
                 try:
                     answer = self._answer(client, unpickled(kind, body, object))
                 except WireError:
@@ -334,7 +340,16 @@ class Dispatcher:
         return Refused(f"{'several jobs begin' if fitting else 'no job begins'} with {id}")
 
     def _say(self, client: _Client, message: object) -> None:
-        client.link.post(CONTROL, [pickle.dumps(message, 5)])
+        """Answer a client, or tell it what one of its jobs tells, unless it has left too much of that unread."""
+        link = client.link
+        if link.unsent > MOST_UNREAD:
+            link.push()  # it may have been asking faster than it was answered
+        if link.unsent > MOST_UNREAD:
+            left = f"a client has been let go of: it had left {link.unsent:,} bytes of answers unread"
+            append(self._logs / SESSION_LOG, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {left}")
+            link.drop()
+            return
+        link.post(CONTROL, [pickle.dumps(message, 5)])
 
     # -- jobs
 
