@@ -285,7 +285,7 @@ def started(place: Place, port: int | None = None) -> None:
     import sys
 
     heard, told = os.pipe()
-    entry = f"import sys; sys.path[:] = sys.argv[1:]; from {__package__}.dispatcher import main; "
+    entry = f"import sys; sys.path[:] = sys.argv[1:]; from {__package__}.server import main; "
     with open(heard) as answer:
         starter = subprocess.Popen(
             [sys.executable, "-c", f"{entry}main({place.name!r}, {told}, {port})", *sys.path],
