@@ -102,7 +102,7 @@ def test_a_flag_that_nobody_reads_is_refused_and_nothing_runs(
 ) -> None:
     write(folder, WORDS)
     for done in (process(folder, "script.py", *flags), tidegate(folder, "run", "script.py", *flags)):
-        assert done.returncode in (1, 2)
+        assert done.returncode == 2
         assert message in done.stderr
         assert "a direct" not in done.stdout
         assert "after" not in done.stdout
@@ -179,8 +179,8 @@ def test_a_script_that_hands_the_rest_of_its_flags_to_a_parser_of_its_own_is_lef
 def test_a_refusal_says_how_a_script_keeps_its_command_line_to_itself(folder: Path) -> None:
     write(folder, WORDS)
     done = process(folder, "script.py", "--port", "80")
-    assert done.stderr.splitlines()[-2:] == [
-        "tidegate.sdk.errors.OptionsError: unknown flag --port; --help lists those there are",
+    assert done.stderr.splitlines() == [
+        "error: unknown flag --port; --help lists those there are",
         "This pipeline takes its flags from the command line of its script. If the script reads that by itself, "
         "give the pipeline options, such as tg.Pipeline(options=[])",
     ]

@@ -80,6 +80,25 @@ def test_nothing_is_said_where_progress_is_off_or_stderr_is_no_terminal(tmp_path
     assert done.stderr == ""
 
 
+def test_progress_that_is_asked_for_ends_with_the_summary_in_a_file_too(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, "-m", "tidegate", "run", "script.py", "--progress", "on"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    progress_line, *lines = done.stderr.splitlines()
+    assert progress_line.startswith("numbers: 0:0")
+    assert lines[0].startswith("numbers: done in ")
+    assert lines[1:] == [
+        "  wrote 3 elements to text out/good-SSSSS-of-NNNNN (WriteToText/Write)",
+        "  dead letters: 1 (parse)",
+    ]
+
+
 def look(number: int) -> int:
     """What a display's thread does while a step is at work."""
     import threading

@@ -183,7 +183,7 @@ def test_a_look_obeys_the_flags_of_its_script(tmp_path: Path) -> None:
     script = tmp_path / "look.py"
     script.write_text("import tidegate as tg\np = tg.Pipeline()\nprint((p | tg.Create([1, 2])).collect())\n")
     done = subprocess.run([sys.executable, str(script), "--colour", "red"], capture_output=True, text=True)
-    assert "OptionsError: unknown flag --colour" in done.stderr
+    assert done.stderr.startswith("error: unknown flag --colour")
     assert done.stdout == ""
 
 

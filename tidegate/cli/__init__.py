@@ -45,7 +45,11 @@ class _Commands(click.Group):
             ctx.exit(INTERRUPTED)
         except Exception as error:
             from tidegate.cli.blame import report
+            from tidegate.sdk.options.script import discard_stdout, reader_is_gone
 
+            if isinstance(error.__cause__, BrokenPipeError) and reader_is_gone():
+                discard_stdout()  # `tidegate run … | head` is no failure to tell of
+                ctx.exit(1)
             click.echo(report(error, debug=bool(ctx.meta.get(_DEBUG))), err=True)
             ctx.exit(_exit_code(error))
 

@@ -39,7 +39,7 @@ def run_with_progress(runner: Runner, pipeline: Pipeline, options: PipelineOptio
         if not result.state.ended:
             display.follow(result)
         _finish(result)
-    if sys.stderr.isatty():
+    if options.progress == "on" or sys.stderr.isatty():
         from tidegate.cli.summary import summary
 
         lines = summary(pipeline, result.state, result.metrics(), time.monotonic() - started)

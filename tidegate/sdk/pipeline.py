@@ -24,7 +24,14 @@ from tidegate.sdk.errors import (
     shorten,
 )
 from tidegate.sdk.options.defaults import DEFAULTS, DefaultOptions, replaced
-from tidegate.sdk.options.script import being_loaded, called_by_script, end_in_words, script_flags
+from tidegate.sdk.options.script import (
+    being_loaded,
+    called_by_script,
+    discard_stdout,
+    end_in_words,
+    reader_is_gone,
+    script_flags,
+)
 from tidegate.sdk.portable import model as nodes
 from tidegate.sdk.portable.integrity import reads
 from tidegate.sdk.portable.seal import located, seal, this_environment, warned_if_idle, words_of_interrupt
@@ -187,6 +194,9 @@ class Pipeline:
             if isinstance(error, RunError):
                 self._steps_run = len(self._nodes)
             # The message tells where it comes from; Tidegate's own frames would only bury the author's.
+            if called_by_script() and isinstance(error.__cause__, BrokenPipeError) and reader_is_gone():
+                discard_stdout()
+                end_in_words(error)  # `python script.py | head` is no failure to tell of
             raise error.with_traceback(None) from error.__cause__
         except KeyboardInterrupt as error:
             if called_by_script():

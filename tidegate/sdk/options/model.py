@@ -51,7 +51,7 @@ from tidegate.sdk.options.flags import (
     unexpected,
 )
 from tidegate.sdk.options.quantities import format_duration, parse_duration, parse_size
-from tidegate.sdk.options.script import note_read, was_read
+from tidegate.sdk.options.script import misused, note_read, print_to_reader, was_read
 from tidegate.sdk.runner import find_runner, runner_names
 from tidegate.sdk.time import Duration
 from tidegate.sdk.typehints.hints import annotations_of
@@ -194,18 +194,18 @@ class PipelineOptions(BaseModel):
         """
         tokens, model, known, given = _read(cls, argv, defaults)
         if asks_help(given):
-            print(help_text(model))
+            print_to_reader(help_text(model))
             raise SystemExit(0)
         note_read(tokens, names_of(known))
         strange = [line for chunk in given.rest for line in unexpected(chunk, given, known)]
-        return _build(model, known, given, defaults, strange)
+        return _build(tokens, model, known, given, defaults, strange)
 
     @classmethod
     def from_known_args(cls, argv: Sequence[str] | None = None, **defaults: Any) -> tuple[Self, list[str]]:
         """Like `from_args`, but what isn't a flag of this run is handed back in order, for the script's own parser."""
         tokens, model, known, given = _read(cls, argv, defaults)
         note_read(tokens, None)
-        return _build(model, known, given, defaults, ()), [token for chunk in given.rest for token in chunk]
+        return _build(tokens, model, known, given, defaults, ()), [token for chunk in given.rest for token in chunk]
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
@@ -276,7 +276,7 @@ class ScriptFlags:
         """The flags of `model` and of the chosen runner among them; OptionsError for a value that doesn't fit."""
         _, joined, known, given = _read(model, tokens, defaults)
         # Where help is asked for, nothing runs, and what is required need not be there.
-        options = PipelineOptions() if asks_help(given) else _build(joined, known, given, defaults, ())
+        options = PipelineOptions() if asks_help(given) else _build(tokens, joined, known, given, defaults, ())
         return ScriptFlags(options, known, given)
 
     @property
@@ -293,7 +293,7 @@ class ScriptFlags:
         """Raise OptionsError if there is a flag that neither the pipeline obeys nor the script has read. If help was
         asked for, and the script has not given it, print it and exit."""
         if self.wants_help:
-            print(help_text(self._known.model))  # type: ignore[arg-type]
+            print_to_reader(help_text(self._known.model))  # type: ignore[arg-type]
             raise SystemExit(0)
         strange = [
             line
@@ -302,7 +302,9 @@ class ScriptFlags:
             for line in unexpected(chunk, self._given, self._known)
         ]
         if strange:
-            raise OptionsError("\n".join([*strange, *([advice] if advice else [])]))
+            error = OptionsError("\n".join([*strange, *([advice] if advice else [])]))
+            misused(error, sys.argv[1:], advised=bool(advice))
+            raise error
 
 
 def options_for(runner: str, author: type[M]) -> type[M]:
@@ -471,14 +473,19 @@ def _read(
         raise OptionsError(f"flags are a list of strings, not one string: shlex.split({shorten(argv)})")
     tokens = list(sys.argv[1:] if argv is None else argv)
     runner = _chosen_runner(cls, tokens, defaults)
-    model = options_for(runner, cls)
+    try:
+        model = options_for(runner, cls)
+    except OptionsError as error:
+        if runner != _default_runner(cls, defaults) and runner not in runner_names():  # a flag names it
+            misused(error, tokens)
+        raise
     known = _flag_set(model, runner)
     return tokens, model, known, parse(tokens, known)
 
 
 def _chosen_runner(model: type[PipelineOptions], tokens: Sequence[str], defaults: Mapping[str, object]) -> str:
     """`--runner` decides which flags there are, so it is looked for first; a value never starts with two dashes."""
-    runner = str(defaults.get("runner", _runner_default(model)))
+    runner = _default_runner(model, defaults)
     for token, following in zip(tokens, [*tokens[1:], "--"]):
         if token == "--":
             break
@@ -489,13 +496,24 @@ def _chosen_runner(model: type[PipelineOptions], tokens: Sequence[str], defaults
     return runner
 
 
+def _default_runner(model: type[PipelineOptions], defaults: Mapping[str, object]) -> str:
+    return str(defaults.get("runner", _runner_default(model)))
+
+
 def _flag_set(model: type[PipelineOptions], runner: str) -> FlagSet:
     return FlagSet(
         model, runner, {flag.name: flag for flag in flags(model)}, _withheld(runner), partial(_foreign_flags, runner)
     )
 
 
-def _build(model: type[M], known: FlagSet, given: Given, defaults: Mapping[str, object], strange: Sequence[str]) -> M:
+def _build(
+    tokens: Sequence[str],
+    model: type[M],
+    known: FlagSet,
+    given: Given,
+    defaults: Mapping[str, object],
+    strange: Sequence[str],
+) -> M:
     """The options, or one OptionsError that tells of everything wrong."""
     foreign = known.foreign() if defaults.keys() - model.model_fields.keys() else {}
     # A script's default for a flag of another runner waits for the run that chooses that runner.
@@ -507,5 +525,9 @@ def _build(model: type[M], known: FlagSet, given: Given, defaults: Mapping[str, 
     except ValidationError as error:
         problems = explain(error, known) | problems
     if strange or problems:
-        raise OptionsError("\n".join([*strange, *problems.values()]))
+        refused = OptionsError("\n".join([*strange, *problems.values()]))
+        # A default that doesn't fit is a mistake in the script, whose author needs the traceback.
+        if strange or problems.keys() - (defaults.keys() - given.values.keys()):
+            misused(refused, tokens)
+        raise refused
     return options

@@ -7,6 +7,7 @@ notebook and the interactive interpreter have no command line of their own, so a
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence, Set
@@ -14,6 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, Final
+
+MISUSE: Final = 2
+"""The exit code of a process whose command line can't be obeyed."""
 
 _HOME: Final = __file__.rsplit("sdk", 1)[0]
 
@@ -112,14 +116,60 @@ def was_read(name: str) -> bool:
     return _read.argv == sys.argv and (_read.all or name in _read.names)
 
 
-def end_in_words(error: KeyboardInterrupt, *lines: str) -> None:
-    """Have the interpreter print these lines, instead of a traceback through Tidegate, if nobody handles `error`."""
+def end_in_words(error: BaseException, *lines: str, code: int | None = None) -> None:
+    """Have the interpreter print these lines, instead of a traceback through Tidegate, if nobody handles `error`.
+
+    `code` is what the process then exits with; None: what Python exits with after such an error.
+    """
     before = sys.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        if value is error:
-            print(*lines, sep="\n", file=sys.stderr)
-        else:
+        if value is not error:
             before(kind, value, trace)
+            return
+        for line in lines:
+            print(line, file=sys.stderr)
+        if code is not None:
+            raise SystemExit(code)  # the interpreter exits with the code that its hook raises
 
     sys.excepthook = hook
+
+
+def misused(error: Exception, tokens: Sequence[str], *, advised: bool = False) -> None:
+    """Note that a command line can't be obeyed. If it is the script's, whoever typed it gets the error in words, what
+    to do (`advised`: the error says it), and the exit code of misuse, unless the author handles the error."""
+    if list(tokens) == sys.argv[1:] and _has_script() and being_loaded() is None:
+        advice = [] if advised else [f"`python {sys.argv[0]} --help` lists the flags, with what each takes"]
+        end_in_words(error, f"error: {error}", *advice, code=MISUSE)
+
+
+def _has_script() -> bool:
+    main = sys.modules.get("__main__")
+    return main is not None and "__file__" in vars(main)
+
+
+def print_to_reader(text: str) -> None:
+    """Print, also to a reader that has read enough and gone: `head`, say."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        discard_stdout()
+
+
+def reader_is_gone() -> bool:
+    """Whether standard output is a pipe that nobody reads any more."""
+    import select
+
+    try:
+        poll = select.poll()
+        poll.register(1, select.POLLOUT)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+    except (AttributeError, OSError):  # no poll on this platform
+        return False
+
+
+def discard_stdout() -> None:
+    """Throw away what is still to be printed, so that the end of the process finds nothing to complain of."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
