@@ -396,6 +396,17 @@ def test_a_pipeline_that_groups_nothing_has_a_page_that_says_so() -> None:
     assert data_of(seen.html())["steps"] == []
 
 
+@pytest.mark.filterwarnings("error::tidegate.TidegateWarning")
+def test_groupings_that_no_step_reads_are_traced_too() -> None:
+    pipeline = tg.Pipeline()
+    timed = pipeline | tg.Create([tg.TimestampedValue(("a", n), n) for n in (5, 70)])
+    windowed = timed | tg.WindowInto(tg.FixedWindows(60))
+    windowed | "group" >> tg.GroupByKey()
+    windowed | "sum" >> tg.CombinePerKey(sum) | "again" >> tg.GroupByKey()
+    seen = trace(pipeline)
+    assert [(step.label, step.counts["panes"]) for step in seen.steps] == [("group", 2), ("sum", 2), ("again", 2)]
+
+
 # ---- the command
 
 JOB = """\
@@ -424,6 +435,15 @@ def test_the_command_writes_the_page_and_says_what_it_saw(tmp_path: Path) -> Non
     data = data_of((tmp_path / "out.html").read_text(encoding="utf-8"))
     assert data["error"] is None
     assert [firing[3] for firing in data["steps"][0]["firings"]] == ["45", "145"]
+
+
+def test_the_command_traces_a_grouping_that_no_step_reads(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(JOB.replace("    sums |", "    # sums |"), encoding="utf-8")
+    result = CliRunner().invoke(app, ["trace", str(script), "-o", str(tmp_path / "out.html")])
+    assert result.exit_code == 0, result.output
+    assert "CombinePerKey(sum): 20 elements, 2 panes" in result.output
+    assert "does nothing" not in result.output
 
 
 def test_a_run_that_fails_is_drawn_as_far_as_it_came(tmp_path: Path) -> None:

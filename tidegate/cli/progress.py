@@ -27,7 +27,8 @@ PLAIN_PERIOD: Final = 10.0
 
 def run_with_progress(runner: Runner, pipeline: Pipeline, options: PipelineOptions) -> PipelineResult:
     """Run to the end and return the result; raises what the run raises. Ctrl-C cancels a run that goes on."""
-    warned_if_idle(pipeline)
+    if runner.drops_unread:
+        warned_if_idle(pipeline)
     if options.progress == "off" or (options.progress == "auto" and not sys.stderr.isatty()):
         return _finish(runner.run(pipeline, options))
     started = time.monotonic()

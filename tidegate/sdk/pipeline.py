@@ -186,7 +186,8 @@ class Pipeline:
                 self._script.check(_OWN_FLAGS)
             before, runner.enough = runner.enough, enough
             try:
-                self._result = runner.run(warned_if_idle(self.sealed()), options)
+                sealed = self.sealed()
+                self._result = runner.run(warned_if_idle(sealed) if runner.drops_unread else sealed, options)
                 self._steps_run = len(self._nodes)
             finally:
                 runner.enough = before

@@ -143,6 +143,9 @@ class Runner(ABC):
 
     name: ClassVar[str]
 
+    drops_unread: ClassVar[bool] = True
+    """Whether steps without effects, whose outputs no step reads, are left out of a run. A trace runs them too."""
+
     watch: Callable[[MetricCells], None] | None = None
     """Called with a run's metrics as it starts, by runners whose `run` returns only at the end: whoever shows progress
     reads them while they grow."""

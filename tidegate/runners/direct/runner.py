@@ -44,7 +44,7 @@ class DirectRunner(Runner):
         return []
 
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
-        return plan(pipeline, Traits(parallel=False, streaming=options.mode == "streaming"))
+        return plan(pipeline, Traits(parallel=False, streaming=options.mode == "streaming", drops_unread=self.drops_unread))
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
         planned = self.plan(pipeline, options)

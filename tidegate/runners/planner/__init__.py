@@ -14,5 +14,5 @@ __all__ = ["Traits", "plan", "validate"]
 def plan(pipeline: Pipeline, traits: Traits) -> Plan:
     """Plan a pipeline for a runner with these traits. Raises BuildError for one that has no meaning."""
     validate(pipeline)
-    kept, dropped = drop_dead(pipeline)
+    kept, dropped = drop_dead(pipeline) if traits.drops_unread else (pipeline, ())
     return cut(kept, traits, dropped)

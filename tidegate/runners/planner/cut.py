@@ -27,12 +27,14 @@ class Traits:
     """What the planner must know of a runner.
 
     `parallel`: a stage runs as several tasks, so equal keys must be brought together. `streaming`: bounded input is
-    treated as a stream. `blocking`: exchanges of bounded data are materialised.
+    treated as a stream. `blocking`: exchanges of bounded data are materialised. `drops_unread`: nodes whose results
+    nobody reads are left out.
     """
 
     parallel: bool
     streaming: bool = False
     blocking: bool = False
+    drops_unread: bool = True
 
 
 @dataclass(slots=True)

@@ -1,10 +1,14 @@
-"""Recording a run for a trace: a direct runner that puts a watcher around each grouping and stateful step."""
+"""Recording a run for a trace: a direct runner that puts a watcher around each grouping and stateful step.
+
+Groupings that no step reads are run too, since their windows are what the author wants to see.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
+from typing import ClassVar
 
 from tidegate.runners.direct import DirectRunner
 from tidegate.runners.engine.operator import Context, Operator
@@ -19,6 +23,8 @@ from tidegate.testing.trace.watcher import Watcher
 
 class Tracer(DirectRunner):
     """The direct runner, recording. `trace` gives what has been seen so far; a failure shows in it too."""
+
+    drops_unread: ClassVar[bool] = False
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         super().__init__(clock=clock)
