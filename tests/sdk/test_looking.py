@@ -63,16 +63,50 @@ def test_looking_leaves_the_pipeline_as_it_is() -> None:
     assert p.result.metrics().counter("elements_out", step="Create") == 10
 
 
-def test_head_stops_reading_when_it_has_enough(tmp_path: Path) -> None:
-    noted = tmp_path / "noted"
+def noting(path: Path) -> Any:
+    """A function that gives what it is given, and one that says how often that was called."""
 
-    def note(n: int) -> int:
-        with noted.open("a") as file:
+    def note(element: Any) -> Any:
+        with path.open("a") as file:
             file.write(".")
-        return n
+        return element
 
-    assert (numbers(tg.Pipeline(), 100_000) | tg.Map(note)).head(3) == [0, 1, 2]
-    assert 3 <= len(noted.read_text()) < 1_000
+    return note, lambda: len(path.read_text())
+
+
+def test_head_evaluates_no_more_elements_than_it_gives(tmp_path: Path) -> None:
+    for n in (1, 3, 50):
+        note, calls = noting(tmp_path / f"noted {n}")
+        assert (numbers(tg.Pipeline(), 100_000) | tg.Map(note)).head(n) == list(range(n))
+        assert calls() == n
+
+
+def test_head_of_a_source_reads_as_little_of_it(tmp_path: Path) -> None:
+    note, calls = noting(tmp_path / "noted")
+
+    class Counted(tg.io.SimpleSource[int]):
+        def generate(self, split: tg.io.Split, position: tg.io.Position) -> Any:
+            for n in range(position or 0, 100_000):
+                yield n + 1, note(n)
+
+    assert (tg.Pipeline() | tg.Read(Counted())).head(1) == [0]
+    assert calls() == 1
+
+
+def test_head_of_what_many_elements_come_of_stops_among_them(tmp_path: Path) -> None:
+    after, of_group = noting(tmp_path / "after"), noting(tmp_path / "group")
+    many = tg.Pipeline() | tg.Create([1]) | tg.FlatMap(lambda n: range(10_000)) | tg.Map(after[0])
+    groups = numbers(tg.Pipeline(), 3_000) | tg.Map(lambda n: (n, 1)) | tg.GroupByKey() | tg.Map(of_group[0])
+    assert many.head(1) == [0]
+    assert len(groups.head(1)) == 1
+    assert after[1]() < 100
+    assert of_group[1]() < 100
+
+
+def test_head_of_a_filter_reads_on_until_it_has_found_enough(tmp_path: Path) -> None:
+    note, calls = noting(tmp_path / "noted")
+    assert (numbers(tg.Pipeline(), 100_000) | tg.Map(note) | tg.Filter(lambda n: n > 500)).head(2) == [501, 502]
+    assert 502 < calls() <= 1_100
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from tidegate.runners.direct.feeds import Event, Feed, feed
 from tidegate.runners.direct.writing import Writing, commit_all
@@ -19,6 +19,7 @@ from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import Read, TestStream
+from tidegate.sdk.runner import Enough
 from tidegate.sdk.time import SECOND
 
 
@@ -26,18 +27,28 @@ class Execution:
     """A plan at work. `run` returns when all input has ended, or `stop` is set, or `run_for` seconds are over, or
     `enough` says that nothing more is wanted.
 
-    What was written is committed then. If it raises, nothing is left behind.
+    What was written is committed then. If it raises, nothing is left behind. Where something is enough, sources are
+    read in blocks that begin with as many elements as are wanted, and double up to `block_size`.
     """
 
     def __init__(
-        self, plan: Plan, context: Context, clock: Clock, *, streaming: bool, enough: Callable[[], bool] | None = None
+        self,
+        plan: Plan,
+        context: Context,
+        clock: Clock,
+        *,
+        streaming: bool,
+        block_size: int,
+        enough: Enough | None = None,
     ) -> None:
         self.plan = plan
         self.context = context
         self.clock = clock
         self.streaming = streaming
         self.stop = threading.Event()
-        self._enough = enough
+        self._enough = None if enough is None else enough.asked
+        self._block_size = block_size
+        self._next_size = block_size if enough is None else min(enough.elements, block_size)
         run_id = os.urandom(6).hex()
         self._sinks = [Writing(step, run_id) for step in plan.steps if step.is_sink]
         outlets: dict[str, list[Outlet]] = {}
@@ -88,22 +99,22 @@ class Execution:
                         yield step
 
     def _read_to_end(self, step: Step, feeds: list[Feed]) -> None:
-        source = feed(step, self.clock, self.context.block_size)
+        source = feed(step, self.clock)
         feeds.append(source)
         while not source.ended:
             if self._stops():
                 return
-            event = source.poll()
+            event = source.poll(self._size())
             # Steps that live input will reach as well have a clock for what comes from this one, too.
-            self._graph.tick(self.clock.now(), bounded=False)
+            self._drive(self._graph.ticking(self.clock.now(), bounded=False))
             if event.block is not None:
                 self._enter(step, event.collection, event.block)
         for collection in step.outputs:
-            self._graph.mark(collection, Mark(ended=True))
+            self._drive(self._graph.marking(collection, Mark(ended=True)))
 
     def _read_live(self, run_for: float | None, feeds: list[Feed]) -> None:
         """Poll the live feeds in turn until all have ended, or the run is told to stop."""
-        live = [(step, feed(step, self.clock, self.context.block_size)) for step in self._sources(live=True)]
+        live = [(step, feed(step, self.clock)) for step in self._sources(live=True)]
         silent = {step.label for step, _ in live if isinstance(step.head, Read)}
         gave: set[str] = set()
         feeds += [source for _, source in live]
@@ -111,7 +122,7 @@ class Execution:
         while live and not self._stops() and (deadline is None or self.clock.monotonic() < deadline):
             waits: list[float] = []
             for step, source in live:
-                event = source.poll()
+                event = source.poll(self._size())
                 self._take(step, event)
                 if event.block is not None:
                     gave.add(step.label)
@@ -133,14 +144,29 @@ class Execution:
         return max(0.0, min(waits))
 
     def _take(self, step: Step, event: Event) -> None:
-        self._graph.tick(self.clock.now())
+        self._drive(self._graph.ticking(self.clock.now()))
         if event.block is not None:
             self._enter(step, event.collection, event.block)
         if event.mark is not None:
-            self._graph.mark(event.collection, event.mark)
+            self._drive(self._graph.marking(event.collection, event.mark))
         if isinstance(step.head, TestStream):
-            self._graph.end_bundles()
+            self._drive(self._graph.ending_bundles())
 
     def _enter(self, step: Step, collection: str, block: Block) -> None:
         self.context.count(step.label, "elements_out", len(block))
-        self._graph.push(collection, block)
+        self._drive(self._graph.pushing(collection, block))
+
+    def _drive(self, event: Iterator[None]) -> None:
+        """Let an event of the graph go on to its end, or until there is enough: later events are then left out."""
+        if self._enough is None:
+            for _ in event:
+                pass
+        elif not self._stops():
+            for _ in event:
+                if self._stops():
+                    return
+
+    def _size(self) -> int:
+        """How many elements to ask a source for now."""
+        size, self._next_size = self._next_size, min(self._next_size * 2, self._block_size)
+        return size

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -40,20 +39,20 @@ class Feed(Protocol):
 
     ended: bool
 
-    def poll(self) -> Event:
-        """The next event."""
+    def poll(self, size: int) -> Event:
+        """The next event, of at most so many elements."""
 
     def close(self) -> None:
         """Release what it holds."""
 
 
-def feed(step: Step, clock: Clock, block_size: int) -> Feed:
+def feed(step: Step, clock: Clock) -> Feed:
     """The feed of a source step."""
     match step.head:
         case Create() as node:
-            return _Created(node, block_size)
+            return _Created(node)
         case Read() as node:
-            return _Reading(node, clock, block_size)
+            return _Reading(node, clock)
         case TestStream() as node:
             assert isinstance(clock, ManualClock)
             return _Scripted(node, clock)
@@ -62,19 +61,18 @@ def feed(step: Step, clock: Clock, block_size: int) -> Feed:
 
 
 class _Created:
-    def __init__(self, node: Create, block_size: int) -> None:
+    def __init__(self, node: Create) -> None:
         self.collection = node.output()
         self.ended = False
-        self._blocks = self._cut(node.values.load(), block_size)
+        self._elements: Any = node.values.load()
+        self._at = 0
 
-    def _cut(self, elements: Any, size: int) -> Iterator[Block]:
-        for start in range(0, len(elements), size):
-            yield created(elements[start : start + size])
-
-    def poll(self) -> Event:
-        block = next(self._blocks, None)
-        self.ended = block is None
-        return Event(self.collection, block, Mark(ended=True) if self.ended else None)
+    def poll(self, size: int) -> Event:
+        if self._at >= len(self._elements):
+            self.ended = True
+            return Event(self.collection, None, Mark(ended=True))
+        start, self._at = self._at, self._at + size
+        return Event(self.collection, created(self._elements[start : self._at]))
 
     def close(self) -> None:
         return
@@ -83,10 +81,9 @@ class _Created:
 class _Reading:
     """A source's splits, read in turn: one after another while bounded, a poll of each when not."""
 
-    def __init__(self, node: Read, clock: Clock, block_size: int) -> None:
+    def __init__(self, node: Read, clock: Clock) -> None:
         self.collection = node.output()
         self.ended = False
-        self._size = block_size
         self._node = node
         self._clock = clock
         source: Source[Any] = node.source.load()
@@ -99,7 +96,7 @@ class _Reading:
         self._turn = 0
         self._quiet = 0
 
-    def poll(self) -> Event:
+    def poll(self, size: int) -> Event:
         if not self._readers:
             if not self._splits:
                 self.ended = True
@@ -107,7 +104,7 @@ class _Reading:
             self._readers = [SplitReader(self._node, self._source, self._splits.pop(0), self._clock)]
         self._turn %= len(self._readers)
         reader = self._readers[self._turn]
-        block = reader.poll(self._size)
+        block = reader.poll(size)
         if reader.ended:
             reader.close()
             self._readers.remove(reader)
@@ -147,7 +144,7 @@ class _Scripted:
         self._marks = {out.tag: Mark() for out in node.outputs}
         self._ending = [out.collection for out in node.outputs]
 
-    def poll(self) -> Event:
+    def poll(self, size: int) -> Event:
         event = next(self._events, None)
         match event:
             case None:

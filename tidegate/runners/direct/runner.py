@@ -44,7 +44,9 @@ class DirectRunner(Runner):
         return []
 
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
-        return plan(pipeline, Traits(parallel=False, streaming=options.mode == "streaming", drops_unread=self.drops_unread))
+        return plan(
+            pipeline, Traits(parallel=False, streaming=options.mode == "streaming", drops_unread=self.drops_unread)
+        )
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
         planned = self.plan(pipeline, options)
@@ -61,8 +63,14 @@ class DirectRunner(Runner):
         )
         if self.observe is not None:
             context.around = self.observe(context, clock)
-        asked = None if self.enough is None else self.enough.asked
-        execution = Execution(planned, context, clock, streaming=options.mode == "streaming", enough=asked)
+        execution = Execution(
+            planned,
+            context,
+            clock,
+            streaming=options.mode == "streaming",
+            block_size=self.block_size,
+            enough=self.enough,
+        )
         context.pausing = execution.stop.is_set
         run_for = None if options.run_for is None else options.run_for.seconds()
 
@@ -87,7 +95,7 @@ class DirectRunner(Runner):
         return Running(work, execution.stop, context.metrics, clock, execution.watermarks)
 
     def _block_size(self) -> int:
-        """Where a few elements are enough, what is read beyond them should be little too."""
+        """Where a few elements are enough, what steps give beyond them should be little too."""
         return self.block_size if self.enough is None else min(self.block_size, max(_SMALL, self.enough.elements))
 
 
