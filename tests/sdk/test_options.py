@@ -512,7 +512,7 @@ def test_a_run_without_options_does_not_pay_for_importing_pydantic() -> None:
     script = (
         "import sys, tidegate as tg\n"
         "with tg.Pipeline() as pipeline:\n"
-        "    pipeline | tg.Create([1]) | tg.WindowInto(tg.FixedWindows(60)) | tg.Map(print)\n"
+        "    pipeline | tg.Create([tg.TimestampedValue(1, 5)]) | tg.WindowInto(tg.FixedWindows(60)) | tg.Map(print)\n"
         "print('pydantic' in sys.modules)\n"
     )
     ran = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)

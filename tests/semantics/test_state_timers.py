@@ -148,6 +148,31 @@ def test_a_time_to_live_counts_processing_time_from_the_last_write(stream_runner
     assert values(stream_runner, script, Remember()) == ["a", "b", None]
 
 
+class Defaults(tg.DoFn):
+    """Reads with defaults, then writes, all by keywords."""
+
+    LENGTH = tg.ValueStateSpec("length", ttl=3600)
+    WORDS = tg.MapStateSpec("words")
+
+    def process(
+        self,
+        element: Any,
+        length: tg.ValueState[int] = tg.DoFn.StateParam(LENGTH),
+        words: tg.MapState[str, int] = tg.DoFn.StateParam(WORDS),
+    ) -> Iterator[Any]:
+        word = element[1]
+        yield word, length.read(0), length.read(default=7), words.get(key=word, default=9)
+        length.write(value=length.read(0) + len(word))
+        words.put(key=word, value=1)
+
+
+def test_a_read_of_what_was_not_written_gives_the_default(runner: str) -> None:
+    with TestPipeline(runner) as pipeline:
+        events = pipeline | tg.Create([tg.TimestampedValue(("k", word), n) for n, word in enumerate(("a", "bc", "a"))])
+        found = events | tg.ParDo(Defaults())
+        assert_that(found, equal_to([("a", 0, 7, 9), ("bc", 1, 1, 9), ("a", 3, 3, 1)]))
+
+
 def test_a_time_to_live_is_off_on_bounded_input(runner: str) -> None:
     with TestPipeline(runner) as pipeline:
         events = pipeline | tg.Create([tg.TimestampedValue(("k", "a"), 0), tg.TimestampedValue(("k", "?"), 10**6)])

@@ -6,7 +6,7 @@ A name that is in no table is taken for a typing error of the nearest one there 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 TG: Final = {
     "WindowFn": "`tg.WindowAssigner` is the base of window assigners of your own",
@@ -128,14 +128,3 @@ def no_such(
 def _but_for_case(name: str, names: Iterable[str]) -> list[str]:
     plain = name.lower().replace("_", "")
     return [each for each in names if each.lower().replace("_", "") == plain]
-
-
-class Absent:
-    """In the place of an attribute of a class that Beam has and we have not: asking for it raises AttributeError."""
-
-    def __init__(self, owner: str, name: str, table: Mapping[str, str]) -> None:
-        self._asked = owner, name, table
-
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        where, name, table = self._asked
-        raise no_such(where, where, name, table, ())

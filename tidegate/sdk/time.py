@@ -173,7 +173,7 @@ def element_micros(value: TimestampLike) -> int:
     """
     micros = timestamp_micros(value)
     if value.__class__ is int or value.__class__ is float:
-        _look_at_unit(value)
+        look_at_unit(value)
     if micros == MAX_MICROS:
         raise ValueError(f"{value!r} is the end of time, where no element can be: stamp it before that")
     return micros
@@ -185,7 +185,8 @@ FAR_FUTURE: Final = 1e11
 _suspected: Final[set[tuple[str, int]]] = set()
 
 
-def _look_at_unit(seconds: int | float) -> None:
+def look_at_unit(seconds: int | float) -> None:
+    """Warn, once for each line, of a number of seconds that must be meant as milliseconds."""
     if not FAR_FUTURE <= seconds < float("inf"):
         return
     unit, factor = ("milliseconds", 1e3) if seconds < 1e14 else ("microseconds", 1e6)
@@ -195,17 +196,36 @@ def _look_at_unit(seconds: int | float) -> None:
         raise ValueError(
             f"{seconds!r} seconds are past the end of time; if they are {unit}, divide them by {factor:,.0f}"
         )
+    _warn_once(
+        f"the timestamp {seconds!r} is in seconds, and so in the year {1970 + int(seconds / 31_556_952)}; "
+        f"if it is in {unit}, divide it by {factor:,.0f}"
+    )
+
+
+_LONG_AGO: Final = 1e8
+_LATELY: Final = 1e15
+"""Seconds that are in 1973, and microseconds that are in 2001."""
+
+
+def look_at_delay(seconds: int | float, now: int) -> None:
+    """Warn, once for each line, of an instant that must be meant as so many seconds from `now` (µs)."""
+    if 0 < seconds < _LONG_AGO and now > _LATELY:
+        _warn_once(
+            f"the instant {seconds!r} is {seconds!r} s after 1970, so a timer that is set to it fires at once. To wait "
+            f"for {seconds!r} s add them to an instant, such as a parameter timestamp=tg.DoFn.TimestampParam, or "
+            "now=tg.DoFn.ProcessingTimeParam"
+        )
+
+
+def _warn_once(message: str) -> None:
+    """Warn at the author's line, if that has not been done before."""
     from tidegate.sdk.user_code.user_fn import caller
     from tidegate.sdk.user_code.validation import warn
 
     where = caller()
     if (where.file, where.line) not in _suspected:
         _suspected.add((where.file, where.line))
-        warn(
-            f"the timestamp {seconds!r} is in seconds, and so in the year {1970 + int(seconds / 31_556_952)}; "
-            f"if it is in {unit}, divide it by {factor:,.0f}",
-            where,
-        )
+        warn(message, where)
 
 
 def element_column(values: list[Any]) -> tuple[Sequence[int], tuple[int, int]]:

@@ -6,13 +6,14 @@ never inject. Extra arguments of `Map` and its kin may be the same markers, side
 
 from __future__ import annotations
 
+from abc import ABCMeta
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from tidegate.sdk import beam_names
 from tidegate.sdk.authoring.side_inputs import SideInput
-from tidegate.sdk.authoring.state import StateSpec, TimerSpec
+from tidegate.sdk.authoring.state import StateSpec, TimerSpec, methods_of, offers, parameter_of, require_spec
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.user_code.user_fn import name_of
 
@@ -43,7 +44,19 @@ class Marker:
     spec: Any = None
 
 
-class DoFn:
+class _Named(ABCMeta):
+    """The class of `DoFn`: it answers to names that Beam has for a marker, and to those that are misspelt."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> Any:
+            if cls.__module__ == __name__ or name in beam_names.DOFN:
+                known = (each for each in vars(DoFn) if not each.startswith("_"))
+                raise beam_names.no_such("tg.DoFn", "tg.DoFn", name, beam_names.DOFN, known)
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls)
+
+
+class DoFn(metaclass=_Named):
     """Subclass and override `process`; it may return an iterable, be a generator, or return None.
 
     `setup` and `teardown` run once per worker, `start_bundle` and `finish_bundle` once per bundle;
@@ -62,11 +75,13 @@ class DoFn:
     @staticmethod
     def StateParam(spec: StateSpec) -> Any:
         """Inject the state cell `spec` declares."""
+        require_spec(spec, StateSpec, "tg.DoFn.StateParam")
         return Marker("state", spec)
 
     @staticmethod
     def TimerParam(spec: TimerSpec) -> Any:
         """Inject the timer `spec` declares."""
+        require_spec(spec, TimerSpec, "tg.DoFn.TimerParam")
         return Marker("timer", spec)
 
     def setup(self) -> None:
@@ -87,12 +102,9 @@ class DoFn:
         """Once, after the last bundle, also when a bundle failed."""
 
 
-for _name in beam_names.DOFN:
-    setattr(DoFn, _name, beam_names.Absent("tg.DoFn", _name, beam_names.DOFN))
-
-
 def on_timer(spec: TimerSpec) -> Callable[[F], F]:
     """Mark a DoFn method as the callback of the timer `spec` declares."""
+    require_spec(spec, TimerSpec, "tg.on_timer")
 
     def mark(method: F) -> F:
         method.__tidegate_timer__ = spec.name  # type: ignore[attr-defined]
@@ -183,6 +195,7 @@ def bind(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, elements:
             positional += 1
             if elements >= 0 and positional <= filled:
                 continue
+        _refuse_bare(fn, parameter)
         if isinstance(parameter.default, Marker) and parameter.name not in taken:
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise BuildError(
@@ -191,6 +204,7 @@ def bind(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, elements:
             binding.add(parameter.default, parameter.name)
             taken.add(parameter.name)
     _fits(fn, signature, elements, args, taken)
+    _refuse_strangers(fn, signature)
     return binding.call()
 
 
@@ -202,6 +216,7 @@ def bind_method(method: Any) -> Call:
     if getattr(method, "__tidegate_timer__", None) is None:
         absent["tag"] = "timer"
     for parameter in signature.parameters.values() if signature else ():
+        _refuse_bare(method, parameter)
         if not isinstance(parameter.default, Marker):
             raise BuildError(
                 f"{name_of(method)}: parameter {parameter.name!r} needs a marker as its default, "
@@ -213,7 +228,46 @@ def bind_method(method: Any) -> Call:
                 "there is none when this method is called"
             )
         binding.add(parameter.default, parameter.name)
+    if signature is not None:
+        _refuse_strangers(method, signature)
     return binding.call()
+
+
+def _refuse_bare(fn: Any, parameter: Any) -> None:
+    """Refuse a default, or an annotation, that declares a cell or timer, or would ask for one, and does not."""
+    name, default = parameter.name, parameter.default
+    asked = parameter_of(default)
+    if asked is not None:
+        raise BuildError(
+            f"{name_of(fn)}: the default of {name!r} is a spec, not what it declares: write {name}={asked}"
+        )
+    if default is DoFn.StateParam or default is DoFn.TimerParam:
+        raise BuildError(
+            f"{name_of(fn)}: {name!r} asks for none in particular: write {name}=tg.DoFn.{default.__name__}(SPEC)"
+        )
+    if isinstance(parameter.annotation, Marker) and default is parameter.empty:
+        raise BuildError(
+            f"{name_of(fn)}: what is injected is asked for by a default: write `{name}=…`, not `{name}: …`"
+        )
+
+
+def _refuse_strangers(fn: Any, signature: Any) -> None:
+    """Refuse a method that calls what its cells and timers surely don't have."""
+    specs = {
+        parameter.name: parameter.default.spec
+        for parameter in signature.parameters.values()
+        if isinstance(parameter.default, Marker) and parameter.default.spec is not None
+    }
+    if not specs:
+        return
+    from tidegate.sdk.user_code.bytecode import attributes_of
+
+    for name, attribute, line in attributes_of(fn, specs):
+        spec = specs[name]
+        if attribute not in methods_of(spec) and not attribute.startswith("_"):
+            raise BuildError(
+                f"{name_of(fn)} uses {name}.{attribute} in line {line}, and {name} has none: {offers(spec)}"
+            )
 
 
 def signature_or_none(fn: Any) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, overload
 
-from tidegate.sdk.errors import BuildError
+from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Duration, DurationLike, TimestampLike
 from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.user_code.validation import positive_duration
@@ -42,12 +42,16 @@ class TimerSpec:
 def _spec(name: str, cell: CellKind, ttl: DurationLike | None, combine_fn: UserFn | None = None) -> StateSpec:
     if not name or not isinstance(name, str):
         raise BuildError(f"a state cell needs a name, a string; got {name!r}")
+    if isinstance(ttl, type):
+        raise BuildError(
+            f"state cell {name!r}: a cell takes no type and no coder, since it holds any value: leave it out"
+        )
     life = None if ttl is None else positive_duration(f"state cell {name!r}", "ttl", ttl)
     return StateSpec(name, cell, life, combine_fn)
 
 
 def ValueStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:
-    """One value; `read()` gives None until the first `write`."""
+    """One value; `read()` gives None until the first `write`, `read(0)` gives 0."""
     return _spec(name, "value", ttl)
 
 
@@ -97,8 +101,11 @@ def _timer(name: str, domain: TimeDomain) -> TimerSpec:
 class ValueState(Protocol[T]):
     """What a DoFn sees of a value cell."""
 
-    def read(self) -> T | None:
-        """The value, None before the first write; it must not be changed in place."""
+    @overload
+    def read(self) -> T | None: ...
+    @overload
+    def read(self, default: T) -> T:
+        """The value, and before the first write `default`, or None; it must not be changed in place."""
 
     def write(self, value: T) -> None:
         """Replace the value."""
@@ -199,3 +206,61 @@ class Timer(Protocol):
 
     def clear(self, *, tag: str = "") -> None:
         """Remove the timer `tag`."""
+
+
+_OFFERS: Final[dict[CellKind | Literal["timer"], tuple[str, ...]]] = {
+    "value": ("read(default=None)", "write(value)", "clear()"),
+    "bag": ("read()", "add(value)", "clear()"),
+    "set": ("read()", "add(value)", "discard(value)", "clear()"),
+    "map": ("get(key, default=None)", "put(key, value)", "remove(key)", "items()", "clear()"),
+    "ordered_list": ("read()", "read_range(start, end)", "add(timestamp, value)", "clear_range(start, end)", "clear()"),
+    "combining": ("read()", "add(value)", "clear()"),
+    "timer": ("set(at, tag='', output_timestamp=None)", "clear(tag='')"),
+}
+_TITLES: Final[dict[CellKind | Literal["timer"], str]] = {
+    "value": "a ValueState",
+    "bag": "a BagState",
+    "set": "a SetState",
+    "map": "a MapState",
+    "ordered_list": "an OrderedListState",
+    "combining": "a CombiningState",
+    "timer": "a timer",
+}
+
+
+def methods_of(spec: StateSpec | TimerSpec) -> frozenset[str]:
+    """The names of what a DoFn may call of the cell or timer that is declared so."""
+    return frozenset(offer.partition("(")[0] for offer in _OFFERS[_kind(spec)])
+
+
+def offers(spec: StateSpec | TimerSpec) -> str:
+    """The same for messages: `a BagState has read(), add(value) and clear()`."""
+    *first, last = _OFFERS[_kind(spec)]
+    return f"{_TITLES[_kind(spec)]} has {', '.join(first)} and {last}"
+
+
+def _kind(spec: StateSpec | TimerSpec) -> CellKind | Literal["timer"]:
+    return spec.cell if isinstance(spec, StateSpec) else "timer"
+
+
+def parameter_of(value: object) -> str | None:
+    """How a parameter asks for the cell or timer that is declared so; None for what declares none."""
+    match value:
+        case StateSpec():
+            return "tg.DoFn.StateParam(SPEC)"
+        case TimerSpec():
+            return "tg.DoFn.TimerParam(SPEC)"
+    return None
+
+
+def require_spec(value: object, kind: type[StateSpec] | type[TimerSpec], taker: str) -> None:
+    """Raise BuildError for what is no spec of this kind. `taker` is what was given it."""
+    if isinstance(value, kind):
+        return
+    made = "tg.ValueStateSpec('name')" if kind is StateSpec else "tg.EventTimer('name') or tg.ProcessingTimer('name')"
+    what = "state cell" if kind is StateSpec else "timer"
+    other = parameter_of(value)
+    cure = f": write {other}" if other is not None else f", such as {made}"
+    if getattr(value, "__module__", None) == __name__ and callable(value):
+        cure = f": give it a name, as in tg.{getattr(value, '__name__', '')}('name')"
+    raise BuildError(f"{taker} takes the spec of a {what}, not {shorten(value, 60)}{cure}")

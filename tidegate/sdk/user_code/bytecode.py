@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from itertools import pairwise
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -61,6 +62,23 @@ def instructions_of(fn: FunctionType) -> Iterable[Instruction]:
     import dis
 
     return dis.get_instructions(fn.__code__)
+
+
+def attributes_of(fn: Any, parameters: Collection[str]) -> Iterator[tuple[str, str, int]]:
+    """Which attributes a function asks of these parameters, and in which line; of one it assigns to, none."""
+    function = getattr(fn, "__func__", fn)
+    if not isinstance(function, FunctionType):
+        return
+    instructions = list(instructions_of(function))
+    assigned = {each.argval for each in instructions if each.opname.startswith(("STORE_FAST", "DELETE_FAST"))}
+    line = function.__code__.co_firstlineno
+    for before, instruction in pairwise(instructions):
+        if instruction.positions is not None and instruction.positions.lineno is not None:
+            line = instruction.positions.lineno
+        asks = before.opname in ("LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_CHECK")
+        if asks and before.argval in parameters and before.argval not in assigned:
+            if instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                yield before.argval, instruction.argval, line
 
 
 def _operation(instruction: Instruction) -> str:

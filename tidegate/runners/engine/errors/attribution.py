@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, NoReturn, TypeVar
 
+from tidegate.runners.engine.errors.state_advice import advice
 from tidegate.sdk.authoring.combine import AssociativeFn, CallableFn, CombineFn, WithArguments
 from tidegate.sdk.data.keys import check_key
 from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, TidegateError, UserCodeError, said, shorten
@@ -37,7 +38,8 @@ def user_error(
         case _:
             return error
     shown = None if element is _NOTHING else shorten(element)
-    lines = [f"{type(error).__name__}: {said(error)}", f"  in step {step!r}, applied at {where}"]
+    told = ". ".join(filter(None, [f"{type(error).__name__}: {said(error)}", advice(error)]))
+    lines = [told, f"  in step {step!r}, applied at {where}"]
     if method:
         lines.append(f"  while calling {method}")
     if shown is not None:

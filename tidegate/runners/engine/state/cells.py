@@ -129,6 +129,9 @@ class Cell:
         self.window_dates: dict[Any, int] = {}
         self.reads: list[tuple[str, Any, bytes | None]] = []
 
+    def __bool__(self) -> bool:
+        raise TypeError(f"a {type(self).__name__} object is neither true nor false: look at what is in it")
+
     def clear(self) -> None:
         """Forget what is stored under the key in hand."""
         if self.entry is not None:
@@ -192,9 +195,9 @@ class ValueCell(Cell):
     __slots__ = ()
     writers = ("write",)
 
-    def read(self) -> Any:
+    def read(self, default: Any = None) -> Any:
         entry = self.entry
-        return None if entry is None else entry.value
+        return default if entry is None else entry.value
 
     write = Cell.store
 
@@ -398,8 +401,8 @@ def _dated(cell: type[Cell]) -> type[Cell]:
         self.window_dates.pop(self.key, None)
 
     def writing(write: Callable[..., None]) -> Callable[..., None]:
-        def method(self: Cell, *args: Any) -> None:
-            write(self, *args)
+        def method(self: Cell, *args: Any, **kwargs: Any) -> None:
+            write(self, *args, **kwargs)
             self.window_dates.pop(self.key, None)
             if self.entry is not None:
                 self.window_dates[self.key] = self.clock.now + self.ttl
@@ -414,8 +417,8 @@ def _watched(cell: type[Cell]) -> type[Cell]:
     """The same cell, with a note of each value read and what it was then."""
 
     def reading(read: Callable[..., Any]) -> Callable[..., Any]:
-        def method(self: Cell, *args: Any) -> Any:
-            value = read(self, *args)
+        def method(self: Cell, *args: Any, **kwargs: Any) -> Any:
+            value = read(self, *args, **kwargs)
             if isinstance(value, Iterator):
                 value = list(value)
                 self.reads.append((self.name, value, snapshot(value)))

@@ -19,6 +19,8 @@ from tidegate.sdk.time import (
     MIN_MICROS,
     TimestampLike,
     format_micros,
+    look_at_delay,
+    look_at_unit,
     timestamp_micros,
 )
 
@@ -340,8 +342,24 @@ class TimerHandle:
     def set(self, at: TimestampLike, *, tag: str = "", output_timestamp: TimestampLike | None = None) -> None:
         """Set, or move, the timer `tag` to `at`. ValueError if that is past the expiry of its window."""
         output = None if output_timestamp is None else timestamp_micros(output_timestamp)
-        self._timers.set(self.order, timestamp_micros(at), tag, output)
+        timers = self._timers
+        now = timers.time if timers.specs[self.order].domain == "event" else timers.clock
+        timers.set(self.order, _instant(at, now), tag, output)
 
     def clear(self, *, tag: str = "") -> None:
         """Remove the timer `tag`."""
         self._timers.clear(self.order, tag)
+
+
+def _instant(at: TimestampLike, now: int) -> int:
+    """When a timer that is set at `now` (µs) is to fire (µs)."""
+    try:
+        if at.__class__ is int or at.__class__ is float:
+            look_at_unit(at)
+            look_at_delay(at, now)
+        return timestamp_micros(at)
+    except TypeError as error:
+        raise TypeError(
+            f"{error}. A timer is set to an instant: add how long it is to wait to one, such as a parameter "
+            "timestamp=tg.DoFn.TimestampParam, or now=tg.DoFn.ProcessingTimeParam"
+        ) from None

@@ -1,0 +1,68 @@
+"""What to write instead, where the author's code met a state cell or a timer in a way that these don't know."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tidegate.sdk.authoring.dofn import Marker
+from tidegate.sdk.authoring.state import StateSpec, TimerSpec, offers
+from tidegate.sdk.errors import said
+from tidegate.sdk.user_code.user_fn import author_frames
+
+_OFFERS: Final = {
+    "ValueCell": offers(StateSpec("", "value")),
+    "BagCell": offers(StateSpec("", "bag")),
+    "SetCell": offers(StateSpec("", "set")),
+    "MapCell": offers(StateSpec("", "map")),
+    "OrderedListCell": offers(StateSpec("", "ordered_list")),
+    "CombiningCell": offers(StateSpec("", "combining")),
+    "Cell.store": offers(StateSpec("", "value")),
+    "TimerHandle": offers(TimerSpec("")),
+}
+_DECLARATION: Final = (
+    "A spec only declares a cell or a timer. A method of the DoFn gets it by the default of a parameter: "
+    "cell=tg.DoFn.StateParam(SPEC), timer=tg.DoFn.TimerParam(SPEC)"
+)
+_NAMES: Final = re.compile(rf"\b({'|'.join(_OFFERS)})\b")
+
+
+def advice(error: BaseException) -> str:
+    """What to add to the message of an error of the author's code; "" where there is nothing to say."""
+    if not isinstance(error, AttributeError | TypeError):
+        return ""
+    text = said(error)
+    met = _NAMES.search(text)
+    if met is not None:
+        return offers_of(met[1])
+    if isinstance(error, AttributeError) and isinstance(error.obj, StateSpec | TimerSpec | Marker):
+        return _DECLARATION
+    return _of_nothing(error) if "NoneType" in text else ""
+
+
+def offers_of(kind: str) -> str:
+    """What a kind of cell, or a timer, has: a sentence."""
+    return _OFFERS[kind][0].upper() + _OFFERS[kind][1:]
+
+
+def _of_nothing(error: BaseException) -> str:
+    """About cells in the hands of the code that raised, of which a read gave None."""
+    for name, value in _locals_of(error):
+        kind = type(value).__name__ if type(value).__module__.startswith("tidegate.") else ""
+        if kind == "ValueCell" and value.entry is None:
+            return f"Nothing has been written to {name} for this key, so it reads None: {name}.read(0) gives 0 then"
+        if kind == "MapCell":
+            return f"{name}.get(key) gives None where nothing is under the key: {name}.get(key, 0) gives 0 then"
+    return ""
+
+
+def _locals_of(error: BaseException) -> Iterator[tuple[str, Any]]:
+    """What the author's functions on the stack have at hand, by name; the one that raised comes first."""
+    frames = []
+    trace = author_frames(error.__traceback__)
+    while trace is not None:
+        frames.append(trace.tb_frame)
+        trace = trace.tb_next
+    for frame in reversed(frames):
+        yield from frame.f_locals.items()
