@@ -372,6 +372,21 @@ def test_a_last_checkpoint_that_fails_is_tried_again_after_longer_and_longer_pau
     assert play.coordinator.next_wake() != play.now
 
 
+def test_the_work_of_cleaning_up_does_not_grow_with_each_checkpoint_that_fails() -> None:
+    play = running(checkpoints=CheckpointSettings(tolerated_failures=100))
+    asked: list[set[str]] = []
+    for number in range(1, 41):
+        play.wait(10)
+        (delete,) = of(play.say(1, Decline(number, TaskId(1, 1), "the store refuses it")), Delete)
+        assert f"chk-{number:06}" in {folder.rstrip("/") for folder in delete.folders}
+        asked.append(set(delete.folders))
+    assert max(map(len, asked)) == len(asked[-1]) <= 10
+    play.wait(10)
+    play.acknowledge(41)
+    (delete,) = of(play.tell(Stored(41)), Delete)
+    assert set(delete.folders) == set().union(*asked), "what was written late is removed, too"
+
+
 def test_a_restart_forgets_how_long_the_last_checkpoint_was_to_wait() -> None:
     play = running(checkpoints=CheckpointSettings(tolerated_failures=1))
     play.end_all()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Final, Literal
 
 from tidegate.runners.streaming.checkpoint.commit_queue import Commits
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, dumps, folder_of
@@ -31,6 +31,10 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     Trigger,
 )
 from tidegate.sdk.time import SECOND
+
+_TOLD_AGAIN: Final = 10
+"""The folders of so many failed checkpoints are listed when another one fails. To list more each time would take longer
+than the interval on a remote store that has refused writes for hours, and hold up the manifest that ends this."""
 
 
 @dataclass(slots=True)
@@ -268,7 +272,8 @@ class Checkpointing:
         return "" if bearable else f"checkpoint {pending.number} failed: {reason}"
 
     def _remove(self) -> None:
-        """Have removed what failed checkpoints have written: the disk may be full of that."""
-        folders = tuple(map(folder_of, self._checkpoints.failed))
+        """Have removed what failed checkpoints have written: the disk may be full of that. Each folder is asked for
+        again while it may be written to, but only a few times: all of them are when a checkpoint is complete."""
+        folders = tuple(map(folder_of, self._checkpoints.failed[-_TOLD_AGAIN:]))
         if folders:
             self._out.add(Delete(folders=folders, spared=self._checkpoints.needed, again=True))
