@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.runners.engine.keyed_batch import Keyed
+from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.data.panes import NO_PANE
@@ -48,13 +48,13 @@ STEPS: dict[str, Any] = {
 WINDOWS = [Same((GLOBAL_WINDOW,)), DerivedFrom(tg.GlobalWindows()), DerivedFrom(tg.FixedWindows(1e-5))]
 
 
-def keyed(elements: list[Element], windows: Any) -> Keyed:
+def keyed(elements: list[Element], windows: Any) -> KeyedBatch:
     by_key: dict[Any, list[Element]] = {}
     for element in elements:
         by_key.setdefault(element[0], []).append(element)
     flat = list(itertools.chain.from_iterable(by_key.values()))
     values, times = [v for _, v, _ in flat], [t for _, _, t in flat]
-    return Keyed(list(by_key), list(map(len, by_key.values())), values, times, windows, NO_PANE)
+    return KeyedBatch(list(by_key), list(map(len, by_key.values())), values, times, windows, NO_PANE)
 
 
 def block(elements: list[Element], windows: Any) -> Block:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.runners.engine.keyed_batch import Keyed
+from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.sources.created import created
 from tidegate.runners.plan import Edge, Exchange
 from tidegate.runners.planner import Traits, plan
@@ -70,7 +70,7 @@ def routed(
         assert (number, src, left) == (5, 1, 0)
         numbers.append(seq)
         for some in decode(data):
-            for block in some.blocks(5) if isinstance(some, Keyed) else [some]:
+            for block in some.blocks(5) if isinstance(some, KeyedBatch) else [some]:
                 found.setdefault(target, []).extend(elements(block))
     assert len(set(numbers)) == len(numbers) or routing == "broadcast"
     return found
@@ -143,7 +143,7 @@ def test_a_key_crosses_once_with_all_its_elements() -> None:
     router.close()
     ((_, _, _, _, _, data),) = read_rows(out.batches())
     (keyed,) = decode(data)
-    assert isinstance(keyed, Keyed)
+    assert isinstance(keyed, KeyedBatch)
     assert (keyed.keys, keyed.counts, keyed.values) == (["a", "b"], [6, 3], [1, 3] * 3 + [2] * 3)
 
 

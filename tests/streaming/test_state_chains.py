@@ -22,9 +22,8 @@ from tests.engine.test_grouping_paths import operator as grouping
 from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
 from tests.engine.windowing import group, window_operator
 from tests.streaming.test_backends import Disk, awaited
-from tidegate.runners.engine.operator import Operator
+from tidegate.runners.engine.operator import KeyedOperator, Operator
 from tidegate.runners.engine.state import tiered
-from tidegate.runners.engine.state.keyed_state import ByKey
 from tidegate.runners.streaming.state.backend import MemoryBackend, StateBackend
 from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
@@ -38,7 +37,7 @@ from tidegate.sdk.windowing.window import IntervalWindow
 
 LENIENT = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
-Page = Callable[[str, ByKey], Operator] | None
+Page = Callable[[str, KeyedOperator], Operator] | None
 Build = Callable[[Page], Operator]
 """Builds an operator, of which what is by key may be paged."""
 Backend = Literal["memory", "rocksdb"]

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 from tidegate.runners.direct.feeds import Event, Feed, feed
 from tidegate.runners.direct.writing import Writing, commit_all
+from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.operator_graph import Graph, Outlet, quietly, state_name
+from tidegate.runners.engine.operator_graph import Graph, Outlet, state_name
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.engine.time.watermarks import Mark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tidegate.runners.engine.operator_graph import quietly
+from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.sinks import writer
 from tidegate.runners.plan import Step
 from tidegate.sdk.connectors.sinks import Committable

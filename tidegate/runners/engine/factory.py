@@ -15,12 +15,12 @@ from tidegate.runners.engine.grouping.global_combine import CombineWhole
 from tidegate.runners.engine.grouping.sessions.batch import SessionMerge
 from tidegate.runners.engine.grouping.sessions.streaming import LiveSessions
 from tidegate.runners.engine.grouping.window_table import WholeWindowMajor, WindowMajor, WindowMajorGrouping
-from tidegate.runners.engine.keyed_batch import Keyed, only_window
-from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.keyed_batch import KeyedBatch, only_window
+from tidegate.runners.engine.operator import Context, Emitted, KeyedOperator, Operator
 from tidegate.runners.engine.ordering.time_ordered import InTimeOrder
 from tidegate.runners.engine.side_inputs.operator import WaitForSides
 from tidegate.runners.engine.side_inputs.view import SideArguments, side_views
-from tidegate.runners.engine.state.keyed_state import ByKey, KeyedState
+from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.engine.stateful.operator import StatefulOperator
 from tidegate.runners.engine.windowing.merging import MergingWindowOperator
 from tidegate.runners.engine.windowing.operator import WindowOperator
@@ -53,7 +53,7 @@ class Table(Chain):
         if self.grouping.phase == "parts":
             yield from self.grouping.drain()
 
-    def process_keyed(self, keyed: Keyed, collection: str) -> Iterator[Emitted]:
+    def process_keyed(self, keyed: KeyedBatch, collection: str) -> Iterator[Emitted]:
         window = only_window(keyed.windows)
         if self.links or window is None or not self.grouping.lists:
             return super().process_keyed(keyed, collection)
@@ -161,7 +161,7 @@ def _grouping(
     return InTimeOrder(operator, key, context, node.label, node.where)
 
 
-def _paged(operator: ByKey, label: str, context: Context) -> Operator:
+def _paged(operator: KeyedOperator, label: str, context: Context) -> Operator:
     return operator if context.paged is None else context.paged(label, operator)
 
 

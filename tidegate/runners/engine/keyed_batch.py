@@ -18,7 +18,7 @@ from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 
 @dataclass(frozen=True, slots=True)
-class Keyed:
+class KeyedBatch:
     """`counts[n]` elements of `keys[n]`, one key's after another's; windows and pane are the same for all."""
 
     keys: list[Any]

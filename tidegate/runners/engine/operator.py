@@ -6,26 +6,35 @@ its output has nowhere to go; it takes a snapshot only between iterators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
+from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.sdk.data.block import BLOCK_SIZE, Block
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.options.defaults import DEFAULTS
-from tidegate.sdk.time import MAX_MICROS
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tidegate.runners.engine.checks.contracts import Checks
-    from tidegate.runners.engine.keyed_batch import Keyed
-    from tidegate.runners.engine.state.keyed_state import ByKey
     from tidegate.runners.plan import Step
 
 Emitted: TypeAlias = tuple[str, Block]
 """The id of a collection, and some of its elements; of none, to hand back control before there are any."""
+
+
+class Checks(Protocol):
+    """How much of each step's input the checks of the author's code look at."""
+
+    @property
+    def mode(self) -> Literal["sample", "all"]: ...
+
+    def share(self, seen: int, blocks: int, size: int) -> int:
+        """How many leading elements to check of a step's next block, its `blocks`-th, which has `size` elements; the
+        step has had `seen` elements before."""
 
 
 def _never() -> bool:
@@ -52,7 +61,7 @@ class Context:
     checks: Checks | None = None
     runtime_types: bool = False
     around: Callable[[Step, Operator], Operator] | None = None
-    paged: Callable[[str, ByKey], Operator] | None = None
+    paged: Callable[[str, KeyedOperator], Operator] | None = None
     now: Callable[[], int] = SystemClock().now
     max_end_timers: int = DEFAULTS.max_end_timers
     pausing: Callable[[], bool] = _never
@@ -79,7 +88,7 @@ class Operator:
         """A block of the input collection of that id."""
         raise NotImplementedError
 
-    def process_keyed(self, keyed: Keyed, collection: str) -> Iterator[Emitted]:
+    def process_keyed(self, keyed: KeyedBatch, collection: str) -> Iterator[Emitted]:
         """Elements of the input collection of that id that come by key; unless a step knows better, as blocks."""
         for block in keyed.blocks(BLOCK_SIZE):
             yield from self.process(block, collection)
@@ -138,6 +147,57 @@ class Operator:
 
     def close(self) -> None:
         """After the last event, also after an error: the author's `teardown` runs here."""
+
+
+class Wakeups(NamedTuple):
+    """When a key has work to do again: the watermark and the processing time (µs) at which the first of its timers,
+    window ends or triggers is due (NEVER: none is), and the least timestamp at which the key holds the output watermark
+    (MAX_MICROS: it holds nothing)."""
+
+    event: int
+    clock: int
+    hold: int
+
+
+NEVER: Final = MAX_MICROS + 1
+
+
+class KeyedOperator(Operator):
+    """An operator whose state is divided by key, so that single keys can be snapshotted, restored and evicted.
+
+    Snapshots are `state.keyed_state.KeyedState`, which the floors above this one define.
+    """
+
+    def keys_of(self, block: Block) -> Iterable[Any]:
+        """The key of each element of a block. Elements without a key raise TypeError, possibly only during iteration,
+        or yield any value: `process` then reports what is wrong with them."""
+        raise NotImplementedError
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> Any:
+        """The state of all keys, or of `keys`; it shares nothing mutable with the operator."""
+        raise NotImplementedError
+
+    def restore(self, state: Any) -> None:
+        """Load a snapshot of keys that the operator does not hold; `state` itself stays unchanged.
+
+        State that is not keyed is replaced. Raises RunError for state that the step no longer declares.
+        """
+        raise NotImplementedError
+
+    def touched(self) -> list[Collection[Any]] | None:
+        raise NotImplementedError
+
+    def next_event(self) -> int:
+        """A watermark (µs) below which no key's state changes; MIN_MICROS: unknown."""
+        return MIN_MICROS
+
+    def evict(self, keys: Collection[Any]) -> None:
+        """Drop these keys. Their state has been snapshotted and will be restored before their next event."""
+        raise NotImplementedError
+
+    def wakeups(self, state: Any) -> Mapping[Any, Wakeups]:
+        """When each key of a snapshot has work to do again; keys that never do may be left out."""
+        raise NotImplementedError
 
 
 def keeps_state(operator: Operator) -> bool:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from typing import Any, TypeAlias
 
-from tidegate.runners.engine.errors.attribution import close_all
+from tidegate.runners.engine.errors.attribution import close_all, quietly
 from tidegate.runners.engine.factory import build
-from tidegate.runners.engine.keyed_batch import Keyed
+from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.side_inputs.view import side_id
 from tidegate.runners.engine.time.watermarks import Least, Mark
@@ -138,7 +138,7 @@ class Graph:
         self._unsettle(node)
         return self._emitting(node.operator.process(block, _name(edge)))
 
-    def delivering_keyed(self, edge: Edge, keyed: Keyed) -> Iterator[None]:
+    def delivering_keyed(self, edge: Edge, keyed: KeyedBatch) -> Iterator[None]:
         """As `delivering`, for elements that have come by key."""
         node = self._nodes[edge.target]
         self._unsettle(node)
@@ -316,11 +316,3 @@ def state_name(step: Step) -> str:
 def _name(edge: Edge) -> str:
     """Under which name the step at its end takes what comes along an edge."""
     return edge.collection if edge.side is None else side_id(edge.node, edge.side)
-
-
-def quietly(call: Callable[[], None]) -> None:
-    """Clean up after a failure, whatever that says."""
-    try:
-        call()
-    except Exception:
-        return

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
+from tidegate.runners.engine.elementwise.unstamped import GROUPED_BEFORE, UNSTAMPED
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
 from tidegate.runners.engine.state.timers import DROPPED_TIMERS, FULL_KEYS
-from tidegate.runners.engine.unstamped import GROUPED_BEFORE, UNSTAMPED
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.windowing.strategy import is_global

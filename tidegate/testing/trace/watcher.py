@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final
 
-from tidegate.runners.engine.keyed_batch import Keyed
+from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.plan import Plan, Step
@@ -118,7 +118,7 @@ class Watcher(Operator):
                 yield from self._pass(others, collection)
                 i += len(others)
 
-    def process_keyed(self, keyed: Keyed, collection: str) -> Iterator[Emitted]:
+    def process_keyed(self, keyed: KeyedBatch, collection: str) -> Iterator[Emitted]:
         return super().process_keyed(keyed, collection)  # as blocks, whose elements can be looked at
 
     def finish_bundle(self) -> Iterator[Emitted]:

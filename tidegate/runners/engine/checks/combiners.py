@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from tidegate.runners.engine.errors.attribution import combiner_method, located, rethrow, user_error
+from tidegate.runners.engine.errors.attribution import UserCall, combiner_method, located, rethrow, user_error
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.triggers.base import UserCall
 from tidegate.runners.plan import Phase
 from tidegate.sdk.authoring.combine import CombineFn, WithArguments
 from tidegate.sdk.errors import CheckError, shorten

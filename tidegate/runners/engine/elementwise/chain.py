@@ -6,17 +6,18 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tidegate.runners.engine.checks import contracts
 from tidegate.runners.engine.elementwise.codegen import Fold, Shape, asks_for_times, generate
 from tidegate.runners.engine.elementwise.compiled import Generated
 from tidegate.runners.engine.elementwise.counters import Tally
+from tidegate.runners.engine.elementwise.fold_target import FoldTarget
 from tidegate.runners.engine.elementwise.fused_node import Link, NotSeveral, assigning, not_iterable, not_several
 from tidegate.runners.engine.elementwise.split_by_window import parted
+from tidegate.runners.engine.elementwise.unstamped import assigns_by_time, without_time
 from tidegate.runners.engine.errors.attribution import close_all, guarded, guarded_items, located, rethrow, user_error
 from tidegate.runners.engine.operator import Context, Emitted, Operator
-from tidegate.runners.engine.unstamped import assigns_by_time, without_time
 from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.data.block import (
     Block,
@@ -46,9 +47,6 @@ from tidegate.sdk.windowing.assigners import (
     is_global_assigner,
 )
 
-if TYPE_CHECKING:
-    from tidegate.runners.engine.grouping.batch_table import Grouping
-
 
 class Chain(Operator):
     """Element-wise links as one loop. With a `grouping`, the loop ends in its table and gives no blocks.
@@ -64,7 +62,7 @@ class Chain(Operator):
         main: str,
         *,
         exits: Mapping[tuple[str, str], str] | None = None,
-        grouping: Grouping | None = None,
+        grouping: FoldTarget | None = None,
         sides: dict[str, Callable[[Any], Any]] | None = None,
     ) -> None:
         self.links = links
@@ -119,8 +117,7 @@ class Chain(Operator):
             for part in self._parted(block.slice(share, len(block)) if share else block):
                 yield from self._run(part, checked=False)
         if self.grouping is not None:
-            self.grouping.taken += len(block)
-            self.grouping.settle()
+            self.grouping.block_added(len(block))
 
     def finish_bundle(self) -> Iterator[Emitted]:
         started, self._started = self._started, []
@@ -191,7 +188,7 @@ class Chain(Operator):
     def _through(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
         grouping = self.grouping
         if grouping is not None and not self.links and not checked:
-            if grouping.counts_elements(block) or grouping.adopts(block):
+            if grouping.adds_whole(block):
                 return
         self._tally.taken += len(block)
         if self._only_assigns and not self._repeats(block):

@@ -17,6 +17,10 @@ T = TypeVar("T")
 _NOTHING: Final = object()
 
 
+class UserCall(Exception):
+    """A function of the author's raised (`__cause__`) while the engine called it; the message names the function."""
+
+
 def user_error(
     error: BaseException, *, step: str, where: Where, element: Any = _NOTHING, method: str = "", key: Any = _NOTHING
 ) -> BaseException:
@@ -99,6 +103,14 @@ def close_all(closes: Iterable[Callable[[], object]]) -> None:
             failed = failed or error
     if failed is not None:
         rethrow(failed)
+
+
+def quietly(call: Callable[[], None]) -> None:
+    """Clean up after a failure; an error of the clean-up itself is dropped."""
+    try:
+        call()
+    except Exception:
+        return
 
 
 def combiner_method(combiner: CombineFn[Any, Any, Any], method: str) -> str:

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, Final, Literal
 
 from tidegate.runners.engine.checks.combiners import Trial, Tried
-from tidegate.runners.engine.triggers.base import UserCall
+from tidegate.runners.engine.errors.attribution import UserCall
 from tidegate.runners.plan import Phase
 from tidegate.sdk.authoring.combine import (
     NOTHING,

@@ -25,7 +25,7 @@ from tidegate.runners.engine.errors.attribution import (
 from tidegate.runners.engine.grouping import fold_codegen
 from tidegate.runners.engine.grouping.accumulation import detached
 from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, tear_down
-from tidegate.runners.engine.keyed_batch import Keyed
+from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.memory.sizing import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.memory.spill import Spill, SpilledValues, chunks, window_order
 from tidegate.runners.engine.operator import Context, Emitted
@@ -79,7 +79,7 @@ class Grouping:
         self._bounds: Callable[[int], tuple[int, int]] | None = None
         self._spill: Spill | None = None
         self._key_size = self._value_size = 0
-        self._settled = self._values = self.taken = 0
+        self._settled = self._values = self._added = 0
         self._copies = 1
         self._trials = trials_of(self.combiner, phase, context)
 
@@ -140,8 +140,13 @@ class Grouping:
             found = self._by_start[low] = low, high, self.table_in(IntervalWindow.of_micros(low, high))
         return found
 
-    def counts_elements(self, block: Block) -> bool:
-        """Count a whole block's elements in one go, if that is all this grouping does with them."""
+    def adds_whole(self, block: Block) -> bool:
+        """Add a whole block at once, where its elements are only counted or are the first partial results of their
+        window."""
+        return self._counts_elements(block) or self._adopts(block)
+
+    def _counts_elements(self, block: Block) -> bool:
+        """Count a whole block's elements at once, if that is all this grouping does with them."""
         match self.node, block.windows:
             case CombinePerKey(key="element"), Same((window,)) if (
                 type(self.combiner) is CountFn and self.phase != "merge"
@@ -154,8 +159,8 @@ class Grouping:
             case _:
                 return False
 
-    def adopts(self, block: Block) -> bool:
-        """Take parts in as they are, in one go, if they are the first of their window."""
+    def _adopts(self, block: Block) -> bool:
+        """Load partial results as they are, at once, if they are the first of their window."""
         if self.phase != "merge" or self._trials is not None or type(block.values) is not Pairs:
             return False
         match block.windows:
@@ -173,7 +178,7 @@ class Grouping:
             table.clear()
         return bool(table)
 
-    def take_lists(self, window: Any, keyed: Keyed) -> None:
+    def take_lists(self, window: Any, keyed: KeyedBatch) -> None:
         """Elements of one window that come by key, where lists are grouped."""
         table, values = self.table_in(window), keyed.values
         get = table.get
@@ -185,9 +190,9 @@ class Grouping:
             else:
                 known += values[at : at + n]
             at += n
-        self.taken += at
+        self._added += at
         for _ in range(0, at, BLOCK_SIZE):
-            self.settle()
+            self._check_budget()
 
     def _crosses(self, value: Any) -> None:
         """What `--checks` look at: the element can travel, and its key has an encoding."""
@@ -226,8 +231,12 @@ class Grouping:
 
     # -- memory
 
-    def settle(self) -> None:
-        """After each block: write the tables out when they have reached the budget."""
+    def block_added(self, n: int) -> None:
+        """Account for a block of `n` elements, and spill the tables once they have reached the budget."""
+        self._added += n
+        self._check_budget()
+
+    def _check_budget(self) -> None:
         self._settled += 1
         first = self._settled & (self._settled - 1) == 0
         if first or self._settled % 128 == 0:
@@ -243,12 +252,12 @@ class Grouping:
         keys = sum(map(len, self._tables.values()))
         if not self.lists:
             return keys * (TABLE_ENTRY + self._key_size + self._value_size)
-        values = self._values + self.taken * self._copies
+        values = self._values + self._added * self._copies
         return keys * (TABLE_ENTRY + LIST + self._key_size) + values * (_SLOT + self._value_size)
 
     def _count(self) -> None:
         """Count the values in the tables, which takes a while."""
-        self.taken = 0
+        self._added = 0
         if self.lists:
             self._values = sum(sum(map(len, table.values())) for table in self._tables.values())
 
@@ -280,7 +289,7 @@ class Grouping:
                 rethrow(located(error, self.label, self.node.where))
             self.context.count(self.label, "spills")
         self._by_start.clear()
-        self.taken = self._values = 0
+        self._added = self._values = 0
 
     def _merge(self, pair: tuple[Any, Any]) -> Any:
         assert self.combiner is not None

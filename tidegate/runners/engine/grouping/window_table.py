@@ -16,19 +16,8 @@ from tidegate.runners.engine.elementwise.chain import Chain
 from tidegate.runners.engine.errors.attribution import close_all
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE, Grouping
 from tidegate.runners.engine.grouping.global_combine import CombineWhole
-from tidegate.runners.engine.operator import Context, Emitted
-from tidegate.runners.engine.state.keyed_state import (
-    CELLS,
-    NEVER,
-    ByKey,
-    Instants,
-    KeyedState,
-    Touched,
-    Touches,
-    first_of,
-    of_keys,
-    without,
-)
+from tidegate.runners.engine.operator import NEVER, Context, Emitted, KeyedOperator, Wakeups
+from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Touched, Touches, first_of, of_keys, without
 from tidegate.runners.plan import Phase
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
@@ -188,8 +177,8 @@ class WindowMajorGrouping(Grouping):
         and a checkpoint waits for it."""
         return self.phase == "parts" and sum(map(len, self._tables.values())) + len(self._singles) >= MOST_PARTS
 
-    def settle(self) -> None:
-        """After each block. State stays in memory: a window's table must be there when it fires."""
+    def block_added(self, n: int) -> None:
+        """Count late elements. State stays in memory: a window's table must be there when it fires."""
         self.context.count(self.label, "dropped_late", self.gate.taken())
 
     def fire(self, micros: int) -> Iterator[Emitted]:
@@ -238,7 +227,7 @@ class WindowMajorGrouping(Grouping):
             without(table, keys)
 
 
-class WindowMajor(Chain, ByKey):
+class WindowMajor(Chain, KeyedOperator):
     """A chain that ends in tables fired by the watermark."""
 
     grouping: WindowMajorGrouping
@@ -292,13 +281,13 @@ class WindowMajor(Chain, ByKey):
     def evict(self, keys: Collection[Any]) -> None:
         self.grouping.evict(keys)
 
-    def instants(self, state: KeyedState) -> dict[Any, Instants]:
+    def wakeups(self, state: KeyedState) -> dict[Any, Wakeups]:
         ends: dict[Any, int] = {}
         for window, entries in state.tables[CELLS].items():
             end = window_end(window)
             for key in entries:
                 ends[key] = min(end, ends.get(key, end))
-        return {key: Instants(end, NEVER, MAX_MICROS) for key, end in ends.items()}
+        return {key: Wakeups(end, NEVER, MAX_MICROS) for key, end in ends.items()}
 
     def close(self) -> None:
         close_all([super().close, self.grouping.close])

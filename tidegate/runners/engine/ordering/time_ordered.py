@@ -12,7 +12,7 @@ from operator import le
 from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import rethrow, unfit_for_key
-from tidegate.runners.engine.keyed_batch import Keyed
+from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.memory.external_sort import Gathered, in_order
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.state.keyed_state import KeyedState
@@ -66,7 +66,7 @@ class InTimeOrder(Operator):
         self._gathered.settle()
         return iter(())
 
-    def process_keyed(self, keyed: Keyed, collection: str) -> Iterator[Emitted]:
+    def process_keyed(self, keyed: KeyedBatch, collection: str) -> Iterator[Emitted]:
         if self.key != "first" or keyed.timestamps == MIN_MICROS or not self._has(keyed.windows, keyed.pane):
             return super().process_keyed(keyed, collection)
         self._collection = collection

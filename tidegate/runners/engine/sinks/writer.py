@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
-from tidegate.runners.engine.operator_graph import quietly
+from tidegate.runners.engine.errors.attribution import located, quietly, rethrow, user_error
 from tidegate.runners.plan import Step
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink
 from tidegate.sdk.data.block import Block, Pairs

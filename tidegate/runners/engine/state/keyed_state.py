@@ -10,11 +10,9 @@ from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator,
 from dataclasses import dataclass, field
 from itertools import chain, compress, repeat
 from operator import is_not, itemgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from tidegate.runners.engine.operator import Operator
-from tidegate.sdk.data.block import Block
-from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
+from tidegate.sdk.time import MIN_MICROS
 
 Tables: TypeAlias = dict[Any, dict[Any, Any]]
 """By window, then by key."""
@@ -46,53 +44,6 @@ class KeyedState:
     def __len__(self) -> int:
         """How many entries there are."""
         return sum(len(table) for tables in self.tables.values() for table in tables.values())
-
-
-class Instants(NamedTuple):
-    """When a key wants to be looked at again: the watermark and the processing time (µs) at which something of it is
-    due (NEVER: at none), and the least timestamp at which it holds the output watermark (MAX_MICROS: it does not)."""
-
-    event: int
-    clock: int
-    hold: int
-
-
-NEVER: Final = MAX_MICROS + 1
-
-
-class ByKey(Operator):
-    """An operator whose state is by key, and can be taken, given back and moved out of memory key by key."""
-
-    def keys_of(self, block: Block) -> Iterable[Any]:
-        """The key of each element of a block. TypeError, also while it is gone through, where there is none; or, as
-        `process` then says what is wrong, anything."""
-        raise NotImplementedError
-
-    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
-        """All state, or that of these keys; it shares nothing that can change with the operator."""
-        raise NotImplementedError
-
-    def restore(self, state: KeyedState) -> None:
-        """Take in what `snapshot` gave, of keys that are not here; `state` stays as it is.
-
-        What is not by key is as of `state` afterwards. RunError for state the step no longer declares.
-        """
-        raise NotImplementedError
-
-    def touched(self) -> Touched | None:
-        raise NotImplementedError
-
-    def next_event(self) -> int:
-        """A watermark (µs) before which none changes the state of any key; MIN_MICROS: not known."""
-        return MIN_MICROS
-
-    def evict(self, keys: Collection[Any]) -> None:
-        """Forget these keys, whose state has been taken and will be restored before anything happens to them."""
-        raise NotImplementedError
-
-    def instants(self, state: KeyedState) -> dict[Any, Instants]:
-        """When each key in a snapshot wants to be looked at again; one that never does may be left out."""
-        raise NotImplementedError
 
 
 class Touches:

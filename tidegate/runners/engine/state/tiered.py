@@ -16,14 +16,14 @@ from itertools import chain, filterfalse, islice
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from tidegate.runners.engine.memory.sizing import TABLE_ENTRY, deep_size
-from tidegate.runners.engine.operator import Emitted, Operator
-from tidegate.runners.engine.state.keyed_state import ByKey, Instants, KeyedState, Touched, distinct
+from tidegate.runners.engine.operator import Emitted, KeyedOperator, Operator, Wakeups
+from tidegate.runners.engine.state.keyed_state import KeyedState, Touched, distinct
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.user_code.redefined_classes import dumps
 
 Which: TypeAlias = Literal["event", "clock", "hold"]
-Record: TypeAlias = tuple[Any, bytes | None, Instants | None]
+Record: TypeAlias = tuple[Any, bytes | None, Wakeups | None]
 """A key, its state (None: it has none), and when it wants to be looked at (None: never)."""
 
 LOT: Final = 16_384
@@ -54,7 +54,7 @@ class Cold(Protocol):
 class Paged(Operator):
     """An operator with state by key, of which at most `budget` bytes are in memory."""
 
-    def __init__(self, inner: ByKey, cold: Cold, budget: int) -> None:
+    def __init__(self, inner: KeyedOperator, cold: Cold, budget: int) -> None:
         self.inner = inner
         self.cold = cold
         self._budget = budget
@@ -190,7 +190,7 @@ class Paged(Operator):
 
     def _records(self, keys: Sequence[Any]) -> Iterator[Record]:
         state = self.inner.snapshot(keys)
-        instants = self.inner.instants(state)
+        instants = self.inner.wakeups(state)
         by_key = by_keys(state)
         for key in keys:
             entries = by_key.get(key)
@@ -232,11 +232,12 @@ class Paged(Operator):
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         """All state, in memory; of `keys`, what is in the operator."""
         if self._without_keys:
-            head = self.inner.snapshot(())
+            head: KeyedState = self.inner.snapshot(())
             return replace(head, keys=None, windows=None) if keys is None else head
         if keys is not None:
-            return self.inner.snapshot(keys)
-        state = self.inner.snapshot()
+            partial: KeyedState = self.inner.snapshot(keys)
+            return partial
+        state: KeyedState = self.inner.snapshot()
         all_tables = {
             name: {window: dict(table) for window, table in tables.items()} for name, tables in state.tables.items()
         }
@@ -256,7 +257,7 @@ class Paged(Operator):
             for (key, entries), before in zip(lot.items(), known, strict=True):
                 for name, window, stored in (*before, *entries):
                     whole.tables.setdefault(name, {}).setdefault(window, {})[key] = stored
-            instants = self.inner.instants(whole)
+            instants = self.inner.wakeups(whole)
             self.cold.save((key, dumps((key, entries)), instants.get(key)) for key, entries in by_keys(whole).items())
         self._asleep_at_end = state.watermark == MAX_MICROS and self.cold.first("event") is not None
 

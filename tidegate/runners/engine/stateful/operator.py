@@ -20,19 +20,9 @@ from tidegate.runners.engine.elementwise.chain import Chain
 from tidegate.runners.engine.elementwise.codegen import Source
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.errors.attribution import guarded, has_author_frames, not_pairs, rethrow, user_error
-from tidegate.runners.engine.operator import Context, Emitted
+from tidegate.runners.engine.operator import NEVER, Context, Emitted, KeyedOperator, Wakeups
 from tidegate.runners.engine.state.cells import CombiningCell
-from tidegate.runners.engine.state.keyed_state import (
-    NEVER,
-    ByKey,
-    Instants,
-    KeyedState,
-    Touched,
-    Touches,
-    first_of,
-    of_keys,
-    without,
-)
+from tidegate.runners.engine.state.keyed_state import KeyedState, Touched, Touches, first_of, of_keys, without
 from tidegate.runners.engine.state.tables import StateTables
 from tidegate.runners.engine.state.timers import DROPPED_TIMERS, FULL_KEYS, Pending, Timers
 from tidegate.runners.engine.stateful.codegen import (
@@ -63,7 +53,7 @@ _ARRIVED: Final = "arrived"
 """Tables of a snapshot: of each cell what is stored, and when that outlives its time-to-live; timers; arrivals."""
 
 
-class StatefulOperator(Chain, ByKey):
+class StatefulOperator(Chain, KeyedOperator):
     """A ParDo with state cells or timers. Its input comes by key: all elements of a key meet here.
 
     `bounded`: the rules for bounded input hold, so the clock is silent and nothing outlives a time-to-live. Otherwise
@@ -267,15 +257,15 @@ class StatefulOperator(Chain, ByKey):
         for seen in self._arrivals.values():
             without(seen, keys)
 
-    def instants(self, state: KeyedState) -> dict[Any, Instants]:
+    def wakeups(self, state: KeyedState) -> dict[Any, Wakeups]:
         """Timers, times-to-live, and ends of windows: of the global one, where nothing else is done, for a callback."""
-        found: dict[Any, Instants] = {}
+        found: dict[Any, Wakeups] = {}
 
         def note(key: Any, event: int = NEVER, clock: int = NEVER, hold: int = MAX_MICROS) -> None:
             known = found.get(key)
             if known is not None:
                 event, clock, hold = min(event, known.event), min(clock, known.clock), min(hold, known.hold)
-            found[key] = Instants(event, clock, hold)
+            found[key] = Wakeups(event, clock, hold)
 
         for name, tables in state.tables.items():
             for window, table in tables.items():

@@ -47,10 +47,6 @@ class Now:
         return self.watermark >= self.end
 
 
-class UserCall(Exception):
-    """A function of the author's raised (`__cause__`) while the engine asked it; the message says which function."""
-
-
 class Machine:
     """One trigger. The defaults are those of one that is never due."""
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tidegate.runners.engine.triggers.base import DUE, FAR, ON_TIME, WAIT, Machine, Now, State, UserCall
+from tidegate.runners.engine.errors.attribution import UserCall
+from tidegate.runners.engine.triggers.base import DUE, FAR, ON_TIME, WAIT, Machine, Now, State
 from tidegate.sdk.user_code.user_fn import UserFn
 
 

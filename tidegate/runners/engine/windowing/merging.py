@@ -12,10 +12,9 @@ from dataclasses import replace
 from itertools import repeat
 from typing import Any, Final, TypeAlias
 
-from tidegate.runners.engine.errors.attribution import rethrow
+from tidegate.runners.engine.errors.attribution import UserCall, rethrow
 from tidegate.runners.engine.operator import Emitted
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables
-from tidegate.runners.engine.triggers.base import UserCall
 from tidegate.runners.engine.windowing.operator import WindowOperator
 from tidegate.runners.engine.windowing.pane_state import CLOSED, Cell, Open, retire
 from tidegate.sdk.authoring.combine import NOTHING

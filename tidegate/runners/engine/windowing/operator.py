@@ -12,23 +12,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import repeat
 from typing import Any, Final
 
-from tidegate.runners.engine.errors.attribution import rethrow, user_error
+from tidegate.runners.engine.errors.attribution import UserCall, rethrow, user_error
 from tidegate.runners.engine.grouping.base import GroupedByKey
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
-from tidegate.runners.engine.operator import Context, Emitted
-from tidegate.runners.engine.state.keyed_state import (
-    CELLS,
-    NEVER,
-    ByKey,
-    Instants,
-    KeyedState,
-    Tables,
-    Touched,
-    Touches,
-    first_of,
-    of_keys,
-)
-from tidegate.runners.engine.triggers.base import DUE, FAR, ON_TIME, Now, UserCall, copied
+from tidegate.runners.engine.operator import NEVER, Context, Emitted, KeyedOperator, Wakeups
+from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables, Touched, Touches, first_of, of_keys
+from tidegate.runners.engine.triggers.base import DUE, FAR, ON_TIME, Now, copied
 from tidegate.runners.engine.triggers.factory import machine
 from tidegate.runners.engine.windowing.pane_state import (
     CLOSED,
@@ -58,7 +47,7 @@ _EARLIEST: Final = 1
 _LATEST: Final = 2
 
 
-class WindowOperator(GroupedByKey, ByKey):
+class WindowOperator(GroupedByKey, KeyedOperator):
     """Groups or combines per key and window as a trigger says.
 
     `late` is the collection for elements that every window refused as late; None: they are counted (`dropped_late`).
@@ -527,12 +516,12 @@ class WindowOperator(GroupedByKey, ByKey):
             if not window.cells:
                 self.forget(window)
 
-    def instants(self, state: KeyedState) -> dict[Any, Instants]:
-        found: dict[Any, Instants] = {}
+    def wakeups(self, state: KeyedState) -> dict[Any, Wakeups]:
+        found: dict[Any, Wakeups] = {}
         for window, k, saved in self._saved_cells(state):
             at = self._instants(window_end(window), saved)
             before = found.get(k)
-            found[k] = at if before is None else Instants(*map(min, at, before))
+            found[k] = at if before is None else Wakeups(*map(min, at, before))
         return found
 
     def _cells(self, keys: Collection[Any] | None) -> Tables:
@@ -545,17 +534,17 @@ class WindowOperator(GroupedByKey, ByKey):
             for k, saved in cells.items():
                 yield window, k, saved
 
-    def _instants(self, end: int, saved: Any) -> Instants:
+    def _instants(self, end: int, saved: Any) -> Wakeups:
         """When a cell is due: at its window's end, or expiry, and whenever its trigger may be."""
         expiry = min(end + self.lateness, MAX_MICROS)
         event = expiry if self.now.watermark >= end else end
         if saved is None:
-            return Instants(event, NEVER, MAX_MICROS)
+            return Wakeups(event, NEVER, MAX_MICROS)
         _, _, state, _, stamp, holding = saved
         hold = stamp if stamp is not None else end - 1 if holding else MAX_MICROS
         event = min(event, self.machine.event_time(state)) if self._by_event_time else event
         clock = self.machine.clock_time(state) if self._by_clock else NEVER
-        return Instants(event, min(clock, NEVER), hold)
+        return Wakeups(event, min(clock, NEVER), hold)
 
     def _saved(self, cell: Cell) -> tuple[Any, ...] | None:
         if cell is CLOSED:

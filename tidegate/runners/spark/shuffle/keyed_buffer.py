@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, Final
 
-from tidegate.runners.engine.keyed_batch import Keyed, only_window
+from tidegate.runners.engine.keyed_batch import KeyedBatch, only_window
 from tidegate.runners.plan import Edge, Plan
 from tidegate.sdk.authoring.combine import CallableFn, ListFn, TupleFn
 from tidegate.sdk.data.block import Block, Each, Pairs, WindowsColumn, keys_of
@@ -84,7 +84,7 @@ class HeldByKey:
             _drain(map(list.append, lists, values))
         self.count += len(keys)
 
-    def parts(self, keys: list[Any], limit: int) -> Iterator[Keyed]:
+    def parts(self, keys: list[Any], limit: int) -> Iterator[KeyedBatch]:
         """The elements of some keys, about `limit` at a time."""
         assert self._common is not None
         limit *= 2 if self._common[0] is None else 1
@@ -107,13 +107,13 @@ class HeldByKey:
         if some:
             yield self._keyed(some, parts)
 
-    def _keyed(self, keys: list[Any], lists: list[list[Any]]) -> Keyed:
+    def _keyed(self, keys: list[Any], lists: list[list[Any]]) -> KeyedBatch:
         assert self._common is not None
         timestamp, windows, pane = self._common
         values = list(chain.from_iterable(lists))
         if timestamp is not None:
-            return Keyed(keys, list(map(len, lists)), values, timestamp, windows, pane)
-        return Keyed(keys, [len(part) // 2 for part in lists], values[::2], values[1::2], windows, pane)
+            return KeyedBatch(keys, list(map(len, lists)), values, timestamp, windows, pane)
+        return KeyedBatch(keys, [len(part) // 2 for part in lists], values[::2], values[1::2], windows, pane)
 
     def empty(self) -> None:
         """What was held has been sent."""

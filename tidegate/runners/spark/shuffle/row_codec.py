@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any, Final
 from zlib import crc32
 
-from tidegate.runners.engine.keyed_batch import Keyed
+from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.sdk.data.block import Block, Pairs, as_pairs
 from tidegate.sdk.data.coders import decode_columns, encode_columns
 from tidegate.sdk.user_code.redefined_classes import dumps
@@ -124,7 +124,7 @@ def encode_blocks(blocks: Iterable[Block]) -> bytes:
     return encode_columns(tuple(columns))
 
 
-def encode_keyed(keyed: Keyed) -> bytes:
+def encode_keyed(keyed: KeyedBatch) -> bytes:
     """Elements that stand by key as one pickle: each key once."""
     return encode_columns((keyed.keys, keyed.counts, keyed.values, keyed.timestamps, keyed.windows, keyed.pane))
 
@@ -138,11 +138,11 @@ def decode_blocks(data: Any) -> Iterator[Block]:
     return blocks_of(decode_columns(data))
 
 
-def decode(data: Any) -> Iterator[Block | Keyed]:
+def decode(data: Any) -> Iterator[Block | KeyedBatch]:
     """What `encode_blocks` or `encode_keyed` was given."""
     columns = decode_columns(data)
     if len(columns) == _KEYED:
-        yield Keyed(*columns)
+        yield KeyedBatch(*columns)
         return
     yield from blocks_of(columns)
 

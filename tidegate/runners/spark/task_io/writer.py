@@ -6,7 +6,7 @@ import atexit
 from collections.abc import Iterable
 from typing import Any, Final
 
-from tidegate.runners.engine.operator_graph import quietly
+from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.sinks.writer import Writing, sink_call
 from tidegate.runners.plan import Step
 from tidegate.sdk.connectors.sinks import Committable, Sink

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from tidegate.runners.engine.keyed_batch import Keyed
+from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.engine.operator_graph import Graph, Outlet
 from tidegate.runners.engine.side_inputs.operator import WaitForSides
@@ -246,7 +246,7 @@ class LevelTask:
             if edge.target not in here:
                 continue
             for whole in decode(data):
-                if isinstance(whole, Keyed):
+                if isinstance(whole, KeyedBatch):
                     yield from graph.delivering_keyed(edge, whole)
                     continue
                 if edge.target in sinks:

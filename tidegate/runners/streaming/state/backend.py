@@ -20,9 +20,9 @@ from time import perf_counter
 from typing import Any, Final, Protocol, TypeAlias
 from zlib import crc32
 
-from tidegate.runners.engine.operator import Operator, keeps_state
+from tidegate.runners.engine.operator import KeyedOperator, Operator, keeps_state
 from tidegate.runners.engine.rescale import Keeps, rescaled
-from tidegate.runners.engine.state.keyed_state import ByKey, Touched, distinct
+from tidegate.runners.engine.state.keyed_state import Touched, distinct
 from tidegate.runners.streaming.model.exit_status import how_ended
 from tidegate.runners.streaming.process.fork import can_fork
 from tidegate.runners.streaming.state.files import (
@@ -68,7 +68,7 @@ class StateBackend(Protocol):
     """Keeps the state of one task's operators. Built before they are, and asked for nothing until they are opened."""
 
     @property
-    def paged(self) -> Callable[[str, ByKey], Operator] | None:
+    def paged(self) -> Callable[[str, KeyedOperator], Operator] | None:
         """What puts an operator's keys elsewhere than in memory (see `Context`); None: they stay there."""
 
     def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: Keeps | None) -> None:

@@ -19,10 +19,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from tidegate.runners.engine.operator import Operator
+from tidegate.runners.engine.operator import KeyedOperator, Operator, Wakeups
 from tidegate.runners.engine.rescale import Keeps, overlaid, part, rescaled
 from tidegate.runners.engine.side_inputs.operator import Part, SidesSnapshot
-from tidegate.runners.engine.state.keyed_state import ByKey, Instants, KeyedState
+from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.engine.state.tiered import AWAKE, LOT, Paged, Record, Taking, Which, known_keys
 from tidegate.runners.streaming.state.backend import (
     Capture,
@@ -142,7 +142,7 @@ class RocksCold:
 _LAST: Final[dict[Which, int]] = {"event": MAX_MICROS, "clock": MAX_MICROS, "hold": MAX_MICROS - 1}
 
 
-def _instants_packed(instants: Instants | None) -> bytes:
+def _instants_packed(instants: Wakeups | None) -> bytes:
     """Which instants there are, and these."""
     bits, packed = 0, b""
     if instants is not None:
@@ -187,11 +187,11 @@ class RocksBackend:
         self._changes = Changes(full_every)
 
     @property
-    def paged(self) -> Callable[[str, ByKey], Operator]:
+    def paged(self) -> Callable[[str, KeyedOperator], Operator]:
         """Every keyed operator is paged."""
         return self.page
 
-    def page(self, label: str, operator: ByKey) -> Paged:
+    def page(self, label: str, operator: KeyedOperator) -> Paged:
         """The operator with its keys in this store."""
         if self._db is None:
             self._db = open_store(self._folder / "db")

@@ -14,9 +14,9 @@ from functools import partial
 from itertools import chain
 from typing import Final, TypeAlias
 
-from tidegate.runners.engine.errors.attribution import located, rethrow
+from tidegate.runners.engine.errors.attribution import located, quietly, rethrow
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.operator_graph import Graph, Outlet, quietly
+from tidegate.runners.engine.operator_graph import Graph, Outlet
 from tidegate.runners.engine.sinks.writer import Writing
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
 from tidegate.runners.engine.time.watermarks import Least, Mark

@@ -14,20 +14,9 @@ from operator import itemgetter
 from typing import Any, Final
 
 from tidegate.runners.engine.grouping.sessions.table import Columns, Session, SessionTable, counted
-from tidegate.runners.engine.operator import Context, Emitted
+from tidegate.runners.engine.operator import NEVER, Context, Emitted, KeyedOperator, Wakeups
 from tidegate.runners.engine.state.key_wakeups import Due
-from tidegate.runners.engine.state.keyed_state import (
-    CELLS,
-    NEVER,
-    ByKey,
-    Instants,
-    KeyedState,
-    Touched,
-    Touches,
-    first_of,
-    of_keys,
-    without,
-)
+from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Touched, Touches, first_of, of_keys, without
 from tidegate.runners.plan import Phase
 from tidegate.sdk.data.block import Block, DerivedFrom
 from tidegate.sdk.data.keys import check_key
@@ -50,7 +39,7 @@ _number: Final = itemgetter(4)
 """Of a key that has these sessions, or one of them."""
 
 
-class LiveSessions(SessionTable, ByKey):
+class LiveSessions(SessionTable, KeyedOperator):
     """Groups or combines a stream per key and session; it has no allowed lateness.
 
     Where elements are only counted, times wait until they are many, or a session may be over, and are then put into
@@ -249,6 +238,6 @@ class LiveSessions(SessionTable, ByKey):
         for k in keys:
             self._due.forget(k)
 
-    def instants(self, state: KeyedState) -> dict[Any, Instants]:
+    def wakeups(self, state: KeyedState) -> dict[Any, Wakeups]:
         cells = state.tables[CELLS].get(None, {})
-        return {k: Instants(sessions[0][1], NEVER, MAX_MICROS) for k, (_, sessions) in cells.items()}
+        return {k: Wakeups(sessions[0][1], NEVER, MAX_MICROS) for k, (_, sessions) in cells.items()}

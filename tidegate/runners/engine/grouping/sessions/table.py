@@ -13,12 +13,11 @@ from itertools import compress, count, islice
 from operator import eq, itemgetter
 from typing import Any, Final, NoReturn, TypeAlias
 
-from tidegate.runners.engine.errors.attribution import rethrow
+from tidegate.runners.engine.errors.attribution import UserCall, rethrow
 from tidegate.runners.engine.grouping import fold_codegen
 from tidegate.runners.engine.grouping.base import GroupedByKey
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
 from tidegate.runners.engine.operator import Context, Emitted
-from tidegate.runners.engine.triggers.base import UserCall
 from tidegate.runners.plan import Phase
 from tidegate.sdk.authoring.combine import NOTHING, CountFn
 from tidegate.sdk.data.block import Block, DerivedFrom, Each
