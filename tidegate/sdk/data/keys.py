@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 from zlib import crc32
 
 from tidegate.sdk.errors import BuildError, KeyEncodingError, shorten
+from tidegate.sdk.moved import MOVES
 from tidegate.sdk.time import Duration, Timestamp
 from tidegate.sdk.windowing.window import GlobalWindow, IntervalWindow, encode_window
 
@@ -453,7 +454,8 @@ def _class_name(cls: type) -> str:
 
 
 def _name_bytes(cls: type) -> bytes:
-    return _encode_str(_class_name(cls))
+    """The name by which equal keys go the same way as when a checkpoint was taken: it outlives a move of the class."""
+    return _encode_str(".".join(MOVES.original(cls.__module__, cls.__qualname__)))
 
 
 # --- Refusals ---------------------------------------------------------------------------------------------------------

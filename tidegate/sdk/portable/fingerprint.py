@@ -13,6 +13,7 @@ from hashlib import blake2b
 from itertools import islice
 from typing import Any, Final
 
+from tidegate.sdk.moved import MOVES
 from tidegate.sdk.portable.model import Node, Pipeline, TypeRef, Values
 from tidegate.sdk.portable.pickle_graph import digest_of
 from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn, Where, import_ref, pickle_by_value
@@ -58,7 +59,8 @@ def _told(value: Any) -> Iterator[bytes]:
         case Values():
             yield from _values(value)
         case enum.Enum():
-            yield f"{type(value).__qualname__}.{value.name}".encode()
+            name = MOVES.original(type(value).__module__, type(value).__qualname__)[1]
+            yield f"{name}.{value.name}".encode()
         case tuple() | list():
             yield f"{type(value).__name__} of {len(value)}".encode()
             for item in value:
@@ -72,7 +74,7 @@ def _told(value: Any) -> Iterator[bytes]:
         case _ if (
             is_dataclass(value) and not isinstance(value, type) and type(value).__module__.startswith("tidegate.")
         ):
-            yield type(value).__qualname__.encode()
+            yield MOVES.original(type(value).__module__, type(value).__qualname__)[1].encode()
             for field in fields(value):
                 if field.compare:
                     yield field.name.encode()
@@ -84,7 +86,7 @@ def _told(value: Any) -> Iterator[bytes]:
 def _code(fn: UserFn) -> bytes:
     match fn.code or import_ref(fn.load()):
         case ImportRef(module=module, name=name):
-            return f"{module}:{name}".encode()
+            return ":".join(MOVES.original(module, name)).encode()
         case Payload(data=data):
             return _of_pickle(data)
         case _:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
+from tidegate.sdk import moved
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.authoring.side_inputs import View
 from tidegate.sdk.authoring.state import StateSpec, TimerSpec
@@ -100,9 +101,7 @@ class Values:
     def load(self) -> Any:
         """The elements, a sequence."""
         if self._live is None and self.data is not None:
-            import pickle
-
-            self._live = pickle.loads(self.data)
+            self._live = moved.loads(self.data)
         return self._live
 
     def sealed(self, sealer: Sealer, name: str) -> Values:

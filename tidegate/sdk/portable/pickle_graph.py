@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 from typing import Any, Final, cast
 
+from tidegate.sdk.moved import MOVES
+
 _SIZE: Final = 16
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -101,9 +103,9 @@ def _read(data: bytes) -> Any:
             case "BYTEARRAY8":
                 stack.append(_Node("bytearray", [bytes(argument)]))
             case "GLOBAL":
-                stack.append(_Node("global", argument.split(" ", 1)))
+                stack.append(_global(*argument.split(" ", 1)))
             case "STACK_GLOBAL":
-                stack.append(_Node("global", taken(2)))
+                stack.append(_global(*taken(2)))
             case "REDUCE":
                 stack.append(_called(*taken(2)))
             case "NEWOBJ" | "NEWOBJ_EX":
@@ -124,6 +126,11 @@ def _read(data: bytes) -> Any:
             case _:
                 raise ValueError(f"a pickle's {name} has no meaning here")
     raise ValueError("a pickle has no end")
+
+
+def _global(module: str, name: str) -> _Node:
+    """Something found by its name: the first it had, so that what has moved since is the same."""
+    return _Node("global", MOVES.original(module, name))
 
 
 def _pair(pair: tuple[Any, Any]) -> _Node:
@@ -155,6 +162,8 @@ def _called(function: Any, arguments: Any) -> _Node:
     match function:
         case _Node(kind="global", parts=[str(module), str(name)]) if module == _BY_VALUE:
             ignored = _IGNORED.get(name, ignored)
+            if name == "subimport":
+                arguments = _Node("tuple", map(MOVES.original_module, arguments.parts))
         case _Node(kind="call", parts=[_Node(parts=[_, "_builtin_type"]), _Node(parts=["CodeType"])]):
             if len(arguments.parts) == _CODE_ARGUMENTS:
                 ignored = _IGNORED_OF_CODE

@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from tidegate.sdk import moved
 from tidegate.sdk.user_code.user_fn import is_superseded, pickle_by_value
 
 
@@ -76,5 +77,5 @@ def _payload(cls: type) -> bytes:
 @lru_cache(maxsize=256)
 def _class_of(payload: bytes) -> type:
     """The class; cloudpickle knows those that it has met in this process."""
-    found: type = pickle.loads(payload)
+    found: type = moved.loads(payload)
     return found

@@ -16,6 +16,7 @@ from functools import lru_cache
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, MethodType, ModuleType, TracebackType
 from typing import Any, Final
 
+from tidegate.sdk import moved
 from tidegate.sdk.errors import LoadError, PicklingError, shorten, visible
 from tidegate.sdk.metrics import GENERATED
 from tidegate.sdk.notebook import place_of, spoken
@@ -80,11 +81,9 @@ class UserFn:
             try:
                 match self.code:
                     case Payload(data=data):
-                        import pickle
-
-                        self._live = pickle.loads(data)
+                        self._live = moved.loads(data)
                     case ImportRef(module=module, name=name):
-                        self._live = resolve(module, name)
+                        self._live = moved.MOVES.find(module, name)
             except Exception as error:
                 place = f", defined at {self.where}," if self.where else ""
                 raise LoadError(

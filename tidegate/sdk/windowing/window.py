@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import total_ordering
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate.sdk import moved
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.time import (
     MAX_TIMESTAMP,
@@ -191,9 +192,7 @@ def decode_window(data: bytes) -> Any:
         case b"\x01" if len(data) == 17:
             return IntervalWindow.of_micros(_unsortable(data[9:]), _unsortable(data[1:9]))
         case b"\x02":
-            import pickle
-
-            return pickle.loads(data[1:])
+            return moved.loads(data[1:])
     raise ValueError(f"{shorten(data)} is not an encoded window")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from tidegate.runners.spark.task_io.writer import Committing
+from tidegate.sdk import moved
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.private_files import owner_only
 
@@ -69,7 +70,7 @@ def finish_others(directory: Path | None) -> int:
 def _sinks(path: Path, file: BinaryIO) -> list[Committing]:
     found: Any = None
     with contextlib.suppress(Exception):
-        found = pickle.load(file)
+        found = moved.load(file)
     match found:
         case (int(format), list() as sinks) if format == _FORMAT:
             return sinks

@@ -12,6 +12,7 @@ from tidegate.runners.streaming.protocol.client_messages import Submit
 from tidegate.runners.streaming.session.client import JobInfo, SubmitJob, fault_of
 from tidegate.runners.streaming.session.endpoint import private
 from tidegate.runners.streaming.session.job_log import earlier
+from tidegate.sdk import moved
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.private_files import owner_only
 
@@ -57,7 +58,7 @@ class Kept:
         jobs = [path for path in self._directory.iterdir() if path.suffix == ".job"]
         for path in sorted(jobs, key=lambda path: path.stat().st_mtime_ns):
             try:
-                request = pickle.loads(path.read_bytes())
+                request = moved.loads(path.read_bytes())
                 fault = fault_of(request) if isinstance(request, SubmitJob) else "it is no SubmitJob"
             except OSError:
                 raise

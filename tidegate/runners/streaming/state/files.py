@@ -18,6 +18,7 @@ from zlib import crc32
 from tidegate.runners.engine.rescale import overlaid
 from tidegate.runners.engine.side_inputs.operator import SidesSnapshot
 from tidegate.runners.engine.state.keyed_state import ColumnTable, KeyedState
+from tidegate.sdk import moved
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.user_code.redefined_classes import dumps
 
@@ -182,7 +183,7 @@ def _unframed(data: bytes) -> Iterator[Any]:
     while at < len(view):
         (length,) = _LENGTH.unpack_from(view, at)
         at += _LENGTH.size
-        yield pickle.loads(view[at : at + length])
+        yield moved.loads(view[at : at + length])
         at += length
 
 

@@ -46,6 +46,7 @@ from tidegate.runners.streaming.state.files import (
 )
 from tidegate.runners.streaming.state.uploads import Files, Stored
 from tidegate.runners.streaming.worker.environment import Storing
+from tidegate.sdk import moved
 from tidegate.sdk.data.keys import key_bytes
 from tidegate.sdk.errors import RunError, UnsupportedError
 from tidegate.sdk.time import MAX_MICROS
@@ -159,13 +160,13 @@ def _skip(stored: bytes) -> int:
 
 
 def records(db: Any, head: bytes) -> Iterator[tuple[Any, bytes]]:
-    """Every key of an operator with its state."""
+    """Every key of an operator with its state. The store may be one that an earlier version has written."""
     prefix = head + _STATE
     for name, stored in db.items(from_key=prefix):
         if not name.startswith(prefix):
             break
         data = stored[_skip(stored) :]
-        yield pickle.loads(data)[0], data
+        yield moved.loads(data)[0], data
 
 
 class RocksBackend:
@@ -575,6 +576,6 @@ def _lots(asleep: Iterable[tuple[Any, bytes]], empty: KeyedState) -> Iterator[Ke
     while lot := list(islice(items, LOT)):
         tables: dict[str, dict[Any, dict[Any, Any]]] = {}
         for key, data in lot:
-            for name, window, stored in pickle.loads(data)[1]:
+            for name, window, stored in moved.loads(data)[1]:
                 tables.setdefault(name, {}).setdefault(window, {})[key] = stored
         yield replace(empty, tables=tables)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.sdk import moved
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import MIN_MICROS
@@ -42,7 +42,7 @@ def dumps(state: TaskState) -> bytes:
 
 def loads(data: bytes) -> TaskState:
     """The state back."""
-    form, state = pickle.loads(data)
+    form, state = moved.loads(data)
     if form not in (FORMAT, _WITHOUT_CLOCK):
         raise ValueError(f"a task's state has format {form}, and this version reads {_WITHOUT_CLOCK} and {FORMAT}")
     assert isinstance(state, TaskState)

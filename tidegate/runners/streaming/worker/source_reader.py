@@ -15,6 +15,7 @@ from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress
 from tidegate.runners.streaming.worker.watermark_alignment import Pace
+from tidegate.sdk import moved
 from tidegate.sdk.connectors.sources import Source
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import Create, Read
@@ -159,7 +160,7 @@ class Reading:
     def _fill(self) -> None:
         while self._dealt and self._opens_more:
             split = self._dealt.pop(0)
-            reader = SplitReader(self._node, self._source, pickle.loads(split.payload), self._clock, split.position)
+            reader = SplitReader(self._node, self._source, moved.loads(split.payload), self._clock, split.position)
             self._open.append(_Open(split.id, reader))
 
     def _next(self) -> _Open | None:

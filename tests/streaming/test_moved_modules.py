@@ -1,0 +1,262 @@
+"""What was written before modules moved is read after that: `fixtures/make_flat_modules.py` says what there is of it.
+
+All of it names Tidegate's classes by the modules they were in then; `tidegate/sdk/moved.py` knows where they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from base64 import urlsafe_b64decode
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from pickletools import genops
+from struct import unpack_from
+from typing import Any
+
+import pytest
+
+from streaming.processes import PATIENCE
+from tidegate.runners.spark.driver.commit_log import finish_others
+from tidegate.runners.streaming.protocol.coordinator_io import TakeSavepoint
+from tidegate.runners.streaming.session.client import Place, opened, started
+from tidegate.runners.streaming.session.journal import Kept
+from tidegate.runners.streaming.state.files import END_SIZE
+from tidegate.sdk.errors import RunError
+from tidegate.sdk.moved import MOVES
+
+FIXTURES = Path(__file__).parent / "fixtures"
+NAMED = FIXTURES / "flat-modules.txt"
+"""Every name of Tidegate's in a pickle of the archive: `module name`."""
+LIBRARY = (1062, "75e402c84b17bef72a6720662eff274a5a9e0ff937e6e2e5a5a3c3cb1cc00d8f")
+"""How many lines the version that has compiled it has made of `library.json`, and the SHA-256 of all, sorted."""
+
+compiled_for = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="compiled code is of one version of Python")
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("flat-modules")
+    shutil.unpack_archive(FIXTURES / "flat-modules.tar.xz", folder, filter="data")
+    return folder
+
+
+@pytest.fixture
+def kept(archive: Path, tmp_path: Path) -> Path:
+    """A copy to change."""
+    return shutil.copytree(archive, tmp_path / "kept")
+
+
+def run(folder: Path, target: Path, *flags: str) -> str:
+    """Run a compiled pipeline to its end in a folder; what was said."""
+    root = Path(__file__).parents[2]
+    paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
+    call = "import sys; from tidegate.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", call, "run", str(target), *flags],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": paths, "TIDEGATE_GATE": "open"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def lines(folder: Path, pattern: str = "out/part*") -> list[str]:
+    return sorted(line for path in folder.glob(pattern) for line in path.read_text().splitlines())
+
+
+STREAMING = ["--runner=streaming", "--workers=2", "--temp_dir=."]
+
+
+def certain(found: list[str]) -> list[str]:
+    """Without those of what accumulates each time the watermark is seen to pass, which may be more or less often."""
+    return [line for line in found if not line.startswith("landmark: ")]
+
+
+@pytest.fixture(scope="module")
+def whole(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """What the job with every kind of state gives when nothing interrupts it."""
+    folder = tmp_path_factory.mktemp("whole")
+    shutil.copytree(archive / "finished" / "in", folder / "in")
+    run(folder, archive / "jobs" / "state.json", *STREAMING)
+    found = certain(lines(folder))
+    assert found == certain(lines(archive / "finished"))
+    assert found == certain(lines(folder, "out/own/*"))
+    return found
+
+
+FROM = {"checkpoint": "--checkpoint_dir=checkpoints", "savepoint": "--from_savepoint=savepoint"}
+
+
+@compiled_for
+@pytest.mark.parametrize("kind", FROM)
+@pytest.mark.parametrize("backend", ["memory", "rocksdb"])
+def test_state_of_every_kind_is_restored(kept: Path, whole: list[str], backend: str, kind: str) -> None:
+    folder = kept / "state" / backend
+    early = lines(folder)
+    said = run(folder, kept / "jobs" / "state.json", *STREAMING, f"--state_backend={backend}", FROM[kind])
+    assert "going on from" in said
+    assert 0 < len(early) < len(whole)
+    assert certain(lines(folder)) == whole
+    assert certain(lines(folder, "out/own/*")) == whole
+
+
+@compiled_for
+def test_a_job_that_is_over_is_known_as_the_same_job(kept: Path) -> None:
+    folder = kept / "finished"
+    before = lines(folder)
+    said = run(folder, kept / "jobs" / "state.json", *STREAMING, "--checkpoint_dir=checkpoints")
+    assert "changed" not in said
+    assert lines(folder) == before
+
+
+@compiled_for
+@pytest.mark.parametrize("flags", [["--runner=direct"], STREAMING], ids=["direct", "streaming"])
+def test_a_compiled_pipeline_of_the_whole_library_gives_what_it_gave(
+    archive: Path, tmp_path: Path, flags: list[str]
+) -> None:
+    run(tmp_path, archive / "jobs" / "library.json", *flags)
+    found = lines(tmp_path)
+    assert (len(found), sha256("".join(f"{line}\n" for line in found).encode()).hexdigest()) == LIBRARY
+
+
+@compiled_for
+@pytest.mark.parametrize("flags", [["--runner=direct"], STREAMING], ids=["direct", "streaming"])
+def test_a_compiled_pipeline_of_files_test_streams_and_coders_runs(
+    archive: Path, tmp_path: Path, flags: list[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("one\ntwo\n")
+    run(tmp_path, archive / "jobs" / "plain.json", *flags)
+    found = ["('in/a.txt', 'one')", "('in/a.txt', 'two')", "money 1", "money 2", "one", "two", "x", "y"]
+    assert lines(tmp_path) == sorted([*found, "head", "head"])
+    assert lines(tmp_path, "out/by*") == sorted(found)
+
+
+@compiled_for
+def test_a_session_goes_on_with_a_job_that_an_earlier_one_has_noted(
+    kept: Path, whole: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = kept / "session"
+    journal = kept / "journal"
+    journal.mkdir()
+    for path in folder.glob("*.job"):
+        path.rename(journal / path.name)
+    ((_, request),) = Kept(journal).found()
+    assert not isinstance(request, str), request
+    with tempfile.TemporaryDirectory(prefix="tg") as private:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", private)
+        monkeypatch.setenv("TMPDIR", private)
+        monkeypatch.setenv("TIDEGATE_GATE", "open")
+        place = Place("flat")
+        started(place)
+        with opened(place.name) as session:
+            # The client was on another machine.
+            submitted = replace(request.submitted, directory=f"{private}/tidegate-job")
+            id = session.submit(submitted, tuple(sys.path), str(folder)).id
+            with suppress(RunError):  # it may be over
+                for _ in session.tell_and_follow(id, TakeSavepoint(f"{private}/savepoint")):
+                    continue
+        with opened(place.name) as session:
+            info = session.info(id)
+            assert (info.state, info.error) == ("finished", "")
+            assert any("going on from checkpoint" in text for text in info.reports)
+            session.end()
+    # Of what waited for side inputs, that version could put elements into an unaligned checkpoint which came after it.
+    found = [line for line in certain(lines(folder)) if not line.startswith("beside ")]
+    assert found == [line for line in whole if not line.startswith("beside ")]
+    assert set(certain(lines(folder))) == set(whole)
+
+
+@compiled_for
+def test_a_commit_on_spark_that_was_cut_off_is_finished(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = kept / "spark"
+    monkeypatch.chdir(folder)
+    assert lines(folder, "out/one*") != ["a", "b", "c"]
+    assert finish_others(folder) == 1
+    for sink in ("one", "to-", "own/"):
+        assert lines(folder, f"out/{sink}*") == ["a", "b", "c"]
+    assert [path.name for path in folder.iterdir()] == ["out"]
+
+
+# -- what is in the archive
+
+
+def test_every_name_in_the_archive_leads_to_something(archive: Path) -> None:
+    for module, name in sorted(named(archive)):
+        assert MOVES.find(module, name) is not None
+        assert MOVES.original(*MOVES.current(module, name)) == (module, name)
+
+
+def test_the_archive_names_every_class_that_is_listed_beside_it(archive: Path) -> None:
+    assert "".join(f"{module} {name}\n" for module, name in sorted(named(archive))) == NAMED.read_text()
+
+
+def named(folder: Path) -> set[tuple[str, str]]:
+    """All of Tidegate's that pickles in a folder name."""
+    found = {pair for path in folder.rglob("*") if path.is_file() for data in pickles(path) for pair in names(data)}
+    return {(module, name) for module, name in found if module.partition(".")[0] == "tidegate"}
+
+
+def pickles(path: Path) -> Iterator[bytes]:
+    """The pickles in a file of any kind but a store's own."""
+    match path.suffix:
+        case ".state" | ".job" | ".commit":
+            yield path.read_bytes()
+        case ".data":
+            data, at = path.read_bytes()[:-END_SIZE], 0
+            while at < len(data):
+                (length,) = unpack_from("<Q", data, at)
+                yield data[at + 8 : at + 8 + length]
+                at += 8 + length
+        case ".json":
+            yield from encoded(json.loads(path.read_text()))
+
+
+def encoded(value: Any) -> Iterator[bytes]:
+    """The pickles in what was read from JSON."""
+    match value:
+        case dict():
+            for each in value.values():
+                yield from encoded(each)
+        case list():
+            for each in value:
+                yield from encoded(each)
+        case str() if value.startswith("gAW"):  # how a pickle of protocol 5 begins
+            yield urlsafe_b64decode(value)
+
+
+def names(data: bytes) -> Iterator[tuple[str, str]]:
+    """What a pickle names, and what pickles within it do."""
+    texts: list[Any] = []  # what the latest operations have put onto the stack, if it is text
+    memo: list[Any] = []
+    for operation, argument, _ in genops(data):
+        match operation.name:
+            case "SHORT_BINUNICODE" | "BINUNICODE":
+                texts.append(argument)
+            case "MEMOIZE":
+                memo.append(texts[-1])
+            case "BINGET" | "LONG_BINGET":
+                assert isinstance(argument, int)
+                texts.append(memo[argument])
+            case "STACK_GLOBAL":
+                yield texts[-2], texts[-1]
+                texts.append(None)
+            case "SHORT_BINBYTES" | "BINBYTES" if isinstance(argument, bytes) and argument[:2] == b"\x80\x05":
+                texts.append(None)
+                yield from names(argument)
+            case "PROTO" | "FRAME" | "MARK" | "STOP":
+                pass
+            case _:
+                texts.append(None)
