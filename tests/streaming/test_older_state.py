@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import shutil
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import pytest
 
 from streaming.processes import PATIENCE
 from tidegate.runners.streaming.state import task_state
+from tidegate.sdk import moved
 
 FIXTURES = Path(__file__).parent / "fixtures"
 VERSIONS = {"format-2": 2}
@@ -81,5 +81,5 @@ def test_a_job_goes_on_from_what_an_earlier_version_has_kept(kept: Path, backend
 def test_the_archives_have_the_formats_that_are_older_than_todays(kept: Path, request: pytest.FixtureRequest) -> None:
     states = [path for path in kept.rglob("*.state") if path.is_file()]
     assert states
-    (format_,) = {pickle.loads(path.read_bytes())[0] for path in states}
+    (format_,) = {moved.loads(path.read_bytes())[0] for path in states}
     assert format_ == VERSIONS[request.node.callspec.params["kept"]] < task_state.FORMAT
