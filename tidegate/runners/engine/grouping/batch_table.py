@@ -26,7 +26,8 @@ from tidegate.runners.engine.grouping import fold_codegen
 from tidegate.runners.engine.grouping.accumulation import detached
 from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, tear_down
 from tidegate.runners.engine.keyed_batch import KeyedBatch
-from tidegate.runners.engine.memory.sizing import LIST, TABLE_ENTRY, deep_size
+from tidegate.runners.engine.memory.gauge import MemoryGauge, mean_size, oldest_and_newest
+from tidegate.runners.engine.memory.sizing import LIST, LIST_ITEM, TABLE_ENTRY
 from tidegate.runners.engine.memory.spill import Spill, SpilledValues, chunks, window_order
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables, of_keys
@@ -45,9 +46,6 @@ from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_
 ONLY_PANE: Final = PaneInfo(True, True, Timing.ON_TIME, 0, 0)
 """The pane of a window that fires once, on time."""
 
-_SAMPLE: Final = 16
-_SLOT: Final = 9
-"""What a list takes for each of its values, with the room it keeps to grow (bytes)."""
 _REPLACED: Final = frozenset({SumFn, CountFn, MinFn, MaxFn})
 """Combiners that make an accumulator anew with each input, or keep it as it is."""
 _WINDOWS: Final = 8
@@ -79,7 +77,10 @@ class Grouping:
         self._bounds: Callable[[int], tuple[int, int]] | None = None
         self._spill: Spill | None = None
         self._key_size = self._value_size = 0
-        self._settled = self._values = self._added = 0
+        self._values = self._added = 0
+        self._gauge = MemoryGauge(
+            context.memory_budget, estimate=self._estimate, sample=self._measure, recount=self._recount
+        )
         self._copies = 1
         self._trials = trials_of(self.combiner, phase, context)
 
@@ -237,42 +238,32 @@ class Grouping:
         self._check_budget()
 
     def _check_budget(self) -> None:
-        self._settled += 1
-        first = self._settled & (self._settled - 1) == 0
-        if first or self._settled % 128 == 0:
-            self._measure()
-        if (first or self._settled % 8 == 0) and self._most() > self.context.memory_budget:
-            self._measure()
-            self._count()
-            if self._most() > self.context.memory_budget:
-                self._write_out()
+        if self._gauge.block_added():
+            self._write_out()
 
-    def _most(self) -> int:
-        """About how many bytes the tables hold at most: each element taken since the last count may be a value."""
+    def _estimate(self) -> int:
+        """About how many bytes the tables hold at most: each element added since the last count may be a value."""
         keys = sum(map(len, self._tables.values()))
         if not self.lists:
             return keys * (TABLE_ENTRY + self._key_size + self._value_size)
         values = self._values + self._added * self._copies
-        return keys * (TABLE_ENTRY + LIST + self._key_size) + values * (_SLOT + self._value_size)
+        return keys * (TABLE_ENTRY + LIST + self._key_size) + values * (LIST_ITEM + self._value_size)
 
-    def _count(self) -> None:
-        """Count the values in the tables, which takes a while."""
+    def _recount(self) -> None:
+        """Sample again, and count the values in the tables, which is slow."""
+        self._measure()
         self._added = 0
         if self.lists:
             self._values = sum(sum(map(len, table.values())) for table in self._tables.values())
 
     def _measure(self) -> None:
         """What a key and a value (or an accumulator) take, from the oldest and the newest entries."""
-        keys: list[int] = []
-        values: list[int] = []
-        for table in islice(reversed(self._tables.values()), 4):
-            newest, oldest = islice(reversed(table.items()), _SAMPLE), islice(table.items(), _SAMPLE)
-            for key, entry in (*newest, *oldest):
-                keys.append(deep_size(key))
-                values += [deep_size(value) for value in entry[-2:]] if self.lists else [deep_size(entry)]
-        if keys and values:
-            self._key_size = sum(keys) // len(keys)
-            self._value_size = sum(values) // len(values)
+        newest = islice(reversed(self._tables.values()), 4)
+        sample = [entry for table in newest for entry in oldest_and_newest(table)]
+        if sample:
+            self._key_size = mean_size(key for key, _ in sample)
+            values = (value for _, entry in sample for value in (entry[-2:] if self.lists else (entry,)))
+            self._value_size = mean_size(values)
 
     def _write_out(self) -> None:
         if self._spill is None:

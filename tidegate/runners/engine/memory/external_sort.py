@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from tidegate.runners.engine.errors.attribution import located
-from tidegate.runners.engine.memory.sizing import LIST, TABLE_ENTRY, deep_size
+from tidegate.runners.engine.memory.gauge import MemoryGauge, mean_size, oldest_and_newest
+from tidegate.runners.engine.memory.sizing import LIST, LIST_ITEM, TABLE_ENTRY
 from tidegate.runners.engine.memory.spill import Spill, SpilledValues, new_file, spilling
 from tidegate.runners.engine.operator import Context
 from tidegate.sdk.data.coders import decode_columns, encode_columns
@@ -19,14 +20,13 @@ from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.private_files import owner_only
 from tidegate.sdk.user_code.user_fn import Where
 
-_SAMPLE: Final = 16
 _RUN: Final = 100_000
 """How many entries of a key too large for memory are sorted at a time."""
 _first: Final = itemgetter(0)
 
 
 class Gathered:
-    """Entries by key. Who fills `table` calls `settle` after each block, saying if it was a large one."""
+    """Entries by key. The operator fills `table` itself, and calls `block_added` after each block."""
 
     def __init__(self, label: str, where: Where, context: Context) -> None:
         self.label = label
@@ -34,28 +34,23 @@ class Gathered:
         self.context = context
         self.table: dict[Any, list[Any]] = {}
         self._spill: Spill | None = None
-        self._settled = self._key_size = self._entry_size = 0
+        self._key_size = self._entry_size = 0
+        self._gauge = MemoryGauge(context.memory_budget, estimate=self._estimate, sample=self._measure)
 
-    def settle(self, *, large: bool = False) -> None:
-        """Write the table out if it has reached the budget."""
-        self._settled += 1
-        if large or self._settled & (self._settled - 1) == 0 or self._settled % 128 == 0:
-            self._measure()
-        if (large or self._settled % 8 == 0) and self._estimate() > self.context.memory_budget:
-            self._measure()
-            if self._estimate() > self.context.memory_budget:
-                self.write_out()
+    def block_added(self, *, large: bool = False) -> None:
+        """Spill the table if it exceeds the budget, after each block; `large`: check after this one in any case."""
+        if self._gauge.block_added(large=large):
+            self.write_out()
 
     def _estimate(self) -> int:
         entries = sum(map(len, self.table.values()))
-        return len(self.table) * (TABLE_ENTRY + LIST + self._key_size) + entries * (9 + self._entry_size)
+        return len(self.table) * (TABLE_ENTRY + LIST + self._key_size) + entries * (LIST_ITEM + self._entry_size)
 
     def _measure(self) -> None:
-        sample = [*islice(self.table.items(), _SAMPLE), *islice(reversed(self.table.items()), _SAMPLE)]
-        sizes = [deep_size(entry) for _, entries in sample for entry in entries[-2:]]
-        if sizes:
-            self._key_size = sum(deep_size(key) for key, _ in sample) // len(sample)
-            self._entry_size = sum(sizes) // len(sizes)
+        sample = oldest_and_newest(self.table)
+        if sample:
+            self._key_size = mean_size(key for key, _ in sample)
+            self._entry_size = mean_size(entry for _, entries in sample for entry in entries[-2:])
 
     def write_out(self) -> None:
         """Write the whole table to disk."""

@@ -10,6 +10,8 @@ TABLE_ENTRY: Final = 104
 """About what one more key costs a dict, its growth and its hash table included (bytes)."""
 LIST: Final = 88
 """About what an empty list that will grow costs (bytes)."""
+LIST_ITEM: Final = 9
+"""About what a list takes for each of its items, with the room it keeps to grow (bytes)."""
 
 
 def deep_size(value: Any, depth: int = 6) -> int:

@@ -63,7 +63,7 @@ class InTimeOrder(Operator):
             self._gather(block)
         except (TypeError, ValueError) as error:
             rethrow(unfit_for_key(block.values, error, self.label, self.where, pairs=self.key == "first"))
-        self._gathered.settle()
+        self._gathered.block_added()
         return iter(())
 
     def process_keyed(self, keyed: KeyedBatch, collection: str) -> Iterator[Emitted]:
@@ -82,7 +82,7 @@ class InTimeOrder(Operator):
             else:
                 entries.append(run)
             at += n
-        self._gathered.settle(large=True)
+        self._gathered.block_added(large=True)
         return iter(())
 
     def _has(self, windows: WindowsColumn, pane: PaneInfo) -> bool:

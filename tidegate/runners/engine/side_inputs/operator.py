@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-from tidegate.runners.engine.memory.sizing import deep_size
+from tidegate.runners.engine.memory.gauge import SAMPLE, mean_size
 from tidegate.runners.engine.memory.spill import new_file, spilling
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.side_inputs.view import SideView, window_order
@@ -32,7 +32,6 @@ Waits: TypeAlias = tuple[Any, int, list[Columns]]
 
 Status: TypeAlias = Literal["ready", "wait", "gone"]
 
-_SAMPLE: Final = 16
 _WAITING: Final = "waiting"
 
 
@@ -380,8 +379,7 @@ class Waiting:
         queue.hold = min(queue.hold, hold)
         queue.blocks.append(columns)
         values = columns[0]
-        sample = values[:_SAMPLE]
-        size = len(values) * (sum(deep_size(value) for value in sample) // len(sample) + 16)
+        size = len(values) * (mean_size(values[:SAMPLE]) + 16)
         queue.bytes += size
         self._bytes += size
         while self._bytes > self._budget:

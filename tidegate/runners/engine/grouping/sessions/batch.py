@@ -14,6 +14,7 @@ from typing import Any, Final
 from tidegate.runners.engine.grouping.sessions.counts import SessionTimes, by_key
 from tidegate.runners.engine.grouping.sessions.table import Columns, SessionTable, counted
 from tidegate.runners.engine.memory.external_sort import Gathered, in_order
+from tidegate.runners.engine.memory.gauge import SAMPLE, MemoryGauge, mean_size, oldest_and_newest
 from tidegate.runners.engine.memory.sizing import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState
@@ -24,7 +25,6 @@ from tidegate.sdk.time import MAX_MICROS, Duration
 from tidegate.sdk.windowing.assigners import Sessions
 from tidegate.sdk.windowing.strategy import WindowingStrategy
 
-_SAMPLE: Final = 16
 _TIME: Final = 41
 """About what the time of one element costs (bytes)."""
 _SESSION: Final = 220
@@ -47,7 +47,7 @@ class SessionMerge(SessionTable):
         main: str,
     ) -> None:
         super().__init__(node, phase, strategy, context, main)
-        self._blocks = 0
+        self._gauge = MemoryGauge(context.memory_budget, estimate=self._estimate, sample=self._measure)
         self._gathered_arrivals = 0
         self._key_size = self._held_size = 0
         self._numbered = SessionTimes.at_hand() if self.counts else None
@@ -67,7 +67,9 @@ class SessionMerge(SessionTable):
             case _:
                 self._place_times()
                 self._take_in(block)
-        self._settle()
+        if self._gauge.block_added():
+            self._gather()
+            self._gathered.write_out()
         return iter(())
 
     def _take_parts(self, block: Block) -> None:
@@ -81,7 +83,7 @@ class SessionMerge(SessionTable):
                 table[k] = list(sessions)
             else:
                 known += sessions
-        self._gathered.settle(large=True)
+        self._gathered.block_added(large=True)
 
     def _put_times(self, keys: Sequence[Any], stamps: Sequence[int]) -> None:
         if self._numbered is None:
@@ -127,17 +129,6 @@ class SessionMerge(SessionTable):
 
     # -- memory
 
-    def _settle(self) -> None:
-        """After each block: write what there is to disk when it has reached the budget."""
-        self._blocks += 1
-        if self._blocks & (self._blocks - 1) == 0 or self._blocks % 128 == 0:
-            self._measure()
-        if self._blocks % 8 == 0 and self._estimate() > self.context.memory_budget:
-            self._measure()
-            if self._estimate() > self.context.memory_budget:
-                self._gather()
-                self._gathered.write_out()
-
     def _estimate(self) -> int:
         if self._timed:
             held = self._arrivals - self._gathered_arrivals
@@ -148,12 +139,11 @@ class SessionMerge(SessionTable):
 
     def _measure(self) -> None:
         if self._timed:
-            keys = [*islice(self._timed, _SAMPLE), *islice(reversed(self._timed), _SAMPLE)]
-            self._key_size = sum(map(deep_size, keys)) // len(keys)
-        sample = [*islice(self._table.items(), _SAMPLE), *islice(reversed(self._table.items()), _SAMPLE)]
+            self._key_size = mean_size((*islice(self._timed, SAMPLE), *islice(reversed(self._timed), SAMPLE)))
+        sample = oldest_and_newest(self._table)
         if sample:
             held = [deep_size(session[2]) // (len(session[2]) if self.lists else 1) for _, session in sample]
-            self._key_size = sum(deep_size(key) for key, _ in sample) // len(sample)
+            self._key_size = mean_size(key for key, _ in sample)
             self._held_size = sum(held) // len(held)
 
     def _gather(self) -> None:

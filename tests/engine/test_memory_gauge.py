@@ -1,0 +1,57 @@
+"""The memory gauge: when it samples, and when it finds a table too large."""
+
+from __future__ import annotations
+
+from tidegate.runners.engine.memory.gauge import MemoryGauge, mean_size, oldest_and_newest
+
+
+def sampled_after(blocks: int) -> list[int]:
+    """After which of so many blocks a gauge takes samples."""
+    taken: list[int] = []
+    at = 0
+    gauge = MemoryGauge(1, estimate=lambda: 0, sample=lambda: taken.append(at))
+    for block in range(1, blocks + 1):
+        at = block
+        gauge.block_added()
+    return taken
+
+
+def test_samples_are_taken_ever_more_rarely_and_then_at_even_distances() -> None:
+    assert sampled_after(300) == [1, 2, 4, 8, 16, 32, 64, 128, 256]
+    assert sampled_after(800)[-3:] == [512, 640, 768]
+
+
+def test_a_table_that_grows_is_found_too_large_within_eight_blocks() -> None:
+    size = 0
+    gauge = MemoryGauge(1_000, estimate=lambda: size, sample=lambda: None)
+    for block in range(1, 201):
+        size = block * 10
+        if gauge.block_added():
+            break
+    assert 1_000 < size <= 1_080
+
+
+def test_a_large_block_is_checked_at_once() -> None:
+    gauge = MemoryGauge(10, estimate=lambda: 11, sample=lambda: None)
+    assert [gauge.block_added() for _ in range(7)] == [True, True, False, True, False, False, False]
+    gauge = MemoryGauge(10, estimate=lambda: 11, sample=lambda: None)
+    assert all(gauge.block_added(large=True) for _ in range(7))
+
+
+def test_an_estimate_over_the_budget_counts_only_if_it_still_is_after_a_recount() -> None:
+    size = 2_000
+
+    def recount() -> None:
+        nonlocal size
+        size = 500
+
+    gauge = MemoryGauge(1_000, estimate=lambda: size, sample=lambda: None, recount=recount)
+    assert not gauge.block_added()
+    assert size == 500
+
+
+def test_a_sample_of_a_table_has_its_oldest_and_its_newest_entries() -> None:
+    entries = oldest_and_newest(dict.fromkeys(range(100)))
+    assert {key for key, _ in entries} == {*range(16), *range(84, 100)}
+    assert mean_size([]) == 0
+    assert mean_size(["x" * 1_000, "x" * 3_000]) > 2_000
