@@ -261,7 +261,7 @@ def test_a_function_that_takes_no_element_is_refused() -> None:
     def nothing() -> int:
         return 1
 
-    assert "nothing can't be called with the element: too many positional arguments" in told(
+    assert "nothing() can't be called with the element: too many positional arguments" in told(
         lambda p: p | tg.Create([1]) | tg.Map(nothing)
     )
 

@@ -423,6 +423,11 @@ def as_combine_fn(combiner: Any) -> CombineFn[Any, Any, Any]:
     raise BuildError(f"a combiner is a CombineFn or a callable over all values, not {type(combiner).__name__}")
 
 
+def stands_for_builtin(fn: CombineFn[Any, Any, Any]) -> bool:
+    """Whether it is the combiner that a built-in of Python stands for, such as `max`."""
+    return type(fn) in _BUILTINS.values()
+
+
 def combiner_name(fn: CombineFn[Any, Any, Any]) -> str:
     """For labels: `sum`, `MeanFn`, the plain callable's own name."""
     match fn:

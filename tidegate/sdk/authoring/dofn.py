@@ -291,7 +291,11 @@ class _OneArgument:
 
     def bind(self, *args: Any, **kwargs: Any) -> None:
         if len(args) != 1 or kwargs:
-            raise TypeError("it takes one argument, the element")
+            raise TypeError("it takes one argument")
+
+    def bind_partial(self, *args: Any, **kwargs: Any) -> None:
+        if len(args) > 1 or kwargs:
+            raise TypeError("it takes one argument")
 
 
 _ONE: Final = _OneArgument()
@@ -308,13 +312,13 @@ def _cure(fn: Any, signature: Any, elements: int) -> str:
 
 
 def _fits(fn: Any, signature: Any, elements: int, args: tuple[Any, ...], keywords: set[str]) -> None:
-    if elements < 0:
-        return
+    fill = signature.bind if elements >= 0 else signature.bind_partial
     try:
-        signature.bind(*([None] * (elements + len(args))), **dict.fromkeys(keywords))
+        fill(*([None] * (max(elements, 0) + len(args))), **dict.fromkeys(keywords))
     except TypeError as error:
+        given = {-1: "the items of the element", 1: "the element"}.get(elements, f"the {elements} items of the element")
         raise BuildError(
-            f"{name_of(fn)} can't be called with the element"
+            f"{called(fn, signature)} can't be called with {given}"
             + (
                 f" and the extra arguments given ({len(args)} positional, {sorted(keywords)})"
                 if args or keywords
@@ -322,3 +326,16 @@ def _fits(fn: Any, signature: Any, elements: int, args: tuple[Any, ...], keyword
             )
             + f": {error}{_cure(fn, signature, elements)}"
         ) from None
+
+
+def called(fn: Any, signature: Any) -> str:
+    """A function and what it takes, for messages: `f(x, *rest, y=…)`."""
+    if signature is _ONE:
+        return name_of(fn)
+    shown: list[str] = []
+    for parameter in signature.parameters.values():
+        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        if parameter.kind is parameter.KEYWORD_ONLY and not any(each.startswith("*") for each in shown):
+            shown.append("*")
+        shown.append(f"{stars}{parameter.name}{'' if parameter.default is parameter.empty else '=…'}")
+    return f"{name_of(fn)}({', '.join(shown)})"

@@ -417,6 +417,13 @@ class MapTuple(ElementWise[E, R]):
     def call_fields(self) -> tuple[Call, dict[str, Any]]:
         return bind(self.fn, self.args, self.kwargs, elements=-1), {}
 
+    def element_types(self, input: PCollection[E]) -> Any:
+        result = super().element_types(input)
+        items = hints.items_of(input.element_type)[0]
+        if items is not None and input.pipeline.checks_types:
+            bind(self.fn, self.args, self.kwargs, elements=len(items))  # for its refusal of what can't be called so
+        return result
+
     def takes(self, signature: signatures.FnTypes) -> Any:
         return _tuple_of(signature, len(self.args)) if self._fills_all(signature) else Any
 

@@ -6,8 +6,15 @@ import copy
 from collections.abc import Iterable
 from typing import Any, Generic, Literal, Self, TypeVar, overload
 
-from tidegate.sdk.authoring.combine import CallableFn, CombineFn, as_combine_fn, combiner_name
-from tidegate.sdk.authoring.dofn import bind
+from tidegate.sdk.authoring.combine import (
+    AssociativeFn,
+    CallableFn,
+    CombineFn,
+    as_combine_fn,
+    combiner_name,
+    stands_for_builtin,
+)
+from tidegate.sdk.authoring.dofn import bind, called, signature_or_none
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, Pipeline, Transform
 from tidegate.sdk.portable import model as portable
@@ -87,6 +94,7 @@ class _Combining(_Grouping, Generic[R]):
                     f"{required_arguments(plain)}. If it joins two values, and may be applied to its own results, "
                     f"write {owner}(tg.associative({name_of(plain).replace('<lambda>', 'lambda a, b: …')}))"
                 )
+        require_arguments(owner, self.fn, args, kwargs)
         self.args = args
         self.kwargs = kwargs
         self.label = name
@@ -118,6 +126,35 @@ class _Combining(_Grouping, Generic[R]):
                 return signatures.signature_of(fn.fn).result
             case _:
                 return combined_type(fn, value)
+
+
+def require_arguments(owner: str, fn: CombineFn[Any, Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise BuildError for further arguments of a combining step that its combiner can't take."""
+    if not (args or kwargs):
+        return
+    calls: list[tuple[Any, int]]
+    match fn:
+        case CallableFn(fn=plain) | AssociativeFn(fn=plain):
+            calls = [(plain, 1)]
+        case _:
+            calls = [(fn.create_accumulator, 0), (fn.add_input, 2), (fn.merge_accumulators, 1), (fn.extract_output, 1)]
+            if type(fn).compact is not CombineFn.compact:
+                calls.append((fn.compact, 1))
+    for call, given in calls:
+        signature = signature_or_none(call)
+        if signature is None:
+            continue
+        try:
+            signature.bind(*([None] * given), *args, **kwargs)
+        except TypeError as error:
+            name = combiner_name(fn)
+            what = f"{owner}({name}) has further arguments ({len(args)} positional, {sorted(kwargs)})"
+            if stands_for_builtin(fn):
+                raise BuildError(
+                    f"{what}, and the combiner that {name} stands for takes none. Write a function of all values: "
+                    f"{owner}(lambda values: {name}(values, …))"
+                ) from None
+            raise BuildError(f"{what}, which {called(call, signature)} can't take: {error}") from None
 
 
 def _combining_of(owner: str, given: Any) -> _Combining[Any]:
