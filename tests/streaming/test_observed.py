@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Progress, Report
 from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, MetricResults
-from tidegate.sdk.time import MIN_MICROS, SECOND
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
 
 
 def seen(*messages: Any, now: float = 100.0) -> dict[tuple[str, str], Any]:
@@ -48,6 +49,19 @@ def test_each_step_has_what_its_tasks_did_together() -> None:
 def test_where_no_watermark_is_known_none_is_told() -> None:
     found = seen(Progress((status(0, watermark=90 * SECOND), status(1)), MetricCells()))
     assert ("words", "busy") in found
+    assert ("words", "watermark") not in found
+
+
+def test_a_task_whose_inputs_are_idle_or_have_ended_does_not_hold_the_watermark_of_its_stage() -> None:
+    behind = status(0, watermark=80 * SECOND)
+    without_split = replace(status(1), quiescent=True)
+    ended = replace(status(2, watermark=MAX_MICROS), quiescent=True)
+    found = seen(Progress((behind, without_split, ended), MetricCells()))
+    assert found["words", "watermark"] == tg.Timestamp(80)
+    resting = replace(behind, quiescent=True)
+    found = seen(Progress((resting, without_split), MetricCells()))
+    assert found["words", "watermark"] == tg.Timestamp(80)  # as far as it had come
+    found = seen(Progress((resting, without_split, ended), MetricCells()))
     assert ("words", "watermark") not in found
 
 

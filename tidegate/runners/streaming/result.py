@@ -22,7 +22,7 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
     StopJob,
     TakeSavepoint,
 )
-from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
+from tidegate.runners.streaming.protocol.worker_messages import TaskStatus, watermark_of
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.metrics import MetricResults
 from tidegate.sdk.runner import PipelineResult, PipelineState, StageProgress
@@ -190,7 +190,7 @@ def stages_of(plan: Plan, tasks: Sequence[TaskStatus], now: float) -> list[Stage
     found = []
     for stage in sorted({task.task.stage for task in tasks}):
         own = [task for task in tasks if task.task.stage == stage]
-        watermark = min(task.watermark for task in own)
+        watermark = watermark_of(own)
         found.append(
             StageProgress(
                 tuple(node.label for step in plan.stage_steps(stage) for node in step.nodes),

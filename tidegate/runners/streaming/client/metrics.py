@@ -15,7 +15,7 @@ from typing import Any, Final
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.protocol.client_messages import ToClient
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Progress, Report
-from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
+from tidegate.runners.streaming.protocol.worker_messages import TaskStatus, watermark_of
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND, Timestamp
 
@@ -72,7 +72,7 @@ def _of_steps(plan: Plan, tasks: Sequence[TaskStatus], now: float) -> dict[Metri
             "idle": idle / whole,
             "backpressured": held / whole,
         }
-        watermark = min(task.watermark for task in own)
+        watermark = watermark_of(own)
         if MIN_MICROS < watermark < MAX_MICROS:
             told |= {"watermark": Timestamp.of_micros(watermark), "watermark_lag": now - watermark / SECOND}
         for label in {node.label for step in plan.stage_steps(stage) for node in step.nodes}:

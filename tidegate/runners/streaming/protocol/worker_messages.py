@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -77,7 +78,10 @@ class AckStats:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """How a task is doing: counts since it was deployed, seconds busy, idle and held back, watermark in µs."""
+    """How a task is doing: counts since it was deployed, seconds busy, idle and held back, watermark in µs.
+
+    `quiescent`: it holds no watermark back, for all that it reads is idle or has ended.
+    """
 
     task: TaskId
     records_in: int
@@ -87,10 +91,18 @@ class TaskStatus:
     backpressured: float
     watermark: int
     state: Literal["running", "ended", "finished"]
+    quiescent: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         spent = (self.busy, self.idle, self.backpressured)
-        return TaskStatus, (self.task, self.records_in, self.records_out, *spent, self.watermark, self.state)
+        counted = (self.records_in, self.records_out, *spent)
+        return TaskStatus, (self.task, *counted, self.watermark, self.state, self.quiescent)
+
+
+def watermark_of(tasks: Sequence[TaskStatus]) -> int:
+    """The watermark (µs) of a stage with these tasks: the least of those that hold it back."""
+    holding = [task.watermark for task in tasks if not task.quiescent]
+    return min(holding) if holding else max(task.watermark for task in tasks)
 
 
 # -- coordinator to worker

@@ -316,8 +316,11 @@ class Task:
         """How it is doing."""
         spent = self.spent
         spent.turn(spent.doing, self.world.seconds())
-        marks = [least.watermark for least in self._least.values()]
-        marks += [reading.mark.watermark for reading in self._readings.values()]
+        stands = [(reading.mark.watermark, _is_quiescent(reading.mark)) for reading in self._readings.values()]
+        for collection, least in self._least.items():
+            stands.append((least.watermark, all(map(_is_quiescent, self._marks[collection].values()))))
+        holding = [watermark for watermark, quiescent in stands if not quiescent]
+        resting = max((watermark for watermark, _ in stands), default=Mark().watermark)
         return TaskStatus(
             self.id,
             spent.records_in,
@@ -325,8 +328,9 @@ class Task:
             spent.busy,
             spent.idle,
             spent.backpressured,
-            min(marks, default=Mark().watermark),
+            min(holding, default=resting),
             "ended" if self.ended else "running",
+            not holding,
         )
 
     def metrics(self) -> MetricCells:
@@ -631,3 +635,7 @@ _TURN: Final = 0.05
 
 _LOOK: Final = 1_000
 """After how long (µs) it is looked again whether a share is kept."""
+
+
+def _is_quiescent(mark: Mark) -> bool:
+    return mark.idle or mark.ended
