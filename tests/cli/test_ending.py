@@ -225,6 +225,7 @@ def test_a_stream_with_checkpoints_goes_on_where_it_was_told_to_end(service: Ser
     service.terminate()
     assert service.ended() == (143, "")
     first = service.written()
+    assert not list(tmp_path.rglob(".tidegate-*"))  # no work folder, not even an empty one
     service.start(LIVE, *flags)
     service.wait_for("n", ENOUGH)
     service.terminate()
@@ -233,6 +234,7 @@ def test_a_stream_with_checkpoints_goes_on_where_it_was_told_to_end(service: Ser
     assert "going on from checkpoint" in said
     assert len(service.written()) > len(first)
     assert numbered(service.written())
+    assert not list((tmp_path / "out").rglob(".tidegate-*"))
 
 
 def test_what_a_script_has_arranged_for_itself_stays(service: Service) -> None:

@@ -109,8 +109,7 @@ class TextAttempt(Attempt[Any]):
         for path in written:
             _quietly(partial(self._store.remove, path))
         self._parts, self._open, self._finished = {}, {}, []
-        if not self._sequence:
-            self._store.remove_empty_folder(self._at(self._name))
+        _quietly(partial(self._store.remove_empty_folder, self._at(self._name)))  # it isn't, before the commit
 
     def _write(self, address: Address, values: Sequence[Any]) -> None:
         shards = self._layout.shards

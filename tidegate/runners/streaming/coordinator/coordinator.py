@@ -381,8 +381,9 @@ class Coordinator:
             self._out.send_all(StopSources(drain=False))
 
     def _is_tidy(self) -> bool:
-        """Whether the sinks of a finished job have removed what their commits leave: nobody writes there any more."""
-        if self._checkpoints.ending == "finished" and not self._tidying:
+        """Whether the sinks of a job that has finished or was stopped have removed what their commits leave: all that
+        was written is committed, and nobody writes there any more."""
+        if not self._tidying:
             self._tidying = True
             self._abort_output(set(self._sinks))
         return not self._aborting
