@@ -13,6 +13,7 @@ from typing import Any
 
 import tidegate
 import tidegate.testing
+from tidegate.sdk.user_code.keywords import Keywords
 
 HEAD = """\
 # Reference
@@ -112,7 +113,7 @@ def _signature(value: Any) -> str:
     called = value
     if inspect.isclass(value) and not dataclasses.is_dataclass(value):
         made = [cls for cls in value.__mro__ if {"__init__", "__new__"} & vars(cls).keys()]
-        if not made or made[0] is object or not made[0].__module__.startswith("tidegate."):
+        if not made or made[0] in (object, Keywords) or not made[0].__module__.startswith("tidegate."):
             return ""
     try:
         return _readable(inspect.signature(called))

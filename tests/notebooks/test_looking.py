@@ -55,6 +55,30 @@ def test_pipelines_are_drawn_and_collections_and_results_are_described(looked: l
     assert re.search(r"<td[^>]*>Map\(len\)</td><td[^>]*>3</td>", looked[6].html)
 
 
+def test_what_a_newcomer_tries_in_a_cell_works_or_says_what_to_write() -> None:
+    cells = run_cells(
+        IMPORT,
+        "p = tg.Pipeline()\nx = p | 'make' >> tg.Create(range(9)) | tg.Map(lambda n: print('saw', n) or n)",
+        "x.head(1)",
+        "tg.show(x, 2)",
+        "p['make'].collect()",
+        "x.take(3)",
+        "x | print",
+        "tg.FixedWindows(sise=60)",
+        "with tg.Pipeline() as q:\n    q | tg.Create(['once']) | tg.Map(print)\n    q.run()",
+        "print(f'{tg.Timestamp(5)}')",
+    )
+    assert (cells[2].printed, cells[2].value) == ("saw 0\n", "[0]")
+    assert "the first 2, of more" in cells[3].html
+    assert cells[4].value == str(list(range(9)))
+    assert cells[5].error.endswith("AttributeError: a PCollection has no take; write pcoll.head(3)")
+    assert "tg.Map(print)" in cells[6].error
+    assert "applied at cell In[7], line 1" in cells[6].error
+    assert "did you mean 'size'? (at cell In[8], line 1)" in cells[7].error
+    assert cells[8].printed == "once\n"
+    assert cells[9].printed == "1970-01-01T00:00:05Z\n"
+
+
 def test_an_error_names_the_cell_and_shows_no_frames_of_the_engine() -> None:
     cells = run_cells(
         IMPORT,

@@ -37,6 +37,7 @@ from tidegate.sdk.portable.integrity import reads
 from tidegate.sdk.portable.seal import located, seal, this_environment, warned_if_idle, words_of_interrupt
 from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions, find_runner, runner_names
 from tidegate.sdk.typehints import compatibility, hints
+from tidegate.sdk.user_code.keywords import Keywords
 from tidegate.sdk.user_code.never_run import Fate
 from tidegate.sdk.user_code.user_fn import UserFn, Where, author_frames, caller, name_of
 from tidegate.sdk.user_code.validation import warn
@@ -533,7 +534,7 @@ class PCollection(Generic[T]):
         return collection_html(self)
 
 
-class Transform:
+class Transform(Keywords):
     """A step under a label. Authors subclass `PTransform`; a step whose type shows best on `__call__`, this."""
 
     label: str | None = None

@@ -20,6 +20,7 @@ from tidegate.sdk.pipeline import PCollection, Pipeline, Transform
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.primitives.elementwise import MultiOutput, refuse, require_pairs, side_refs
 from tidegate.sdk.typehints import compatibility, hints, signatures
+from tidegate.sdk.user_code.keywords import near
 from tidegate.sdk.user_code.user_fn import UserFn, name_of
 from tidegate.sdk.user_code.validation import required_arguments
 from tidegate.sdk.windowing.strategy import WindowingStrategy, after_grouping, why_not_unbounded_group
@@ -147,6 +148,10 @@ def require_arguments(owner: str, fn: CombineFn[Any, Any, Any], args: tuple[Any,
         try:
             signature.bind(*([None] * given), *args, **kwargs)
         except TypeError as error:
+            known = ["name", *list(signature.parameters)[given:]]
+            for keyword in kwargs:
+                if keyword not in known and (meant := near(keyword, known)):
+                    raise BuildError(f"{owner} has no argument {keyword!r}; did you mean {meant!r}?") from None
             name = combiner_name(fn)
             what = f"{owner}({name}) has further arguments ({len(args)} positional, {sorted(kwargs)})"
             if stands_for_builtin(fn):

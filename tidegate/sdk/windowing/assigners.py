@@ -24,6 +24,7 @@ from tidegate.sdk.time import (
     clamp,
     duration_micros,
 )
+from tidegate.sdk.user_code.keywords import Keywords
 from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.user_code.validation import any_timestamp, offset_within, positive_duration, put, user_function
 from tidegate.sdk.windowing.calendar import CalendarWindows, calendar_window
@@ -80,7 +81,7 @@ _NO_OFFSET: Final = Duration(0)
 
 
 @dataclass(frozen=True, slots=True)
-class GlobalWindows:
+class GlobalWindows(Keywords):
     """One window for everything, which ends at the end of time."""
 
     kind: Literal["global"] = field(default="global", kw_only=True, repr=False)
@@ -102,7 +103,7 @@ class GlobalWindowsSince:
 
 
 @dataclass(frozen=True, slots=True)
-class FixedWindows:
+class FixedWindows(Keywords):
     """Windows of one `size`, one after another, starting at `offset` past the multiples of `size` since 1970.
 
     Seconds or any duration; BuildError for size <= 0 or abs(offset) >= size.
@@ -122,7 +123,7 @@ class FixedWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingWindows:
+class SlidingWindows(Keywords):
     """Windows of one `size` that start every `period`; a period longer than the size leaves gaps between them.
 
     Seconds or any duration; BuildError for size or period <= 0 or abs(offset) >= period.
@@ -148,7 +149,7 @@ class SlidingWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class CumulativeWindows:
+class CumulativeWindows(Keywords):
     """Windows that share a start and grow by `step` until they are `size` long; then the next ones start.
 
     Seconds or any duration; BuildError for size or step <= 0, a size that is no multiple of step, or
@@ -173,7 +174,7 @@ class CumulativeWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class Sessions(Keywords):
     """A window per burst of activity: `[ts, ts + gap)`, merged per key while they overlap.
 
     `gap` is a duration, or a function from the element to one. Sessions that only touch stay apart, as in Beam.
@@ -194,7 +195,7 @@ class Sessions:
             put(self, gap=positive_duration("Sessions", "gap", self.gap))
 
 
-class WindowAssigner(ABC):
+class WindowAssigner(Keywords, ABC):
     """Base of an author's own assigner: define `assign`, and `merge` if its windows merge."""
 
     merges: ClassVar[bool] = False

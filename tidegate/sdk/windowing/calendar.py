@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import clamp
+from tidegate.sdk.user_code.keywords import Keywords
 from tidegate.sdk.user_code.validation import one_of, positive_count, put
 
 Unit: TypeAlias = Literal["days", "weeks", "months", "years"]
 
 
 @dataclass(frozen=True, slots=True)
-class CalendarWindows:
+class CalendarWindows(Keywords):
     """Windows of `n` calendar units of a time zone, counted from 1970-01-01 local (weeks from Monday 1970-01-05).
 
     `timezone` is an IANA name (or a `ZoneInfo`, whose name is kept). Written as

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Duration, DurationLike, Timestamp
+from tidegate.sdk.user_code.keywords import Keywords
 from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.user_code.validation import any_number, one_of, positive_count, positive_duration, put, user_function
 
@@ -16,7 +17,7 @@ When: TypeAlias = Literal["before", "after"]
 
 
 @dataclass(frozen=True, slots=True)
-class KeepLast:
+class KeepLast(Keywords):
     """Keeps the last `n` arrivals."""
 
     n: int
@@ -29,7 +30,7 @@ class KeepLast:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepRecent:
+class KeepRecent(Keywords):
     """Keeps what is stamped later than the greatest timestamp minus `duration`; BuildError for duration <= 0."""
 
     duration: Duration
@@ -46,7 +47,7 @@ class KeepRecent:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepWithinDelta:
+class KeepWithinDelta(Keywords):
     """Keeps elements for which `delta_fn(element, last arrival) < threshold`."""
 
     threshold: int | float
@@ -66,7 +67,7 @@ class KeepWithinDelta:
         one_of("KeepWithinDelta", "when", self.when, "before", "after")
 
 
-class Evictor(ABC):
+class Evictor(Keywords, ABC):
     """Base of an author's own evictor: define `keep`; set `when = "after"` to evict after each firing."""
 
     when: When = "before"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tidegate.sdk.time import Duration, DurationLike, Timestamp, TimestampLike
+from tidegate.sdk.user_code.keywords import Keywords
 from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.user_code.validation import (
     any_number,
@@ -29,7 +30,7 @@ Partial: TypeAlias = Literal["emit", "drop"]
 
 
 @dataclass(frozen=True, slots=True)
-class CountWindows:
+class CountWindows(Keywords):
     """Every `n` elements of a key make one result. `partial` says what becomes of fewer at the end of input."""
 
     n: int
@@ -41,7 +42,7 @@ class CountWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class SlidingCountWindows:
+class SlidingCountWindows(Keywords):
     """After every `every` elements of a key, a result over its last `n`."""
 
     n: int
@@ -53,7 +54,7 @@ class SlidingCountWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class PunctuationWindows:
+class PunctuationWindows(Keywords):
     """A window ends with each element for which `predicate` holds, and holds that element."""
 
     predicate: UserFn
@@ -67,7 +68,7 @@ class PunctuationWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class DeltaWindows:
+class DeltaWindows(Keywords):
     """A window ends with the element for which `delta_fn(reference, element) > threshold`, which is the next
     reference; the first reference is the first element.
     """
@@ -85,7 +86,7 @@ class DeltaWindows:
 
 
 @dataclass(frozen=True, slots=True)
-class LandmarkWindows:
+class LandmarkWindows(Keywords):
     """All since the instant `since`, emitted again whenever event time passes a multiple of `every` since 1970.
 
     Elements stamped before `since` are in no window.

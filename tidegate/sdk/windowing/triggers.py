@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.time import Duration, DurationLike
+from tidegate.sdk.user_code.keywords import Keywords
 from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.user_code.validation import (
     any_number,
@@ -26,7 +27,7 @@ from tidegate.sdk.user_code.validation import (
 _NO_DELAY: Final = Duration(0)
 
 
-class _Composable:
+class _Composable(Keywords):
     __slots__ = ()
 
     def or_finally(self, until: Trigger) -> OrFinally:

@@ -1,0 +1,66 @@
+"""Misspelt keywords of what authors construct."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from abc import ABC
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+
+
+class Labelled(tg.PTransform[Any, Any], ABC):
+    """An author's own step."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
+
+
+class Bare(tg.PTransform[Any, Any]):
+    """One without a constructor."""
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: tg.io.ReadFromText(pth="x"), "ReadFromText() has no argument 'pth'; did you mean 'path'?"),
+        (
+            lambda: tg.io.WriteToText(prefx="x"),
+            "WriteToText() has no argument 'prefx'; did you mean 'file_path_prefix'?",
+        ),
+        (lambda: tg.FixedWindows(sise=60), "FixedWindows() has no argument 'sise'; did you mean 'size'?"),
+        (lambda: tg.Sessions(60, gab=1), "Sessions() has no argument 'gab'; did you mean 'gap'?"),
+        (lambda: tg.KeepLast(m=3), "KeepLast() has no argument 'm'; it has 'n', 'when'"),
+        (lambda: tg.AfterProcessingTime(dely=3), "AfterProcessingTime() has no argument 'dely'; did you mean 'delay'?"),
+        (
+            lambda: tg.WindowInto(tg.FixedWindows(60), triger=None),
+            "WindowInto() has no argument 'triger'; did you mean 'trigger'?",
+        ),
+        (lambda: Labelled(prefx=""), "Labelled() has no argument 'prefx'; did you mean 'prefix'?"),
+        (lambda: Bare(3), "Bare() takes no arguments"),
+        (lambda: tg.GroupByKey(key=3), "GroupByKey() takes no arguments"),
+    ],
+)
+def test_a_misspelt_keyword_names_the_nearest_and_the_line(make: Any, message: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        make()
+    assert str(caught.value).startswith(f"{message} (at {__file__}:")
+
+
+def test_a_misspelt_name_of_a_combining_step_is_no_argument_of_its_combiner() -> None:
+    def least(values: list[int], *, bound: int = 1) -> int:
+        return min(bound, *values)
+
+    with pytest.raises(tg.BuildError, match="CombinePerKey has no argument 'nam'; did you mean 'name'"):
+        tg.CombinePerKey(sum, nam="x")  # type: ignore[call-overload]
+    with pytest.raises(tg.BuildError, match="CombinePerKey has no argument 'buond'; did you mean 'bound'"):
+        tg.CombinePerKey(least, buond=3)
+
+
+def test_what_is_checked_can_be_copied_and_pickled() -> None:
+    windows = tg.FixedWindows(size=60, offset=5)
+    assert pickle.loads(pickle.dumps(windows)) == copy.copy(windows) == copy.deepcopy(windows) == windows
+    assert copy.copy(Labelled(prefix="x")).prefix == "x"

@@ -1,0 +1,54 @@
+"""Misspelt keywords of constructors: the error names the nearest one, and the author's line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Self
+
+from tidegate.sdk.user_code.user_fn import caller
+
+
+class Keywords:
+    """Base of the classes that authors construct: TypeError says which keyword was meant.
+
+    It holds for subclasses too, the author's own included, without a decorator or a metaclass, which would keep authors
+    from deriving from other classes beside.
+    """
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # else it would hide what `__init__` takes
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+            if cls.__init__ is object.__init__ and (args or kwargs):
+                raise TypeError(f"{cls.__name__}() takes no arguments (at {caller()})")
+            if kwargs:
+                _refuse_unknown(cls, kwargs)
+            return super().__new__(cls)
+
+        # What a class without `__init__` takes, for `help` and those who complete code.
+        __new__.__signature__ = inspect.Signature([inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)])
+
+
+def _refuse_unknown(cls: type, given: Iterable[str]) -> None:
+    parameters = inspect.signature(cls.__init__).parameters.values()  # type: ignore[misc]
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    for name in given:
+        if name not in known:
+            own = [each for each in known[1:] if each != "kind"]
+            meant = near(name, own)
+            advice = f"did you mean {meant!r}?" if meant else f"it has {', '.join(map(repr, own))}"
+            raise TypeError(f"{cls.__name__}() has no argument {name!r}; {advice} (at {caller()})")
+
+
+def near(name: str, known: Iterable[str]) -> str | None:
+    """The known name that is most like this one, or has a part that is (`prefx`, of `file_path_prefix`); else None."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    parts = {part: each for each in reversed(names) for part in (*each.split("_"), each)}
+    found = get_close_matches(name, names, n=1) or [parts[part] for part in get_close_matches(name, parts, n=1)]
+    return found[0] if found else None
