@@ -145,6 +145,17 @@ def test_a_combiner_that_can_not_take_them_is_refused_where_it_is_written(case: 
     assert says in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [Any, tuple[int, int] | tuple[int], tuple, tuple[int, ...], tuple[int, Any], list[int]],
+    ids=str,
+)
+def test_elements_whose_length_is_not_known_are_not_refused(given: Any) -> None:
+    with TestPipeline() as p:
+        made = p | tg.Create([0]) | tg.Map(lambda n: (n, n + 1)).with_output_types(given)
+        assert_that(made | tg.MapTuple(lambda a, b: b), equal_to([1]))
+
+
 def test_what_can_be_taken_is_handed_on() -> None:
     with TestPipeline() as p:
         taken = pairs(p)

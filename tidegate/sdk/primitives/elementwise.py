@@ -419,9 +419,12 @@ class MapTuple(ElementWise[E, R]):
 
     def element_types(self, input: PCollection[E]) -> Any:
         result = super().element_types(input)
-        items = hints.items_of(input.element_type)[0]
-        if items is not None and input.pipeline.checks_types:
-            bind(self.fn, self.args, self.kwargs, elements=len(items))  # for its refusal of what can't be called so
+        given = input.element_type
+        cls = hints.origin_of(given) or given
+        if input.pipeline.checks_types and isinstance(cls, type) and issubclass(cls, tuple):
+            items = hints.items_of(given)[0]
+            if items is not None:
+                bind(self.fn, self.args, self.kwargs, elements=len(items))  # which refuses what can't be called so
         return result
 
     def takes(self, signature: signatures.FnTypes) -> Any:
