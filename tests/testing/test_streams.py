@@ -105,6 +105,17 @@ def test_the_portable_pipeline_travels() -> None:
         (lambda: TestStream().advance_watermark_to("now"), "watermark"),
         (lambda: TestStream().advance_processing_time(0), "duration"),
         (lambda: TestStream().advance_processing_time(-1), "duration"),
+        (
+            lambda: TestStream().advance_watermark_to(20).add_elements([1]).advance_watermark_to(10),
+            "would go from 1970-01-01T00:00:20Z to 1970-01-01T00:00:10Z. Elements that come late may be behind",
+        ),
+        (
+            lambda: TestStream().advance_watermark_to(9, tag="b").advance_watermark_to(8, tag="b"),
+            r"1970-01-01T00:00:08Z \(output 'b'\)",
+        ),
+        (lambda: TestStream().advance_watermark_to_infinity().advance_watermark_to(8), "a watermark never goes back"),
+        (lambda: TestStream().advance_watermark_to_infinity().add_elements([1]), "so no element can come: add these"),
+        (lambda: TestStream().advance_watermark_to(tg.MAX_TIMESTAMP).add_elements([1]), "so no element can come"),
         (lambda: TestStream().with_outputs("a", "a"), "distinct"),
         (lambda: TestStream().with_outputs("main"), "distinct"),
         (lambda: TestStream().add_elements([1]).with_outputs(main="numbers"), "before the first event"),
@@ -115,6 +126,13 @@ def test_the_portable_pipeline_travels() -> None:
 def test_what_makes_no_script_is_refused_when_built(make: Any, problem: str) -> None:
     with pytest.raises(tg.BuildError, match=problem):
         make()
+
+
+def test_outputs_have_watermarks_of_their_own() -> None:
+    stream = TestStream().advance_watermark_to(20).advance_watermark_to(10, tag="other").advance_watermark_to(20)
+    stream.advance_watermark_to_infinity(tag="other").add_elements([1]).advance_watermark_to_infinity()
+    stream.advance_watermark_to_infinity().advance_processing_time(1).idle()
+    assert len(events(stream)) == 9
 
 
 def test_a_stream_prints_as_the_calls_that_make_it() -> None:

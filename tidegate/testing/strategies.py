@@ -37,13 +37,11 @@ def streams(
     max_elements: int = 20,
     late: bool = False,
     clock: bool = True,
-    regressing: bool = False,
 ) -> TestStream:
     """A stream of `(key, value)` pairs (plain values if `keys` is None), at most `out_of_orderness` out of order.
 
     Elements are stamped from `start` on, for `length`. Watermarks stand anywhere between them; none of them is ahead
-    of an element that is still to come, unless `late`. `clock`: processing time advances, too. `regressing`: some
-    watermarks go back, which must change nothing.
+    of an element that is still to come, unless `late`. `clock`: processing time advances, too.
     """
     elements = draw(st.lists(_elements(keys, values, start, length), max_size=max_elements))
     bound = Duration.of(out_of_orderness).micros
@@ -58,15 +56,13 @@ def streams(
         block, coming = coming[:size], coming[size:]
         stream.add_elements(block)
         for _ in range(draw(st.integers(0, 2))):
-            event = draw(st.sampled_from(["watermark", "clock", "back"]))
+            event = draw(st.sampled_from(["watermark", "clock"]))
             if event == "watermark":
                 watermark = _advanced(draw, watermark, block, coming, late)
                 if watermark > MIN_MICROS:
                     stream.advance_watermark_to(Timestamp(micros=watermark))
             elif event == "clock" and clock:
                 stream.advance_processing_time(draw(st.integers(1, 30)))
-            elif event == "back" and regressing and watermark > MIN_MICROS:
-                stream.advance_watermark_to(Timestamp(micros=watermark - draw(st.integers(0, 60 * SECOND))))
     return stream
 
 

@@ -11,7 +11,7 @@ from tidegate.sdk.errors import BuildError, shorten
 from tidegate.sdk.pipeline import Pipeline, PTransform
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.primitives import MultiOutput
-from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Duration, DurationLike, TimestampLike
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Duration, DurationLike, TimestampLike, format_micros
 from tidegate.sdk.typehints import hints
 from tidegate.sdk.user_code.validation import any_timestamp, positive_duration
 from tidegate.testing.expected_panes import time_text
@@ -70,7 +70,7 @@ class TestStream(PTransform[Pipeline, Any]):
         return self._add(Elements(tuple(values), tuple(timestamps), tag or self.main_tag)) if values else self
 
     def advance_watermark_to(self, watermark: TimestampLike, *, tag: str | None = None) -> Self:
-        """Say that no element before `watermark` is expected. One that would go back changes nothing."""
+        """Say that no element before `watermark` is expected. BuildError for one that would go back."""
         micros = any_timestamp("advance_watermark_to", "watermark", watermark).micros
         return self._add(portable.AdvanceWatermark(micros, tag or self.main_tag))
 
@@ -110,8 +110,25 @@ class TestStream(PTransform[Pipeline, Any]):
         return MultiOutput({out.tag: out for out in outputs})
 
     def _add(self, event: Event) -> Self:
+        match event:
+            case portable.AdvanceWatermark(to=to, tag=tag) if to < (before := self._watermark(tag)):
+                raise BuildError(
+                    f"a watermark never goes back: this one would go from {format_micros(before)} to "
+                    f"{format_micros(to)}{_of_output(tag)}. Elements that come late may be behind the watermark: "
+                    "give them their own times"
+                )
+            case Elements(tag=tag) if self._watermark(tag) == MAX_MICROS:
+                raise BuildError(
+                    f"the watermark has gone to the end of time{_of_output(tag)}, so no element can come: add these "
+                    "before advance_watermark_to_infinity(), which the end of the script implies"
+                )
         self.events += (event,)
         return self
+
+    def _watermark(self, tag: str) -> int:
+        """How far the watermark of an output has come (µs)."""
+        advances = (event for event in self.events if isinstance(event, portable.AdvanceWatermark))
+        return max((event.to for event in advances if event.tag == tag), default=MIN_MICROS)
 
     def _outputs(self) -> tuple[str, ...]:
         used = dict.fromkeys(event.tag for event in self.events if not isinstance(event, portable.AdvanceClock))
@@ -136,6 +153,10 @@ class TestStream(PTransform[Pipeline, Any]):
 
     def __repr__(self) -> str:
         return "TestStream()" + "".join(f".{_call(event, self.main_tag)}" for event in self.events)
+
+
+def _of_output(tag: str) -> str:
+    return "" if tag == portable.MAIN else f" (output {tag!r})"
 
 
 def element_type(value: Any) -> Any:

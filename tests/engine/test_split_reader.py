@@ -1,0 +1,46 @@
+"""Reading a split, as it bears on the watermark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tidegate as tg
+from tidegate.runners.engine.sources.split_reader import SplitReader
+from tidegate.runners.engine.time.clock import ManualClock
+from tidegate.sdk.portable import model as portable
+
+
+class Wavering(tg.io.Source[int]):
+    """Its watermark goes to 20, then back to 5, and on to 30."""
+
+    bounded = False
+
+    def splits(self, desired: int) -> list[tg.io.Split]:
+        return [tg.io.Split("all")]
+
+    def reader(self, split: tg.io.Split, position: Any = None) -> tg.io.Reader[int]:
+        return Wavers()
+
+
+class Wavers(tg.io.Reader[int]):
+    def __init__(self) -> None:
+        self.marks = [20, None, 5, 30]
+
+    def read(self, limit: int) -> tg.io.Batch:
+        return tg.io.Batch(tg.io.Block.of([1]), watermark=self.marks.pop(0))
+
+    def position(self) -> Any:
+        return None
+
+
+def test_a_watermark_that_a_reader_takes_back_stays_where_it_was() -> None:
+    pipeline = tg.Pipeline()
+    _ = pipeline | tg.Read(Wavering())
+    (node,) = pipeline.portable().nodes
+    assert isinstance(node, portable.Read)
+    reader = SplitReader(node, Wavering(), tg.io.Split("all"), ManualClock())
+    seen = []
+    for _ in range(4):
+        reader.poll(1)
+        seen.append(reader.watermark)
+    assert seen == [20, 20, 20, 30]
