@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tidegate import _version
 from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.sources.created import created
@@ -372,7 +373,7 @@ def _paths(options: SparkOptions, *, local: bool) -> tuple[str, ...]:
     """Where workers look for what they lack: those of a local master where this process finds Tidegate, others in the
     archive that was sent to them."""
     if local:
-        return (str(Path(__file__).resolve().parents[3]),)
+        return (str(Path(_version.__file__).resolve().parents[1]),)
     return packages_in(options.spark_archive)
 
 

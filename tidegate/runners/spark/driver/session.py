@@ -12,12 +12,12 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.spark.driver.progress import without_py4j
 from tidegate.runners.spark.driver.worker_env import ENVIRONMENT, packages_in
 from tidegate.runners.spark.plan.failures import gist
+from tidegate.runners.spark.worker import daemon
 from tidegate.sdk.errors import OptionsError, TidegateError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _with_sockets(given: dict[str, str]) -> dict[str, str]:
     if _DAEMON not in given:
         modules = os.path.join(folder.name, "modules")
         os.mkdir(modules)
-        shutil.copy(Path(__file__).with_name("daemon.py"), os.path.join(modules, "tidegate_daemon.py"))
+        shutil.copy(daemon.__file__, os.path.join(modules, "tidegate_daemon.py"))
         settings[_DAEMON] = "tidegate_daemon"
         settings[_MODULES] = os.pathsep.join(filter(None, (modules, given.get(_MODULES))))
     return settings
