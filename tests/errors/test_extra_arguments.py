@@ -125,8 +125,8 @@ COMBINES: dict[str, tuple[Callable[[Any], Any], str]] = {
         "which total can't take: it takes one argument",
     ),
     "a CombineFn": (
-        lambda p: pairs(p) | tg.CombinePerKey(Weighted(), wait=3),
-        "which Weighted.create_accumulator(weight=…) can't take: got an unexpected keyword argument 'wait'",
+        lambda p: pairs(p) | tg.CombinePerKey(Weighted(), by=3),
+        "which Weighted.create_accumulator(weight=…) can't take: got an unexpected keyword argument 'by'",
     ),
     "a method of it": (
         lambda p: pairs(p) | tg.CombinePerKey(Forgetful(), weight=3),
