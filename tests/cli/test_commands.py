@@ -250,6 +250,38 @@ def test_functions_that_are_no_targets_are_refused(folder: Path) -> None:
     assert empty.stderr.startswith("error: this pipeline has no steps")
 
 
+UNSAID = (
+    "import tidegate as tg\n"
+    "class Own(tg.PipelineOptions):\n"
+    "    count: int = 3\n"
+    "def pipeline(options):\n"
+    "    p = tg.Pipeline(options=options)\n"
+    "    _ = p | tg.Create([options.count]) | tg.Map(print)\n"
+    "    return p\n"
+)
+
+
+def test_a_function_that_does_not_say_which_options_it_takes_is_told_what_to_write(folder: Path) -> None:
+    (folder / "unsaid.py").write_text(UNSAID)
+    wanted = (
+        "unsaid.py:pipeline does not say which options it takes, so it has those of every pipeline alone: write "
+        "`options: Own`, with your subclass of tg.PipelineOptions"
+    )
+    flag = tidegate("run", "unsaid.py:pipeline", "--count", "5")
+    assert flag.exit_code == 2
+    assert f"unknown flag --count; --help lists those there are. {wanted}" in flag.stderr
+    asked = tidegate("check", "unsaid.py:pipeline")
+    assert asked.exit_code != 0
+    assert f"AttributeError: 'PipelineOptions' object has no attribute 'count'. {wanted}" in asked.stderr
+    misspelt = tidegate("check", "unsaid.py:pipeline", "--chekcs", "all")
+    assert misspelt.stderr.rstrip().endswith("unknown flag --chekcs: did you mean --checks?")
+
+    (folder / "unsaid.py").write_text(UNSAID.replace("(options)", "(options: Own)", 1))
+    assert tidegate("run", "unsaid.py:pipeline", "--count", "5").stdout == "5\n"
+    (folder / "unsaid.py").write_text(UNSAID.replace("options.count", "7"))
+    assert tidegate("run", "unsaid.py:pipeline").stdout == "7\n"
+
+
 def test_a_script_named_like_a_module_of_python_is_run_all_the_same(folder: Path) -> None:
     (folder / "json.py").write_text(JOB)
     done = process(folder, "run", "./json.py", "--count", "1")

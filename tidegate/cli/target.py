@@ -67,15 +67,34 @@ class Target:
 
 
 class Built(Target):
-    """A Pipeline object of a script, or a function that returns one."""
+    """A Pipeline object of a script, or a function that returns one.
+
+    `advice` is for a function that takes its options without saying which: what to write, should it want others.
+    """
 
     def __init__(
-        self, name: str, model: type[PipelineOptions], about: str, build: Callable[[Any], Pipeline], module: str = ""
+        self,
+        name: str,
+        model: type[PipelineOptions],
+        about: str,
+        build: Callable[[Any], Pipeline],
+        *,
+        advice: str = "",
+        module: str = "",
     ) -> None:
         super().__init__(name, model, about)
         self._build = build
+        self._advice = advice
         self._module = module
         self._pipeline: Pipeline | None = None
+
+    def options(self, flags: Sequence[str]) -> PipelineOptions:
+        try:
+            return super().options(flags)
+        except OptionsError as error:
+            if not self._advice or "did you mean" in str(error):
+                raise
+            raise OptionsError(f"{error}. {self._advice}") from None
 
     def pipeline(self, options: PipelineOptions) -> Pipeline:
         """The pipeline, built once."""
@@ -98,6 +117,10 @@ class Built(Target):
                 return self._build(options)
         except Unwound:
             return taken[0]
+        except AttributeError as error:
+            if self._advice and error.obj is options:
+                error.args = (f"{error}. {self._advice}",)
+            raise
 
     def live(self, options: PipelineOptions) -> portable.Pipeline:
         return self.pipeline(options).portable()
@@ -185,11 +208,13 @@ def target_of(full: str, found: Pipeline | Callable[..., Any]) -> Target:
     """The target that a Pipeline is, or a function that returns one; click.UsageError for any other function."""
     if isinstance(found, Pipeline):
         return Object(full, found)
-    return Built(full, *_of_function(full, found), module=getattr(found, "__module__", ""))
+    model, about, build, advice = _of_function(full, found)
+    return Built(full, model, about, build, advice=advice, module=getattr(found, "__module__", ""))
 
 
-def _of_function(full: str, build: Any) -> tuple[type[PipelineOptions], str, Callable[[Any], Pipeline]]:
-    """The options model a function asks for, what its docstring says, and how it is called."""
+def _of_function(full: str, build: Any) -> tuple[type[PipelineOptions], str, Callable[[Any], Pipeline], str]:
+    """The options model a function asks for, what its docstring says, how it is called, and what to write if it asks
+    for none."""
     import inspect
     from typing import get_type_hints
 
@@ -205,13 +230,28 @@ def _of_function(full: str, build: Any) -> tuple[type[PipelineOptions], str, Cal
     asked = [p for p in taken if isinstance(hint := hints.get(p.name), type) and issubclass(hint, PipelineOptions)]
     needed = [p for p in taken if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
     if not asked and not needed:
-        return PipelineOptions, about, lambda options: build()
+        return PipelineOptions, about, lambda options: build(), ""
     if len({p.name for p in asked + needed}) > 1:
         raise click.UsageError(f"{full} takes {', '.join(p.name for p in taken)}: a target takes its options alone")
     parameter = (asked or needed)[0]
     model = hints.get(parameter.name, PipelineOptions)
     if not asked and parameter.name in hints:
         raise click.UsageError(f"{full} takes {parameter}: its options must be a subclass of tg.PipelineOptions")
+    advice = "" if asked else _annotation_wanted(full, build, parameter.name)
     if parameter.kind is parameter.KEYWORD_ONLY:
-        return model, about, lambda options: build(**{parameter.name: options})
-    return model, about, lambda options: build(options)
+        return model, about, lambda options: build(**{parameter.name: options}), advice
+    return model, about, build, advice
+
+
+def _annotation_wanted(full: str, build: Any, parameter: str) -> str:
+    """For a function whose options have no annotation: which one would give it those of its own."""
+    own = [
+        name
+        for name, value in getattr(build, "__globals__", {}).items()
+        if isinstance(value, type) and issubclass(value, PipelineOptions) and value.__module__ == build.__module__
+    ]
+    model = own[0] if len(own) == 1 else "MyOptions"
+    return (
+        f"{full} does not say which options it takes, so it has those of every pipeline alone: write "
+        f"`{parameter}: {model}`, with your subclass of tg.PipelineOptions"
+    )
