@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Final, Literal, TypeAlias
 
+from tidegate.runners.engine.elementwise.code_writer import CodeWriter, Source
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import ParDo
@@ -63,24 +64,14 @@ class Fold:
     takes_some: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """Generated code: its text, and for each line which link it runs and which local holds that link's input."""
-
-    text: str
-    lines: dict[int, tuple[int, str]]
-    counted: tuple[int, ...]
-    """The links whose outputs the loop counts itself."""
-
-
 @dataclass(slots=True)
-class _Writer:
+class _Loop:
+    """A loop that is being written, and what is known of the element in hand at the current line."""
+
     links: Sequence[Link]
     shape: Shape
     fold: Fold | None
-    text: list[str] = field(default_factory=list)
-    lines: dict[int, tuple[int, str]] = field(default_factory=dict)
-    depth: int = 0
+    code: CodeWriter = field(default_factory=CodeWriter)
     time: str = "t"
     """The expression of the current element's timestamp (µs)."""
     windows: str = ""
@@ -98,10 +89,9 @@ class _Writer:
     bounded_at: int = 0
     """The depth of the innermost loop over a plain step's results, or 0."""
 
-    def put(self, line: str, link: int = -1, local: str = "") -> None:
-        self.text.append("    " * self.depth + line)
-        if link >= 0:
-            self.lines[len(self.text)] = (link, local)
+    def put(self, line: str, link: int | None = None, local: str = "") -> None:
+        """One line, which runs `link` on the element in `local`."""
+        self.code.put(line, link, local)
 
 
 def asks_for_times(links: Sequence[Link], stamps: Collection[int], fold: Fold | None) -> bool:
@@ -125,12 +115,12 @@ def asks_for_times(links: Sequence[Link], stamps: Collection[int], fold: Fold | 
 
 def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
     """The loop over `links`, ending in blocks, or in a fold into a table."""
-    w = _Writer(links, shape, fold, several=shape.several)
+    w = _Loop(links, shape, fold, several=shape.several)
     carries_time = (shape.timed and not shape.rarely) or bool(shape.stamps)
     counted = _counted(links, fold)
     functions = "".join(f", f{k}=f{k}" for k, link in enumerate(links) if link.fn is not None)  # locals are faster
     w.put(f"def run(values, t, block{functions}):")
-    w.depth = 1
+    w.code.depth = 1
     if fold is None:
         w.put("out = []; out_t = []; out_i = []; out_w = []")
     elif fold.windows == "global":
@@ -164,9 +154,9 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
             w.put("for v0, t in zip(values, t):")
         case (True, True):
             w.put("for i, v0, t in zip(range(len(values)), values, t):")
-    w.depth = 2
+    w.code.depth = 2
     _links(w, counted, carries_time)
-    w.depth = 1
+    w.code.depth = 1
     for k in counted:
         w.put(f"counts[{k}] += n{k}")
     if fold is None:
@@ -177,7 +167,7 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
     else:
         w.put("return")
         w.put("yield")
-    return Source("\n".join(w.text) + "\n", w.lines, counted)
+    return w.code.source(counted)
 
 
 def _counted(links: Sequence[Link], fold: Fold | None) -> tuple[int, ...]:
@@ -186,7 +176,7 @@ def _counted(links: Sequence[Link], fold: Fold | None) -> tuple[int, ...]:
     return tuple(changing if fold is not None else changing[:-1])
 
 
-def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
+def _links(w: _Loop, counted: tuple[int, ...], carries_time: bool) -> None:
     made = "v0"
     for k, link in enumerate(w.links):
         taken = made
@@ -201,7 +191,7 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
         elif link.sees_window:
             w.loops_windows = True
             w.put(f"for w{k} in {_windows(w)}:", k, taken)
-            w.depth += 1
+            w.code.depth += 1
             w.windows = f"(w{k},)"
             w.several = False
         call = _call(w, k, link, taken)
@@ -230,9 +220,9 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
             if not link.guarded and isinstance(link.fn, FunctionType):
                 w.few = True
             elif not link.guarded:
-                w.bounded_at = w.depth
+                w.bounded_at = w.code.depth
             w.put(f"for {made} in r{k}:", k, taken)
-            w.depth += 1
+            w.code.depth += 1
         elif k == len(w.links) - 1 and k not in counted and _gives_at_once(w, link):
             made, w.local = call, taken
         else:
@@ -247,18 +237,18 @@ def _links(w: _Writer, counted: tuple[int, ...], carries_time: bool) -> None:
     _terminal(w, made, carries_time)
 
 
-def _gives_at_once(w: _Writer, link: Link) -> bool:
+def _gives_at_once(w: _Loop, link: Link) -> bool:
     """Whether nothing need look at what the last link gives before it is in the block."""
     return w.fold is None and not (link.guarded or w.shape.checked or w.shape.typed)
 
 
-def _extends(w: _Writer, link: Link, carries_time: bool) -> bool:
+def _extends(w: _Loop, link: Link, carries_time: bool) -> bool:
     """Whether all results of the last link may go into the block at once: they are plain, and there in memory."""
     columns = carries_time or w.windows or w.shape.indexed
     return not (link.guarded or w.shape.typed or w.fold or columns)
 
 
-def _assign(w: _Writer, k: int, link: Link, taken: str) -> None:
+def _assign(w: _Loop, k: int, link: Link, taken: str) -> None:
     """Windows by timestamp alone are derived where they are needed; others are found now. An element that is in several
     windows is one element in each, and gets windows anew for each."""
     if w.several:
@@ -266,7 +256,7 @@ def _assign(w: _Writer, k: int, link: Link, taken: str) -> None:
         w.put(f"held{k} = {_windows(w)}", k, taken)
         w.put(f"further[{k}] += len(held{k}) - 1")
         w.put(f"for _ in held{k}:")
-        w.depth += 1
+        w.code.depth += 1
     w.several = link.gives_several
     if link.looks_up_windows:
         element = f", {taken}" if element_dependent(link.windowing.assigner) else ""
@@ -279,7 +269,7 @@ def _assign(w: _Writer, k: int, link: Link, taken: str) -> None:
         w.derived = k
 
 
-def _windows(w: _Writer) -> str:
+def _windows(w: _Loop) -> str:
     """The expression of the current element's windows."""
     if w.windows:
         return w.windows
@@ -294,7 +284,7 @@ def _windows(w: _Writer) -> str:
             return f"derived(block, {w.time})"
 
 
-def _call(w: _Writer, k: int, link: Link, taken: str) -> str:
+def _call(w: _Loop, k: int, link: Link, taken: str) -> str:
     star = "*" if link.form in ("map_tuple", "flat_map_tuple") else ""
     args = [star + taken] if star else []
     for param in link.params:
@@ -303,7 +293,7 @@ def _call(w: _Writer, k: int, link: Link, taken: str) -> str:
     return f"f{k}({', '.join(args)})"
 
 
-def _argument(w: _Writer, k: int, param: Param, taken: str) -> str:
+def _argument(w: _Loop, k: int, param: Param, taken: str) -> str:
     match param.kind:
         case "element":
             return taken
@@ -327,7 +317,7 @@ def _argument(w: _Writer, k: int, param: Param, taken: str) -> str:
             raise AssertionError(f"a chain has no {param.kind} parameter")
 
 
-def _caught(w: _Writer, k: int, link: Link, call: str, taken: str, made: str) -> None:
+def _caught(w: _Loop, k: int, link: Link, call: str, taken: str, made: str) -> None:
     """A call whose exceptions become dead letters."""
     windows = w.windows or None
     letter = f"yield from dead({k}, {taken}, error{k}, {w.time}, {windows}, {w.derived}, {_index(w)}, block)"
@@ -350,7 +340,7 @@ def _caught(w: _Writer, k: int, link: Link, call: str, taken: str, made: str) ->
         if w.shape.first:
             w.put("look_at_noted()", k, taken)
         w.put(f"for {made} in r{k}:", k, taken)
-        w.depth += 1
+        w.code.depth += 1
     elif link.form == "filter":
         w.put("try:")
         w.put(f"    r{k} = {call}", k, taken)
@@ -368,14 +358,14 @@ def _caught(w: _Writer, k: int, link: Link, call: str, taken: str, made: str) ->
         _checked(w, k, taken, made)
 
 
-def _checked(w: _Writer, k: int, taken: str, made: str = "") -> None:
+def _checked(w: _Loop, k: int, taken: str, made: str = "") -> None:
     if w.shape.checked:
         w.put(f"unchanged({k}, s{k}, {taken})")
         if made:
             w.put(f"gave({k}, {made}, {taken})")
 
 
-def _guard(w: _Writer, k: int, link: Link, taken: str, made: str) -> None:
+def _guard(w: _Loop, k: int, link: Link, taken: str, made: str) -> None:
     """Unwrap what the step may have emitted instead of a plain value. What is rare leaves the loop and comes back."""
     last = k == len(w.links) - 1
     tagged = last and w.fold is None and isinstance(link.node, ParDo) and len(link.node.outputs) > 1
@@ -415,7 +405,7 @@ def _guard(w: _Writer, k: int, link: Link, taken: str, made: str) -> None:
         w.put(f"    t{k} = {before}" + (f"; q{k} = {kept}" if kept else ""))
 
 
-def _flush_when_full(w: _Writer, *, split: bool = False) -> None:
+def _flush_when_full(w: _Loop, *, split: bool = False) -> None:
     w.put("if len(out) >= block_size:")
     if split:
         w.put("    yield from packs(block, out, out_t, out_i, out_w)")
@@ -424,14 +414,14 @@ def _flush_when_full(w: _Writer, *, split: bool = False) -> None:
     w.put("    out = []; out_t = []; out_i = []; out_w = []")
 
 
-def _index(w: _Writer) -> str:
+def _index(w: _Loop) -> str:
     return "i" if w.shape.indexed else "-1"
 
 
-def _terminal(w: _Writer, made: str, carries_time: bool) -> None:
+def _terminal(w: _Loop, made: str, carries_time: bool) -> None:
     last = len(w.links)
     if w.fold is None:
-        w.put(f"out.append({made})", last - 1 if w.local else -1, w.local)
+        w.put(f"out.append({made})", last - 1 if w.local else None, w.local)
         if carries_time:
             w.put(f"out_t.append({w.time})")
         if w.windows:
@@ -442,7 +432,7 @@ def _terminal(w: _Writer, made: str, carries_time: bool) -> None:
             _flush_when_full(w)
         elif w.bounded_at:
             # What a plain step gives is in memory already: it is enough to look after each of its elements.
-            w.depth = w.bounded_at
+            w.code.depth = w.bounded_at
             _flush_when_full(w, split=True)
         return
     if w.shape.checked:
@@ -459,7 +449,7 @@ def _terminal(w: _Writer, made: str, carries_time: bool) -> None:
         case "multi":
             windows = f"taking({_windows(w)})" if w.fold.takes_some else _windows(w)
             w.put(f"for window in {windows}:", last, made)
-            w.depth += 1
+            w.code.depth += 1
             w.put("table = table_in(window); get = table.get")
         case "global" | "same" | "inside":
             pass

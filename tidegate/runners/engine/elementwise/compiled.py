@@ -8,7 +8,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Final
 
-from tidegate.runners.engine.elementwise.codegen import Source
+from tidegate.runners.engine.elementwise.code_writer import Source
 from tidegate.sdk.metrics import GENERATED, STEP_OF_LINE
 
 _serial: Final = count()

@@ -8,10 +8,10 @@ the window only when it changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from tidegate.runners.engine.elementwise.codegen import Source
+from tidegate.runners.engine.elementwise.code_writer import CodeWriter, Source
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable.model import Callback, ParDo
@@ -47,21 +47,6 @@ class Facts:
     arrivals: bool
 
 
-@dataclass(slots=True)
-class _Writer:
-    text: list[str] = field(default_factory=list)
-    lines: dict[int, tuple[int, str]] = field(default_factory=dict)
-    depth: int = 0
-
-    def put(self, line: str, link: int = -1, local: str = "") -> None:
-        self.text.append("    " * self.depth + line)
-        if link >= 0:
-            self.lines[len(self.text)] = (link, local)
-
-    def source(self) -> Source:
-        return Source("\n".join(self.text) + "\n", self.lines, ())
-
-
 def generate_process(link: Link, facts: Facts, shape: StateShape) -> Source:
     """`run(values, t, block)`, a generator of what is emitted.
 
@@ -69,7 +54,7 @@ def generate_process(link: Link, facts: Facts, shape: StateShape) -> Source:
     `enter`, `place`, `arrivals`, `refused`, `fire`, `verify`, `arrives`, `instant`,
     `processing_time`.
     """
-    w = _Writer()
+    w = CodeWriter()
     w.put("def run(values, t, block):")
     w.depth = 1
     w.put("out = []; out_t = []; out_i = []; out_w = []; late = 0")
@@ -113,10 +98,9 @@ def generate_process(link: Link, facts: Facts, shape: StateShape) -> Source:
     _results(w, link, facts, shape)
     if facts.timers:
         w.put("if overdue:")
-        w.depth += 1
-        _flush(w)
-        w.put("yield from fire(w)")
-        w.depth -= 1
+        with w.indented():
+            _flush(w)
+            w.put("yield from fire(w)")
     if shape.windows == "each":
         w.depth = 2
         w.put("if gone and gone == len(block_windows[i]): late += 1")
@@ -127,7 +111,7 @@ def generate_process(link: Link, facts: Facts, shape: StateShape) -> Source:
     return w.source()
 
 
-def _windows(w: _Writer, facts: Facts, shape: StateShape) -> None:
+def _windows(w: CodeWriter, facts: Facts, shape: StateShape) -> None:
     """Point at the element's window where it is not the one before's, and go on where that has expired."""
     entered = [finders] if (finders := _finders(facts, shape)) else []
     if facts.arrivals:
@@ -180,7 +164,7 @@ def _cell(n: int, watched: bool) -> str:
     return f"watched_{n}" if watched else f"cell_{n}"
 
 
-def _results(w: _Writer, link: Link, facts: Facts, shape: StateShape) -> None:
+def _results(w: CodeWriter, link: Link, facts: Facts, shape: StateShape) -> None:
     """Call the author's function and take in what it gives."""
     call = f"f0({_arguments(link, facts, shape)})"
     index = "i" if shape.indexed or shape.windows == "each" else "-1"
@@ -193,12 +177,11 @@ def _results(w: _Writer, link: Link, facts: Facts, shape: StateShape) -> None:
         w.put("try:")
         w.put("    " + _collected(link, call, shape), 0, "v0")
         w.put("except catch0 as error0:")
-        w.depth += 1
-        _flush(w)
-        w.put(f"yield from dead(0, v0, error0, t, (w,), -1, {index}, block)")
-        if not partial:
-            w.put("r0 = []")
-        w.depth -= 1
+        with w.indented():
+            _flush(w)
+            w.put(f"yield from dead(0, v0, error0, t, (w,), -1, {index}, block)")
+            if not partial:
+                w.put("r0 = []")
         if link.flat and shape.first:
             w.put("look_at_noted()", 0, "v0")
         w.put("for made in r0:", 0, "v0")
@@ -242,7 +225,7 @@ def _watched(results: str, shape: StateShape) -> str:
     return f"held(0, {results}, v0)" if shape.checked else results
 
 
-def _take(w: _Writer, link: Link, shape: StateShape, index: str) -> None:
+def _take(w: CodeWriter, link: Link, shape: StateShape, index: str) -> None:
     """One result: unwrapped if it is no plain value, and into the columns."""
     if shape.typed and link.hint is not None and not link.guarded:
         w.put("typed(0, made)", 0, "v0")
@@ -253,11 +236,10 @@ def _take(w: _Writer, link: Link, shape: StateShape, index: str) -> None:
         w.put("    if not wm: continue")
     if link.guarded:
         w.put("if type(made) in SPECIAL:")
-        w.depth += 1
-        _flush(w)
-        w.put(f"yield from special(0, made, t, (w,), -1, {index}, block)", 0, "v0")
-        w.put("continue")
-        w.depth -= 1
+        with w.indented():
+            _flush(w)
+            w.put(f"yield from special(0, made, t, (w,), -1, {index}, block)", 0, "v0")
+            w.put("continue")
         if shape.typed and link.hint is not None:
             w.put("typed(0, made)", 0, "v0")
     w.put("out.append(made)")
@@ -272,7 +254,7 @@ def _take(w: _Writer, link: Link, shape: StateShape, index: str) -> None:
         w.put("out_i.append(i)")
 
 
-def _flush(w: _Writer) -> None:
+def _flush(w: CodeWriter) -> None:
     w.put("if out:")
     w.put("    yield pack(block, out, out_t, out_i, out_w)")
     w.put("    out = []; out_t = []; out_i = []; out_w = []")
@@ -287,7 +269,7 @@ def _arguments(link: Link, facts: Facts, shape: StateShape) -> str:
 
 def generate_callback(callback: Callback, facts: Facts, number: int, *, watched: bool) -> Source:
     """`run(k, w, t, tag)`, a generator of what the callback gives; it points at the key itself."""
-    w = _Writer()
+    w = CodeWriter()
     w.put("def run(k, w, t, tag):")
     w.depth = 1
     for line in _pointing(facts, watched, "cell_{}.table.get"):

@@ -17,7 +17,7 @@ from typing import Any, Final, Literal
 
 from tidegate.runners.engine.checks.contracts import check_pair, check_travels
 from tidegate.runners.engine.elementwise.chain import Chain
-from tidegate.runners.engine.elementwise.codegen import Source
+from tidegate.runners.engine.elementwise.code_writer import Source
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.errors.attribution import guarded, has_author_frames, not_pairs, rethrow, user_error
 from tidegate.runners.engine.operator import NEVER, Context, Emitted, KeyedOperator, Wakeups

@@ -1,0 +1,170 @@
+"""The code that is generated for element-wise and stateful steps, compared with files that show it whole.
+
+After an intended change, `python -m tests.engine.test_generated_code` writes the files anew: read the difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tests.engine.driving import context
+from tidegate.runners.engine.elementwise.codegen import Shape
+from tidegate.runners.engine.elementwise.codegen import generate as generate_loop
+from tidegate.runners.engine.elementwise.fused_node import Link, load_link
+from tidegate.runners.engine.grouping.batch_table import Grouping
+from tidegate.runners.engine.stateful.codegen import Facts, StateShape, generate_callback, generate_process
+from tidegate.sdk.portable.model import AssignWindows, CombinePerKey, GroupByKey, ParDo
+
+DIRECTORY = Path(__file__).parent / "generated"
+ONE = tg.Create([("a", 1)])
+UNKNOWN: list[Any] = [id]
+TEN = tg.FixedWindows(10)
+
+
+TOTAL = tg.CombiningStateSpec("total", sum)
+FRESH = tg.ValueStateSpec("fresh", ttl=60)
+FLUSH = tg.EventTimer("flush")
+
+
+class Counted(tg.DoFn):
+    """Counts the elements of each key, and reports the count after a while."""
+
+    def process(
+        self,
+        element: Any,
+        total: Any = tg.DoFn.StateParam(TOTAL),
+        fresh: Any = tg.DoFn.StateParam(FRESH),
+        flush: Any = tg.DoFn.TimerParam(FLUSH),
+    ) -> Iterator[Any]:
+        total.add(element[1])
+        fresh.write(element)
+        flush.set(10)
+        yield element[0]
+
+    @tg.on_timer(FLUSH)
+    def report(self, key: Any = tg.DoFn.KeyParam, total: Any = tg.DoFn.StateParam(TOTAL)) -> Iterator[Any]:
+        yield key, total.read()
+
+
+def links_of(make: Callable[[tg.Pipeline], Any]) -> tuple[Any, tuple[Link, ...]]:
+    """The pipeline that `make` writes, and its element-wise steps."""
+    pipeline = tg.Pipeline()
+    _ = make(pipeline)
+    sealed = pipeline.sealed()
+    return sealed, tuple(load_link(node, sealed) for node in sealed.nodes if isinstance(node, (AssignWindows, ParDo)))
+
+
+def text_of(source: Any) -> str:
+    """Generated code with, beside each line that runs a step, that step's number and the local of its input."""
+    rows = []
+    for n, line in enumerate(source.text.splitlines(), 1):
+        link, local = source.lines.get(n, (None, ""))
+        rows.append(line if link is None else f"{line:<88}  # {link} {local}".rstrip())
+    return "\n".join(rows) + "\n"
+
+
+def anything(x: Any) -> Any:
+    return UNKNOWN[0](x)
+
+
+def plain(p: tg.Pipeline) -> Any:
+    return p | ONE | tg.Map(lambda x: x) | tg.Filter(bool) | tg.FlatMap(lambda x: [x])
+
+
+def windowed(p: tg.Pipeline) -> Any:
+    return p | ONE | tg.WindowInto(tg.SlidingWindows(4, 2)) | "again" >> tg.WindowInto(TEN) | tg.Map(lambda x: x)
+
+
+def unsure(p: tg.Pipeline) -> Any:
+    return p | ONE | tg.Map(anything) | tg.FlatMap(anything) | "last" >> tg.Map(anything)
+
+
+def letters(p: tg.Pipeline) -> Any:
+    good, _ = p | ONE | tg.FlatMap(lambda x: [x]).with_exception_handling()
+    better, _ = good | "again" >> tg.Map(lambda x: x).with_exception_handling()
+    return better
+
+
+def grouped(p: tg.Pipeline) -> Any:
+    return p | ONE | tg.WindowInto(TEN) | tg.Map(lambda x: x) | tg.CombinePerKey(sum)
+
+
+def listed(p: tg.Pipeline) -> Any:
+    return p | ONE | tg.Map(lambda x: x) | tg.GroupByKey()
+
+
+LOOPS: dict[str, tuple[Callable[[tg.Pipeline], Any], Shape, str | None]] = {
+    "plain": (plain, Shape(), None),
+    "plain_timed": (plain, Shape(timed=True, rarely=True), None),
+    "plain_checked": (
+        plain,
+        Shape(timed=True, indexed=True, windows="each", checked=True, typed=True, first=True),
+        None,
+    ),
+    "windows": (windowed, Shape(timed=True, windows="derived", several=True), None),
+    "any_results": (unsure, Shape(timed=True, rarely=True, first=True), None),
+    "stamped_results": (unsure, Shape(timed=True, windows="same", stamps=frozenset({0, 2})), None),
+    "dead_letters": (letters, Shape(timed=True), None),
+    "dead_letters_checked": (letters, Shape(checked=True, first=True), None),
+    "fold_single": (grouped, Shape(timed=True, windows="derived"), "single"),
+    "fold_multi": (grouped, Shape(timed=True, windows="each", indexed=True), "multi"),
+    "fold_lists": (listed, Shape(), "global"),
+}
+STATEFUL: dict[str, StateShape] = {
+    "stateful_one_window": StateShape("one", timed=True),
+    "stateful_single": StateShape("single", timed=True, first=True, stamps=True),
+    "stateful_each_checked": StateShape("each", timed=True, indexed=True, checked=True, typed=True),
+}
+
+
+def generated() -> Iterator[tuple[str, str]]:
+    """Every case's name, and the code that is generated for it."""
+    for name, (make, shape, windows) in LOOPS.items():
+        sealed, links = links_of(make)
+        fold = None
+        if windows is not None:
+            node = sealed.nodes[-1]
+            assert isinstance(node, (GroupByKey, CombinePerKey))
+            fold = Grouping(node, "whole", context(), "main").fold(windows)  # type: ignore[arg-type]
+        yield name, text_of(generate_loop(links, shape, fold))
+    _, (link,) = links_of(lambda p: p | ONE | tg.ParDo(Counted()))
+    node = link.node
+    assert isinstance(node, ParDo)
+    facts = Facts(("total", "fresh"), frozenset({"fresh"}), ("flush",), arrivals=False)
+    for name, state_shape in STATEFUL.items():
+        yield name, text_of(generate_process(link, facts, state_shape))
+    for watched in (False, True):
+        source = generate_callback(node.callbacks[0], facts, 0, watched=watched)
+        yield f"callback{'_watched' * watched}", text_of(source)
+
+
+@pytest.fixture(scope="module")
+def codes() -> dict[str, str]:
+    return dict(generated())
+
+
+NAMES = [*LOOPS, *STATEFUL, "callback", "callback_watched"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_generated_code_is_the_one_in_the_file(name: str, codes: dict[str, str]) -> None:
+    assert codes[name] == (DIRECTORY / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_all_generated_code_compiles(name: str, codes: dict[str, str]) -> None:
+    assert "run" in compile(codes[name], name, "exec").co_names
+
+
+def test_every_case_has_a_file_and_every_file_a_case(codes: dict[str, str]) -> None:
+    assert sorted(codes) == sorted(NAMES) == sorted(path.stem for path in DIRECTORY.iterdir())
+
+
+if __name__ == "__main__":
+    for name, code in generated():
+        (DIRECTORY / f"{name}.txt").write_text(code)

@@ -1,0 +1,61 @@
+"""Generated code, line by line, with a note of which step each line runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Generated code: its text, and for each line that runs a step its number and the local that holds its input."""
+
+    text: str
+    lines: dict[int, tuple[int, str]]
+    counted: tuple[int, ...] = ()
+    """The steps whose outputs the code counts itself."""
+
+
+@dataclass(slots=True)
+class CodeWriter:
+    """Writes generated code.
+
+    >>> w = CodeWriter()
+    >>> w.put("def run(values):")
+    >>> with w.indented():
+    ...     w.put("for v0 in values:")
+    ...     with w.indented():
+    ...         w.put("yield f0(v0)", 0, "v0")
+    >>> source = w.source()
+    >>> print(source.text, end="")
+    def run(values):
+        for v0 in values:
+            yield f0(v0)
+    >>> source.lines
+    {3: (0, 'v0')}
+    """
+
+    text: list[str] = field(default_factory=list)
+    lines: dict[int, tuple[int, str]] = field(default_factory=dict)
+    depth: int = 0
+
+    def put(self, line: str, step: int | None = None, local: str = "") -> None:
+        """One line at the current depth. `step` is the step that it runs, on the element in `local`."""
+        self.text.append("    " * self.depth + line)
+        if step is not None:
+            self.lines[len(self.text)] = (step, local)
+
+    @contextmanager
+    def indented(self) -> Iterator[None]:
+        """The lines written inside stand one level deeper; so do those inside loops that are opened meanwhile."""
+        depth = self.depth
+        self.depth += 1
+        try:
+            yield
+        finally:
+            self.depth = depth
+
+    def source(self, counted: tuple[int, ...] = ()) -> Source:
+        """What has been written."""
+        return Source("\n".join(self.text) + "\n", self.lines, counted)
