@@ -19,16 +19,16 @@ from tidegate.runners.streaming.checkpoint.manifest import (
     Manifest,
     ManifestError,
     PendingCommit,
-    StepFacts,
     TaskPart,
     dumps,
 )
+from tidegate.runners.streaming.model.step_state import StepFacts
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
 from tidegate.runners.streaming.state.files import frames, write_to
 from tidegate.runners.streaming.state.task_state import TaskState
 from tidegate.runners.streaming.state.task_state import dumps as dump_state
-from tidegate.runners.streaming.storage.stores import LocalStorage
+from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.windowing.window import IntervalWindow
 

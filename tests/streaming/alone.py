@@ -7,9 +7,9 @@ from typing import Any
 
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.state.backend import MemoryBackend
+from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.uploads import StorageFiles
-from tidegate.runners.streaming.storage.stores import LocalStorage
+from tidegate.runners.streaming.storage.local import LocalStorage
 
 
 class Alone:

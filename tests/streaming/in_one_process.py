@@ -23,12 +23,12 @@ from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.protocol.worker_messages import Ready, ToCoordinator
-from tidegate.runners.streaming.state.backend import MemoryBackend, Operators, StateBackend
+from tidegate.runners.streaming.state.backend import Operators, StateBackend
+from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
-from tidegate.runners.streaming.state.uploads import StorageFiles
+from tidegate.runners.streaming.state.uploads import StorageFiles, Storing
 from tidegate.runners.streaming.storage.background import outcome
-from tidegate.runners.streaming.storage.stores import LocalStorage
-from tidegate.runners.streaming.worker.environment import Storing
+from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.time import SECOND
 

@@ -22,14 +22,15 @@ from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.framing import CONTROL, Link
-from tidegate.runners.streaming.process.job_process import JobProcess, first_message
+from tidegate.runners.streaming.process.job_process import JobProcess
+from tidegate.runners.streaming.process.main import first_message
 from tidegate.runners.streaming.process.run_directory import run_directory
 from tidegate.runners.streaming.process.worker_process import ProcessWorld
 from tidegate.runners.streaming.protocol import coordinator_io, worker_messages
 from tidegate.runners.streaming.protocol.client_messages import Submit
 from tidegate.runners.streaming.protocol.coordinator_io import Action, CoordinatorEvent
 from tidegate.runners.streaming.protocol.stream_items import Item
-from tidegate.runners.streaming.storage.stores import LocalStorage
+from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.runners.streaming.worker.environment import World
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.metrics import MetricCells

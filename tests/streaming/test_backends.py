@@ -20,13 +20,15 @@ from tests.engine.test_rescale import SIDE, answer, at_second, by_key, keeps, st
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state import tiered
 from tidegate.runners.engine.state.tiered import by_keys
-from tidegate.runners.streaming.state import backend
-from tidegate.runners.streaming.state.backend import Capture, Forked, MemoryBackend, StateBackend
+from tidegate.runners.streaming.state import memory, writers
+from tidegate.runners.streaming.state.backend import Capture, StateBackend
 from tidegate.runners.streaming.state.files import StateFile, UnpicklableState, read_states
+from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
 from tidegate.runners.streaming.state.uploads import Files, StorageFiles, UploadedFiles
+from tidegate.runners.streaming.state.writers import ForkedWriter
 from tidegate.runners.streaming.storage.background import Background
-from tidegate.runners.streaming.storage.stores import LocalStorage
+from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
@@ -73,7 +75,7 @@ def noting(p: tg.Pipeline) -> Any:
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that other tests of this process have left, such as those of a Spark session, do not count."""
     before = threading.active_count()
-    monkeypatch.setattr(backend, "can_fork", lambda: threading.active_count() == before)
+    monkeypatch.setattr(memory, "can_fork", lambda: threading.active_count() == before)
 
 
 class Disk:
@@ -151,7 +153,7 @@ def awaited(capture: Capture) -> tuple[StateFile, ...]:
 
 @pytest.fixture(autouse=True)
 def everything_is_worth_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_FEW", 0)
+    monkeypatch.setattr(writers, "_FEW", 0)
 
 
 element = st.tuples(st.sampled_from("abcdefgh"), st.one_of(st.integers(0, 9), st.just("forget")), st.integers(0, 25))
@@ -239,8 +241,8 @@ def test_what_happens_while_a_capture_is_written_is_not_in_it(
     tmp_path_factory: pytest.TempPathFactory,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backend, "PIECE", 1)
-    monkeypatch.setattr(backend, "_LONG_FILE", long)
+    monkeypatch.setattr(writers, "PIECE", 1)
+    monkeypatch.setattr(writers, "_LONG_FILE", long)
     monkeypatch.setattr(tiered, "_LOOKED_AT", 1)
     root = tmp_path_factory.mktemp("state")
     held, plain = Held(kind, root), maker(noting, "step")()
@@ -455,12 +457,12 @@ def test_nothing_is_forked_where_other_threads_run(tmp_path: Path) -> None:
     thread.start()
     try:
         capture: Any = held.backend.capture(1, "chk-1/0.0.1.state", whole=False)
-        assert not isinstance(capture.own, Forked)
+        assert not isinstance(capture.own, ForkedWriter)
         awaited(capture)
     finally:
         over.set()
         thread.join()
-    assert isinstance(held.backend.capture(2, "chk-2/0.0.1.state", whole=True), Forked)
+    assert isinstance(held.backend.capture(2, "chk-2/0.0.1.state", whole=True), ForkedWriter)
 
 
 def test_the_child_has_no_descriptor_but_its_file(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from tidegate.runners.streaming.checkpoint.tracker import Checkpoints, Wanted
 from tidegate.runners.streaming.model.settings import CheckpointSettings
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, StateHandle
-from tidegate.runners.streaming.state.backend import Changes, worth_a_child
+from tidegate.runners.streaming.state.incremental import IncrementalChain
+from tidegate.runners.streaming.state.writers import worth_a_fork
 
 TASK = TaskId(0, 0)
 
@@ -39,7 +40,7 @@ OPERATORS: Mapping[str, Operator] = {"step": Untouched()}
 def test_no_checkpoint_builds_on_files_that_may_be_gone(rounds: list[tuple[str, int]], full_every: int) -> None:
     """Whoever takes parts hears late, and not of all at once, which checkpoints are complete."""
     checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=1000))
-    changes = Changes(full_every)
+    changes = IncrementalChain(full_every)
     there: set[str] = set()
     unheard: list[int] = []
     for what, hears in rounds:
@@ -65,13 +66,13 @@ def test_no_checkpoint_builds_on_files_that_may_be_gone(rounds: list[tuple[str, 
 
 
 def test_who_keeps_nothing_is_never_written_whole() -> None:
-    changes = Changes(2)
+    changes = IncrementalChain(2)
     operators: Mapping[str, Operator] = {"map": Operator(), "state": Untouched()}
     whole, _ = changes.since(1, operators, whole=True)
     first, _ = changes.since(2, operators, whole=False)
     assert whole == first == {"map": [], "state": None}
-    assert not worth_a_child({"map": Operator()}, {"map": first["map"]})
-    assert worth_a_child(operators, first)
+    assert not worth_a_fork({"map": Operator()}, {"map": first["map"]})
+    assert worth_a_fork(operators, first)
 
 
 class Touching(Untouched):
@@ -81,13 +82,13 @@ class Touching(Untouched):
         return [[object()]]
 
 
-def remembered(changes: Changes) -> int:
+def remembered(changes: IncrementalChain) -> int:
     """How many checkpoints it remembers anything of."""
     return len(changes._open)
 
 
 def test_of_checkpoints_of_a_task_that_keeps_nothing_nothing_is_remembered() -> None:
-    changes = Changes(full_every=3)
+    changes = IncrementalChain(full_every=3)
     for checkpoint in range(1, 100):
         assert changes.since(checkpoint, {"map": Operator()}, whole=False) == ({"map": []}, ())
         changes.completed(checkpoint)
@@ -95,7 +96,7 @@ def test_of_checkpoints_of_a_task_that_keeps_nothing_nothing_is_remembered() -> 
 
 
 def test_when_many_checkpoints_in_a_row_fail_all_is_written_and_nothing_is_remembered() -> None:
-    changes = Changes(full_every=3)
+    changes = IncrementalChain(full_every=3)
     operators: Mapping[str, Operator] = {"step": Touching()}
     changes.since(1, operators, whole=False)
     changes.stored(1, (("1", 100, 0),))
@@ -115,7 +116,7 @@ def test_when_many_checkpoints_in_a_row_fail_all_is_written_and_nothing_is_remem
 
 def files_until_all_is_written_again(base: int, change: int) -> int:
     """How many files a state is built from before everything is written again."""
-    changes = Changes(full_every=5)
+    changes = IncrementalChain(full_every=5)
     keys, chain = changes.since(1, OPERATORS, whole=False)
     size = base
     for checkpoint in range(2, 100):

@@ -310,13 +310,13 @@ STANDING_IN = """
 import os, pickle, socket, sys
 sys.path[:] = sys.argv[3:]
 from tidegate.runners.streaming.protocol import coordinator_io
-from tidegate.runners.streaming.process.job_process import first_message
+from tidegate.runners.streaming.process.main import first_message
 from tidegate.runners.streaming.network.framing import CONTROL, Link
 
 sock = socket.socket(fileno=int(sys.argv[1]))
 client = Link(sock)
 first_message(client)
-client.post(CONTROL, [pickle.dumps(actions.Report("running", "first words"))])
+client.post(CONTROL, [pickle.dumps(coordinator_io.Report("running", "first words"))])
 client.wait_until_sent()
 exec(sys.argv[2])
 """
@@ -342,7 +342,7 @@ def test_a_job_has_ended_when_its_process_has_and_nobody_is_kept_waiting_until_t
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     held, holding = os.pipe()
-    finish = 'client.post(CONTROL, [pickle.dumps(actions.Finish("finished"))])\nclient.wait_until_sent()'
+    finish = 'client.post(CONTROL, [pickle.dumps(coordinator_io.Finish("finished"))])\nclient.wait_until_sent()'
     job = stood_in_for(monkeypatch, finish, held)
     told = Reports()
     job.on_report = told

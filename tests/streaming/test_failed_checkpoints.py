@@ -18,7 +18,8 @@ from tidegate.runners.streaming.model.settings import CheckpointSettings
 from tidegate.runners.streaming.protocol.coordinator_io import Action, Delete, Store, TakeSavepoint
 from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, Decline, StateHandle
 from tidegate.runners.streaming.storage.background import outcome
-from tidegate.runners.streaming.storage.stores import LocalStorage, open_storage
+from tidegate.runners.streaming.storage.factory import open_storage
+from tidegate.runners.streaming.storage.local import LocalStorage
 
 
 class Running:

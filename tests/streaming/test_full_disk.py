@@ -31,11 +31,12 @@ from tidegate.runners.engine.side_inputs.operator import Waiting
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import RunWriter
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Report
-from tidegate.runners.streaming.state import backend
-from tidegate.runners.streaming.state.backend import Capture, Forked, InSlices
+from tidegate.runners.streaming.state import writers
+from tidegate.runners.streaming.state.backend import Capture
 from tidegate.runners.streaming.state.files import END_SIZE, PIECE, Written, read_end
 from tidegate.runners.streaming.state.uploads import StorageFiles
-from tidegate.runners.streaming.storage.stores import LocalStorage
+from tidegate.runners.streaming.state.writers import ForkedWriter, IncrementalWriter
+from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.errors import RunError, unwritten
@@ -97,8 +98,8 @@ def test_a_store_names_the_file_that_has_no_room_and_leaves_nothing_there(tmp_pa
     assert [path.name for path in (tmp_path / "chk-1").iterdir()] == ["first"]
 
 
-def child_that_writes_to(path: Path) -> Forked:
-    return Forked({}, {}, path, "chk-1/0.0.1.data", StorageFiles(LocalStorage(path.parent)))
+def child_that_writes_to(path: Path) -> ForkedWriter:
+    return ForkedWriter({}, {}, path, "chk-1/0.0.1.data", StorageFiles(LocalStorage(path.parent)))
 
 
 def outcome(capture: Capture) -> Any:
@@ -117,11 +118,11 @@ def test_a_child_that_can_not_write_or_flush_a_file_says_why(tmp_path: Path, dev
     assert list(tmp_path.iterdir()) == []
 
 
-def in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InSlices:
+def in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IncrementalWriter:
     """A capture of ten slices of 1,000 bytes, of which each goes to disk."""
-    monkeypatch.setattr(backend, "_LONG_FILE", 1)
+    monkeypatch.setattr(writers, "_LONG_FILE", 1)
     slices = ((bytes(1000), PIECE) for _ in range(10))
-    return InSlices(slices, "chk-1/0", StorageFiles(LocalStorage(tmp_path), tmp_path, lambda: tmp_path))
+    return IncrementalWriter(slices, "chk-1/0", StorageFiles(LocalStorage(tmp_path), tmp_path, lambda: tmp_path))
 
 
 def test_a_capture_goes_to_disk_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,7 +173,7 @@ def test_of_a_child_that_was_killed_it_is_said_by_what(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     operators: Any = {"step": Killed()}
-    child = Forked(operators, {"step": None}, tmp_path / "part", "x", StorageFiles(LocalStorage(tmp_path)))
+    child = ForkedWriter(operators, {"step": None}, tmp_path / "part", "x", StorageFiles(LocalStorage(tmp_path)))
     with pytest.raises(OSError, match=f"{tmp_path / 'part'} did not: killed by SIGKILL: perhaps .* out of memory"):
         outcome(child)
 

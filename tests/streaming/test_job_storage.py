@@ -16,7 +16,7 @@ from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.process.job_storage import JobStorage
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Store, Stored, TakeSavepoint
 from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, StateHandle
-from tidegate.runners.streaming.storage.stores import LocalStorage
+from tidegate.runners.streaming.storage.local import LocalStorage
 
 PATIENCE = 60.0
 

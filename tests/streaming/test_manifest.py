@@ -18,15 +18,15 @@ from tidegate.runners.streaming.checkpoint.manifest import (
     Manifest,
     ManifestError,
     PendingCommit,
-    StepFacts,
     TaskPart,
     dumps,
     latest,
     loads,
 )
+from tidegate.runners.streaming.model.step_state import StepFacts
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
-from tidegate.runners.streaming.storage.stores import LocalStorage
+from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.metrics import DistributionResult, MetricCells, MetricKey
 

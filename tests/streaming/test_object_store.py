@@ -19,7 +19,7 @@ import tidegate as tg
 from streaming.counting import Reports, counted, elements, follow, running
 from streaming.processes import children
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch
-from tidegate.runners.streaming.storage.stores import open_storage
+from tidegate.runners.streaming.storage.factory import open_storage
 
 LACKS = [name for name in ("s3fs", "moto", "flask") if find_spec(name) is None]
 pytestmark = pytest.mark.skipif(bool(LACKS), reason=f"needs s3fs and moto[server]: {', '.join(LACKS)} not installed")

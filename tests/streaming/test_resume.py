@@ -23,7 +23,7 @@ from tidegate.runners.streaming.model.settings import CheckpointSettings
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Store, Stored
 from tidegate.runners.streaming.protocol.worker_messages import AbortOutput
-from tidegate.runners.streaming.storage.stores import LocalStorage
+from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.connectors.sinks import Sink
 from tidegate.sdk.data.keys import key_group
 from tidegate.sdk.errors import RunError

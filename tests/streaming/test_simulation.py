@@ -27,8 +27,8 @@ from tidegate.runners.streaming.checkpoint import epoch_fencing
 from tidegate.runners.streaming.checkpoint.tracker import Checkpoints
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.worker_messages import Prepared, SplitProgress
-from tidegate.runners.streaming.state import backend
-from tidegate.runners.streaming.state.backend import Changes
+from tidegate.runners.streaming.state import memory
+from tidegate.runners.streaming.state.incremental import IncrementalChain
 from tidegate.runners.streaming.state.restore import Restoring
 from tidegate.runners.streaming.state.uploads import Stored
 from tidegate.runners.streaming.worker import task, worker
@@ -104,12 +104,12 @@ def commit_early(patch: pytest.MonkeyPatch) -> None:
 
 def forget_timers(patch: pytest.MonkeyPatch) -> None:
     """What is restored is not all that was saved."""
-    read = vars(backend)["read_states"]
+    read = vars(memory)["read_states"]
 
     def forgetful(*given: Any) -> dict[str, Any]:
         return {name: _without_timers(kept) for name, kept in read(*given).items()}
 
-    patch.setattr(backend, "read_states", forgetful)
+    patch.setattr(memory, "read_states", forgetful)
 
 
 def _without_timers(kept: Any) -> Any:
@@ -137,13 +137,13 @@ def share_accumulators(patch: pytest.MonkeyPatch) -> None:
 
 def forget_what_had_changed(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint has only what changed since the one before, also where that was given up."""
-    since = Changes.since
+    since = IncrementalChain.since
 
-    def forgetful(self: Changes, *given: Any, whole: bool) -> Any:
+    def forgetful(self: IncrementalChain, *given: Any, whole: bool) -> Any:
         self._open.clear()
         return since(self, *given, whole=whole)
 
-    patch.setattr(Changes, "since", forgetful)
+    patch.setattr(IncrementalChain, "since", forgetful)
 
 
 def forget_finished_splits(patch: pytest.MonkeyPatch) -> None:

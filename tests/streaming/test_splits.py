@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.coordinator.split_assigner import Splits, unread
+from tidegate.runners.streaming.checkpoint.recovery import unread
+from tidegate.runners.streaming.coordinator.split_assigner import Splits
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress
 
 

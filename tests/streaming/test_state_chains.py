@@ -24,8 +24,9 @@ from tests.engine.windowing import group, window_operator
 from tests.streaming.test_backends import Disk, awaited
 from tidegate.runners.engine.operator import KeyedOperator, Operator
 from tidegate.runners.engine.state import tiered
-from tidegate.runners.streaming.state.backend import MemoryBackend, StateBackend
+from tidegate.runners.streaming.state.backend import StateBackend
 from tidegate.runners.streaming.state.files import StateFile
+from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
 from tidegate.runners.streaming.state.uploads import StorageFiles
 from tidegate.sdk.metrics import MetricCells

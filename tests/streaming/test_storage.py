@@ -11,8 +11,11 @@ from typing import Any
 
 import pytest
 
-from tidegate.runners.streaming.storage.stores import FsspecStorage, LocalStorage, copy_savepoint, open_storage
-from tidegate.runners.streaming.worker.environment import Storage
+from tidegate.runners.streaming.checkpoint.savepoint_copy import copy_savepoint
+from tidegate.runners.streaming.storage.base import Storage
+from tidegate.runners.streaming.storage.factory import open_storage
+from tidegate.runners.streaming.storage.local import LocalStorage
+from tidegate.runners.streaming.storage.object_store import FsspecStorage
 from tidegate.sdk.errors import OptionsError, RunError
 
 

@@ -13,9 +13,10 @@ import pytest
 
 import tidegate as tg
 from streaming.counting import counted, options
-from tidegate.runners.streaming.client.console import LOGGER, Lines, MetricsFile
+from tidegate.runners.streaming.client.console import LOGGER, Lines
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.process.metrics_file import MetricsFile
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Finish, Progress, Report
 from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
 from tidegate.runners.streaming.runner import StreamingRunner

@@ -27,7 +27,9 @@ from tidegate.runners.streaming.checkpoint.recovery import ResumeError
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Fenced, Store, Stored, Unreachable
 from tidegate.runners.streaming.storage.background import outcome
-from tidegate.runners.streaming.storage.stores import FsspecStorage, LocalStorage, open_storage
+from tidegate.runners.streaming.storage.factory import open_storage
+from tidegate.runners.streaming.storage.local import LocalStorage
+from tidegate.runners.streaming.storage.object_store import FsspecStorage
 from tidegate.sdk.errors import RunError
 
 NOBODY = 65534

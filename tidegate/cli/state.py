@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def state(directory: str, checkpoint: int | None, values: bool, form: str | None, output: Path | None) -> None:
     """Show the checkpoint or savepoint in DIR: steps, cells, sizes; with --values each key's state, too."""
     from tidegate.runners.streaming.checkpoint.inspect import entries, opened
-    from tidegate.runners.streaming.storage.stores import open_storage
+    from tidegate.runners.streaming.storage.factory import open_storage
     from tidegate.sdk.errors import visible
 
     if form == "parquet" and not (values and output):

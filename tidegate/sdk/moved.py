@@ -95,7 +95,7 @@ MODULES: Final[Mapping[str, str]] = {
     "tidegate.runners.streaming.channels": "tidegate.runners.streaming.network.channels",
     "tidegate.runners.streaming.routing": "tidegate.runners.streaming.network.partitioner",
     "tidegate.runners.streaming.blocking": "tidegate.runners.streaming.network.blocking_exchange",
-    "tidegate.runners.streaming.storage": "tidegate.runners.streaming.storage.stores",
+    "tidegate.runners.streaming.storage": "tidegate.runners.streaming.storage.local",
     "tidegate.runners.streaming.background": "tidegate.runners.streaming.storage.background",
     "tidegate.runners.streaming.backends": "tidegate.runners.streaming.state.backend",
     "tidegate.runners.streaming.rocks": "tidegate.runners.streaming.state.rocksdb",

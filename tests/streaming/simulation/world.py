@@ -31,11 +31,11 @@ from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.protocol.worker_messages import AbortOutput, Commit, Ready, ToCoordinator, ToWorker
-from tidegate.runners.streaming.state.backend import MemoryBackend, Operators, StateBackend
+from tidegate.runners.streaming.state.backend import Operators, StateBackend
 from tidegate.runners.streaming.state.files import StateFile
-from tidegate.runners.streaming.state.uploads import Files, StorageFiles
+from tidegate.runners.streaming.state.memory import MemoryBackend
+from tidegate.runners.streaming.state.uploads import Files, StorageFiles, Storing
 from tidegate.runners.streaming.storage.background import outcome
-from tidegate.runners.streaming.worker.environment import Storing
 from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import TidegateError

@@ -23,6 +23,7 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
     TakeSavepoint,
 )
 from tidegate.runners.streaming.protocol.worker_messages import TaskStatus, watermark_of
+from tidegate.runners.streaming.session.names import DEFAULT
 from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.metrics import MetricResults
 from tidegate.sdk.runner import PipelineResult, PipelineState, StageProgress
@@ -30,9 +31,6 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
 
 if TYPE_CHECKING:
     from tidegate.runners.streaming.session.client import JobInfo
-
-DEFAULT: Final = "default"
-"""The session that is meant where none is named."""
 
 _STATES: Final[dict[JobState, PipelineState]] = {
     "finished": PipelineState.DONE,

@@ -36,8 +36,9 @@ from tidegate.runners.streaming.checkpoint.manifest import (
 )
 from tidegate.runners.streaming.checkpoint.recovery import Resume, ResumeError, check_names, resumed
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.storage.stores import LocalStorage, open_storage
-from tidegate.runners.streaming.worker.environment import Storage
+from tidegate.runners.streaming.storage.base import Storage
+from tidegate.runners.streaming.storage.factory import open_storage
+from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.errors import RunError, TidegateError, unusable
 from tidegate.sdk.metrics import MetricCells
 

@@ -23,7 +23,7 @@ from tidegate.runners.streaming.checkpoint.manifest import (
 from tidegate.runners.streaming.protocol.worker_messages import StateHandle
 from tidegate.runners.streaming.state.files import of_store, read_states
 from tidegate.runners.streaming.state.rocksdb import read_stored
-from tidegate.runners.streaming.worker.environment import Storage
+from tidegate.runners.streaming.storage.base import Storage
 from tidegate.sdk.errors import RunError
 
 _LOOKS: Final = 3

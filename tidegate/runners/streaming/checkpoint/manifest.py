@@ -16,9 +16,10 @@ from zlib import crc32
 
 from tidegate.runners.streaming.checkpoint.metrics_codec import metrics_in, metrics_out
 from tidegate.runners.streaming.checkpoint.tracker import Kept
+from tidegate.runners.streaming.model.step_state import StepFacts
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
-from tidegate.runners.streaming.worker.environment import Storage
+from tidegate.runners.streaming.storage.base import Storage
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import RunError, shorten, unusable
 from tidegate.sdk.metrics import MetricCells
@@ -27,23 +28,9 @@ FORMAT: Final = 1
 
 T = TypeVar("T")
 
-Role = Literal["source", "stateful", "sink", "plain"]
-
 
 class ManifestError(RunError):
     """A manifest, or what it stands for, that can't be used: torn, damaged, or of another version."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepFacts:
-    """A step as far as its state goes: `name` is what tasks keep it under; `state` says of which types it is."""
-
-    name: str
-    label: str
-    kind: str
-    role: Role
-    state: str
-    stage: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.checkpoint.job_record import RECORDED
+from tidegate.runners.streaming.checkpoint.savepoint_copy import copy_savepoint
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Fenced, Store, Stored, Unreachable
 from tidegate.runners.streaming.state.files import STORED
 from tidegate.runners.streaming.storage.background import Steps
-from tidegate.runners.streaming.storage.stores import copy_savepoint
-from tidegate.runners.streaming.worker.environment import Storage
+from tidegate.runners.streaming.storage.base import Storage
 from tidegate.sdk.errors import unusable, unwritten
 
 

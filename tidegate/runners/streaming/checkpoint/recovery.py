@@ -6,15 +6,14 @@ are cut into stages, may have changed. What can't be matched is refused, rather 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tidegate.runners.plan import Plan
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, StepFacts, TaskPart
+from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
 from tidegate.runners.streaming.checkpoint.tracker import Kept
-from tidegate.runners.streaming.coordinator.split_assigner import unread
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.step_state import deals_splits, keeps_something, numbered, step_facts
+from tidegate.runners.streaming.model.step_state import StepFacts, deals_splits, keeps_something, numbered, step_facts
 from tidegate.runners.streaming.model.topology import Layout, TaskId
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, Commit, Restored, SplitProgress
 from tidegate.runners.streaming.state.files import of_store
@@ -218,3 +217,25 @@ def _range(index: int, count: int, groups: int) -> tuple[int, int]:
 
 def _described(facts: StepFacts) -> str:
     return f"{facts.role} {facts.kind}" + (f", {facts.state}" if facts.state else "")
+
+
+def unread(splits: Sequence[AssignedSplit], progress: Iterable[SplitProgress]) -> list[AssignedSplit]:
+    """The splits that are not finished, in their order, each with the position at which it goes on.
+
+    ValueError when progress names a split twice, or one that there is not: it belongs to another source.
+    """
+    known = {split.id for split in splits}
+    finished: set[str] = set()
+    positions: dict[str, object] = {}
+    for part in progress:
+        for id in (*part.finished, *(id for id, _ in part.current)):
+            if id not in known:
+                raise ValueError(f"split {id!r} of {part.step!r} is told twice, or is none of its splits")
+            known.discard(id)
+        finished.update(part.finished)
+        positions.update(part.current)
+    return [
+        replace(split, position=positions[split.id]) if split.id in positions else split
+        for split in splits
+        if split.id not in finished
+    ]

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate.runners.engine.errors.transport import unpacked
 from tidegate.runners.streaming.client.metrics import Observed
 from tidegate.runners.streaming.model.exit_status import signal_name
+from tidegate.runners.streaming.model.fork_safety import can_fork
 from tidegate.runners.streaming.network.framing import CONTROL, Link, WireError, pair, unpickled
-from tidegate.runners.streaming.process.fork import Forked, can_fork, fork_job
+from tidegate.runners.streaming.process.fork import Forked, fork_job
 from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.protocol.client_messages import FromClient, Submit, ToClient
 from tidegate.runners.streaming.protocol.coordinator_io import CancelJob, JobState, StopJob, TakeSavepoint
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 
 _ENTRY: Final = (
     "import sys; sys.path[:] = sys.argv[2:]; "
-    "from tidegate.runners.streaming.process.job_process import main; main(int(sys.argv.pop(1)))"
+    "from tidegate.runners.streaming.process.main import main; main(int(sys.argv.pop(1)))"
 )
 ENDED: Final = frozenset({"finished", "failed", "cancelled", "stopped"})
 
@@ -92,9 +93,11 @@ class Job:
     def _start(self) -> None:
         self._process: Popen[bytes] | Born | Forked
         if self._travelling is not None and not _Warm.wanted and can_fork():
+            from tidegate.runners.streaming.process.main import run_job  # has the worker imported, once for all jobs
+
             ours, theirs = pair()
             with theirs, _ends_held_back():
-                self._process, self.link = fork_job(self.submitted, theirs), Link(ours)
+                self._process, self.link = fork_job(self.submitted, theirs, run_job), Link(ours)
         else:
             if self._travelling is not None:
                 self.submitted, self._travelling = self._travelling(self.submitted), None

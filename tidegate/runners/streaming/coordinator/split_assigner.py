@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+from tidegate.runners.streaming.checkpoint.recovery import unread
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress
 
 
@@ -60,25 +61,3 @@ class Splits:
         count = max(1, len(self._left) // (4 * self._parallelism))
         dealt = tuple(self._left.popleft() for _ in range(min(count, len(self._left))))
         return Deal(dealt, more=bool(self._left))
-
-
-def unread(splits: Sequence[AssignedSplit], progress: Iterable[SplitProgress]) -> list[AssignedSplit]:
-    """The splits that are not finished, in their order, each with the position at which it goes on.
-
-    ValueError when progress names a split twice, or one that there is not: it belongs to another source.
-    """
-    known = {split.id for split in splits}
-    finished: set[str] = set()
-    positions: dict[str, object] = {}
-    for part in progress:
-        for id in (*part.finished, *(id for id, _ in part.current)):
-            if id not in known:
-                raise ValueError(f"split {id!r} of {part.step!r} is told twice, or is none of its splits")
-            known.discard(id)
-        finished.update(part.finished)
-        positions.update(part.current)
-    return [
-        replace(split, position=positions[split.id]) if split.id in positions else split
-        for split in splits
-        if split.id not in finished
-    ]

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 from tidegate.runners.engine.operator_graph import state_name
 from tidegate.runners.plan import Plan, Step
-from tidegate.runners.streaming.checkpoint.manifest import Role, StepFacts
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, Node, ParDo, TestStream, side_inputs
 
+Role: TypeAlias = Literal["source", "stateful", "sink", "plain"]
 _LIVE: Final = ("source", "stateful", "sink")
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """A step as far as its state goes: `name` is what tasks keep it under; `state` says of which types it is."""
+
+    name: str
+    label: str
+    kind: str
+    role: Role
+    state: str
+    stage: int
 
 
 def step_facts(plan: Plan) -> tuple[StepFacts, ...]:

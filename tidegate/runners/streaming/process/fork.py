@@ -13,9 +13,11 @@ import os
 import signal
 import socket
 import sys
-import threading
+from collections.abc import Callable
 from typing import Any, NoReturn
 
+from tidegate.runners.streaming.network.framing import Link
+from tidegate.runners.streaming.process.child import leave_process
 from tidegate.runners.streaming.protocol.client_messages import Submit
 
 
@@ -37,40 +39,24 @@ class Forked:
         return self.returncode
 
 
-def can_fork() -> bool:
-    """Whether this process has one thread, also by the system's count, which knows those of libraries."""
-    if sys.platform != "linux" or threading.active_count() > 1:
-        return False
-    try:
-        return len(os.listdir("/proc/self/task")) == 1
-    except OSError:
-        return False
-
-
-def fork_job(submitted: Submit, theirs: socket.socket) -> Forked:
-    """Fork the process of a job; `theirs` is its end of the socket to this one."""
-    from tidegate.runners.streaming.worker import worker  # noqa: F401  once, rather than in every child
-
+def fork_job(submitted: Submit, theirs: socket.socket, run: Callable[[Link, Submit], None]) -> Forked:
+    """Fork the process of a job, which calls `run`; `theirs` is its end of the socket to this process."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             with contextlib.suppress(OSError, ValueError):  # what waits in it is this process's to print
                 stream.flush()
     pid = os.fork()
     if not pid:
-        _be_job(submitted, theirs)
+        _be_job(submitted, theirs, run)
     return Forked(pid)
 
 
-def _be_job(submitted: Submit, theirs: socket.socket) -> NoReturn:
+def _be_job(submitted: Submit, theirs: socket.socket, run: Callable[[Link, Submit], None]) -> NoReturn:
     """What the child does."""
-    from tidegate.runners.streaming.network.framing import Link
-    from tidegate.runners.streaming.process.job_process import run_job
-    from tidegate.runners.streaming.process.worker_process import leave_process
-
     code = 1
     try:
         _settle_in(kept=theirs.fileno())
-        run_job(Link(theirs), submitted)
+        run(Link(theirs), submitted)
         code = 0
     finally:
         leave_process(code)

@@ -14,13 +14,16 @@ import socket
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from typing import Final
+
+from tidegate.runners.streaming.process.child import leave_process
 
 _LENGTH: Final = struct.Struct("<Q")
 _STATUS: Final = struct.Struct("<i")
 _ENTRY: Final = (
     "import sys; sys.path[:] = sys.argv[2:]; "
-    "from tidegate.runners.streaming.process.fork_server import serve; serve(int(sys.argv.pop(1)))"
+    "from tidegate.runners.streaming.process.main import serve; serve(int(sys.argv.pop(1)))"
 )
 
 
@@ -87,10 +90,8 @@ class Nursery:
         return Born(pid, status)
 
 
-def serve(descriptor: int) -> None:
-    """The nursery's own life: until its client's end closes."""
-    from tidegate.runners.streaming.worker import worker  # noqa: F401  imported for those it forks
-
+def serve_forks(descriptor: int, main: Callable[[int], None]) -> None:
+    """The nursery's own life: until its client's end closes. Each process that it forks calls `main`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     client = socket.socket(fileno=descriptor)
     waiting: dict[int, int] = {}
@@ -120,18 +121,15 @@ def serve(descriptor: int) -> None:
                         end.close()
                     for other in waiting.values():
                         os.close(other)
-                    _live(request, descriptors)
+                    _live(request, descriptors, main)
                 waiting[pid] = descriptors.pop()
                 for passed in descriptors:
                     os.close(passed)
                 client.sendall(_LENGTH.pack(pid))
 
 
-def _live(request: bytes, descriptors: list[int]) -> None:
+def _live(request: bytes, descriptors: list[int], main: Callable[[int], None]) -> None:
     """What a job's process does that has just been forked."""
-    from tidegate.runners.streaming.process.job_process import main
-    from tidegate.runners.streaming.process.worker_process import leave_process
-
     code = 1
     try:
         job, stdout, stderr, told = descriptors

@@ -9,7 +9,6 @@ travels by value stays bytes. Only the sinks of a job that had finished before a
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import pickle
 import selectors
@@ -17,34 +16,27 @@ import signal
 import socket
 import sys
 import time
-import traceback
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 from typing import Protocol
 
-from tidegate.runners.engine.errors.transport import packed
-from tidegate.runners.engine.sinks.writer import remove_output
 from tidegate.runners.engine.time.clock import monotonic_micros
-from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened, open_job
-from tidegate.runners.streaming.client.console import MetricsFile
-from tidegate.runners.streaming.model.exit_status import how_ended, in_short
-from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
+from tidegate.runners.streaming.model.exit_status import how_ended
 from tidegate.runners.streaming.network.framing import CONTROL, Link, WireError, pair, unpickled
+from tidegate.runners.streaming.network.waker import Waker
+from tidegate.runners.streaming.process.child import leave_process
 from tidegate.runners.streaming.process.job_storage import JobStorage
-from tidegate.runners.streaming.process.run_directory import run_directory
-from tidegate.runners.streaming.process.worker_process import MakeTasks, leave_process, run_worker
+from tidegate.runners.streaming.process.metrics_file import MetricsFile
+from tidegate.runners.streaming.process.worker_process import MakeTasks, run_worker
 from tidegate.runners.streaming.protocol import coordinator_io
-from tidegate.runners.streaming.protocol.client_messages import FromClient, Submit, ToClient
+from tidegate.runners.streaming.protocol.client_messages import FromClient, ToClient
 from tidegate.runners.streaming.protocol.coordinator_io import Action, CoordinatorEvent
 from tidegate.runners.streaming.protocol.worker_messages import AbortOutput, Commit, ToCoordinator, ToWorker
-from tidegate.runners.streaming.storage.background import Waker
-from tidegate.runners.streaming.storage.stores import open_storage
+from tidegate.runners.streaming.storage.factory import open_storage
 from tidegate.runners.streaming.worker.spill_directories import clear_spilled
-from tidegate.sdk.errors import RunError, TidegateError
-from tidegate.sdk.portable.model import Write
 from tidegate.sdk.time import SECOND
 
 
@@ -380,79 +372,6 @@ class JobProcess:
             pid, status = os.waitpid(child.pid, os.WNOHANG)
             if pid:
                 self._gone(child, status)
-
-
-def main(descriptor: int) -> None:
-    """The whole life of a job's process; `descriptor` is its end of the socket to its client."""
-    gc.disable()  # nothing of what is made before the workers are forked is garbage
-    sys.modules["__main__"] = ModuleType("__main__")  # where classes of the author's script belong
-    client = Link(socket.socket(fileno=descriptor))
-    from tidegate.runners.streaming.worker import worker  # noqa: F401  while the client is still at work
-
-    try:
-        submitted = first_message(client)
-    except WireError as error:
-        _end(client, error)
-        return
-    if submitted is not None:
-        run_job(client, submitted)
-
-
-def run_job(client: Link, submitted: Submit) -> None:
-    """Run a job to its end, and tell its client. What is there by now is nobody's garbage."""
-    from tidegate.runners.streaming.coordinator.coordinator import Coordinator
-    from tidegate.runners.streaming.worker.worker import Worker
-
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))  # held back where it was forked
-    gc.freeze()
-    gc.enable()
-    try:
-        with run_directory(submitted.directory) as directory:
-            opened = open_job(submitted.job, directory, f"process {os.getpid()} of {socket.gethostname()}")
-            for note in opened.notes:
-                client.post(CONTROL, [pickle.dumps(coordinator_io.Report("created", note), 5)])
-            if opened.over is not None:
-                _remove_late_output(opened.job, client)
-                for message in (coordinator_io.Progress((), opened.over), coordinator_io.Finish("finished")):
-                    client.post(CONTROL, [pickle.dumps(message, 5)])
-                client.wait_until_sent()
-                return
-            coordinator = Coordinator(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
-            JobProcess(opened, directory, coordinator, client, Worker).run()
-    except Exception as error:
-        _end(client, error)
-
-
-def _remove_late_output(job: Job, client: Link) -> None:
-    """Of a job that has finished, remove what processes that were taken for dead have written since."""
-    for step in job.plan.steps:
-        node = step.tail
-        if isinstance(node, Write) and (error := remove_output(node, job.output_runs(job.epoch))) is not None:
-            note = f"output that an earlier process has left can't be removed: {in_short(error)}"
-            client.post(CONTROL, [pickle.dumps(coordinator_io.Report("created", note), 5)])
-
-
-def _end(client: Link, error: Exception) -> None:
-    client.post(CONTROL, [pickle.dumps(coordinator_io.Finish("failed", packed(_as_ours(error))), 5)])
-    client.wait_until_sent()
-
-
-def first_message(client: Link) -> Submit | None:
-    """What the client says first; None if it goes away. WireError if that is something else."""
-    while not client.closed:
-        client.wait(None)
-        for kind, body, _ in client.receive():
-            submitted: Submit = unpickled(kind, body, Submit)
-            return submitted
-    return None
-
-
-def _as_ours(error: Exception) -> TidegateError:
-    if isinstance(error, TidegateError):
-        return error
-    ours = RunError(f"the job's process failed: {type(error).__name__}: {error}")
-    ours.add_note("".join(traceback.format_exception(error)))
-    return ours
 
 
 def _reap(pid: int, *, kill: bool = False) -> int:

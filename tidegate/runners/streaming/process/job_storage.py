@@ -16,7 +16,7 @@ from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.checkpoint.ownership import Ownership
 from tidegate.runners.streaming.protocol.coordinator_io import CoordinatorEvent, Delete, Fenced, Store, Unreachable
 from tidegate.runners.streaming.storage.background import Background, Doing, Steps, T
-from tidegate.runners.streaming.storage.stores import open_storage
+from tidegate.runners.streaming.storage.factory import open_storage
 
 _Asked: TypeAlias = "tuple[Doing[Any], Callable[[Any], None]]"
 """What is being done, and what takes what comes of it."""

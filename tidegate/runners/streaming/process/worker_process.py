@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import io
-import os
 import pickle
 import re
 import selectors
@@ -20,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from socket import socket
-from typing import Final, NoReturn, Protocol
+from typing import Final, Protocol
 
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.errors.transport import packed
@@ -29,14 +28,17 @@ from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
 from tidegate.runners.streaming.network.framing import CONTROL, CREDIT, FRAME, Link, WireError, unpickled
+from tidegate.runners.streaming.network.waker import Waker
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.protocol.worker_messages import Ready, TaskFailed, ToCoordinator, ToWorker
-from tidegate.runners.streaming.state.backend import MemoryBackend, Operators, StateBackend
+from tidegate.runners.streaming.state.backend import Operators, StateBackend
+from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
-from tidegate.runners.streaming.state.uploads import Files, StorageFiles, UploadedFiles
-from tidegate.runners.streaming.storage.background import Background, Waker
-from tidegate.runners.streaming.storage.stores import LocalStorage
-from tidegate.runners.streaming.worker.environment import Storage, Storing, World
+from tidegate.runners.streaming.state.uploads import Files, StorageFiles, Storing, UploadedFiles
+from tidegate.runners.streaming.storage.background import Background
+from tidegate.runners.streaming.storage.base import Storage
+from tidegate.runners.streaming.storage.local import LocalStorage
+from tidegate.runners.streaming.worker.environment import World
 from tidegate.runners.streaming.worker.spill_directories import store_directory
 from tidegate.sdk.data.coders import install
 from tidegate.sdk.errors import RunError
@@ -301,14 +303,3 @@ def _settle_in(*, batch: bool) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True, write_through=False)  # several processes print: by whole lines
-
-
-def leave_process(code: int) -> NoReturn:
-    """End a forked process: what was printed is written, and nothing of the parent's is unwound."""
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except (OSError, ValueError):
-            continue
-    os._exit(code)

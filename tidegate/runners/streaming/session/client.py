@@ -31,8 +31,8 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
     TakeSavepoint,
 )
 from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
-from tidegate.runners.streaming.result import DEFAULT
 from tidegate.runners.streaming.session.endpoint import EndpointError, connect, private_directory
+from tidegate.runners.streaming.session.names import DEFAULT
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import Pipeline

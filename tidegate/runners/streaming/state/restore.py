@@ -15,7 +15,7 @@ from tidegate.runners.streaming.network.partitioner import owner, share_of
 from tidegate.runners.streaming.protocol.worker_messages import Restored, StateHandle
 from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.task_state import TaskState, loads
-from tidegate.runners.streaming.worker.environment import Storage
+from tidegate.runners.streaming.storage.base import Storage
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.keys import key_group
 from tidegate.sdk.errors import RunError

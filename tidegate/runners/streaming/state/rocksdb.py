@@ -24,15 +24,7 @@ from tidegate.runners.engine.rescale import Keeps, overlaid, part, rescaled
 from tidegate.runners.engine.side_inputs.operator import Part, SidesSnapshot
 from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.engine.state.tiered import AWAKE, LOT, Paged, Record, Taking, Which, known_keys
-from tidegate.runners.streaming.state.backend import (
-    Capture,
-    Changes,
-    InSlices,
-    Keys,
-    Nothing,
-    Operators,
-    looked_up,
-)
+from tidegate.runners.streaming.state.backend import Capture, Operators
 from tidegate.runners.streaming.state.files import (
     STORED,
     Read,
@@ -44,8 +36,9 @@ from tidegate.runners.streaming.state.files import (
     read_states,
     snapshots_of,
 )
-from tidegate.runners.streaming.state.uploads import Files, Stored
-from tidegate.runners.streaming.worker.environment import Storing
+from tidegate.runners.streaming.state.incremental import IncrementalChain
+from tidegate.runners.streaming.state.uploads import Files, Stored, Storing
+from tidegate.runners.streaming.state.writers import EmptyCapture, IncrementalWriter, Keys, looked_up
 from tidegate.sdk import moved
 from tidegate.sdk.data.keys import key_bytes
 from tidegate.sdk.errors import RunError, UnsupportedError
@@ -185,7 +178,7 @@ class RocksBackend:
         self._taken: dict[str, StateFile] = {}
         self._linked: tuple[int, tuple[StateFile, ...]] = (-1, ())
         """How much had been written to the store when it was last linked, and the files of it."""
-        self._changes = Changes(full_every)
+        self._changes = IncrementalChain(full_every)
 
     @property
     def paged(self) -> Callable[[str, KeyedOperator], Operator]:
@@ -288,7 +281,7 @@ class RocksBackend:
             give_up()
             raise
         if not heads and asleep is None:
-            return Nothing()
+            return EmptyCapture()
 
         def snapshots() -> Iterator[tuple[str, Any] | None]:
             for label, head in heads:
@@ -309,7 +302,7 @@ class RocksBackend:
             if asleep is not None:
                 asleep.close()
 
-        return InSlices(frames(snapshots(), list(operators)), name, self._files, give_up)
+        return IncrementalWriter(frames(snapshots(), list(operators)), name, self._files, give_up)
 
     def _hard_links(self, checkpoint: int) -> Path:
         """A folder with the store as it is now. OSError if there is no room for it; RunError if the store has failed
@@ -524,7 +517,7 @@ class _Linked:
     """A capture with the files of the store it goes with."""
 
     def __init__(
-        self, own: Capture, checkpoint: int, base: tuple[StateFile, ...], changes: Changes, links: _Links
+        self, own: Capture, checkpoint: int, base: tuple[StateFile, ...], changes: IncrementalChain, links: _Links
     ) -> None:
         self._own = own
         self._checkpoint = checkpoint

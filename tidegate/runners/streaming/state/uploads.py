@@ -12,7 +12,17 @@ from zlib import crc32
 
 from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.storage.background import Background, Steps
-from tidegate.runners.streaming.worker.environment import Storage, Storing
+from tidegate.runners.streaming.storage.base import Storage
+
+
+class Storing(Protocol):
+    """A file on its way into the checkpoint directory."""
+
+    def poll(self) -> StateFile | None:
+        """Which file it is, once it is stored; None: not yet. Never waits. OSError when it can't be stored."""
+
+    def abandon(self) -> None:
+        """It is not wanted any more."""
 
 
 class Files(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -10,51 +10,11 @@ from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.protocol.worker_messages import ToCoordinator
+from tidegate.runners.streaming.state.uploads import Storing
+from tidegate.runners.streaming.storage.base import Storage
 
 if TYPE_CHECKING:
     from tidegate.runners.streaming.state.backend import Operators, StateBackend
-    from tidegate.runners.streaming.state.files import StateFile
-
-
-class Storage(Protocol):
-    """Where checkpoints are; names are relative paths with `/`. Raises OSError: FileNotFoundError for what is gone."""
-
-    def read(self, name: str) -> bytes:
-        """The whole of a file."""
-
-    def write(self, name: str, data: bytes) -> None:
-        """Durable when it returns, whole or not at all; replaces what was there."""
-
-    def put(self, name: str, data: bytes) -> None:
-        """As `write`, but durable only when `settle` has been told its name: nobody waits for the disk."""
-
-    def put_file(self, name: str, path: Path) -> None:
-        """As `put`, what a file of this machine holds, which need not fit into memory."""
-
-    def settle(self, names: Iterable[str]) -> None:
-        """Make durable what has been put under these names, by this process or another."""
-
-    def create(self, name: str, data: bytes) -> bool:
-        """As `write`, but False, and nothing changed, where the name exists already. Exactly one of many succeeds."""
-
-    def unfinished(self, folder: str) -> list[str]:
-        """What `list` does not name: files that writes which were cut short have left under a folder."""
-
-    def list(self, folder: str) -> list[str]:
-        """The names of all files under a folder, [] if it isn't there. Raises if any part of it can't be listed."""
-
-    def delete(self, name: str) -> None:
-        """A file that need not be there."""
-
-
-class Storing(Protocol):
-    """A file on its way into the checkpoint directory."""
-
-    def poll(self) -> StateFile | None:
-        """Which file it is, once it is stored; None: not yet. Never waits. OSError when it can't be stored."""
-
-    def abandon(self) -> None:
-        """It is not wanted any more."""
 
 
 class World(Protocol):

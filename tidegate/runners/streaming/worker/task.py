@@ -41,10 +41,11 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     TaskEnded,
     TaskStatus,
 )
-from tidegate.runners.streaming.state.backend import Capture, StateBackend, Unkept
+from tidegate.runners.streaming.state.backend import Capture, StateBackend
 from tidegate.runners.streaming.state.files import UnpicklableState
 from tidegate.runners.streaming.state.restore import Restoring
 from tidegate.runners.streaming.state.task_state import TaskState
+from tidegate.runners.streaming.state.writers import FailedCapture
 from tidegate.runners.streaming.worker.barrier_handler import Barriers
 from tidegate.runners.streaming.worker.environment import World
 from tidegate.runners.streaming.worker.source_reader import Reading
@@ -511,7 +512,7 @@ class Task:
         except UnpicklableState as error:
             rethrow(blamed(error, self._inner))
         except OSError as error:
-            capture = Unkept(error)
+            capture = FailedCapture(error)
         metrics = MetricCells()
         metrics.merge(self.context.metrics)
         state = TaskState(self._graph.standings(), outgoing, incoming, metrics, self.world.clock.now())

@@ -17,7 +17,7 @@ from tidegate.runners.streaming.protocol.worker_messages import Prepared, StateH
 from tidegate.runners.streaming.state.backend import Capture
 from tidegate.runners.streaming.state.files import StateFile, UnpicklableState
 from tidegate.runners.streaming.state.task_state import TaskState, dumps
-from tidegate.runners.streaming.worker.environment import Storing
+from tidegate.runners.streaming.state.uploads import Storing
 from tidegate.sdk.errors import PicklingError
 
 Acknowledged = Callable[[StateHandle], None]

@@ -1,0 +1,62 @@
+"""State in the memory of a task's worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tidegate.runners.engine.rescale import Keeps, rescaled
+from tidegate.runners.streaming.model.fork_safety import can_fork
+from tidegate.runners.streaming.state.backend import Capture, Operators
+from tidegate.runners.streaming.state.files import Read, StateFile, frames, read_states, snapshots_of
+from tidegate.runners.streaming.state.incremental import IncrementalCapture, IncrementalChain
+from tidegate.runners.streaming.state.uploads import Files
+from tidegate.runners.streaming.state.writers import (
+    EmptyCapture,
+    ForkedWriter,
+    IncrementalWriter,
+    looked_up,
+    worth_a_fork,
+)
+
+
+class MemoryBackend:
+    """State in the operators' own tables. A checkpoint holds the changes since the last completed one; now and then, it
+    holds everything.
+
+    `full_every`: see `IncrementalChain`. `forks`: whether a forked child may write the state: unsafe in a process
+    that runs threads of others.
+    """
+
+    def __init__(self, operators: Operators, files: Files, *, forks: bool, full_every: int) -> None:
+        self._operators = operators
+        self._files = files
+        self._forks = forks
+        self._changes = IncrementalChain(full_every)
+        self.paged = None
+
+    def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: Keeps | None) -> None:
+        states = [read_states(files, read) for files in parts]
+        for name, operator in self._operators().items():
+            found = [state[name] for state in states if name in state]
+            snapshot = rescaled(found, keeps) if keeps is not None else next(iter(found), None)
+            if snapshot is not None:
+                operator.restore(snapshot)
+
+    def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
+        operators = self._operators()
+        keys, base = self._changes.since(checkpoint, operators, whole=whole)
+        forks = self._forks and worth_a_fork(operators, keys) and can_fork()
+        if forks and (path := self._files.begin(name)) is not None:
+            written: Capture = ForkedWriter(operators, keys, path, name, self._files)
+        else:
+            snapshots = list(snapshots_of(operators, looked_up(keys)))
+            if not snapshots and not base:
+                return EmptyCapture()
+            written = IncrementalWriter(frames(snapshots, list(operators)), name, self._files)
+        return written if whole else IncrementalCapture(written, checkpoint, base, self._changes)
+
+    def completed(self, checkpoint: int) -> None:
+        self._changes.completed(checkpoint)
+
+    def close(self) -> None:
+        """Nothing is left behind."""

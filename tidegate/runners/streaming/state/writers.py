@@ -1,0 +1,304 @@
+"""How captured state is written to a file: by a forked child, or here a little at a time.
+
+A forked child writes the state as it was at the instant of the fork, while the parent goes on. The child closes every
+descriptor but the file it writes, takes no lock, and exits without running any cleanup of the parent's. Where a fork is
+not safe, or costs more than it saves, the worker writes the state itself in small steps.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+import pickle
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final, TypeAlias
+from zlib import crc32
+
+from tidegate.runners.engine.operator import Operator
+from tidegate.runners.engine.state.keyed_state import Touched, distinct
+from tidegate.runners.streaming.model.exit_status import how_ended
+from tidegate.runners.streaming.state.files import (
+    END_SIZE,
+    PIECE,
+    StateFile,
+    UnpicklableState,
+    Written,
+    frames,
+    read_end,
+    snapshots_of,
+    write_to,
+)
+from tidegate.runners.streaming.state.uploads import Files, Storing
+from tidegate.sdk.private_files import owner_only
+from tidegate.sdk.user_code.redefined_classes import dumps
+
+Keys: TypeAlias = Mapping[str, Touched | None]
+"""Of each operator, runs of the keys whose state is to be written; None: all."""
+
+
+def worth_a_fork(operators: Mapping[str, Operator], keys: Keys) -> bool:
+    """Whether it would take longer to write these here than a fork costs: that is the copies of all pages that change
+    while the child is there, and half of them again afterwards."""
+    seconds = 0.0
+    for name, runs in keys.items():
+        if runs is None:
+            return True
+        count = sum(map(len, runs))
+        if count > _MANY:
+            return True
+        if count > _FEW:
+            seconds += count / _SAMPLE * _time_of(operators[name], list(islice(chain.from_iterable(runs), _SAMPLE)))
+    return seconds > _LONG
+
+
+def _time_of(operator: Operator, keys: list[Any]) -> float:
+    """How long it takes to write these keys (s)."""
+    began = perf_counter()
+    with contextlib.suppress(Exception):  # whoever writes them says what can't be pickled
+        dumps(operator.snapshot(keys))
+    return perf_counter() - began
+
+
+def looked_up(keys: Keys) -> dict[str, Any]:
+    """The keys, each once."""
+    return {name: None if runs is None else distinct(runs) for name, runs in keys.items()}
+
+
+class EmptyCapture:
+    """No state at all."""
+
+    uploading = False
+
+    def poll(self) -> tuple[StateFile, ...]:
+        return ()
+
+    def abandon(self) -> None:
+        return
+
+
+class FailedCapture:
+    """What could not even be begun to be written."""
+
+    uploading = False
+
+    def __init__(self, error: OSError) -> None:
+        self._error = error
+
+    def poll(self) -> tuple[StateFile, ...] | None:
+        raise self._error
+
+    def abandon(self) -> None:
+        return
+
+
+class IncrementalWriter:
+    """Frames written a little at a time by whoever asks whether it is done; a long file goes to disk as it grows."""
+
+    def __init__(
+        self,
+        parts: Iterator[tuple[bytes, int]],
+        name: str,
+        files: Files,
+        abandoned: Callable[[], None] | None = None,
+    ) -> None:
+        self._abandoned = abandoned
+        self._frames: Iterator[tuple[bytes, int]] | None = parts
+        self._name = name
+        self._files = files
+        self._data = bytearray()
+        self._entries = 0
+        self._path: Path | None = None
+        self._storing: Storing | None = None
+        self._size = self._check = 0
+        """Size and checksum of what is on disk so far."""
+
+    def poll(self) -> tuple[StateFile, ...] | None:
+        if self._storing is None:
+            try:
+                self._storing = self._go_on()
+            except OSError:
+                self._clear_up()
+                raise
+        file = None if self._storing is None else self._storing.poll()
+        return None if file is None else (file,)
+
+    @property
+    def uploading(self) -> bool:
+        return self._storing is not None
+
+    def _go_on(self) -> Storing | None:
+        looked_at = 0
+        for data, entries in self._frames or ():
+            self._data += data
+            self._entries += entries
+            looked_at += entries if data else PIECE
+            if looked_at >= PIECE:
+                if len(self._data) >= _LONG_FILE:
+                    self._spill()
+                return None
+        self._data += Written(crc32(self._data, self._check), self._entries).packed()
+        if self._path is None:
+            data = bytes(self._data)
+            self._data.clear()
+            return self._files.put(self._name, data)
+        self._spill()
+        storing = self._files.move(self._name, self._path, self._size, self._check)
+        self._path = None
+        return storing
+
+    def _spill(self) -> None:
+        """What is in memory goes to disk, if there is a place."""
+        if self._path is None:
+            self._path = self._files.begin(self._name)
+            if self._path is None:
+                return
+            self._path.unlink(missing_ok=True)
+        try:
+            with open(self._path, "ab", opener=owner_only) as file:
+                if file.tell() != self._size:
+                    raise OSError(errno.ENOENT, "what had been written of it is gone")
+                file.write(self._data)
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+        self._size += len(self._data)
+        self._check = crc32(self._data, self._check)
+        self._data.clear()
+
+    def abandon(self) -> None:
+        if self._abandoned is not None:
+            self._abandoned()
+        self._frames = None
+        self._data.clear()
+        if self._storing is not None:
+            self._storing.abandon()
+        self._clear_up()
+
+    def _clear_up(self) -> None:
+        if self._path is not None:
+            with contextlib.suppress(OSError):  # what stays is in nobody's way
+                self._path.unlink()
+
+
+class ForkedWriter:
+    """A child that writes the state as it was when it began."""
+
+    def __init__(self, operators: Mapping[str, Operator], keys: Keys, path: Path, name: str, files: Files) -> None:
+        self._path = path
+        self._name = name
+        self._files = files
+        self._over = False
+        self._storing: Storing | None = None
+        file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            self._child = os.fork()
+            if self._child == 0:
+                _write_and_leave(file, operators, keys)
+        except OSError:  # no room for another process
+            path.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(file)
+
+    def poll(self) -> tuple[StateFile, ...] | None:
+        if self._storing is None:
+            child, status = os.waitpid(self._child, os.WNOHANG)
+            if child == 0:
+                return None
+            self._over = True
+            self._storing = self._written(status)
+        file = self._storing.poll()
+        return None if file is None else (file,)
+
+    @property
+    def uploading(self) -> bool:
+        return self._storing is not None
+
+    def _written(self, status: int) -> Storing:
+        """The child has ended: what it has written is to be stored."""
+        code = os.waitstatus_to_exitcode(status)
+        try:
+            if code == _UNPICKLABLE:
+                raise UnpicklableState(*pickle.loads(self._path.read_bytes()))
+            if code >= _ERRNO:
+                raise OSError(code - _ERRNO, os.strerror(code - _ERRNO), str(self._path))
+            if code != 0:
+                raise OSError(f"who was to write {self._path} did not: {how_ended(status)}")
+            with self._path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - END_SIZE))
+                end = file.read()
+            return self._files.move(self._name, self._path, size, crc32(end, read_end(end).check))
+        except BaseException:
+            self._clear_up()
+            raise
+
+    def abandon(self) -> None:
+        if not self._over:
+            import signal
+
+            os.kill(self._child, signal.SIGKILL)
+            os.waitpid(self._child, 0)
+            self._over = True
+        if self._storing is None:
+            self._clear_up()
+        else:
+            self._storing.abandon()
+
+    def _clear_up(self) -> None:
+        with contextlib.suppress(OSError):  # what stays is in nobody's way; why it can't be written is told elsewhere
+            self._path.unlink()
+
+
+def _write_and_leave(file: int, operators: Mapping[str, Operator], keys: Keys) -> None:
+    """The child's life: no lock that another thread of the parent may hold, no descriptor but this one, no goodbye."""
+    code = 1
+    try:
+        gc.disable()
+        os.nice(_NICE)
+        os.closerange(0, file)
+        os.closerange(file + 1, os.sysconf("SC_OPEN_MAX"))
+
+        def write(data: bytes) -> None:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(file, view) :]
+
+        try:
+            write_to(write, frames(snapshots_of(operators, looked_up(keys)), list(operators)))
+            written = 0
+        except UnpicklableState as error:
+            os.ftruncate(file, 0)
+            os.lseek(file, 0, os.SEEK_SET)
+            write(pickle.dumps(error.args))
+            written = _UNPICKLABLE
+        os.fsync(file)
+        code = written
+    except OSError as error:  # what the parent says of it needs no room on a disk that is full
+        if error.errno is not None:
+            code = _ERRNO + error.errno
+    finally:
+        os._exit(code)
+
+
+_FEW: Final = 4_096
+"""How many keys are always written here rather than by a child."""
+_MANY: Final = 200_000
+"""How many keys a child writes in any case: the stream waits while they are looked up here."""
+_SAMPLE: Final = 256
+"""How many keys are written to see how long it takes."""
+_LONG: Final = 0.1
+"""What a child may cost (s)."""
+_LONG_FILE: Final = 1 << 20
+"""So much of a file is in memory before it goes to disk (bytes): to write it whole, at the end, would take longer."""
+_NICE: Final = 10
+"""What a child yields: where there is no processor to spare, the stream comes first."""
+_UNPICKLABLE: Final = 3
+"""The exit code of a child that has written what it could not pickle."""
+_ERRNO: Final = 100
+"""The exit code of a child that could not write, less the error's number."""

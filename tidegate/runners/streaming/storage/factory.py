@@ -1,0 +1,30 @@
+"""Which storage a URL or path means.
+
+Every storage guarantees two things: a file is there whole or not at all, and of several processes that create one name
+exactly one succeeds. A store that can't guarantee both is refused, because a crash could leave a torn checkpoint in it
+that looks whole.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tidegate.runners.streaming.storage.base import Storage
+from tidegate.runners.streaming.storage.local import LocalStorage
+from tidegate.runners.streaming.storage.object_store import FsspecStorage
+from tidegate.sdk.errors import OptionsError
+
+
+def open_storage(url: str) -> Storage:
+    """The store at a URL, or the folder of a path. OptionsError if checkpoints can't be kept there."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        return LocalStorage(Path(url))
+    if scheme in ("file", "local"):
+        return LocalStorage(Path(rest))
+    if scheme == "memory":
+        raise OptionsError(
+            f"checkpoints can't be kept at {url}: that is the memory of one process, and a job has several. "
+            "Use a local folder"
+        )
+    return FsspecStorage(url)

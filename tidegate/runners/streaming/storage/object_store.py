@@ -1,0 +1,136 @@
+"""Checkpoints in a store that fsspec knows, which must have a conditional put.
+
+Each file is one put, so it is there whole or not at all; and of several processes that create one name, a conditional
+put lets exactly one succeed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.runners.streaming.storage.base import checked_name
+from tidegate.sdk.errors import OptionsError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
+
+_CONDITIONAL: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"})
+
+
+class FsspecStorage:
+    """An object store, with one put for each file. OptionsError if the store has no conditional put."""
+
+    def __init__(self, url: str) -> None:
+        self._fs, self._root = _file_system(url)
+
+    def read(self, name: str) -> bytes:
+        return bytes(self._fs.cat_file(self._path(name)))
+
+    def write(self, name: str, data: bytes) -> None:
+        self._fs.pipe_file(self._path(name), data)
+
+    def put(self, name: str, data: bytes) -> None:
+        self.write(name, data)
+
+    def put_file(self, name: str, path: Path) -> None:
+        self._fs.put_file(str(path), self._path(name))
+
+    def settle(self, names: Iterable[str]) -> None:
+        """A put of a store is durable when it returns."""
+
+    def create(self, name: str, data: bytes) -> bool:
+        try:
+            self._fs.pipe_file(self._path(name), data, mode="create")
+        except FileExistsError:
+            return False
+        except Exception as error:
+            if _is_there(error):
+                return False
+            raise
+        return True
+
+    def unfinished(self, folder: str) -> list[str]:
+        """A put of a store is there whole or not at all."""
+        return []
+
+    def list(self, folder: str) -> list[str]:
+        self._fs.invalidate_cache()
+        start = self._path(folder) if folder else self._root
+        prefix = self._root.strip("/") + "/"
+        try:
+            found = _found(self._fs, start)
+        except FileNotFoundError:
+            return []
+        return sorted(name.strip("/").removeprefix(prefix) for name in found)
+
+    def delete(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm_file(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{checked_name(name)}"
+
+
+def _file_system(url: str) -> tuple[AbstractFileSystem, str]:
+    scheme = url.partition("://")[0]
+    try:
+        from fsspec import get_filesystem_class
+        from fsspec.core import url_to_fs
+
+        kind: Any = get_filesystem_class(scheme)
+    except ImportError as error:
+        raise OptionsError(f"checkpoints at {url} need a package that is not installed: {error}") from None
+    except ValueError as error:
+        raise OptionsError(f"checkpoints can't be kept at {url}: {error}") from None
+    if scheme not in _CONDITIONAL or not _takes_mode(kind):
+        raise OptionsError(
+            f"checkpoints can't be kept at {url}: {kind.__name__} offers neither an atomic rename nor a conditional "
+            "put, so a crash could leave one torn. Use a local folder, or a current version of s3fs, gcsfs or adlfs "
+            "with s3://, gs:// or abfs://"
+        )
+    fs, root = url_to_fs(url, use_listings_cache=False)
+    return fs, str(root)
+
+
+def _found(fs: AbstractFileSystem, start: str) -> list[str]:
+    """Every file under a folder. An object store lists them all at once; what fsspec would find by walking is walked
+    here, since its own walk omits what it can't list."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    kind = type(fs)
+    walks = kind.find is AbstractFileSystem.find or getattr(kind, "_find", None) is AsyncFileSystem._find
+    if not walks:
+        return list(fs.find(start))
+    files, folders = [], [start]
+    while folders:
+        folder = folders.pop()
+        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+            for info in fs.ls(folder, detail=True):
+                if info["type"] != "directory":
+                    files.append(info["name"])
+                elif info["name"].strip("/") != folder.strip("/"):
+                    folders.append(info["name"])
+    return files
+
+
+def _takes_mode(kind: Any) -> bool:
+    """Whether `pipe_file` can be told to create only. Asynchronous stores have it under another name."""
+    from inspect import signature
+
+    for put in (getattr(kind, "_pipe_file", None), kind.pipe_file):
+        if put is not None and "mode" in signature(put).parameters:
+            return True
+    return False
+
+
+def _is_there(error: Exception) -> bool:
+    """Whether a store refused a conditional put because the name exists: HTTP 409 or 412, as clients tell it."""
+    code = getattr(error, "status_code", None) or getattr(error, "code", None)
+    response = getattr(error, "response", None)
+    if code is None and isinstance(response, dict):
+        code = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+    return code in (409, 412) or "PreconditionFailed" in str(error)
