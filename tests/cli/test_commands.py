@@ -219,12 +219,40 @@ def test_a_module_is_a_target(folder: Path) -> None:
         ("pipeline.json:ready", "pipeline.json is one pipeline, without names in it: leave out :ready"),
         ("--count", "TARGET comes first, and its flags behind it: tidegate run TARGET --count …"),
         ("pipeline.json", "there is no file pipeline.json"),
+        ("data", "data is a folder: a target is a file.py, a package.module, or a pipeline.json"),
+        ("empty.py", "empty.py has no 'pipeline'. A target is a Pipeline, or a function that returns one"),
+        ("job.ipynb", "there is no file job.ipynb, and job is no package with modules: a target is a file.py, a "),
     ],
 )
 def test_a_target_that_is_none_is_refused_in_words(target: str, message: str) -> None:
+    Path("data").mkdir()
+    Path("empty.py").touch()
     done = tidegate("run", target)
     assert done.exit_code == 2
     assert f"Error: {message}" in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["job.py", "--count", "2"], "No such command 'job.py'. Did you mean `tidegate run job.py`?"),
+        (["job.py:ready"], "No such command 'job.py:ready'. Did you mean `tidegate run job.py:ready`?"),
+        (["pipeline.json"], "No such command 'pipeline.json'. Did you mean `tidegate run pipeline.json`?"),
+        (["help", "run"], "No such command 'help'. Did you mean `tidegate --help`?"),
+        (["version"], "No such command 'version'. Did you mean `tidegate --version`?"),
+        (["explian", "job.py"], "No such command 'explian'. Did you mean 'explain'?"),
+        (["graph", "job.py", "-o", "job.png"], "graph can't write .png files: write job.svg"),
+        (["compile", "job.py", "job.json"], "say where to write, with -o job.json"),
+        (["compile", "job.py"], "say where to write, with -o FILE"),
+    ],
+)
+def test_words_in_the_wrong_place_are_answered_with_the_right_ones(words: list[str], message: str) -> None:
+    done = tidegate(*words)
+    assert done.exit_code == 2
+    assert f"Error: {message}\n" in done.stderr
+    assert not list(Path().glob("job.*g"))
 
 
 def test_a_file_of_another_kind_is_no_target(folder: Path) -> None:
@@ -334,11 +362,41 @@ def test_a_script_that_breaks_is_reported_at_its_line(folder: Path) -> None:
     assert done.stderr.startswith("error: AttributeError: tidegate has no Pipelin; did you mean tg.Pipeline?")
     assert f'File "{folder / "broken.py"}", line 3' in done.stderr
     assert OURS not in done.stderr
-    (folder / "syntax.py").write_text("def f(:\n")
-    done = process(folder, "run", "syntax.py")
+
+
+@pytest.mark.parametrize("command", ["run", "check", "graph", "explain"])
+def test_a_script_that_is_no_python_is_misuse_and_shown_at_its_line(folder: Path, command: str) -> None:
+    (folder / "syntax.py").write_text("x = 1\ndef f(:\n")
+    (folder / "importing.py").write_text("import syntax\n")
+    for target in ("syntax.py", "syntax", "importing.py"):
+        done = tidegate(command, target)
+        assert done.exit_code == 2
+        first, *shown = done.stderr.splitlines()
+        assert first == f"error: {folder / 'syntax.py'}:2 is no valid Python: invalid syntax"
+        assert [line.strip() for line in shown] == ["def f(:", "^"]
+
+
+@pytest.mark.parametrize("command", ["run", "check", "graph", "explain"])
+def test_an_import_of_what_is_not_installed_is_misuse_and_says_where_and_what_to_do(folder: Path, command: str) -> None:
+    (folder / "importing.py").write_text("import tidegate as tg\nimport no_such_package.inner\n")
+    (folder / "outer.py").write_text("import importing\n")
+    for target in ("importing.py", "importing", "outer.py"):
+        done = tidegate(command, target)
+        assert done.exit_code == 2
+        assert done.stderr.splitlines() == [
+            f"error: {folder / 'importing.py'}:2 imports no_such_package, which is not there",
+            f"Correct the name, or install what provides it for {sys.executable}",
+        ]
+
+
+def test_an_import_that_fails_while_the_pipeline_runs_has_failed_it(folder: Path) -> None:
+    (folder / "late.py").write_text(
+        "import tidegate as tg\n\n\ndef load(name):\n    return __import__(name)\n\n\n"
+        "with tg.Pipeline() as p:\n    p | tg.Create(['no_such_package']) | tg.Map(load) | tg.Map(print)\n"
+    )
+    done = process(folder, "run", "late.py")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: the script is no valid Python\n")
-    assert "syntax.py" in done.stderr
+    assert done.stderr.startswith("error: ModuleNotFoundError: No module named 'no_such_package'\n  in step ")
 
 
 def test_an_error_of_building_is_misuse_and_names_step_and_line(folder: Path) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tidegate.sdk.options.model import PipelineOptions
     from tidegate.sdk.portable.model import Pipeline
 
+_IMAGES: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 _FORMATS: Final = {"mermaid": ".mmd", "dot": ".dot", "svg": ".svg", "html": ".html", "json": ".json"}
@@ -53,6 +55,20 @@ class _Commands(click.Group):
             click.echo(report(error, debug=bool(ctx.meta.get(_DEBUG))), err=True)
             ctx.exit(_exit_code(error))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            first = args[0]
+            meant = f"--{first}" if first in ("help", "version") else ""
+            if first.partition(":")[0].endswith((".py", ".json")):
+                meant = f"run {first}"
+            if not meant:
+                raise
+            raise click.UsageError(f"No such command {first!r}. Did you mean `{ctx.command_path} {meant}`?") from None
+
 
 _DEBUG: Final = "tidegate.debug"
 
@@ -60,7 +76,8 @@ _DEBUG: Final = "tidegate.debug"
 def _exit_code(error: Exception) -> int:
     from tidegate.sdk.errors import BuildError, LoadError, OptionsError
 
-    return 2 if isinstance(error, (BuildError, LoadError, OptionsError)) else 1
+    # A target that can't be imported has not run; what fails to import in a run is a UserCodeError.
+    return 2 if isinstance(error, (BuildError, LoadError, OptionsError, SyntaxError, ImportError)) else 1
 
 
 def _note_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -155,7 +172,10 @@ def graph(
 ) -> None:
     """Draw TARGET: composites, or with --plan its stages, regions and exchanges."""
     by_suffix = {suffix: name for name, suffix in _FORMATS.items()}
-    chosen = form or by_suffix.get(output.suffix if output else "", "mermaid")
+    suffix = output.suffix.lower() if output else ""
+    if form is None and suffix in _IMAGES:
+        raise click.UsageError(f"graph can't write {suffix} files: write {output.with_suffix('.svg')}")  # type: ignore[union-attr]
+    chosen = form or by_suffix.get(suffix, "mermaid")
     _with_opened(ctx, target, flags, lambda found, options: _write(_picture(found, options, chosen, planned), output))
 
 
@@ -215,6 +235,8 @@ def compile(ctx: click.Context, target: str | None, flags: tuple[str, ...], outp
             raise click.UsageError("say where to write, with -o FILE")
         _write(_compiled(found, options), None if str(output) == "-" else output)
 
+    if output is None and flags and flags[0].endswith(".json"):
+        raise click.UsageError(f"say where to write, with -o {flags[0]}")
     _with_opened(ctx, target, flags, act)
 
 

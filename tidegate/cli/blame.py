@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 import traceback
 from pathlib import Path
 from types import TracebackType
@@ -35,7 +36,14 @@ def report(error: BaseException, *, debug: bool = False) -> str:
         case TidegateError():
             lines = [f"error: {error}"]
         case SyntaxError():
-            lines = ["error: the script is no valid Python", *_text(traceback.format_exception_only(error))]
+            where = f"{error.filename}:{error.lineno}" if error.filename else "the script"
+            shown = _text(traceback.format_exception_only(error))[1:-1]  # between where it is and what it is
+            lines = [f"error: {where} is no valid Python: {error.msg}", *shown]
+        case ModuleNotFoundError(name=str(name)) if where := _importing(error):
+            lines = [
+                f"error: {where} imports {name}, which is not there",
+                f"Correct the name, or install what provides it for {sys.executable}",
+            ]
         case _:
             own = _frames(error)
             lines = [f"error: {_last_line(error)}", *own, *_origin(error)]
@@ -52,6 +60,13 @@ def _frames(error: BaseException) -> list[str]:
     left_out = len(shown) - MOST_FRAMES
     heading = "in your code, the innermost call last" + (f" ({left_out} outer ones left out)" if left_out > 0 else "")
     return [f"{heading}:", *_text(traceback.format_list(shown[-MOST_FRAMES:]))]
+
+
+def _importing(error: ImportError) -> str:
+    """The author's line with the import that has failed; "" if it isn't one of the author's."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
+    own = frames and _of_author(frames[-1].filename)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if own else ""
 
 
 def _told_by(error: BaseException) -> list[str]:

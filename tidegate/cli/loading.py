@@ -95,6 +95,7 @@ def _with_file(path: Path, place: str, name: str | None, flags: Sequence[str], a
 def _with_module(place: str, name: str | None, flags: Sequence[str], act: Callable[[Target], None]) -> None:
     sys.argv = [place, *flags]
     sys.path.insert(0, str(Path.cwd()))
+    _refuse_no_package(place)
     try:
         spec = importlib.util.find_spec(place)
     except ModuleNotFoundError as error:
@@ -107,6 +108,8 @@ def _with_module(place: str, name: str | None, flags: Sequence[str], act: Callab
         ) from None
     if spec is None:
         raise click.UsageError(f"there is no module {place} here, and no file of that name")
+    if spec.origin is None:  # what Python makes of a folder without code of its own
+        raise click.UsageError(f"{place} is a folder: a target is a file.py, a package.module, or a pipeline.json")
     origin = Path(spec.origin) if spec.has_location and spec.origin else None
     script = Script(origin.read_bytes() if origin is not None and origin.suffix == ".py" else b"")
     arrival = _Arrival(place, name, script.sites(guarded=False), act)
@@ -114,6 +117,19 @@ def _with_module(place: str, name: str | None, flags: Sequence[str], act: Callab
         act(arrival.pick(sys.modules[place]))
     else:
         arrival.execute(spec)
+
+
+def _refuse_no_package(place: str) -> None:
+    """To look for `script.txt` among modules would execute `script`, a target perhaps, only to find nothing in it."""
+    top, dot, _ = place.partition(".")
+    if not dot or not top:
+        return
+    spec = importlib.util.find_spec(top)
+    if spec is not None and spec.submodule_search_locations is None:
+        raise click.UsageError(
+            f"there is no file {place}, and {top} is no package with modules: a target is a file.py, a "
+            "package.module, or a pipeline.json"
+        )
 
 
 class _Arrival:
