@@ -11,9 +11,14 @@ from tidegate.io.compression import Compression
 from tidegate.io.output_names import NameTemplate, with_address, zone_of
 from tidegate.io.text.sink import DEFAULT_TEMPLATE, TextSink
 from tidegate.io.text.source import DecodeErrors, TextSource
-from tidegate.sdk.errors import BuildError, shorten
+from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
-from tidegate.sdk.primitives import Read, Write
+from tidegate.sdk.primitives import Map, Read, Write
+from tidegate.sdk.typehints.compatibility import clash
+from tidegate.sdk.typehints.hints import type_name
+from tidegate.sdk.typehints.signatures import signature_of
+from tidegate.sdk.user_code.user_fn import name_of
+from tidegate.transforms.elementwise import MapValues
 
 Path: TypeAlias = str | os.PathLike[str]
 
@@ -99,8 +104,10 @@ class WriteToText(PTransform[PCollection[Any], None]):
     - `compression`: `"auto"` goes by the file's name (.gz, .bz2, .xz, .zst); or `"none"`, `"gzip"`, `"bz2"`, `"xz"`,
       `"zstd"`.
     - `append_trailing_newlines=False`: elements follow each other directly.
-    - `destination`: a function of an element that gives a `str` (or `int`), which takes the place of `{destination}`
-      in the prefix. `/` makes folders; what would lead out of them is an error that names the element.
+    - `format`: a function of an element that gives its line, `str` or `bytes`; else the element is its own line.
+    - `destination`: a function of an element, as it is before `format`, that gives a `str` (or `int`), which takes the
+      place of `{destination}` in the prefix. `/` makes folders; what would lead out of them is an error that names the
+      element.
     - `{window}` in the prefix is the element's window, as `20130101T000000Z-20130102T000000Z`; `{window:%Y-%m-%d}` its
       start in that format, `{window.end:%H%M}` its end; `global` in the global window. An element in several windows
       is in the files of each. `timezone` says in which zone they are written. The format's codes are those that
@@ -124,6 +131,7 @@ class WriteToText(PTransform[PCollection[Any], None]):
         compression: Compression = "auto",
         append_trailing_newlines: bool = True,
         encoding: str = "utf-8",
+        format: Callable[[Any], str | bytes] | None = None,
         destination: Callable[[Any], str | int] | None = None,
         timezone: str = "UTC",
         name: str | None = None,
@@ -134,6 +142,9 @@ class WriteToText(PTransform[PCollection[Any], None]):
         if not isinstance(file_path_prefix, (str, os.PathLike)):
             raise BuildError(f"WriteToText takes a path, not {shorten(file_path_prefix)}")
         template = NameTemplate.of(os.fspath(file_path_prefix))
+        if format is not None and not callable(format):
+            raise BuildError(f"WriteToText: format is a function of an element, not {shorten(format)}")
+        self.format = format
         self.address = with_address("WriteToText", template, destination, zone_of(timezone, "WriteToText"))
         self.sink = TextSink(
             template.prefix if template.placeholders else template.filled(()),
@@ -149,9 +160,36 @@ class WriteToText(PTransform[PCollection[Any], None]):
         )
 
     def expand(self, input: PCollection[Any]) -> None:
+        if self.format is not None:
+            self._check_format(self.format, input)
         if self.sink.addressed:
             input = input | self.address
+        if self.format is not None:
+            step = MapValues if self.sink.addressed else Map
+            input = input | step(line_of, self.format, name="Format")
         return input | Write(self.sink, name="Write")
+
+    def _check_format(self, format: Callable[[Any], Any], input: PCollection[Any]) -> None:
+        """Raise TypeCheckError where types tell that it can't take the elements, or gives no lines."""
+        if not input.pipeline.checks_types:
+            return
+        signature = signature_of(format)
+        self.check_input(input.element_type, signature.parameter(0), f"format={name_of(format)}")
+        reason = clash(signature.result, str | bytes)
+        if reason:
+            raise TypeCheckError(
+                f"format={name_of(format)} gives {type_name(signature.result)}, and a line is a str or bytes: {reason}"
+            )
+
+
+def line_of(element: Any, format: Callable[[Any], Any]) -> Any:
+    """The line of an element. TypeError for what is none: `None`, say, of a function without `return`."""
+    line = format(element)
+    if not isinstance(line, str | bytes):
+        raise TypeError(
+            f"{name_of(format)} gave {shorten(line, 60)} as the line of an element, which is a str or bytes"
+        )
+    return line
 
 
 def _paths(path: Path | Iterable[Path]) -> tuple[str, ...]:
