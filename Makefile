@@ -90,7 +90,7 @@ test: lint
 # One process for each job; a seed that fails is named with what shows it again.
 simulate: $(VENV)/.with-dev
 	@echo "==> $(SEEDS) seeds of tests/streaming/simulation"
-	@cd tests && PYTHONPATH=.:.. ../$(BIN)/python -m streaming.simulation --seeds 0:$(SEEDS) --jobs $(JOBS)
+	@$(BIN)/python -m tests.streaming.simulation --seeds 0:$(SEEDS) --jobs $(JOBS)
 
 soak: $(VENV)/.with-dev
 	@echo "==> benchmarks/soak.py, $(SOAK) s of each backend"

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from streaming.processes import PATIENCE, Told
 
 import tidegate as tg
+from tests.streaming.processes import PATIENCE, Told
 from tidegate.cli.ending import TERMINATED, ending_at_sigterm
 
 ROOT = Path(__file__).parents[2]

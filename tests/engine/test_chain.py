@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-from collect import collect
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.collect import collect
 from tests.engine.driving import operator, read
 from tidegate.runners.direct import DirectRunner
 from tidegate.runners.engine.elementwise.codegen import Shape, generate

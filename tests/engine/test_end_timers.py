@@ -8,10 +8,10 @@ from itertools import cycle
 from typing import Any
 
 import pytest
-from test_paging import DictCold
 
 import tidegate as tg
 from tests.engine.driving import Elements, Watermark, context, feed, operator, read
+from tests.engine.test_paging import DictCold
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.engine.state.tiered import Paged
 from tidegate.sdk.metrics import ENGINE, MetricKey

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from engine.driving import operator, read
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.engine.driving import operator, read
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collect import collect
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model import Description, expected, outcome, pipelines, run
-from model.functions import COMBINERS, SumOfSquares
 
 import tidegate as tg
+from tests.collect import collect
+from tests.model import Description, expected, outcome, pipelines, run
+from tests.model.functions import COMBINERS, SumOfSquares
 from tidegate.runners.direct import DirectRunner
 from tidegate.runners.engine.memory.spill import PARTITIONS, Spill, SpilledValues
 

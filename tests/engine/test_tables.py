@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from collect import collect
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from model.functions import COMBINERS
 
 import tidegate as tg
+from tests.collect import collect
+from tests.model.functions import COMBINERS
 from tidegate.runners.direct import DirectRunner
 from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.operator import Context, Operator

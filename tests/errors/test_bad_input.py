@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from failing import told
 
 import tidegate as tg
+from tests.errors.failing import told
 from tidegate.cli import app
 from tidegate.sdk.portable.json import dump
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failing import failure, told
 
 import tidegate as tg
+from tests.errors.failing import failure, told
 from tidegate.sdk.runner import runner_names
 
 A_LOCK = threading.Lock()

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-from failing import told
 
 import tidegate as tg
+from tests.errors.failing import told
 
 MANNERS = (
     ": elements are shared between steps, so they must not be changed once they are given. "

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from failing import told
 
 import tidegate as tg
+from tests.errors.failing import told
 from tidegate.testing import TestPipeline, assert_that, equal_to
 
 

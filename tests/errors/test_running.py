@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failing import failure, told
 
 import tidegate as tg
+from tests.errors.failing import failure, told
 
 
 class Fails(tg.DoFn):

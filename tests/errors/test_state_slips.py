@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from failing import told
 
 import tidegate as tg
+from tests.errors.failing import told
 from tidegate.sdk.authoring.state import methods_of, offers
 from tidegate.testing import TestPipeline, assert_that, equal_to
 

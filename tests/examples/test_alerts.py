@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from examples_at_hand import EXAMPLES, example, lines_of, tidegate
 
 import tidegate as tg
+from tests.examples.examples_at_hand import EXAMPLES, example, lines_of, tidegate
 from tidegate.testing import TestPipeline, TestStream, assert_that, equal_to
 
 alerts = example("alerts")

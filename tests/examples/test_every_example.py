@@ -6,7 +6,8 @@ import ast
 import re
 
 import pytest
-from examples_at_hand import EXAMPLES, tidegate
+
+from tests.examples.examples_at_hand import EXAMPLES, tidegate
 
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 

@@ -11,7 +11,8 @@ from datetime import datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from examples_at_hand import EXAMPLES, example, succeed
+
+from tests.examples.examples_at_hand import EXAMPLES, example, succeed
 
 NEW_YORK = ZoneInfo("America/New_York")
 EVERY = 20_000

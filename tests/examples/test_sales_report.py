@@ -9,7 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from examples_at_hand import DATA, example, lines_of
+
+from tests.examples.examples_at_hand import DATA, example, lines_of
 
 sales_report = example("sales_report")
 

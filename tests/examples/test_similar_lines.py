@@ -6,11 +6,11 @@ import itertools
 from pathlib import Path
 
 import pytest
-from examples_at_hand import example, lines_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.examples.examples_at_hand import example, lines_of
 
 similar_lines = example("similar_lines")
 

@@ -8,7 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from examples_at_hand import DATA, EXAMPLES, call, example, lines_of, succeed, tidegate
+
+from tests.examples.examples_at_hand import DATA, EXAMPLES, call, example, lines_of, succeed, tidegate
 
 wordcount = example("wordcount")
 TEXTS = sorted(DATA.glob("*.txt"))

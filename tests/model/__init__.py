@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from collect import Collected, collect
-
 import tidegate as tg
-from model.build import build
-from model.describe import Description, Shape, Step, pipelines
-from model.evaluate import Element, evaluate
+from tests.collect import Collected, collect
+from tests.model.build import build
+from tests.model.describe import Description, Shape, Step, pipelines
+from tests.model.evaluate import Element, evaluate
 
 __all__ = [
     "Description",

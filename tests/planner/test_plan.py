@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from model import Description, build, pipelines
 
 import tidegate as tg
+from tests.model import Description, build, pipelines
 from tidegate.runners.plan import Exchange, Plan, Step
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.portable.model import Flatten

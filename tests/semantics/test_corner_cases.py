@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from semantics.corner_cases import CASES, Case
-from semantics.kit import KEY, Ran, W, run
+from tests.semantics.corner_cases import CASES, Case
+from tests.semantics.kit import KEY, Ran, W, run
 from tidegate.testing import PaneRecorder, TestPipeline
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from semantics.corner_cases import ByName
-from semantics.kit import INFINITY, W, run, stream
+from tests.semantics.corner_cases import ByName
+from tests.semantics.kit import INFINITY, W, run, stream
 from tidegate.testing import (
     PaneRecorder,
     TestPipeline,

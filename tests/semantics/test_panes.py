@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tidegate as tg
-from semantics.kit import INFINITY, W, run, stream
+from tests.semantics.kit import INFINITY, W, run, stream
 from tidegate.testing import (
     PaneRecorder,
     TestPipeline,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from semantics.kit import W, panes
+from tests.semantics.kit import W, panes
 from tidegate.sdk.connectors.sources import SimpleSource, Split
 from tidegate.testing import (
     PaneRecorder,

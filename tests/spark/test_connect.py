@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collect import collect
-from semantics.test_corner_cases import IN_ORDER, bounded
 
 import tidegate as tg
 import tidegate.io
-from spark.daemons import SMALL_JVM, Daemon, spark_home
+from tests.collect import collect
+from tests.semantics.test_corner_cases import IN_ORDER, bounded
+from tests.spark.daemons import SMALL_JVM, Daemon, spark_home
 from tidegate.runners.spark.driver.session import missing, stop
 from tidegate.sdk.errors import BuildError, UserCodeError
 

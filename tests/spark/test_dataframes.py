@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypedDict
 
 import pytest
 from click.testing import CliRunner
-from collect import collect
 
 import tidegate as tg
+from tests.collect import collect
 from tidegate.cli import app
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError
 from tidegate.sdk.portable.json import dump

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from told_commands import BOUNDED, ENDLESS, EXAMPLES, arguments, written
 
+from tests.told_commands import BOUNDED, ENDLESS, EXAMPLES, arguments, written
 from tidegate.cli import app
 
 

@@ -13,10 +13,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from collect import collect
 
 import tidegate as tg
 import tidegate.io
+from tests.collect import collect
 from tidegate.runners.spark.driver.execution import settings
 from tidegate.runners.spark.side_inputs.broadcast import SideInputs
 from tidegate.sdk.errors import RunError

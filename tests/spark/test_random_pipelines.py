@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
-from model import Description, expected, outcome, pipelines, run, run_together
+
+from tests.model import Description, expected, outcome, pipelines, run, run_together
 
 TOGETHER = 6
 

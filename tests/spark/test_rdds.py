@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from collect import collect
 
 import tidegate as tg
 import tidegate.io
+from tests.collect import collect
 from tidegate.cli import app
 from tidegate.sdk.errors import BuildError, TypeCheckError, UnsupportedError, UserCodeError
 from tidegate.sdk.portable.json import dump

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
-from collect import collect
 
 import tidegate as tg
+from tests.collect import collect
 
 Build = Callable[[tg.Pipeline], tg.PCollection[Any]]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collect import Collected, collect
 
 import tidegate as tg
 import tidegate.io
+from tests.collect import Collected, collect
 
 PAIRS = 100_000
 PAIR_BYTES = 100

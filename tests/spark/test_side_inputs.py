@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from collect import collect
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.collect import collect
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES
 from tidegate.runners.spark.plan.levels import assign_levels

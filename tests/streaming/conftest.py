@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from streaming.killing import Run
-from streaming.small_disk import SmallDisk, small_disk
-from streaming.victims import Victim
+from tests.streaming.killing import Run
+from tests.streaming.small_disk import SmallDisk, small_disk
+from tests.streaming.victims import Victim
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from streaming.counting import Reports, counted, elements, follow, options, running
+from tests.streaming.counting import Reports, counted, elements, follow, options, running
 from tidegate.runners.streaming.client.job_client import Job
 from tidegate.runners.streaming.model.exit_status import signal_name
 from tidegate.runners.streaming.network.framing import Link, pair
@@ -145,7 +145,7 @@ def test_steps_that_keep_state_have_names_where_checkpoints_are_kept(tmp_path: P
 
 
 def counted_without_names(p: tg.Pipeline) -> Any:
-    from streaming.counting import Counting
+    from tests.streaming.counting import Counting
 
     numbers = p | tg.Read(Counting()) | tg.WindowInto(tg.FixedWindows(100)) | tg.Map(lambda n: (n, 1))
     return numbers | tg.GroupByKey()
@@ -188,7 +188,7 @@ def test_a_run_for_some_time_ends_by_itself() -> None:
 INTERRUPTED = """
 import sys
 import tidegate as tg
-from streaming.counting import counted
+from tests.streaming.counting import counted
 
 p = tg.Pipeline(runner="streaming", options=["--runner=streaming", "--workers=2", *sys.argv[1:]])
 counted(p) | tg.Map(lambda kv: print("fired", flush=True))
@@ -198,7 +198,7 @@ print(p.run().wait_until_finish())
 
 def test_ctrl_c_is_a_clean_stop_from_which_the_next_run_goes_on_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(INTERRUPTED)
-    places = os.pathsep.join([*(p for p in sys.path if p), str(Path(__file__).parents[1])])
+    places = os.pathsep.join([*(p for p in sys.path if p), str(Path(__file__).parents[2])])
     said = []
     for _ in range(2):
         with subprocess.Popen(

@@ -21,10 +21,10 @@ from zlib import crc32
 import pytest
 
 import tidegate as tg
-from streaming.counting import Reports, counted, follow, running
-from streaming.processes import PATIENCE, children
-from streaming.small_disk import SmallDisk
-from streaming.victims import Victim
+from tests.streaming.counting import Reports, counted, follow, running
+from tests.streaming.processes import PATIENCE, children
+from tests.streaming.small_disk import SmallDisk
+from tests.streaming.victims import Victim
 from tidegate.runners.engine.memory.external_sort import in_order
 from tidegate.runners.engine.memory.spill import Spill
 from tidegate.runners.engine.side_inputs.operator import Waiting

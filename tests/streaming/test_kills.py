@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from streaming.processes import PATIENCE, children, wait_until_gone
-from streaming.victims import Victim
+from tests.streaming.processes import PATIENCE, children, wait_until_gone
+from tests.streaming.victims import Victim
 from tidegate.runners.streaming.state.task_state import loads
 
 MODES = {

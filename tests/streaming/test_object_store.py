@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from streaming.counting import Reports, counted, elements, follow, running
-from streaming.processes import children
+from tests.streaming.counting import Reports, counted, elements, follow, running
+from tests.streaming.processes import children
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch
 from tidegate.runners.streaming.storage.factory import open_storage
 

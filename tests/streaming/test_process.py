@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from streaming.processes import children
-from streaming.standins import submitted
+from tests.streaming.processes import children
+from tests.streaming.standins import submitted
 from tidegate.runners.engine.errors.transport import unpacked
 from tidegate.runners.streaming.network.framing import CONTROL, Link, pair
 from tidegate.runners.streaming.protocol import coordinator_io

@@ -11,7 +11,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
-from model import Description, expected, outcome, pipelines, run, run_together
+
+from tests.model import Description, expected, outcome, pipelines, run, run_together
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streaming.coordinating import job_of, to_text
+from tests.streaming.coordinating import job_of, to_text
 from tidegate.runners.streaming.coordinator.region_schedule import Regions
 
 

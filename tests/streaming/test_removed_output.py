@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from streaming.alone import Alone
-from streaming.coordinating import Play, job_of, of, sent, to_text
+from tests.streaming.alone import Alone
+from tests.streaming.coordinating import Play, job_of, of, sent, to_text
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.model.job_spec import Job

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from streaming.killing import Record, Run, build, check, records_of
-from streaming.processes import Told
+from tests.streaming.killing import Record, Run, build, check, records_of
+from tests.streaming.processes import Told
 
 FLAGS = ["--buffer_timeout", "0", "--checkpoint_interval", "0.1"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from streaming.counting import Reports, counted, follow, running
-from streaming.processes import children
+from tests.streaming.counting import Reports, counted, follow, running
+from tests.streaming.processes import children
 from tidegate.runners.streaming.process.run_directory import run_directory, sweep
 
 

@@ -23,8 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from streaming.counting import counted, options
-from streaming.processes import wait_until_gone
+from tests.streaming.counting import counted, options
+from tests.streaming.processes import wait_until_gone
 from tidegate.cli import app
 from tidegate.runners.streaming.network.framing import CONTROL, Link, unpickled
 from tidegate.runners.streaming.protocol import coordinator_io

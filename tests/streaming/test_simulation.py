@@ -18,9 +18,9 @@ from zlib import crc32
 
 import pytest
 
-from streaming.simulation.pipeline import Broken
-from streaming.simulation.running import simulate
-from streaming.simulation.world import Simulation, WorkerProcess
+from tests.streaming.simulation.pipeline import Broken
+from tests.streaming.simulation.running import simulate
+from tests.streaming.simulation.world import Simulation, WorkerProcess
 from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.streaming.checkpoint import epoch_fencing
@@ -40,7 +40,7 @@ from tidegate.sdk.portable.model import Write
 CHUNKS = 20
 ENOUGH = 200
 """Seeds within which each mutation is found out."""
-TESTS = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
@@ -51,8 +51,8 @@ def test_whatever_happens_everything_comes_once_and_in_order(chunk: int, pytestc
         try:
             simulate(seed)
         except Exception as error:
-            failed.append(f"python -m streaming.simulation --seed {seed} -v  # {type(error).__name__}: {error}")
-    assert not failed, "in tests/, with PYTHONPATH=.:..\n" + "\n".join(failed)
+            failed.append(f"python -m tests.streaming.simulation --seed {seed} -v  # {type(error).__name__}: {error}")
+    assert not failed, "\n".join(failed)
 
 
 @pytest.mark.parametrize("seed", [21374, 23086])
@@ -236,7 +236,7 @@ def found_out(seeds: range, how: Callable[[Simulation], None]) -> int | None:
 
 
 def test_a_seed_says_what_happens_whatever_the_hashes_of_strings() -> None:
-    seed = random.Random(TESTS.name).randrange(1000)
+    seed = random.Random("tests").randrange(1000)
     told = {log_of(seed, hashes) for hashes in ("1", "2")}
     assert len(told) == 1
     assert "over after" in told.pop()
@@ -244,10 +244,9 @@ def test_a_seed_says_what_happens_whatever_the_hashes_of_strings() -> None:
 
 def log_of(seed: int, hashes: str) -> str:
     """What happened, in a process with these hashes."""
-    path = os.pathsep.join([str(TESTS), str(TESTS.parent)])
     ran = subprocess.run(
-        [sys.executable, "-m", "streaming.simulation", "--seed", str(seed), "--log"],
-        env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": hashes},
+        [sys.executable, "-m", "tests.streaming.simulation", "--seed", str(seed), "--log"],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hashes},
         capture_output=True,
         text=True,
         check=True,

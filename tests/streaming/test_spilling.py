@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collect import collect
 
 import tidegate as tg
+from tests.collect import collect
 from tidegate.runners.engine.memory.spill import PARTITIONS, Spill
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.worker.spill_directories import clear_spilled, spill_directory

@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from streaming.coordinating import Play, job_of, of
-from streaming.test_resume import Count, checkpointed, kept, stateful
+from tests.streaming.coordinating import Play, job_of, of
+from tests.streaming.test_resume import Count, checkpointed, kept, stateful
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened, open_job
 from tidegate.runners.streaming.checkpoint.manifest import ManifestError, latest
 from tidegate.runners.streaming.checkpoint.ownership import Ownership

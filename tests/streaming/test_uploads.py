@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from streaming.alone import Alone
-from streaming.coordinating import job_of
-from streaming.counting import counted
+from tests.streaming.alone import Alone
+from tests.streaming.coordinating import job_of
+from tests.streaming.counting import counted
 from tidegate.runners.streaming.protocol.worker_messages import (
     Aborted,
     Acknowledge,

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import INSTALLED, ROOT, run_pytest
+
+from tests.testing.running import INSTALLED, ROOT, run_pytest
 
 HEAD = "import tidegate as tg\nfrom tidegate.testing import *\n"
 

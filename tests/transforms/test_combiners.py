@@ -12,11 +12,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from collect import collect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.collect import collect
 from tidegate import combiners
 from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.transforms.combining.combiners import DictFn, LatestFn, MeanFn, TopFn

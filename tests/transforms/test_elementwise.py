@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 import pytest
-from collect import collect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.collect import collect
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.user_code.user_fn import ImportRef
 from tidegate.testing import TestPipeline, assert_that, equal_to

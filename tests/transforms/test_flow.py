@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collect import collect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.collect import collect
 from tidegate.runners.direct.runner import DirectRunner
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 from tidegate.transforms.flow import Batching

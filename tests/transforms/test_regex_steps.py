@@ -6,11 +6,11 @@ import re
 from typing import Any
 
 import pytest
-from collect import collect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.collect import collect
 from tidegate import Regex
 
 TEXTS = st.lists(st.text(alphabet="ab1 ", max_size=8), max_size=10)

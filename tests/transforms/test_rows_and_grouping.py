@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pytest
-from collect import collect
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.collect import collect
 from tidegate.sdk.data.keys import key_bytes
 
 

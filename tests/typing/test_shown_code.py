@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from docs.test_snippets import PAGES, ROOT, snippets
+
+from tests.docs.test_snippets import PAGES, ROOT, snippets
 
 
 def name_of(page: Path) -> str:

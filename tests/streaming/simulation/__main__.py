@@ -1,4 +1,4 @@
-"""Run simulations: `python -m streaming.simulation --seeds 0:1000`, or one again: `--seed 17 -v`."""
+"""Run simulations: `python -m tests.streaming.simulation --seeds 0:1000`, or one again: `--seed 17 -v`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import traceback
 from concurrent.futures import ProcessPoolExecutor
 
-from streaming.simulation.running import simulate
+from tests.streaming.simulation.running import simulate
 
 CHUNK = 20
 

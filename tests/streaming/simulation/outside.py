@@ -42,7 +42,7 @@ OUTSIDES: dict[str, Outside] = {}
 
 def outside_of(name: str) -> Outside:
     """The outside of that name: the real one, also for code that has travelled by value."""
-    found: Outside = import_module("streaming.simulation.outside").OUTSIDES[name]
+    found: Outside = import_module("tests.streaming.simulation.outside").OUTSIDES[name]
     return found
 
 

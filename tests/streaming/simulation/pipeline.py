@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import tidegate as tg
-from streaming.simulation.outside import Checked, Numbers, Outside, Record, event_time
+from tests.streaming.simulation.outside import Checked, Numbers, Outside, Record, event_time
 from tidegate.sdk.time import SECOND
 
 SEEN = tg.ValueStateSpec("seen")

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
-from streaming.simulation.outside import Outside
-from streaming.simulation.pipeline import build
-from streaming.simulation.world import NAME, Faults, Simulation
+from tests.streaming.simulation.outside import Outside
+from tests.streaming.simulation.pipeline import build
+from tests.streaming.simulation.world import NAME, Faults, Simulation
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.checkpoint import epoch_fencing

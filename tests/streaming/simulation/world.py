@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
-from streaming.simulation.pipeline import Broken, Checker
+from tests.streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
+from tests.streaming.simulation.pipeline import Broken, Checker
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.engine.time.clock import Clock, SystemClock
 from tidegate.runners.engine.time.watermarks import Mark
