@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.streaming.processes import PATIENCE, Told
+from tests.support.streaming.child_processes import PATIENCE, Told
 from tidegate.cli.ending import TERMINATED, ending_at_sigterm
 
 ROOT = Path(__file__).parents[2]

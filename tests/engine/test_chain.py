@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.collect import collect
-from tests.engine.driving import operator, read
+from tests.support.operator_driver import operator, read
+from tests.support.run_and_collect import collect
 from tidegate.runners.direct import DirectRunner
 from tidegate.runners.engine.elementwise.codegen import Shape, generate
 from tidegate.runners.engine.elementwise.fused_node import load_link

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.engine.driving import context
+from tests.support.operator_driver import context
 from tidegate.runners.engine.elementwise.codegen import Shape
 from tidegate.runners.engine.elementwise.codegen import generate as generate_loop
 from tidegate.runners.engine.elementwise.fused_node import Link, load_link

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.engine.window_model import Model
-from tests.engine.windowing import (
+from tests.support.window_operators import (
     ASSIGNERS,
     EVICTORS,
     HERE,
@@ -28,6 +27,7 @@ from tests.engine.windowing import (
     strategies,
     streams,
 )
+from tests.support.window_reference_model import Model
 from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.grouping.window_table import MOST_PARTS
 from tidegate.runners.engine.operator import Context, Operator

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.engine.driving import operator, read
+from tests.support.operator_driver import operator, read
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.engine import test_paging, test_rescale
 from tests.engine.test_grouping_paths import BARE, Derives, dropped, grouping, operator
 from tests.engine.test_rescale import Make, as_events
-from tests.engine.window_model import Model
-from tests.engine.windowing import ASSIGNERS, RESULTS, Drive, combine, context, group, micros, read, streams
+from tests.support.window_operators import ASSIGNERS, RESULTS, Drive, combine, context, group, micros, read, streams
+from tests.support.window_reference_model import Model
 from tidegate.runners.engine.grouping.sessions import streaming
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state.key_wakeups import Due

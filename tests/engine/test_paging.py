@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.engine import test_stateful_timers as timers
-from tests.engine.driving import SECOND, Clock, Elements, Event, Watermark, maker
 from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
-from tests.engine.windowing import ASSIGNERS, RESULTS, combine, group, window_operator
+from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, maker
+from tests.support.window_operators import ASSIGNERS, RESULTS, combine, group, window_operator
 from tidegate.runners.engine.grouping.accumulation import Buffer
 from tidegate.runners.engine.rescale import merged, part
 from tidegate.runners.engine.state import tiered

@@ -13,10 +13,19 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.engine import test_stateful_timers as timers
-from tests.engine.driving import SECOND, Clock, Elements, Event, Watermark, maker
 from tests.engine.test_grouping_paths import fired_on_time
 from tests.engine.test_grouping_paths import operator as grouping
-from tests.engine.windowing import ASSIGNERS, RESULTS, combine, context, group, strategies, streams, window_operator
+from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, maker
+from tests.support.window_operators import (
+    ASSIGNERS,
+    RESULTS,
+    combine,
+    context,
+    group,
+    strategies,
+    streams,
+    window_operator,
+)
 from tidegate.runners.engine.operator import Emitted, Operator
 from tidegate.runners.engine.rescale import overlaid, part, rescaled
 from tidegate.runners.engine.state.keyed_state import distinct

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.collect import collect
-from tests.model import Description, expected, outcome, pipelines, run
-from tests.model.functions import COMBINERS, SumOfSquares
+from tests.support.random_pipelines import Description, expected, outcome, pipelines, run
+from tests.support.random_pipelines.functions import COMBINERS, SumOfSquares
+from tests.support.run_and_collect import collect
 from tidegate.runners.direct import DirectRunner
 from tidegate.runners.engine.memory.spill import PARTITIONS, Spill, SpilledValues
 

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.engine.driving import SECOND, Clock, Elements, Watermark, context, maker, operator, run, run_restored
+from tests.support.operator_driver import (
+    SECOND,
+    Clock,
+    Elements,
+    Watermark,
+    context,
+    maker,
+    operator,
+    run,
+    run_restored,
+)
 from tidegate.sdk.metrics import ENGINE, MetricKey
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow
@@ -75,7 +85,7 @@ def test_state_is_kept_by_window_and_an_element_in_two_windows_is_taken_twice() 
 
 
 def test_windows_told_by_timestamps_are_found_in_the_loop() -> None:
-    from tests.engine.driving import read
+    from tests.support.operator_driver import read
     from tidegate.sdk.data.block import Block, DerivedFrom
     from tidegate.sdk.windowing.assigners import FixedWindows
 

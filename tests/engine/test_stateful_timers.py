@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.engine.driving import (
+from tests.support.operator_driver import (
     SECOND,
     Clock,
     Elements,

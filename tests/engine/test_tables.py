@@ -13,8 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.collect import collect
-from tests.model.functions import COMBINERS
+from tests.support.random_pipelines.functions import COMBINERS
+from tests.support.run_and_collect import collect
 from tidegate.runners.direct import DirectRunner
 from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.operator import Context, Operator

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.engine.test_grouping_paths import operator
-from tests.engine.windowing import (
+from tests.support.window_operators import (
     ASSIGNERS,
     Mean,
     Trips,

@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from tests.engine.window_model import Model
-from tests.engine.windowing import RESULTS, Drive, combine, context, group, strategies, streams, window_operator
+from tests.support.window_operators import RESULTS, Drive, combine, context, group, strategies, streams, window_operator
+from tests.support.window_reference_model import Model
 
 
 @st.composite

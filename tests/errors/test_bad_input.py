@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import tidegate as tg
-from tests.errors.failing import told
+from tests.support.failing_pipelines import told
 from tidegate.cli import app
 from tidegate.sdk.portable.json import dump
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.errors.failing import failure, told
+from tests.support.failing_pipelines import failure, told
 from tidegate.sdk.runner import runner_names
 
 A_LOCK = threading.Lock()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.errors.failing import told
+from tests.support.failing_pipelines import told
 
 MANNERS = (
     ": elements are shared between steps, so they must not be changed once they are given. "

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.errors.failing import told
+from tests.support.failing_pipelines import told
 from tidegate.testing import TestPipeline, assert_that, equal_to
 
 

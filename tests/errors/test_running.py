@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.errors.failing import failure, told
+from tests.support.failing_pipelines import failure, told
 
 
 class Fails(tg.DoFn):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tidegate as tg
-from tests.examples.examples_at_hand import EXAMPLES, example, lines_of, tidegate
+from tests.support.example_scripts import EXAMPLES, example, lines_of, tidegate
 from tidegate.testing import TestPipeline, TestStream, assert_that, equal_to
 
 alerts = example("alerts")

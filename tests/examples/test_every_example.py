@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.examples.examples_at_hand import EXAMPLES, tidegate
+from tests.support.example_scripts import EXAMPLES, tidegate
 
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 

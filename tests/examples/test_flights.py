@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.examples.examples_at_hand import EXAMPLES, example, succeed
+from tests.support.example_scripts import EXAMPLES, example, succeed
 
 NEW_YORK = ZoneInfo("America/New_York")
 EVERY = 20_000

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.examples_at_hand import DATA, example, lines_of
+from tests.support.example_scripts import DATA, example, lines_of
 
 sales_report = example("sales_report")
 

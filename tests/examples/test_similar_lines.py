@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.examples.examples_at_hand import example, lines_of
+from tests.support.example_scripts import example, lines_of
 
 similar_lines = example("similar_lines")
 

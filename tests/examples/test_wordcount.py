@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.examples.examples_at_hand import DATA, EXAMPLES, call, example, lines_of, succeed, tidegate
+from tests.support.example_scripts import DATA, EXAMPLES, call, example, lines_of, succeed, tidegate
 
 wordcount = example("wordcount")
 TEXTS = sorted(DATA.glob("*.txt"))

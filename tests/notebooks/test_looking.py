@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("nbclient", reason="nbclient is not installed")
 pytest.importorskip("ipykernel", reason="ipykernel is not installed")
 
-from tests.notebooks.kernel import Cell, run_cells
+from tests.support.notebook_kernel import Cell, run_cells
 
 IMPORT = "import tidegate as tg"
 VISIT = """

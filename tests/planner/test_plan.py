@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.model import Description, build, pipelines
+from tests.support.random_pipelines import Description, build, pipelines
 from tidegate.runners.plan import Exchange, Plan, Step
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.portable.model import Flatten

@@ -8,7 +8,7 @@ from unittest import mock
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.model import Description, evaluate, expected, outcome, pipelines, run
+from tests.support.random_pipelines import Description, evaluate, expected, outcome, pipelines, run
 from tidegate.runners.direct import DirectRunner
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tidegate as tg
-from tests.semantics.kit import INFINITY, C, Idle, Other, W
+from tests.support.stream_scripts import INFINITY, C, Idle, Other, W
 from tidegate.testing import Fired, early, fired, late, on_time
 
 GLOBAL = tg.GlobalWindow()

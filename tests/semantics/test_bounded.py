@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.semantics.kit import INFINITY, panes
+from tests.support.stream_scripts import INFINITY, panes
 from tidegate.testing import PaneRecorder, Recorded, TestPipeline, TestStream, assert_that, early, equal_to, on_time
 
 TEN = tg.FixedWindows(10)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.semantics.kit import C, W, panes, stream
+from tests.support.stream_scripts import C, W, panes, stream
 from tidegate.testing import PaneRecorder, TestPipeline, assert_that, early, equal_to, is_empty, is_not_empty, on_time
 
 TEN = tg.FixedWindows(10)

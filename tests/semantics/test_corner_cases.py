@@ -9,7 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.semantics.corner_cases import CASES, Case
-from tests.semantics.kit import KEY, Ran, W, run
+from tests.support.stream_scripts import KEY, Ran, W, run
 from tidegate.testing import PaneRecorder, TestPipeline
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.semantics.kit import W, run
+from tests.support.stream_scripts import W, run
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink
 from tidegate.testing import TestPipeline, TestStream, assert_that, equal_to
 

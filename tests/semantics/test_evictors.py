@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.semantics.kit import W, panes, run, stream
+from tests.support.stream_scripts import W, panes, run, stream
 from tidegate.testing import TestPipeline, assert_that, equal_to, late, on_time
 
 TEN = tg.FixedWindows(10)

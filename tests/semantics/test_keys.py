@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import tidegate as tg
-from tests.semantics.kit import W, run
+from tests.support.stream_scripts import W, run
 from tidegate.sdk.data import coders
 from tidegate.testing import TestPipeline, assert_that, equal_to, is_not_empty
 

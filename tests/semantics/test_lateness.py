@@ -9,7 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.semantics.corner_cases import ByName
-from tests.semantics.kit import INFINITY, W, run, stream
+from tests.support.stream_scripts import INFINITY, W, run, stream
 from tidegate.testing import (
     PaneRecorder,
     TestPipeline,

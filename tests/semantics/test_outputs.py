@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.semantics.kit import W, stream
+from tests.support.stream_scripts import W, stream
 from tidegate.testing import TestPipeline, assert_that, equal_to
 
 SEEN = tg.ValueStateSpec("seen")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tidegate as tg
-from tests.semantics.kit import INFINITY, W, run, stream
+from tests.support.stream_scripts import INFINITY, W, run, stream
 from tidegate.testing import (
     PaneRecorder,
     TestPipeline,

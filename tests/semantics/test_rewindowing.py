@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.semantics.kit import INFINITY, W, stream
+from tests.support.stream_scripts import INFINITY, W, stream
 from tidegate.testing import PaneRecorder, Recorded, TestPipeline, TestStream, on_time
 
 TEN = tg.FixedWindows(10)

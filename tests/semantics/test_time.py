@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.semantics.kit import W, panes
+from tests.support.stream_scripts import W, panes
 from tidegate.sdk.connectors.sources import SimpleSource, Split
 from tidegate.testing import (
     PaneRecorder,

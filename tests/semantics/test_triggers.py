@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.semantics.kit import INFINITY, C, W, panes, run
+from tests.support.stream_scripts import INFINITY, C, W, panes, run
 from tidegate.testing import TestPipeline, early, on_time
 
 TEN = tg.FixedWindows(10)

@@ -9,7 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.semantics.corner_cases import ByName
-from tests.semantics.kit import INFINITY, W, run
+from tests.support.stream_scripts import INFINITY, W, run
 from tidegate.testing import (
     ANY,
     PaneRecorder,

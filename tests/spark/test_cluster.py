@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.daemons import SMALL_JVM, Daemon, spark_home
+from tests.support.spark_daemons import SMALL_JVM, Daemon, spark_home
 from tidegate.runners.spark.driver.session import missing
 
 WITHOUT_TIDEGATE = """

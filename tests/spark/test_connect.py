@@ -11,9 +11,9 @@ import pytest
 
 import tidegate as tg
 import tidegate.io
-from tests.collect import collect
 from tests.semantics.test_corner_cases import IN_ORDER, bounded
-from tests.spark.daemons import SMALL_JVM, Daemon, spark_home
+from tests.support.run_and_collect import collect
+from tests.support.spark_daemons import SMALL_JVM, Daemon, spark_home
 from tidegate.runners.spark.driver.session import missing, stop
 from tidegate.sdk.errors import BuildError, UserCodeError
 

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import tidegate as tg
-from tests.collect import collect
+from tests.support.run_and_collect import collect
 from tidegate.cli import app
 from tidegate.sdk.errors import BuildError, RunError, UnsupportedError
 from tidegate.sdk.portable.json import dump

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.told_commands import BOUNDED, ENDLESS, EXAMPLES, arguments, written
+from tests.support.example_commands import BOUNDED, ENDLESS, EXAMPLES, arguments, written
 from tidegate.cli import app
 
 

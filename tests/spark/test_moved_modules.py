@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spark.daemons import SMALL_JVM
+from tests.support.spark_daemons import SMALL_JVM
 
 ARCHIVE = Path(__file__).parents[1] / "streaming" / "fixtures" / "flat-modules.tar.xz"
 

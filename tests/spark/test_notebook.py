@@ -16,7 +16,7 @@ import pytest
 
 import tidegate as tg
 import tidegate.io
-from tests.collect import collect
+from tests.support.run_and_collect import collect
 from tidegate.runners.spark.driver.execution import settings
 from tidegate.runners.spark.side_inputs.broadcast import SideInputs
 from tidegate.sdk.errors import RunError

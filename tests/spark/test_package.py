@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.spark.daemons import SMALL_JVM, Daemon, spark_home
+from tests.support.spark_daemons import SMALL_JVM, Daemon, spark_home
 from tidegate.cli import app
 from tidegate.runners.spark.driver.session import missing
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.model import Description, expected, outcome, pipelines, run, run_together
+from tests.support.random_pipelines import Description, expected, outcome, pipelines, run, run_together
 
 TOGETHER = 6
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 import tidegate as tg
 import tidegate.io
-from tests.collect import collect
+from tests.support.run_and_collect import collect
 from tidegate.cli import app
 from tidegate.sdk.errors import BuildError, TypeCheckError, UnsupportedError, UserCodeError
 from tidegate.sdk.portable.json import dump

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.collect import collect
+from tests.support.run_and_collect import collect
 
 Build = Callable[[tg.Pipeline], tg.PCollection[Any]]
 

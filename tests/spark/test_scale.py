@@ -14,7 +14,7 @@ import pytest
 
 import tidegate as tg
 import tidegate.io
-from tests.collect import Collected, collect
+from tests.support.run_and_collect import Collected, collect
 
 PAIRS = 100_000
 PAIR_BYTES = 100

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.collect import collect
+from tests.support.run_and_collect import collect
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES
 from tidegate.runners.spark.plan.levels import assign_levels

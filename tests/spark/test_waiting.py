@@ -15,7 +15,7 @@ import pytest
 
 import tidegate as tg
 import tidegate.io
-from tests.spark.daemons import SMALL_JVM, Daemon, spark_home
+from tests.support.spark_daemons import SMALL_JVM, Daemon, spark_home
 from tidegate.runners.spark import SparkRunner
 from tidegate.runners.spark.driver import progress
 from tidegate.runners.spark.driver.session import missing

@@ -13,7 +13,7 @@ import pytest
 
 import tidegate as tg
 import tidegate.io
-from tests.spark.daemons import SMALL_JVM
+from tests.support.spark_daemons import SMALL_JVM
 from tidegate.sdk.errors import UserCodeError, WriteError
 
 

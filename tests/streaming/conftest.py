@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.streaming.killing import Run
-from tests.streaming.small_disk import SmallDisk, small_disk
-from tests.streaming.victims import Victim
+from tests.support.streaming.exactly_once_pipeline import Run
+from tests.support.streaming.killable_run import Victim
+from tests.support.streaming.small_filesystem import SmallDisk, small_disk
 
 
 @pytest.fixture

@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.engine.driving import Elements, Watermark, context, maker, operator
 from tests.engine.test_rescale import SIDE, answer, at_second, by_key, keeps, stateful_with_side
-from tests.streaming.small_disk import SmallDisk
+from tests.support.operator_driver import Elements, Watermark, context, maker, operator
+from tests.support.streaming.small_filesystem import SmallDisk
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state import tiered
 from tidegate.runners.engine.state.tiered import by_keys

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.streaming.processes import children
+from tests.support.streaming.child_processes import children
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, in_order
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block

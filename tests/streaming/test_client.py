@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.streaming.counting import Reports, counted, elements, follow, options, running
+from tests.support.streaming.counting_job import Reports, counted, elements, follow, options, running
 from tidegate.runners.streaming.client.job_client import Job
 from tidegate.runners.streaming.model.exit_status import signal_name
 from tidegate.runners.streaming.network.framing import Link, pair
@@ -145,7 +145,7 @@ def test_steps_that_keep_state_have_names_where_checkpoints_are_kept(tmp_path: P
 
 
 def counted_without_names(p: tg.Pipeline) -> Any:
-    from tests.streaming.counting import Counting
+    from tests.support.streaming.counting_job import Counting
 
     numbers = p | tg.Read(Counting()) | tg.WindowInto(tg.FixedWindows(100)) | tg.Map(lambda n: (n, 1))
     return numbers | tg.GroupByKey()
@@ -188,7 +188,7 @@ def test_a_run_for_some_time_ends_by_itself() -> None:
 INTERRUPTED = """
 import sys
 import tidegate as tg
-from tests.streaming.counting import counted
+from tests.support.streaming.counting_job import counted
 
 p = tg.Pipeline(runner="streaming", options=["--runner=streaming", "--workers=2", *sys.argv[1:]])
 counted(p) | tg.Map(lambda kv: print("fired", flush=True))

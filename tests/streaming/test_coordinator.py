@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.streaming.coordinating import Play, deployed, job_of, of, sent, to_text
-from tests.streaming.counting import Counting
+from tests.support.streaming.coordinator_harness import Play, deployed, job_of, of, sent, to_text
+from tests.support.streaming.counting_job import Counting
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.streaming.checkpoint.manifest import loads
 from tidegate.runners.streaming.checkpoint.recovery import resumed

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.told_commands import BOUNDED, arguments, written
+from tests.support.example_commands import BOUNDED, arguments, written
 from tidegate.cli import app
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

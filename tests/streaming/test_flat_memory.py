@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.streaming.in_one_process import ALONE, Alone
+from tests.support.streaming.in_process_job import ALONE, Alone
 from tidegate.runners.streaming.model.settings import Settings
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block

@@ -21,10 +21,10 @@ from zlib import crc32
 import pytest
 
 import tidegate as tg
-from tests.streaming.counting import Reports, counted, follow, running
-from tests.streaming.processes import PATIENCE, children
-from tests.streaming.small_disk import SmallDisk
-from tests.streaming.victims import Victim
+from tests.support.streaming.child_processes import PATIENCE, children
+from tests.support.streaming.counting_job import Reports, counted, follow, running
+from tests.support.streaming.killable_run import Victim
+from tests.support.streaming.small_filesystem import SmallDisk
 from tidegate.runners.engine.memory.external_sort import in_order
 from tidegate.runners.engine.memory.spill import Spill
 from tidegate.runners.engine.side_inputs.operator import Waiting

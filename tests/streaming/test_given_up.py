@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import tidegate as tg
-from tests.streaming.alone import Alone
-from tests.streaming.coordinating import job_of
+from tests.support.streaming.coordinator_harness import job_of
+from tests.support.streaming.isolated_worker import Alone
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.stream_items import Barrier

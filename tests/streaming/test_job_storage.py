@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.streaming.coordinating import Play, job_of
-from tests.streaming.counting import counted
+from tests.support.streaming.coordinator_harness import Play, job_of
+from tests.support.streaming.counting_job import counted
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.process.job_storage import JobStorage
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Store, Stored, TakeSavepoint

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import tidegate as tg
-from tests.streaming.counting import counted, options
+from tests.support.streaming.counting_job import counted, options
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Finish, Progress, Report
 from tidegate.runners.streaming.runner import StreamingRunner

@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from tests.streaming.processes import PATIENCE, children, wait_until_gone
-from tests.streaming.victims import Victim
+from tests.support.streaming.child_processes import PATIENCE, children, wait_until_gone
+from tests.support.streaming.killable_run import Victim
 from tidegate.runners.streaming.state.task_state import loads
 
 MODES = {

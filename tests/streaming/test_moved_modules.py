@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from tests.streaming.processes import PATIENCE
+from tests.support.streaming.child_processes import PATIENCE
 from tidegate.runners.spark.driver.commit_log import finish_others
 from tidegate.runners.streaming.protocol.coordinator_io import TakeSavepoint
 from tidegate.runners.streaming.session.client import Place, opened, started

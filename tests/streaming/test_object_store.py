@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.streaming.counting import Reports, counted, elements, follow, running
-from tests.streaming.processes import children
+from tests.support.streaming.child_processes import children
+from tests.support.streaming.counting_job import Reports, counted, elements, follow, running
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch
 from tidegate.runners.streaming.storage.factory import open_storage
 

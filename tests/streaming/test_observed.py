@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.streaming.coordinating import job_of, to_text
-from tests.streaming.counting import Reports, counted, follow, running
+from tests.support.streaming.coordinator_harness import job_of, to_text
+from tests.support.streaming.counting_job import Reports, counted, follow, running
 from tidegate.runners.streaming.client.metrics import Observed
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Progress, Report

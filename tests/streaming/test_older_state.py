@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.streaming.processes import PATIENCE
+from tests.support.streaming.child_processes import PATIENCE
 from tidegate.runners.streaming.state import task_state
 from tidegate.sdk import moved
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tidegate as tg
-from tests.streaming.coordinating import Play, job_of, sent, to_text
+from tests.support.streaming.coordinator_harness import Play, job_of, sent, to_text
 from tidegate.runners.streaming.protocol.worker_messages import Heartbeat, Least
 from tidegate.runners.streaming.worker.watermark_alignment import Pace
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split

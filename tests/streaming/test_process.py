@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from tests.streaming.processes import children
-from tests.streaming.standins import submitted
+from tests.support.streaming.child_processes import children
+from tests.support.streaming.process_stubs import submitted
 from tidegate.runners.engine.errors.transport import unpacked
 from tidegate.runners.streaming.network.framing import CONTROL, Link, pair
 from tidegate.runners.streaming.protocol import coordinator_io

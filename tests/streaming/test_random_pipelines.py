@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 
-from tests.model import Description, expected, outcome, pipelines, run, run_together
+from tests.support.random_pipelines import Description, expected, outcome, pipelines, run, run_together
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.streaming.coordinating import job_of, to_text
+from tests.support.streaming.coordinator_harness import job_of, to_text
 from tidegate.runners.streaming.coordinator.region_schedule import Regions
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.streaming.alone import Alone
-from tests.streaming.coordinating import Play, job_of, of, sent, to_text
+from tests.support.streaming.coordinator_harness import Play, job_of, of, sent, to_text
+from tests.support.streaming.isolated_worker import Alone
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.model.job_spec import Job

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.streaming.killing import Record, Run, build, check, records_of
-from tests.streaming.processes import Told
+from tests.support.streaming.child_processes import Told
+from tests.support.streaming.exactly_once_pipeline import Record, Run, build, check, records_of
 
 FLAGS = ["--buffer_timeout", "0", "--checkpoint_interval", "0.1"]
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.streaming.coordinating import Play, job_of, of, sent, to_text
+from tests.support.streaming.coordinator_harness import Play, job_of, of, sent, to_text
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch, open_job, superseded
 from tidegate.runners.streaming.checkpoint.job_record import record
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, loads

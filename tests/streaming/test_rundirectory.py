@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.streaming.counting import Reports, counted, follow, running
-from tests.streaming.processes import children
+from tests.support.streaming.child_processes import children
+from tests.support.streaming.counting_job import Reports, counted, follow, running
 from tidegate.runners.streaming.process.run_directory import run_directory, sweep
 
 

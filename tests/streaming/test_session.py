@@ -23,8 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.streaming.counting import counted, options
-from tests.streaming.processes import wait_until_gone
+from tests.support.streaming.child_processes import wait_until_gone
+from tests.support.streaming.counting_job import counted, options
 from tidegate.cli import app
 from tidegate.runners.streaming.network.framing import CONTROL, Link, unpickled
 from tidegate.runners.streaming.protocol import coordinator_io

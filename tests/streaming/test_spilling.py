@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.collect import collect
+from tests.support.run_and_collect import collect
 from tidegate.runners.engine.memory.spill import PARTITIONS, Spill
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.worker.spill_directories import clear_spilled, spill_directory

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.engine import test_stateful_timers as timers
-from tests.engine.driving import SECOND, Clock, Elements, Event, Watermark, maker
 from tests.engine.test_grouping_paths import operator as grouping
 from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
-from tests.engine.windowing import group, window_operator
 from tests.streaming.test_backends import Disk, awaited
+from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, maker
+from tests.support.window_operators import group, window_operator
 from tidegate.runners.engine.operator import KeyedOperator, Operator
 from tidegate.runners.engine.state import tiered
 from tidegate.runners.streaming.state.backend import StateBackend

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.streaming.in_one_process import ALONE, Alone
+from tests.support.streaming.in_process_job import ALONE, Alone
 from tidegate.runners.direct.runner import DirectRunner
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split

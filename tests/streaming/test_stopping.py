@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.streaming.coordinating import Play, job_of, of, sent, to_text
+from tests.support.streaming.coordinator_harness import Play, job_of, of, sent, to_text
 from tidegate.runners.streaming.checkpoint.job_record import RECORDED
 from tidegate.runners.streaming.checkpoint.manifest import loads
 from tidegate.runners.streaming.checkpoint.recovery import Resume, resumed

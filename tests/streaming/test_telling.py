@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.streaming.counting import counted, options
+from tests.support.streaming.counting_job import counted, options
 from tidegate.runners.streaming.client.console import LOGGER, Lines
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import TaskId

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tidegate as tg
-from tests.streaming.in_one_process import ALONE, Alone
+from tests.support.streaming.in_process_job import ALONE, Alone
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.network.channels import InputChannel

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.streaming.alone import Alone
-from tests.streaming.coordinating import job_of
-from tests.streaming.counting import counted
+from tests.support.streaming.coordinator_harness import job_of
+from tests.support.streaming.counting_job import counted
+from tests.support.streaming.isolated_worker import Alone
 from tidegate.runners.streaming.protocol.worker_messages import (
     Aborted,
     Acknowledge,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.testing.running import run_pytest
+from tests.support.pytest_subprocess import run_pytest
 
 PASSES = """\
 import tidegate as tg

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testing.running import INSTALLED, ROOT, run_pytest
+from tests.support.pytest_subprocess import INSTALLED, ROOT, run_pytest
 
 HEAD = "import tidegate as tg\nfrom tidegate.testing import *\n"
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.collect import collect
+from tests.support.run_and_collect import collect
 from tidegate.runners.direct.runner import DirectRunner
 
 PAIRS = st.lists(st.tuples(st.integers(0, 5), st.integers()), max_size=15)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.collect import collect
+from tests.support.run_and_collect import collect
 from tidegate import combiners
 from tidegate.sdk.authoring.combine import CombineFn
 from tidegate.transforms.combining.combiners import DictFn, LatestFn, MeanFn, TopFn

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.collect import collect
+from tests.support.run_and_collect import collect
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.user_code.user_fn import ImportRef
 from tidegate.testing import TestPipeline, assert_that, equal_to

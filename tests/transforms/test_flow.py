@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.collect import collect
+from tests.support.run_and_collect import collect
 from tidegate.runners.direct.runner import DirectRunner
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 from tidegate.transforms.flow import Batching

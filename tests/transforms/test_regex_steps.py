@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.collect import collect
+from tests.support.run_and_collect import collect
 from tidegate import Regex
 
 TEXTS = st.lists(st.text(alphabet="ab1 ", max_size=8), max_size=10)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.collect import collect
+from tests.support.run_and_collect import collect
 from tidegate.sdk.data.keys import key_bytes
 
 

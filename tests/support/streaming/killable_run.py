@@ -9,8 +9,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.streaming.killing import Run, check, command, records_of
-from tests.streaming.processes import PATIENCE, Told, children
+from tests.support.streaming.child_processes import PATIENCE, Told, children
+from tests.support.streaming.exactly_once_pipeline import Run, check, command, records_of
 
 FLAGS = [
     *("--buffer_timeout", "0", "--checkpoint_interval", "0.15", "--checkpoint_min_pause", "0.05"),
@@ -32,7 +32,7 @@ class Victim:
 
     def start(self, workers: int = 2) -> subprocess.Popen[str]:
         """A client: the first one, or one that goes on from the checkpoints of another."""
-        paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+        paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
         with open(self.folder / "said", "a") as said:
             self.client = subprocess.Popen(
                 command(

@@ -9,9 +9,9 @@ from functools import reduce
 from typing import Any
 
 import tidegate as tg
-from tests.model.describe import Description, Step, Windows
-from tests.model.functions import COMBINERS, FUNCTIONS, Fn
-from tests.model.ordered import STRATEGIES, fold, panes
+from tests.support.random_pipelines.describe import Description, Step, Windows
+from tests.support.random_pipelines.functions import COMBINERS, FUNCTIONS, Fn
+from tests.support.random_pipelines.ordered import STRATEGIES, fold, panes
 from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow

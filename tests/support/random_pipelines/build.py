@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tidegate as tg
-from tests.model.describe import Description, Step, Windows
-from tests.model.functions import COMBINERS, FUNCTIONS, Fn
-from tests.model.ordered import STRATEGIES, Remembers, small_in_time
+from tests.support.random_pipelines.describe import Description, Step, Windows
+from tests.support.random_pipelines.functions import COMBINERS, FUNCTIONS, Fn
+from tests.support.random_pipelines.ordered import STRATEGIES, Remembers, small_in_time
 
 
 def build(description: Description, pipeline: tg.Pipeline, prefix: str = "") -> list[tg.PCollection[Any]]:

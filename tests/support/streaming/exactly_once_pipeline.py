@@ -397,4 +397,10 @@ def main() -> None:
 
 def command(run: Run, flags: Sequence[str]) -> list[str]:
     """How such a client is started."""
-    return [sys.executable, "-c", "from tests.streaming.killing import main; main()", json.dumps(asdict(run)), *flags]
+    return [
+        sys.executable,
+        "-c",
+        "from tests.support.streaming.exactly_once_pipeline import main; main()",
+        json.dumps(asdict(run)),
+        *flags,
+    ]

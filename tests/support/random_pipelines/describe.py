@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 from hypothesis import strategies as st
 
-from tests.model.functions import COMBINERS, FUNCTIONS, Kind
-from tests.model.ordered import STRATEGIES
+from tests.support.random_pipelines.functions import COMBINERS, FUNCTIONS, Kind
+from tests.support.random_pipelines.ordered import STRATEGIES
 
 Windows: TypeAlias = tuple[Any, ...]
 """`("global",)`, `("fixed", size, offset)`, `("sliding", size, period, offset)` or `("sessions", gap)`, in seconds.

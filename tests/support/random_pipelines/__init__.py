@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import tidegate as tg
-from tests.collect import Collected, collect
-from tests.model.build import build
-from tests.model.describe import Description, Shape, Step, pipelines
-from tests.model.evaluate import Element, evaluate
+from tests.support.random_pipelines.build import build
+from tests.support.random_pipelines.describe import Description, Shape, Step, pipelines
+from tests.support.random_pipelines.evaluate import Element, evaluate
+from tests.support.run_and_collect import Collected, collect
 
 __all__ = [
     "Description",

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-EXAMPLES: Final = Path(__file__).resolve().parents[1] / "examples"
+EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 ENDLESS: Final = ("alerts.py",)
 """Those that run until they are stopped."""
 BOUNDED: Final = tuple(sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in ENDLESS))
