@@ -198,7 +198,7 @@ print(p.run().wait_until_finish())
 
 def test_ctrl_c_is_a_clean_stop_from_which_the_next_run_goes_on_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(INTERRUPTED)
-    places = os.pathsep.join([*(p for p in sys.path if p), str(Path(__file__).parents[2])])
+    places = os.pathsep.join([*(p for p in sys.path if p), str(Path(__file__).parents[3])])
     said = []
     for _ in range(2):
         with subprocess.Popen(

@@ -57,7 +57,7 @@ def kept(archive: Path, tmp_path: Path) -> Path:
 
 def run(folder: Path, target: Path, *flags: str) -> str:
     """Run a compiled pipeline to its end in a folder; what was said."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
     call = "import sys; from tidegate.cli import main; sys.exit(main())"
     done = subprocess.run(

@@ -40,7 +40,7 @@ from tidegate.sdk.portable.model import Write
 CHUNKS = 20
 ENOUGH = 200
 """Seeds within which each mutation is found out."""
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))

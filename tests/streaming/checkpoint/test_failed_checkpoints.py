@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.engine.test_rescale import answer, by_key
-from tests.streaming.test_backends import Held, Kind, as_elements, awaited
+from tests.streaming.state.test_backend import Held, Kind, as_elements, awaited
 from tests.support.streaming.coordinator_harness import Play, job_of
 from tests.support.streaming.counting_job import counted
 from tidegate.runners.streaming.checkpoint.epoch_fencing import open_job

@@ -35,7 +35,7 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 def run(folder: Path, *flags: str) -> list[str]:
     """Run the pipeline to its end in one of the folders beside it; all output that is there then."""
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
     call = "import sys; from tidegate.cli import main; sys.exit(main())"
     own = ["--runner=streaming", "--workers=2", "--temp_dir=.", *flags]

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from tests.streaming.test_resume import Count, checkpointed, kept, stateful
+from tests.streaming.checkpoint.test_recovery import Count, checkpointed, kept, stateful
 from tests.support.streaming.coordinator_harness import Play, job_of, of
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened, open_job
 from tidegate.runners.streaming.checkpoint.manifest import ManifestError, latest

@@ -19,7 +19,7 @@ import tidegate as tg
 from tests.engine import test_stateful_timers as timers
 from tests.engine.test_grouping_paths import operator as grouping
 from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
-from tests.streaming.test_backends import Disk, awaited
+from tests.streaming.state.test_backend import Disk, awaited
 from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, maker
 from tests.support.window_operators import group, window_operator
 from tidegate.runners.engine.operator import KeyedOperator, Operator

@@ -13,7 +13,7 @@ import pytest
 import tidegate as tg
 from tidegate.sdk.runner import PipelineState
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 NOTHING: dict[str, list[str]] = {"counters": [], "distributions": [], "gauges": [], "string_sets": []}
 
