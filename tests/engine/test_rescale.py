@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.engine import test_stateful_timers as timers
-from tests.engine.test_grouping_paths import fired_on_time
-from tests.engine.test_grouping_paths import operator as grouping
+from tests.engine.grouping.test_grouping_paths import fired_on_time
+from tests.engine.grouping.test_grouping_paths import operator as grouping
 from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, maker
 from tests.support.window_operators import (
     ASSIGNERS,

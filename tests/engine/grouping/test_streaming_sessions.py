@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.engine import test_paging, test_rescale
-from tests.engine.test_grouping_paths import BARE, Derives, dropped, grouping, operator
+from tests.engine import test_rescale
+from tests.engine.grouping.test_grouping_paths import BARE, Derives, dropped, grouping, operator
+from tests.engine.state import test_tiered
 from tests.engine.test_rescale import Make, as_events
 from tests.support.window_operators import ASSIGNERS, RESULTS, Drive, combine, context, group, micros, read, streams
 from tests.support.window_reference_model import Model
@@ -183,11 +184,11 @@ def test_sessions_can_be_saved_by_what_has_changed(case: Any, places: frozenset[
 
 @pytest.mark.parametrize("lot", [1, 1 << 14], ids=["one at a time", "all"])
 @settings(max_examples=80, deadline=None)
-@given(case=made(), budget=test_paging.budgets, leaving=test_paging.leavings)
+@given(case=made(), budget=test_tiered.budgets, leaving=test_tiered.leavings)
 def test_sessions_whose_keys_sleep_fire_all_the_same(lot: int, case: Any, budget: int, leaving: frozenset[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tidegate.runners.engine.state.tiered.LOT", lot)
-        test_paging.gives_the_same(*case, budget, leaving)
+        test_tiered.gives_the_same(*case, budget, leaving)
 
 
 # ---- keys by their instants

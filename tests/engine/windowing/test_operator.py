@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.engine.test_grouping_paths import operator
+from tests.engine.grouping.test_grouping_paths import operator
 from tests.support.window_operators import (
     ASSIGNERS,
     Mean,

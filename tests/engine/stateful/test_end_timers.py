@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.engine.test_paging import DictCold
+from tests.engine.state.test_tiered import DictCold
 from tests.support.operator_driver import Elements, Watermark, context, feed, operator, read
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.engine.state.tiered import Paged
