@@ -31,7 +31,7 @@ from tidegate.sdk.options.model import (
 )
 from tidegate.sdk.time import Duration
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class Colour(Enum):

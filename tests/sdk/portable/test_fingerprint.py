@@ -17,7 +17,7 @@ from tidegate.sdk.portable.fingerprint import digest
 from tidegate.sdk.portable.pickle_graph import digest_of
 from tidegate.sdk.user_code.user_fn import pickle_by_value
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 SCRIPT = """\
 import abc, dataclasses, enum, functools, json, re, sys

@@ -12,7 +12,7 @@ import pytest
 import tidegate as tg
 from tidegate.testing import TestPipeline
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 CHAIN = """\
 import tidegate as tg

@@ -325,7 +325,7 @@ def test_another_process_with_another_hash_seed_agrees(seed: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script],
         env=os.environ | {"PYTHONHASHSEED": seed},
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         capture_output=True,
         text=True,
     )
