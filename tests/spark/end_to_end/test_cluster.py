@@ -52,7 +52,7 @@ class Cluster:
                 **os.environ,
                 "SPARK_HOME": str(spark_home()),
                 "PYSPARK_DRIVER_PYTHON": sys.executable,
-                "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
+                "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
             },
         )  # fmt: skip
         assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]

@@ -17,7 +17,7 @@ from tests.support.spark_daemons import SMALL_JVM, Daemon, spark_home
 from tidegate.cli import app
 from tidegate.runners.spark.driver.session import missing
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SMALLEST = ["click", "cloudpickle", "pandas", "pyarrow", "pydantic", "rich", "zstandard"]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.spark.test_work import work_of
+from tests.spark.worker.test_task import work_of
 from tidegate.runners.plan import Edge, Exchange
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.spark.shuffle import row_codec
