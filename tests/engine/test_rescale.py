@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.engine import test_stateful_timers as timers
 from tests.engine.grouping.test_grouping_paths import fired_on_time
 from tests.engine.grouping.test_grouping_paths import operator as grouping
+from tests.engine.stateful import test_timers as timers
 from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, maker
 from tests.support.window_operators import (
     ASSIGNERS,
@@ -185,7 +185,7 @@ some_places = st.frozensets(st.integers(0, 14), max_size=5)
 
 
 def as_events(events: Sequence[Any]) -> list[Event]:
-    """What tests/engine/windowing makes, as events of the driver; a block for each element."""
+    """What tests/support/window_operators makes, as events of the driver; a block for each element."""
     made: list[Event] = []
     for event in events:
         match event:

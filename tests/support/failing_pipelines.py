@@ -12,7 +12,7 @@ import pytest
 
 import tidegate as tg
 
-HERE = str(Path(__file__).parent)
+HERE = str(Path(__file__).parents[1])
 
 
 def failure(build: Callable[[tg.Pipeline], Any], runner: tg.Runner | None = None, **options: Any) -> tg.TidegateError:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.engine import test_stateful_timers as timers
+from tests.engine.stateful import test_timers as timers
 from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
 from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, maker
 from tests.support.window_operators import ASSIGNERS, RESULTS, combine, group, window_operator

@@ -219,7 +219,7 @@ def test_a_destination_that_leads_out_is_an_error_that_names_the_element(tmp_pat
     message = str(caught.value)
     assert "leads out of the output's folder" in message
     assert "element: '../x y'" in message
-    assert re.search(r"step 'WriteToText/Address', applied at .*test_text_destinations\.py:\d+", message)
+    assert re.search(r"step 'WriteToText/Address', applied at .*test_destinations\.py:\d+", message)
     assert list(tmp_path.iterdir()) == []
 
 

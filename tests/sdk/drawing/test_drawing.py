@@ -56,7 +56,7 @@ def test_facts_tell_what_a_step_is_and_where_it_was_applied() -> None:
     assert facts["split"]["kind"] == "ParDo"
     assert facts["sum"]["step"] == "CountWords/sum"
     assert facts["sum"]["windowing"].startswith("FixedWindows(60s)")
-    assert re.fullmatch(r".*test_draw\.py:\d+", facts["keep"]["applied at"])
+    assert re.fullmatch(r".*test_drawing\.py:\d+", facts["keep"]["applied at"])
     assert facts["lines"]["elements"] == "1"
 
 

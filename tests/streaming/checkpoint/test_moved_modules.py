@@ -33,7 +33,7 @@ from tidegate.runners.streaming.state.files import END_SIZE
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.moved import MOVES
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAMED = FIXTURES / "flat-modules.txt"
 """Every name of Tidegate's in a pickle of the archive: `module name`."""
 LIBRARY = (1062, "5b04468c2c38184970f0be3cc2f8797c2eb2660724f9d5be0f993302701da922")

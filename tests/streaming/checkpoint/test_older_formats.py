@@ -18,7 +18,7 @@ from tests.support.streaming.child_processes import PATIENCE
 from tidegate.runners.streaming.state import task_state
 from tidegate.sdk import moved
 
-FIXTURES = Path(__file__).parent / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 VERSIONS = {"format-2": 2}
 """Each archive, with the format of the states of tasks in it."""
 

@@ -30,7 +30,7 @@ class Started:
         ours, theirs = pair()
         self.alive, held = os.pipe()
         self.directory = tmp_path / "run"
-        command = [sys.executable, str(Path(__file__).with_name("standins.py"))]
+        command = [sys.executable, str(Path(__file__).parents[2] / "support" / "streaming" / "process_stubs.py")]
         self.process = subprocess.Popen(
             [*command, str(theirs.fileno()), coordinator, worker],
             pass_fds=[theirs.fileno(), held],

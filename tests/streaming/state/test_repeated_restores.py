@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.engine import test_stateful_timers as timers
 from tests.engine.grouping.test_grouping_paths import operator as grouping
+from tests.engine.stateful import test_timers as timers
 from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
 from tests.streaming.state.test_backend import Disk, awaited
 from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, maker

@@ -1,6 +1,6 @@
 """What runs in a job's process in tests of it: coordinators and workers of a few lines, instead of the real ones.
 
-A script of its own: `python standins.py DESCRIPTOR NAME`.
+A script of its own: `python process_stubs.py DESCRIPTOR NAME`.
 """
 
 from __future__ import annotations
