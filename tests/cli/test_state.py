@@ -15,13 +15,8 @@ from click.testing import CliRunner, Result
 from tidegate.cli.state import state
 from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.streaming.checkpoint.inspect import opened
-from tidegate.runners.streaming.checkpoint.manifest import (
-    Manifest,
-    ManifestError,
-    PendingCommit,
-    TaskPart,
-    dumps,
-)
+from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
+from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 from tidegate.runners.streaming.model.step_state import StepFacts
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
@@ -173,7 +168,7 @@ def test_a_damaged_file_is_told_though_no_values_are_shown(folder: Path) -> None
     name = next(name for name in storage.list("chk-000008") if name.endswith(".state"))
     storage.write(name, storage.read(name)[:-1] + b"?")
     result = run(folder)
-    assert f"warning: checkpoint 8 is damaged (its file {name} is damaged: its checksum is another)" in result.output
+    assert f"warning: checkpoint 8 is damaged (its file {name} is damaged: checksum mismatch)" in result.output
     assert "checkpoint 7 of" in result.output
     storage.delete(name)
     assert f"(its file {name} is missing)" in run(folder).output
@@ -209,7 +204,7 @@ def test_changes_are_laid_over_what_they_build_on(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path)
     checkpoint(tmp_path, 1, {"count": KeyedState({"seen": {None: {"ann": 1, "bob": 1}}})})
     checkpoint(tmp_path, 2, {"count": KeyedState({"seen": {None: {"bob": 2}}}, keys=["bob"])})
-    from tidegate.runners.streaming.checkpoint.manifest import loads
+    from tidegate.runners.streaming.checkpoint.manifest_json import loads
 
     first, second = (loads(storage.read(f"chk-00000{n}/manifest.json")) for n in (1, 2))
     own, base = second.tasks[1].handle, first.tasks[1].handle

@@ -11,8 +11,8 @@ from tests.engine.test_rescale import answer, by_key
 from tests.streaming.state.test_backend import Held, Kind, as_elements, awaited
 from tests.support.streaming.coordinator_harness import Play, job_of
 from tests.support.streaming.counting_job import counted
+from tidegate.runners.streaming.checkpoint.catalog import latest
 from tidegate.runners.streaming.checkpoint.epoch_fencing import open_job
-from tidegate.runners.streaming.checkpoint.manifest import latest
 from tidegate.runners.streaming.checkpoint.ownership import Ownership
 from tidegate.runners.streaming.model.settings import CheckpointSettings
 from tidegate.runners.streaming.protocol.coordinator_io import Action, Delete, Store, TakeSavepoint
@@ -88,4 +88,4 @@ def test_what_a_failed_checkpoint_has_uploaded_outlives_savepoints(kind: Kind, s
     again.restore(files)
     assert by_key(answer(again.step, None)) == by_key(answer(running.held.step, None))
     of_checkpoints = {name for name in storage.list("") if name.startswith("chk-")}
-    assert of_checkpoints == manifest.kept.files, "nothing else is left behind"
+    assert of_checkpoints == manifest.retained.files, "nothing else is left behind"

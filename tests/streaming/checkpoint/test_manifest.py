@@ -13,16 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidegate.runners.streaming.checkpoint.catalog import latest
 from tidegate.runners.streaming.checkpoint.job_record import Record, read_record
-from tidegate.runners.streaming.checkpoint.manifest import (
-    Manifest,
-    ManifestError,
-    PendingCommit,
-    TaskPart,
-    dumps,
-    latest,
-    loads,
-)
+from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
+from tidegate.runners.streaming.checkpoint.manifest_json import dumps, loads
 from tidegate.runners.streaming.model.step_state import StepFacts
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle

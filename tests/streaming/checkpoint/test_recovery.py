@@ -16,7 +16,8 @@ import tidegate as tg
 from tests.support.streaming.coordinator_harness import Play, job_of, of, sent, to_text
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch, open_job, superseded
 from tidegate.runners.streaming.checkpoint.job_record import record
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, loads
+from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError
+from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.checkpoint.recovery import ResumeError, check_names, reads, resumed
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import CheckpointSettings
@@ -183,7 +184,7 @@ def checkpointed(job: Job, folder: Path) -> LocalStorage:
     data = b"0123456789"
     from zlib import crc32
 
-    from tidegate.runners.streaming.checkpoint.manifest import dumps
+    from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 
     def right(part: Any) -> Any:
         files = tuple((name, len(data), crc32(data)) for name, _, _ in part.handle.files)

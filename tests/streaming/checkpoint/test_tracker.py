@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.checkpoint.tracker import Checkpoints, Kept, Wanted
+from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, Checkpoints, RetainedCheckpoint
 from tidegate.runners.streaming.model.settings import CheckpointSettings
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, Decline, Prepared, StateHandle
@@ -13,7 +13,7 @@ from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.time import SECOND
 
 TASKS = [TaskId(stage, index) for stage in range(2) for index in range(2)]
-REGULAR = Wanted("regular")
+REGULAR = CheckpointRequest("regular")
 
 
 def ack(checkpoint: int, task: TaskId, *base: str, ended: bool = False) -> Acknowledge:
@@ -23,7 +23,7 @@ def ack(checkpoint: int, task: TaskId, *base: str, ended: bool = False) -> Ackno
     return Acknowledge(checkpoint, task, handle, prepared=(piece,), ended=ended)
 
 
-def take(checkpoints: Checkpoints, now: int = 0, *base: str, wanted: Wanted = REGULAR) -> tuple[str, ...]:
+def take(checkpoints: Checkpoints, now: int = 0, *base: str, wanted: CheckpointRequest = REGULAR) -> tuple[str, ...]:
     """One checkpoint, to its end; which files may go."""
     pending = checkpoints.begin(wanted, TASKS, now)
     for task in TASKS:
@@ -109,7 +109,7 @@ def test_it_times_out_while_tasks_are_missing_but_not_while_it_is_stored() -> No
 def test_failures_in_a_row_are_tolerated_up_to_a_number_and_savepoints_do_not_count() -> None:
     checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=1))
     tolerated = []
-    for wanted in (REGULAR, Wanted("savepoint", "/saved"), None, REGULAR, REGULAR):
+    for wanted in (REGULAR, CheckpointRequest("savepoint", "/saved"), None, REGULAR, REGULAR):
         if wanted is None:
             take(checkpoints)
             continue
@@ -120,7 +120,7 @@ def test_failures_in_a_row_are_tolerated_up_to_a_number_and_savepoints_do_not_co
 
 def test_so_many_are_kept_as_are_asked_for_and_manifests_go_first() -> None:
     checkpoints = Checkpoints(
-        CheckpointSettings(retained=2), first=4, kept=[Kept(3, frozenset({"chk-000003/manifest.json"}))]
+        CheckpointSettings(retained=2), first=4, kept=[RetainedCheckpoint(3, frozenset({"chk-000003/manifest.json"}))]
     )
     assert take(checkpoints) == ()
     assert take(checkpoints) == ("chk-000003/manifest.json",)
@@ -140,7 +140,7 @@ def test_a_file_stays_as_long_as_a_later_checkpoint_builds_on_it() -> None:
 
 def test_a_savepoint_removes_nothing_that_later_checkpoints_may_build_on() -> None:
     checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=9))
-    saved = Wanted("savepoint", "/saved")
+    saved = CheckpointRequest("savepoint", "/saved")
     take(checkpoints)
     checkpoints.begin(REGULAR, TASKS, 0)
     checkpoints.acknowledge(ack(2, TASKS[0]))

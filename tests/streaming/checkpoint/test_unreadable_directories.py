@@ -20,8 +20,9 @@ import pytest
 
 from tests.streaming.checkpoint.test_recovery import Count, checkpointed, kept, stateful
 from tests.support.streaming.coordinator_harness import Play, job_of, of
+from tidegate.runners.streaming.checkpoint.catalog import latest
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened, open_job
-from tidegate.runners.streaming.checkpoint.manifest import ManifestError, latest
+from tidegate.runners.streaming.checkpoint.manifest import ManifestError
 from tidegate.runners.streaming.checkpoint.ownership import Ownership
 from tidegate.runners.streaming.checkpoint.recovery import ResumeError
 from tidegate.runners.streaming.model.job_spec import Job

@@ -15,7 +15,7 @@ import tidegate as tg
 from tests.support.streaming.coordinator_harness import Play, deployed, job_of, of, sent, to_text
 from tests.support.streaming.counting_job import Counting
 from tidegate.runners.engine.errors.transport import packed, unpacked
-from tidegate.runners.streaming.checkpoint.manifest import loads
+from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.checkpoint.recovery import resumed
 from tidegate.runners.streaming.model.settings import CheckpointSettings, RestartSettings
 from tidegate.runners.streaming.model.topology import TaskId

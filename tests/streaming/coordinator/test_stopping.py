@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.streaming.coordinator_harness import Play, job_of, of, sent, to_text
 from tidegate.runners.streaming.checkpoint.job_record import RECORDED
-from tidegate.runners.streaming.checkpoint.manifest import loads
+from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.checkpoint.recovery import Resume, resumed
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import CheckpointSettings

@@ -21,9 +21,11 @@ from tests.streaming.simulation.pipeline import Broken, Checker
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.engine.time.clock import Clock, SystemClock
 from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.streaming.checkpoint.catalog import checkpoint_numbers, latest
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened, open_job
 from tidegate.runners.streaming.checkpoint.job_record import RECORD, RECORDED
-from tidegate.runners.streaming.checkpoint.manifest import ManifestError, latest, loads, numbers
+from tidegate.runners.streaming.checkpoint.manifest import ManifestError
+from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.checkpoint.ownership import Ownership
 from tidegate.runners.streaming.coordinator.coordinator import Coordinator
 from tidegate.runners.streaming.model.job_spec import Job
@@ -582,7 +584,7 @@ class Simulation:
         """Perhaps damage a file of the newest checkpoint, if there is one before it to go back to."""
         if not self._damages or self.job.settings.checkpoints.retained == 1:
             return False
-        names = numbers(set(self.disk.files))
+        names = checkpoint_numbers(set(self.disk.files))
         if len(names) < 2:
             return False
         files = sorted(name for name in self.disk.files if name.startswith(f"chk-{names[-1]:06}/"))
@@ -616,7 +618,7 @@ class Simulation:
         if opened.resume is None or (finder == self._coordinators and not said):
             self.breaks("nobody has said that a checkpoint is damaged")
             return
-        self.checker.rewind(opened.resume.kept[-1].number)
+        self.checker.rewind(opened.resume.retained[-1].number)
 
     # -- processes
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state.keyed_state import KeyedState, Touched
-from tidegate.runners.streaming.checkpoint.tracker import Checkpoints, Wanted
+from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, Checkpoints
 from tidegate.runners.streaming.model.settings import CheckpointSettings
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, StateHandle
@@ -45,7 +45,7 @@ def test_no_checkpoint_builds_on_files_that_may_be_gone(rounds: list[tuple[str, 
     unheard: list[int] = []
     for what, hears in rounds:
         number = checkpoints.begin(
-            Wanted("savepoint", "/saved") if what == "savepoint" else Wanted("regular"), [TASK], 0
+            CheckpointRequest("savepoint", "/saved") if what == "savepoint" else CheckpointRequest("regular"), [TASK], 0
         ).number
         for complete in unheard[:hears]:
             changes.completed(complete)

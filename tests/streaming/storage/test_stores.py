@@ -207,7 +207,8 @@ def test_a_store_that_nobody_knows_is_refused() -> None:
 
 def test_a_savepoint_is_copied_with_its_files_and_the_manifest_last(tmp_path: Path) -> None:
     from tests.streaming.checkpoint.test_manifest import put
-    from tidegate.runners.streaming.checkpoint.manifest import dumps, latest
+    from tidegate.runners.streaming.checkpoint.catalog import latest
+    from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 
     own, other = LocalStorage(tmp_path / "own"), LocalStorage(tmp_path / "other")
     made = put(own, 4)

@@ -15,6 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from tidegate.runners.streaming.checkpoint.catalog import (
+    base_checkpoints,
+    checkpoint_numbers,
+    is_superseded,
+    latest,
+)
 from tidegate.runners.streaming.checkpoint.job_record import (
     RECORD,
     Record,
@@ -23,17 +29,8 @@ from tidegate.runners.streaming.checkpoint.job_record import (
     record,
     same_pipeline,
 )
-from tidegate.runners.streaming.checkpoint.manifest import (
-    Manifest,
-    ManifestError,
-    bases_of,
-    dumps,
-    folder_of,
-    is_passed_by,
-    latest,
-    loads,
-    numbers,
-)
+from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, folder_of
+from tidegate.runners.streaming.checkpoint.manifest_json import dumps, loads
 from tidegate.runners.streaming.checkpoint.recovery import Resume, ResumeError, check_names, resumed
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.storage.base import Storage
@@ -85,7 +82,7 @@ def open_job(job: Job, directory: Path, who: str) -> Opened:
         if savepoint is None:
             return Opened(job, storage=storage)
         manifest = _import(storage, job, savepoint, 1, 1)
-        resume = resumed(job, manifest, f"savepoint {savepoint}", kept=[manifest.kept])
+        resume = resumed(job, manifest, f"savepoint {savepoint}", retained=[manifest.retained])
         return Opened(job, resume, storage=storage)
     check_names(job.plan)
     with _using(f"checkpoints can't be kept in {own}"):
@@ -133,7 +130,7 @@ def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
     epoch = claim_epoch(storage, who)
     names = set(storage.list(""))
     # An earlier process that still lives may write one manifest more before it finds out: its number is left free.
-    next = max(numbers(names), default=0) + 1 + _passed_by(storage, names, epoch)
+    next = max(checkpoint_numbers(names), default=0) + 1 + _passed_by(storage, names, epoch)
     notes: list[str] = []
     resume = None
     if known is not None:
@@ -141,14 +138,14 @@ def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
         resume, damaged = _match(job, storage, url, thorough=True)
         notes += damaged
     # From here on checkpoints of earlier epochs count no more, unless they are what this one goes on from.
-    storage.write(f"{_EPOCHS}/{epoch:06}.base", str(0 if resume is None else resume.kept[-1].number).encode())
+    storage.write(f"{_EPOCHS}/{epoch:06}.base", str(0 if resume is None else resume.retained[-1].number).encode())
     storage.write(RECORD, record(job, "running"))
-    needed = frozenset[str]().union(*(one.files for one in (() if resume is None else resume.kept)))
+    needed = frozenset[str]().union(*(one.files for one in (() if resume is None else resume.retained)))
     leftovers = _leftovers(names - needed, set() if known is None else _counting(storage))
     savepoint = job.settings.from_savepoint
     if savepoint is not None and resume is None:
         manifest = _import(storage, job, savepoint, epoch, next)
-        resume = replace(resumed(job, manifest, f"savepoint {savepoint}", kept=[manifest.kept]), since=1)
+        resume = replace(resumed(job, manifest, f"savepoint {savepoint}", retained=[manifest.retained]), since=1)
         next = manifest.checkpoint + 1
     elif savepoint is not None:
         notes.append(f"--from_savepoint is not used: {url} has later state of this job")
@@ -224,7 +221,7 @@ def _signs(storage: Storage, names: set[str]) -> str:
     folders = sorted({name.partition("/")[0] for name in names if _OF_CHECKPOINT.match(name)})
     if folders:
         return f"checkpoints ({folders[0]}{f' to {folders[-1]}' if len(folders) > 1 else ''})"
-    begun = [epoch for epoch, base in bases_of(storage, names).items() if base]
+    begun = [epoch for epoch, base in base_checkpoints(storage, names).items() if base]
     return f"{_EPOCHS}/{max(begun):06}.base, of a run that went on from a checkpoint" if begun else ""
 
 
@@ -233,15 +230,15 @@ def _match(job: Job, storage: Storage, url: str, *, thorough: bool) -> tuple[Res
     manifest, damaged = latest(storage, thorough=thorough)
     if manifest is None:
         return None, damaged
-    kept = [older.kept for older in _older(storage, manifest)]
+    retained = [older.retained for older in _older(storage, manifest)]
     origin = f"checkpoint {manifest.checkpoint} in {url}"
-    return resumed(job, manifest, origin, kept=[*kept, manifest.kept]), damaged
+    return resumed(job, manifest, origin, retained=[*retained, manifest.retained]), damaged
 
 
 def _older(storage: Storage, manifest: Manifest) -> list[Manifest]:
     """The checkpoints before one, as far as they can be read."""
     found = []
-    for number in numbers(set(storage.list(""))):
+    for number in checkpoint_numbers(set(storage.list(""))):
         if number < manifest.checkpoint:
             with contextlib.suppress(ManifestError, FileNotFoundError):
                 found.append(loads(storage.read(f"{folder_of(number)}/manifest.json")))
@@ -288,7 +285,7 @@ def _claimed(storage: Storage) -> list[int]:
 
 def _passed_by(storage: Storage, names: set[str], epoch: int) -> int:
     """How many epochs there have been since the newest checkpoint was written."""
-    for number in sorted(numbers(names), reverse=True):
+    for number in sorted(checkpoint_numbers(names), reverse=True):
         with contextlib.suppress(ManifestError, FileNotFoundError):
             return epoch - loads(storage.read(f"{folder_of(number)}/manifest.json")).epoch
     return epoch - 1
@@ -297,10 +294,10 @@ def _passed_by(storage: Storage, names: set[str], epoch: int) -> int:
 def _counting(storage: Storage) -> set[int]:
     """The checkpoints that have a manifest, but for those that an epoch has passed by."""
     names = set(storage.list(""))
-    bases, counting = bases_of(storage, names), set()
-    for number in numbers(names):
+    bases, counting = base_checkpoints(storage, names), set()
+    for number in checkpoint_numbers(names):
         try:
-            passed_by = is_passed_by(loads(storage.read(f"{folder_of(number)}/manifest.json")), bases)
+            passed_by = is_superseded(loads(storage.read(f"{folder_of(number)}/manifest.json")), bases)
         except (ManifestError, FileNotFoundError):
             passed_by = False  # damaged: somebody may want to look at it
         if not passed_by:

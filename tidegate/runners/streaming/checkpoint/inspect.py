@@ -11,15 +11,9 @@ from typing import Any, Final
 
 from tidegate.runners.engine.side_inputs.operator import SidesSnapshot
 from tidegate.runners.engine.state.keyed_state import KeyedState
-from tidegate.runners.streaming.checkpoint.manifest import (
-    Manifest,
-    ManifestError,
-    check_files,
-    folder_of,
-    latest,
-    loads,
-    numbers,
-)
+from tidegate.runners.streaming.checkpoint.catalog import check_files, checkpoint_numbers, latest
+from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, folder_of
+from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.protocol.worker_messages import StateHandle
 from tidegate.runners.streaming.state.files import of_store, read_states
 from tidegate.runners.streaming.state.rocksdb import read_stored
@@ -53,8 +47,8 @@ def opened(storage: Storage, where: str, checkpoint: int | None = None) -> tuple
             raise ManifestError(f"there is no checkpoint in {where}")
         return manifest, damaged
     names = set(storage.list(""))
-    if checkpoint not in numbers(names):
-        there = ", ".join(map(str, numbers(names))) or "none"
+    if checkpoint not in checkpoint_numbers(names):
+        there = ", ".join(map(str, checkpoint_numbers(names))) or "none"
         raise ManifestError(f"there is no checkpoint {checkpoint} in {where}; there are: {there}")
     try:
         manifest = loads(storage.read(f"{folder_of(checkpoint)}/manifest.json"))

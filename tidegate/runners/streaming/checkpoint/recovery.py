@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
-from tidegate.runners.streaming.checkpoint.tracker import Kept
+from tidegate.runners.streaming.checkpoint.tracker import RetainedCheckpoint
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.step_state import StepFacts, deals_splits, keeps_something, numbered, step_facts
 from tidegate.runners.streaming.model.topology import Layout, TaskId
@@ -28,14 +28,14 @@ class ResumeError(BuildError):
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What a job goes on from. `origin` is for people.
+    """The state that a job is restored from. `origin` describes it for people.
 
-    `restore`: which stored states each task reads; it takes of them what its steps and key groups claim. `lists` are
-    the splits of each source step, `progress` how far they are read, `readers` the task that has each, by step, where
-    there are as many tasks as there were; `commits`: output that became final and may not be committed. `done`: regions
-    that had ended before, and have nothing to restore; `counted`: their metrics. `final`: all input had ended. `next`:
-    the number of the next checkpoint; `kept`: those that are there. `since`: the epoch it is of; what those before it
-    had left is removed already, but for what they may have written since.
+    `restore`: the stored states that each task reads, of which it takes what its steps and key groups claim. `lists`:
+    the splits of each source step; `progress`: how far they are read; `readers`: by step, the task that had each split,
+    if the parallelism is the same as before. `commits`: output that is final but may not be committed yet. `done`: the
+    regions that had ended, which have nothing to restore; `counted`: their metrics. `final`: all input had ended.
+    `next`: the number of the next checkpoint; `retained`: the checkpoints in the directory. `since`: the job's first
+    epoch; leftovers of earlier ones are removed already, except for what they may have written since.
     """
 
     origin: str
@@ -47,15 +47,17 @@ class Resume:
     done: frozenset[int] = frozenset()
     final: bool = False
     next: int = 1
-    kept: tuple[Kept, ...] = ()
+    retained: tuple[RetainedCheckpoint, ...] = ()
     since: int = 1
     counted: MetricCells = field(default_factory=MetricCells)
 
 
-def resumed(job: Job, manifest: Manifest, origin: str, *, kept: Iterable[Kept] = (), next: int | None = None) -> Resume:
+def resumed(
+    job: Job, manifest: Manifest, origin: str, *, retained: Iterable[RetainedCheckpoint] = (), next: int | None = None
+) -> Resume:
     """Match a checkpoint or savepoint to a job; ResumeError says what does not fit, and what to do.
 
-    `kept`: the checkpoints in the job's own directory; `next`: the number of its next one.
+    `retained`: the checkpoints in the job's own directory; `next`: the number of its next one.
     """
     plan, settings = job.plan, job.settings
     if manifest.max_parallelism != settings.max_parallelism:
@@ -85,7 +87,7 @@ def resumed(job: Job, manifest: Manifest, origin: str, *, kept: Iterable[Kept] =
         done_regions(plan, manifest),
         manifest.final,
         manifest.checkpoint + 1 if next is None else next,
-        tuple(kept),
+        tuple(retained),
         manifest.epoch,
         manifest.counted,
     )

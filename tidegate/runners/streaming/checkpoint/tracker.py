@@ -52,7 +52,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class RetainedCheckpoint:
     """A completed checkpoint that is still there: its manifest and the files it needs."""
 
     number: int
@@ -60,7 +60,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CheckpointRequest:
     """A checkpoint that somebody asked for."""
 
     purpose: Purpose
@@ -72,7 +72,11 @@ class Checkpoints:
     of the job have left for nobody: they go when the first one is complete. Times are µs."""
 
     def __init__(
-        self, settings: CheckpointSettings, first: int = 1, kept: Iterable[Kept] = (), leftovers: Iterable[str] = ()
+        self,
+        settings: CheckpointSettings,
+        first: int = 1,
+        kept: Iterable[RetainedCheckpoint] = (),
+        leftovers: Iterable[str] = (),
     ) -> None:
         self._settings = settings
         self._next = first
@@ -85,7 +89,7 @@ class Checkpoints:
         self._carried: list[Prepared] = []
         self.again: int | None = None
         """When the last one, which has failed, may begin again (µs); None: at once."""
-        self.wanted: deque[Wanted] = deque()
+        self.wanted: deque[CheckpointRequest] = deque()
         self.pending: Pending | None = None
 
     # -- when
@@ -122,7 +126,7 @@ class Checkpoints:
 
     # -- one checkpoint
 
-    def begin(self, wanted: Wanted, tasks: Iterable[TaskId], now: int) -> Pending:
+    def begin(self, wanted: CheckpointRequest, tasks: Iterable[TaskId], now: int) -> Pending:
         """A checkpoint begins."""
         assert self.pending is None
         self.pending = Pending(self._next, wanted.purpose, now, frozenset(tasks), wanted.directory)
@@ -197,7 +201,7 @@ class Checkpoints:
         self._carried.clear()
         self._failures = 0
         self._end(pending, now)
-        self._kept.append(Kept(pending.number, frozenset(files)))
+        self._kept.append(RetainedCheckpoint(pending.number, frozenset(files)))
         while len(self._kept) > self._settings.retained:
             self._garbage |= self._kept.pop(0).files
         gone = self._garbage.difference(*(kept.files for kept in self._kept))

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from tidegate.runners.streaming.checkpoint.commit_queue import Commits
-from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, dumps, folder_of
+from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, folder_of
 from tidegate.runners.streaming.checkpoint.manifest_builder import commits_of, gathered
+from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 from tidegate.runners.streaming.checkpoint.recovery import Resume, resumed
-from tidegate.runners.streaming.checkpoint.tracker import Checkpoints, Pending, Wanted
+from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, Checkpoints, Pending
 from tidegate.runners.streaming.coordinator.deployment import Deployment
 from tidegate.runners.streaming.coordinator.outbox import Outbox
 from tidegate.runners.streaming.coordinator.workers import Finished
@@ -74,7 +75,7 @@ class Checkpointing:
         self._checkpoints = Checkpoints(
             job.settings.checkpoints,
             resume.next if resume else first,
-            resume.kept if resume else (),
+            resume.retained if resume else (),
             leftovers,
         )
         self._manifest: Manifest | None = None
@@ -134,7 +135,7 @@ class Checkpointing:
 
     def want(self, directory: str) -> None:
         """A savepoint is asked for."""
-        self._checkpoints.wanted.append(Wanted("savepoint", directory))
+        self._checkpoints.wanted.append(CheckpointRequest("savepoint", directory))
 
     def begin_due(self, now: int, *, regular: bool) -> None:
         """Begin what is asked for, or (`regular`) one that is due. Sources that end for good end between two of them: a
@@ -142,9 +143,9 @@ class Checkpointing:
         if self._checkpoints.wanted:
             self.begin(self._checkpoints.wanted.popleft(), now)
         elif regular and self._checkpoints.is_due(now):
-            self.begin(Wanted("regular"), now)
+            self.begin(CheckpointRequest("regular"), now)
 
-    def begin(self, wanted: Wanted, now: int) -> None:
+    def begin(self, wanted: CheckpointRequest, now: int) -> None:
         """A checkpoint begins at every task."""
         pending = self._checkpoints.begin(wanted, self._deployment.regions.deployed(), now)
         # From a stop another number of workers may go on, and elements under way are nobody's to divide among them.
@@ -241,7 +242,7 @@ class Checkpointing:
         manifest = self._manifest
         assert manifest is not None
         failed = self._checkpoints.failed
-        unneeded = self._checkpoints.complete(manifest.kept.files, now)
+        unneeded = self._checkpoints.complete(manifest.retained.files, now)
         self.resume = resumed(self._job, manifest, f"checkpoint {pending.number}")
         self.commits.add(self._new_commits)
         if pending.directory is not None:

@@ -13,10 +13,10 @@ from typing import Final, Literal, TypeAlias
 from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.time.clock import wall_micros
 from tidegate.runners.streaming.checkpoint.job_record import RECORD, RECORDED, record
-from tidegate.runners.streaming.checkpoint.manifest import dumps
 from tidegate.runners.streaming.checkpoint.manifest_builder import commits_of
+from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 from tidegate.runners.streaming.checkpoint.recovery import Resume
-from tidegate.runners.streaming.checkpoint.tracker import Wanted
+from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest
 from tidegate.runners.streaming.coordinator.checkpoint_coordinator import Checkpointing
 from tidegate.runners.streaming.coordinator.deployment import Deployment
 from tidegate.runners.streaming.coordinator.outbox import Outbox
@@ -375,9 +375,9 @@ class Coordinator:
 
     def _begin_last(self, savepoint: str | None, now: int) -> None:
         if self._regions.all_done:
-            self._checkpoints.begin(Wanted("final", savepoint), now)
+            self._checkpoints.begin(CheckpointRequest("final", savepoint), now)
         else:
-            self._checkpoints.begin(Wanted("stop", savepoint), now)
+            self._checkpoints.begin(CheckpointRequest("stop", savepoint), now)
             self._out.send_all(StopSources(drain=False))
 
     def _is_tidy(self) -> bool:

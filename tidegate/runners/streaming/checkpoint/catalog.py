@@ -1,0 +1,89 @@
+"""The checkpoints in a directory: which are there, which are complete, and which is the one to restore."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from zlib import crc32
+
+from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, folder_of
+from tidegate.runners.streaming.checkpoint.manifest_json import loads
+from tidegate.runners.streaming.storage.base import Storage
+from tidegate.sdk.errors import unusable
+
+
+def latest(storage: Storage, *, thorough: bool = False) -> tuple[Manifest | None, list[str]]:
+    """The newest complete checkpoint, None if there is none; and for each newer one what is wrong with it.
+
+    A checkpoint is complete if its manifest can be read and all files it names are there (`thorough`: and have the size
+    and checksum that the manifest records). A superseded manifest does not count: a later epoch began from an earlier
+    checkpoint. ManifestError if there are checkpoints but none is complete, since starting afresh would lose their
+    state; and if one can't be read for a reason other than damage, since it may be complete.
+    """
+    names = set(storage.list(""))
+    bases = base_checkpoints(storage, names)
+    damaged: list[str] = []
+    found: Manifest | None = None
+    for number in sorted(checkpoint_numbers(names), reverse=True):
+        try:
+            manifest = loads(storage.read(f"{folder_of(number)}/manifest.json"))
+            if is_superseded(manifest, bases):
+                continue
+            check_files(storage, manifest, names, thorough=thorough)
+        except (ManifestError, FileNotFoundError) as error:
+            damaged.append(f"checkpoint {number} is damaged ({error})")
+            continue
+        except OSError as error:
+            raise ManifestError(
+                f"checkpoint {number} can't be read ({unusable(error)}), which does not mean that it is damaged: to go "
+                f"on from an earlier one could write again what has been written since. Make it readable, or remove "
+                f"{folder_of(number)}"
+            ) from error
+        found = manifest
+        break
+    if found is None and damaged:
+        raise ManifestError(
+            f"no checkpoint can be used: {'; '.join(damaged)}. Give another --checkpoint_dir to begin anew, or "
+            "--begin_anew --discard_state to do so there"
+        )
+    return found, [f"{text}: going on from {found.checkpoint}" for text in damaged if found is not None]
+
+
+def checkpoint_numbers(names: set[str]) -> list[int]:
+    """The numbers of the checkpoints that have a manifest among the files of a directory, in ascending order."""
+    found = []
+    for name in names:
+        folder, _, file = name.partition("/")
+        if file == "manifest.json" and folder.startswith("chk-") and folder[4:].isdigit():
+            found.append(int(folder[4:]))
+    return sorted(found)
+
+
+def check_files(storage: Storage, manifest: Manifest, names: set[str], *, thorough: bool) -> None:
+    """ManifestError if a file that a manifest names is missing, or (`thorough`) if its size or checksum differs."""
+    for name, size, check in manifest.files():
+        if name not in names:
+            raise ManifestError(f"its file {name} is missing")
+        if thorough:
+            data = storage.read(name)
+            if len(data) != size:
+                raise ManifestError(f"its file {name} has {len(data)} bytes, not {size}")
+            if crc32(data) != check:
+                raise ManifestError(f"its file {name} is damaged: checksum mismatch")
+
+
+def is_superseded(manifest: Manifest, bases: Mapping[int, int]) -> bool:
+    """Whether a later epoch began from an earlier checkpoint, so that this one does not count any more."""
+    return any(epoch > manifest.epoch and manifest.checkpoint > base for epoch, base in bases.items())
+
+
+def base_checkpoints(storage: Storage, names: set[str]) -> dict[int, int]:
+    """The checkpoint that each epoch began from (0: none), where recorded. OSError if a record can't be read."""
+    bases: dict[int, int] = {}
+    for name in names:
+        folder, _, file = name.partition("/")
+        if folder == "epochs" and file.endswith(".base") and file[:-5].isdigit():
+            try:
+                bases[int(file[:-5])] = int(storage.read(name))
+            except (FileNotFoundError, ValueError):
+                continue  # torn: that epoch took no checkpoint
+    return bases

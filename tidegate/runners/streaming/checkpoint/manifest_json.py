@@ -1,0 +1,243 @@
+"""A manifest as JSON, with a version of the format and a checksum over the body. Reading it unpickles nothing."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from typing import Any, Final, TypeVar
+from zlib import crc32
+
+from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
+from tidegate.runners.streaming.checkpoint.metrics_codec import metrics_in, metrics_out
+from tidegate.runners.streaming.model.step_state import StepFacts
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
+from tidegate.sdk.connectors.sinks import Committable
+from tidegate.sdk.errors import shorten
+from tidegate.sdk.metrics import MetricCells
+
+FORMAT: Final = 1
+
+T = TypeVar("T")
+
+
+def dumps(manifest: Manifest) -> bytes:
+    """The manifest as JSON. ManifestError for a position or a committable that JSON can't hold."""
+    m = manifest
+    try:
+        lists = {label: [_split_out(split) for split in splits] for label, splits in m.lists.items()}
+        body = {
+            "job": m.job,
+            "run": m.run,
+            "epoch": m.epoch,
+            "checkpoint": m.checkpoint,
+            "kind": m.kind,
+            "taken": m.taken,
+            "max_parallelism": m.max_parallelism,
+            "backend": m.backend,
+            "final": m.final,
+            "steps": [
+                {"name": s.name, "label": s.label, "kind": s.kind, "role": s.role, "state": s.state, "stage": s.stage}
+                for s in m.steps
+            ],
+            "tasks": [_task_out(part) for part in m.tasks],
+            "splits": lists,
+            "commits": [_commit_out(commit) for commit in m.commits],
+            "counted": metrics_out(m.counted),
+        }
+        body = json.loads(json.dumps(body))  # as it will be read, so that the checksum is of that
+    except (TypeError, ValueError) as error:
+        raise ManifestError(
+            f"checkpoint {m.checkpoint} can't be written: {error}; positions of readers and payloads of committables "
+            "are numbers, strings, lists and dicts of them"
+        ) from None
+    return json.dumps({"tidegate": FORMAT, "crc32": _check(body), "body": body}, indent=1).encode()
+
+
+def loads(data: bytes) -> Manifest:
+    """The manifest that `dumps` wrote. ManifestError if it is torn, damaged or of another version."""
+    try:
+        return _read(_Reader(_body(data), "manifest"))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ManifestError(f"the manifest is inconsistent: {error}") from None
+
+
+def _read(read: _Reader) -> Manifest:
+    return Manifest(
+        job=read.get("job", str),
+        run=read.get("run", str),
+        epoch=read.get("epoch", int),
+        checkpoint=read.get("checkpoint", int),
+        kind=read.choice("kind", ("checkpoint", "savepoint")),
+        taken=read.get("taken", int),
+        max_parallelism=read.get("max_parallelism", int),
+        backend=read.get("backend", str),
+        final=read.get("final", bool),
+        steps=tuple(map(_step_in, read.parts("steps"))),
+        tasks=tuple(map(_task_in, read.parts("tasks"))),
+        lists={
+            label: tuple(_split_in(_Reader(split, f"splits of {label!r}")) for split in splits)
+            for label, splits in read.get("splits", dict).items()
+        },
+        commits=tuple(map(_commit_in, read.parts("commits"))),
+        counted=_metrics_in(read.get("counted", dict)),
+    )
+
+
+def _body(data: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise ManifestError(f"the manifest is torn or damaged: {error}") from None
+    if not isinstance(document, dict) or "tidegate" not in document:
+        raise ManifestError("this is not the manifest of a checkpoint")
+    if document["tidegate"] != FORMAT:
+        raise ManifestError(
+            f"the manifest has format {shorten(document['tidegate'])}, and this version of Tidegate reads {FORMAT}: "
+            "run it with the version that wrote it"
+        )
+    body = document.get("body")
+    if not isinstance(body, dict) or document.get("crc32") != _check(body):
+        raise ManifestError("the manifest is damaged: checksum mismatch")
+    return body
+
+
+def _check(body: dict[str, Any]) -> int:
+    return crc32(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+
+
+class _Reader:
+    """A JSON object whose fields are checked as they are read."""
+
+    def __init__(self, value: Any, what: str) -> None:
+        if not isinstance(value, dict):
+            raise ManifestError(f"the manifest is inconsistent: {what} has {shorten(value, 60)}, not an object")
+        self._value = value
+        self._what = what
+
+    def get(self, name: str, kind: type[T]) -> T:
+        value = self._value.get(name)
+        if type(value) is not kind:
+            raise ManifestError(
+                f"the manifest is inconsistent: {name!r} of {self._what} is {shorten(value, 60)}, not {kind.__name__}"
+            )
+        return value
+
+    def any(self, name: str) -> Any:
+        return self._value.get(name)
+
+    def choice(self, name: str, choices: tuple[T, ...]) -> T:
+        value = self._value.get(name)
+        if value not in choices:
+            raise ManifestError(f"the manifest is inconsistent: {name!r} of {self._what} is {shorten(value, 60)}")
+        return value
+
+    def parts(self, name: str) -> Iterator[_Reader]:
+        for part in self.get(name, list):
+            yield _Reader(part, name)
+
+
+def _task_out(part: TaskPart) -> dict[str, Any]:
+    return {
+        "stage": part.task.stage,
+        "index": part.task.index,
+        "parallelism": part.parallelism,
+        "ended": part.ended,
+        "files": None if part.handle is None else [list(file) for file in part.handle.files],
+        "progress": [
+            {"step": p.step, "finished": list(p.finished), "current": [[id, position] for id, position in p.current]}
+            for p in part.splits
+        ],
+    }
+
+
+def _step_in(read: _Reader) -> StepFacts:
+    return StepFacts(
+        name=read.get("name", str),
+        label=read.get("label", str),
+        kind=read.get("kind", str),
+        role=read.choice("role", ("source", "stateful", "sink", "plain")),
+        state=read.get("state", str),
+        stage=read.get("stage", int),
+    )
+
+
+def _task_in(read: _Reader) -> TaskPart:
+    files = read.any("files")
+    return TaskPart(
+        task=TaskId(read.get("stage", int), read.get("index", int)),
+        parallelism=read.get("parallelism", int),
+        ended=read.get("ended", bool),
+        handle=None if files is None else StateHandle(tuple(map(_file_in, read.get("files", list)))),
+        splits=tuple(map(_progress_in, read.parts("progress"))),
+    )
+
+
+def _progress_in(read: _Reader) -> SplitProgress:
+    return SplitProgress(
+        step=read.get("step", str),
+        finished=tuple(read.get("finished", list)),
+        current=tuple(map(_pair_in, read.get("current", list))),
+    )
+
+
+def _file_in(value: Any) -> tuple[str, int, int]:
+    match value:
+        case [str(name), int(size), int(check)]:
+            return name, size, check
+    raise ManifestError(f"the manifest is inconsistent: a task's file is {shorten(value, 60)}")
+
+
+def _pair_in(value: Any) -> tuple[str, Any]:
+    match value:
+        case [str(id), position]:
+            return id, position
+    raise ManifestError(f"the manifest is inconsistent: a split's position is {shorten(value, 60)}")
+
+
+def _split_out(split: AssignedSplit) -> dict[str, Any]:
+    return {"id": split.id, "size": split.size, "payload": b64encode(split.payload).decode()}
+
+
+def _split_in(read: _Reader) -> AssignedSplit:
+    size = read.any("size")
+    return AssignedSplit(
+        id=read.get("id", str),
+        payload=b64decode(read.get("payload", str)),
+        size=None if size is None else read.get("size", int),
+    )
+
+
+def _commit_out(commit: PendingCommit) -> dict[str, Any]:
+    return {
+        "step": commit.step,
+        "run": commit.run,
+        "checkpoint": commit.checkpoint,
+        "committables": [{"order": list(c.order), "payload": c.payload} for c in commit.committables],
+    }
+
+
+def _commit_in(read: _Reader) -> PendingCommit:
+    checkpoint = read.any("checkpoint")
+    return PendingCommit(
+        step=read.get("step", str),
+        run=read.get("run", str),
+        checkpoint=None if checkpoint is None else read.get("checkpoint", int),
+        committables=tuple(map(_committable_in, read.parts("committables"))),
+    )
+
+
+def _metrics_in(fields: dict[str, Any]) -> MetricCells:
+    try:
+        return metrics_in(fields)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ManifestError(f"the manifest is inconsistent: its metrics can't be read ({error})") from None
+
+
+def _committable_in(read: _Reader) -> Committable:
+    match read.any("order"):
+        case [int(task), int(sequence)]:
+            return Committable((task, sequence), read.any("payload"))
+        case order:
+            raise ManifestError(f"the manifest is inconsistent: the order of a committable is {shorten(order, 60)}")
