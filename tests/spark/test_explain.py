@@ -12,10 +12,10 @@ from click.testing import CliRunner
 import tidegate as tg
 from tidegate.cli import app
 from tidegate.runners.planner import Traits, plan
+from tidegate.runners.spark.driver.split_assignment import assign_inputs, without_values
 from tidegate.runners.spark.plan.artifacts import Artifacts
 from tidegate.runners.spark.plan.levels import assign_levels
 from tidegate.runners.spark.plan.task_spec import Work, numbered
-from tidegate.runners.spark.task_io.sources import deal_out, without_values
 
 JOB = """
 import tidegate as tg
@@ -80,7 +80,7 @@ def closures(p: tg.Pipeline, partitions: int) -> list[int]:
     planned = plan(p.sealed(), Traits(parallel=True, blocking=True))
     bare = without_values(planned)
     levels = assign_levels(planned)
-    inputs = deal_out(planned, partitions, Artifacts(None, local=True))
+    inputs = assign_inputs(planned, partitions, Artifacts(None, local=True))
     work = Work(bare, levels, numbered(bare), inputs, partitions, None, None, False)
     return [len(pickle.dumps(work.of_level(level), 5)) for level in range(levels.count)]
 

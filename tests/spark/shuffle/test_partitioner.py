@@ -17,10 +17,11 @@ from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.sources.created import created
 from tidegate.runners.plan import Edge, Exchange
 from tidegate.runners.planner import Traits, plan
+from tidegate.runners.spark.driver.split_assignment import all_plain, balanced
 from tidegate.runners.spark.plan.levels import assign_levels
-from tidegate.runners.spark.shuffle.partitioner import PartitionsByKey, Router, shares_of
+from tidegate.runners.spark.shuffle.partitioner import PartitionsByKey, Router
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, decode, decode_blocks, encode_blocks, read_rows
-from tidegate.runners.spark.task_io.sources import all_plain, decode_share, encode_share
+from tidegate.runners.spark.task_io.sources import decode_share, encode_share
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, as_pairs
 from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.errors import KeyEncodingError
@@ -211,13 +212,13 @@ def test_a_key_without_an_encoding_is_refused() -> None:
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 100)), max_size=20), st.integers(1, 6))
 def test_every_part_of_the_input_is_read_by_one_partition(sizes: list[int | None], n: int) -> None:
-    shares = list(shares_of(sizes, n))
+    shares = list(balanced(sizes, n))
     assert len(shares) == n
     assert sorted(at for share in shares for at in share) == list(range(len(sizes)))
 
 
 def test_large_parts_are_spread() -> None:
-    shares = list(shares_of([1, 1, 50, 1, 50], 2))
+    shares = list(balanced([1, 1, 50, 1, 50], 2))
     assert [sum([1, 1, 50, 1, 50][at] for at in share) for share in shares] == [52, 51]
 
 

@@ -16,12 +16,12 @@ import pytest
 import tidegate as tg
 from tidegate._version import __version__
 from tidegate.runners.planner import Traits, plan
+from tidegate.runners.spark.driver.split_assignment import assign_inputs, without_values
 from tidegate.runners.spark.driver.worker_env import Report, ask, unfit
 from tidegate.runners.spark.plan.artifacts import Artifacts
 from tidegate.runners.spark.plan.levels import assign_levels
 from tidegate.runners.spark.plan.task_spec import Work, numbered
 from tidegate.runners.spark.shuffle.row_codec import RESULT
-from tidegate.runners.spark.task_io.sources import deal_out, without_values
 from tidegate.runners.spark.worker import task
 from tidegate.runners.spark.worker.task import LevelTask
 from tidegate.sdk.errors import UnsupportedError
@@ -54,7 +54,7 @@ def work_of(build: Any, partitions: int) -> Work:
     build(p)
     planned = plan(p.sealed(), Traits(parallel=True, blocking=True))
     bare = without_values(planned)
-    inputs = deal_out(planned, partitions, Artifacts(None, local=True))
+    inputs = assign_inputs(planned, partitions, Artifacts(None, local=True))
     return Work(bare, assign_levels(planned), numbered(bare), inputs, partitions, 1 << 20, None, False)
 
 

@@ -55,11 +55,11 @@ class SparkRunner(Runner):
         from tidegate.runners.spark.driver.progress import Shown
         from tidegate.runners.spark.driver.session import checked, runs_here, session
         from tidegate.runners.spark.driver.shared_paths import check_shared
+        from tidegate.runners.spark.driver.sinks import Committing, sweep_late, sweep_later
         from tidegate.runners.spark.driver.worker_env import prepare
         from tidegate.runners.spark.plan.artifacts import Artifacts
         from tidegate.runners.spark.plan.failures import Cancelled, raised_by
         from tidegate.runners.spark.task_io.frames import session_of
-        from tidegate.runners.spark.task_io.writer import Committing, sweep_late, sweep_later
 
         planned = self.plan(_with_classes_of_values(pipeline), options)
         own: SparkOptions = options.view_as(self.options_model())
@@ -151,7 +151,7 @@ class _Finished(Finished):
 
 def _with_classes_of_values(pipeline: portable.Pipeline) -> portable.Pipeline:
     """A sealed pipeline that brings the classes of the values of its `Create`s too."""
-    from tidegate.runners.spark.task_io.sources import all_plain
+    from tidegate.runners.spark.driver.split_assignment import all_plain
 
     if all(all_plain(node.values.load()) for node in pipeline.nodes if isinstance(node, portable.Create)):
         return pipeline

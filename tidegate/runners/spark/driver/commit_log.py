@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from tidegate.runners.spark.task_io.writer import Committing
+from tidegate.runners.spark.driver.sinks import Committing
 from tidegate.sdk import moved
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.private_files import owner_only

@@ -23,12 +23,13 @@ from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.sources.created import created
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.driver.element_counts import LiveCounts
+from tidegate.runners.spark.driver.split_assignment import assign_inputs, without_values
 from tidegate.runners.spark.driver.worker_env import packages_in
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts
 from tidegate.runners.spark.plan.column_types import columns_read, united, wished
 from tidegate.runners.spark.plan.failures import NOT_DETERMINISTIC, raised_by
 from tidegate.runners.spark.plan.levels import assign_levels, shuffles
-from tidegate.runners.spark.plan.task_spec import Work, numbered
+from tidegate.runners.spark.plan.task_spec import Inputs, Work, numbered
 from tidegate.runners.spark.shuffle.row_codec import (
     ORDER,
     RESULT,
@@ -50,7 +51,6 @@ from tidegate.runners.spark.task_io.frames import (
     together,
     union,
 )
-from tidegate.runners.spark.task_io.sources import Inputs, deal_out, without_values
 from tidegate.runners.spark.worker.entry import entry
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import RunError, TidegateError, visible
@@ -103,7 +103,7 @@ class Execution:
         self._feeds = frames_read(plan)
         self._sinks = frames_made(plan)
         elsewhere = {step.id for step in plan.steps if self._levels.of_step[step.id] < 0}  # side inputs' alone
-        self._inputs = deal_out(plan, self._partitions, self._artifacts, elsewhere.union(self._feeds))
+        self._inputs = assign_inputs(plan, self._partitions, self._artifacts, elsewhere.union(self._feeds))
         self._opened = {id: self._open(source, plan.steps[id]) for id, source in self._feeds.items()}
         self._frames = {id: self._schema_of(sink, plan.steps[id]) for id, sink in self._sinks.items()}
         read = {id: frame.schema for id, frame in self._opened.items()} if None in self._frames.values() else {}

@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 from tidegate.runners.engine.side_inputs.view import side_id
 from tidegate.runners.plan import Edge, Plan, Step
+from tidegate.runners.spark.plan.artifacts import Artifact
 from tidegate.runners.spark.plan.levels import Levels
-from tidegate.runners.spark.side_inputs.broadcast import Side
-from tidegate.runners.spark.task_io.sources import Inputs
+from tidegate.sdk.authoring.side_inputs import View
+from tidegate.sdk.connectors.sources import Split
 from tidegate.sdk.options.defaults import DEFAULTS
 from tidegate.sdk.portable.model import side_inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What partitions read, by step: for each partition the splits of a source, or the elements of a `Create`."""
+
+    splits: dict[int, list[list[Split]]]
+    elements: dict[int, list[bytes]]
+    files: dict[int, tuple[Artifact, list[list[int]]]]
+    """Of a `Create` with many elements: a file, and for each partition where its pieces begin, and where they end."""
+
+    def of_steps(self, steps: Container[int]) -> Inputs:
+        """What these steps read."""
+        splits, elements, files = (
+            {id: share for id, share in shares.items() if id in steps}
+            for shares in (self.splits, self.elements, self.files)
+        )
+        return Inputs(splits, elements, files)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """Where in a file one map is: its entries, its index (byte offsets), how many slots and keys it has."""
+
+    entries: int
+    index: int
+    slots: int
+    count: int
+
+
+Form: TypeAlias = Literal["values", "maps"]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What one side input of one step shows, on its way to the workers: values by window, or maps in a file."""
+
+    form: Form
+    view: View
+    data: bytes | Artifact
+    regions: tuple[tuple[Any, Region], ...] = ()
+    """Of maps: each window, and where in the file its map is."""
 
 
 @dataclass(frozen=True, slots=True)

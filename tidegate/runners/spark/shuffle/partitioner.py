@@ -5,7 +5,7 @@ What is sent is a pure function of the blocks that were written, in their order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 from zlib import crc32
 
@@ -369,22 +369,3 @@ class PartitionsByKey(dict[Any, int]):
 _MOST_KEYS: Final = 65_536
 _GOLDEN: Final = 0x9E37_79B9_7F4A_7C15  # 2**64 / golden ratio (Knuth, 6.4): spreads neighbours, and what divides alike
 _BITS: Final = (1 << 64) - 1
-
-
-def shares_of(sizes: Sequence[int | None], partitions: int) -> Iterator[list[int]]:
-    """Which of some parts each partition gets, in order: by size where all are known, else in turn."""
-    if any(size is None for size in sizes):
-        for partition in range(partitions):
-            yield list(range(partition, len(sizes), partitions))
-        return
-    known = [size or 0 for size in sizes]
-    held = [(0, 0, partition) for partition in range(partitions)]
-    given: list[list[int]] = [[] for _ in range(partitions)]
-    import heapq
-
-    for number in sorted(range(len(known)), key=lambda at: (-known[at], at)):
-        size, count, partition = heapq.heappop(held)
-        given[partition].append(number)
-        heapq.heappush(held, (size + known[number], count + 1, partition))
-    for part in given:
-        yield sorted(part)

@@ -11,17 +11,16 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.side_inputs.view import SideView, side_id, side_views
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts, content_of, path_of
+from tidegate.runners.spark.plan.task_spec import Side
 from tidegate.runners.spark.shuffle.row_codec import encode_blocks
-from tidegate.runners.spark.side_inputs.mmap_map import IndexedMap, MapFile, Region, write_map
-from tidegate.sdk.authoring.side_inputs import View
+from tidegate.runners.spark.side_inputs.mmap_map import IndexedMap, MapFile, write_map
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.coders import decode_columns, encode_columns
 from tidegate.sdk.errors import KeyEncodingError, PicklingError, RunError
@@ -39,19 +38,6 @@ _ROW_BYTES: Final = 4 << 20
 
 Shown: TypeAlias = tuple[dict[Any, list[Any]], dict[Any, Any]]
 """What each window shows, as values, and as finished arguments."""
-
-Form: TypeAlias = Literal["values", "maps"]
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """What one side input of one step shows, on its way to the workers: values by window, or maps in a file."""
-
-    form: Form
-    view: View
-    data: bytes | Artifact
-    regions: tuple[tuple[Any, Region], ...] = ()
-    """Of maps: each window, and where in the file its map is."""
 
 
 class SideInputs:

@@ -14,10 +14,10 @@ import pickle
 import struct
 from array import array
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
-from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 from zlib import crc32
 
+from tidegate.runners.spark.plan.task_spec import Region
 from tidegate.sdk.data.coders import PickleCoder
 from tidegate.sdk.data.keys import key_bytes
 from tidegate.sdk.errors import KeyEncodingError
@@ -28,16 +28,6 @@ _PLACE: Final = (1 << _PLACE_BITS) - 1
 _LONGEST: Final = (1 << 32) - 1
 _KEPT: Final = 65_536
 """How many values a worker keeps once they have been looked up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Region:
-    """Where in a file one map is: its entries, its index (byte offsets), how many slots and keys it has."""
-
-    entries: int
-    index: int
-    slots: int
-    count: int
 
 
 def write_map(file: BinaryIO, pairs: Mapping[Any, Any]) -> Region:

@@ -1,15 +1,9 @@
-"""The sinks of a run: attempts in the tasks of the last level, one commit by the driver."""
+"""A sink in one task: the attempts of this partition's shards."""
 
 from __future__ import annotations
 
-import atexit
-from collections.abc import Iterable
-from typing import Any, Final
-
-from tidegate.runners.engine.errors.attribution import quietly
-from tidegate.runners.engine.sinks.writer import Writing, sink_call
+from tidegate.runners.engine.sinks.writer import Writing
 from tidegate.runners.plan import Step
-from tidegate.sdk.connectors.sinks import Committable, Sink
 from tidegate.sdk.portable.model import Write
 
 
@@ -23,49 +17,3 @@ def writing(step: Step, run_id: str, partition: int, partitions: int) -> Writing
     assert isinstance(node, Write)
     shards = range(partition, node.shards, partitions) if node.shards else [partition]
     return Writing(step, run_id, shards, always=bool(node.shards) or partition == 0)
-
-
-class Committing:
-    """One sink on the driver: what the tasks prepared is committed when all have succeeded.
-
-    `noted`: a manifest says that it is to be committed. Then it will be, by a later run if not by this one.
-    """
-
-    def __init__(self, step: Step, run_id: str) -> None:
-        node = step.tail
-        assert isinstance(node, Write)
-        self._node = node
-        self._run_id = run_id
-        self.committables: list[Committable] = []
-        self.noted = False
-        self._done = False
-
-    def commit(self) -> None:
-        """Make everything visible."""
-        sink_call(self._node, self._sink().commit, self._run_id, self.committables, method="commit")
-        self._done = True
-
-    def sweep(self) -> None:
-        """Remove what this run wrote and will not commit: strays of failed and of speculative tasks."""
-        if self.noted and not self._done:
-            return
-        quietly(lambda: self._sink().abort(self._run_id))
-
-    def _sink(self) -> Sink[Any]:
-        sink: Sink[Any] = self._node.sink.load()
-        return sink
-
-
-_failed: Final[list[Committing]] = []
-
-
-def sweep_later(sinks: Iterable[Committing]) -> None:
-    """Sweep a failed run's sinks once more at the next run, or at exit: its last tasks may write on for a while."""
-    _failed.extend(sinks)
-
-
-@atexit.register
-def sweep_late() -> None:
-    """Sweep what runs that failed have left since."""
-    while _failed:
-        _failed.pop().sweep()
