@@ -15,7 +15,7 @@ from tidegate.runners.planner import Traits, plan
 from tidegate.runners.spark.driver.split_assignment import assign_inputs, without_values
 from tidegate.runners.spark.plan.artifacts import Artifacts
 from tidegate.runners.spark.plan.levels import assign_levels
-from tidegate.runners.spark.plan.task_spec import Work, numbered
+from tidegate.runners.spark.plan.task_spec import TaskSpec, numbered_edges
 
 JOB = """
 import tidegate as tg
@@ -81,8 +81,8 @@ def closures(p: tg.Pipeline, partitions: int) -> list[int]:
     bare = without_values(planned)
     levels = assign_levels(planned)
     inputs = assign_inputs(planned, partitions, Artifacts(None, local=True))
-    work = Work(bare, levels, numbered(bare), inputs, partitions, None, None, False)
-    return [len(pickle.dumps(work.of_level(level), 5)) for level in range(levels.count)]
+    spec = TaskSpec(bare, levels, numbered_edges(bare), inputs, partitions, None, None, False)
+    return [len(pickle.dumps(spec.of_level(level), 5)) for level in range(levels.count)]
 
 
 def test_ten_nested_diamonds_stay_small() -> None:

@@ -250,7 +250,9 @@ MODULES: Final[Mapping[str, str]] = {
     "tidegate.io.text_attempt": "tidegate.io.text.attempt",
 }
 """From where a module was to where all that was in it is."""
-NAMES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {}
+NAMES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
+    ("tidegate.runners.spark.task_io.writer", "Committing"): ("tidegate.runners.spark.driver.sinks", "SinkCommit"),
+}
 """From a module and a name at its top level to the module and the name that it has instead."""
 
 _SUBIMPORT: Final = ("cloudpickle.cloudpickle", "subimport")

@@ -18,7 +18,7 @@ import tidegate as tg
 import tidegate.io
 from tests.support.run_and_collect import collect
 from tidegate.runners.spark.driver.execution import settings
-from tidegate.runners.spark.side_inputs.broadcast import SideInputs
+from tidegate.runners.spark.side_inputs.broadcast import SideInputBroadcaster
 from tidegate.sdk.errors import RunError
 
 CELL = """
@@ -136,13 +136,13 @@ def shares(p: tg.Pipeline, code: str) -> dict[str, Any]:
 def test_kept_elements_that_are_lost_are_made_again_and_have_to_be_the_same(
     code: str, deterministic: bool, flags: list[str], spark_session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made_for = SideInputs.made_for
+    views_of = SideInputBroadcaster.views_of
 
-    def after_a_loss(self: SideInputs, steps: Any) -> Any:
+    def after_a_loss(self: SideInputBroadcaster, steps: Any) -> Any:
         spark_session.catalog.clearCache()
-        return made_for(self, steps)
+        return views_of(self, steps)
 
-    monkeypatch.setattr(SideInputs, "made_for", after_a_loss)
+    monkeypatch.setattr(SideInputBroadcaster, "made_for", after_a_loss)
     if deterministic:
         found = collect(lambda p: shares(p, code), options=flags).seen[""]
         assert sum(element.value for element in found) == pytest.approx(1)

@@ -13,7 +13,7 @@ from tests.spark.worker.test_task import work_of
 from tidegate.runners.plan import Edge, Exchange
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.spark.shuffle import row_codec
-from tidegate.runners.spark.shuffle.partitioner import Router
+from tidegate.runners.spark.shuffle.partitioner import Partitioner
 from tidegate.runners.spark.shuffle.row_codec import (
     RESULT,
     OutgoingRows,
@@ -23,7 +23,7 @@ from tidegate.runners.spark.shuffle.row_codec import (
     read_rows,
     record_batch,
 )
-from tidegate.runners.spark.side_inputs.broadcast import SideRows
+from tidegate.runners.spark.side_inputs.broadcast import SideInputWriter
 from tidegate.runners.spark.worker.task import LevelTask
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError
@@ -31,12 +31,12 @@ from tidegate.sdk.errors import RunError
 MB = 1 << 20
 
 
-def router(out: OutgoingRows, routing: Any = "hash") -> Router:
+def router(out: OutgoingRows, routing: Any = "hash") -> Partitioner:
     p = tg.Pipeline()
     _ = p | tg.Create([(1, 2)]) | tg.CombinePerKey(sum) | tg.Map(print)
     whole = plan(p.portable(), Traits(parallel=True, blocking=True))
     edge = next(e for e in whole.edges if e.exchange is not None)
-    return Router(
+    return Partitioner(
         whole, Edge(edge.collection, edge.source, edge.target, Exchange(routing, "blocking", "")), 5, 0, 0, 2, out
     )
 
@@ -82,7 +82,7 @@ def test_long_elements_of_a_side_input_leave_in_more_rows() -> None:
     _ = p | "main" >> tg.Create([1]) | tg.Map(lambda x, side: x, tg.AsList(made))
     whole = plan(p.portable(), Traits(parallel=True, blocking=True))
     sent: list[int] = []
-    aside = SideRows("made", whole.steps[0], 0, lambda kind, value: sent.append(len(value[3])))
+    aside = SideInputWriter("made", whole.steps[0], 0, lambda kind, value: sent.append(len(value[3])))
     for _ in range(100):
         aside.write(Block(["x" * 50_000 for _ in range(20)]))
     aside.close()
@@ -100,23 +100,23 @@ def test_what_one_element_gives_leaves_before_it_has_given_all(monkeypatch: pyte
             yield from (f"{n} {m} {'x' * 1_000}" for m in range(1_000))
 
     log = tmp_path / "log"
-    work = work_of(lambda p: p | tg.Create([1]) | tg.FlatMap(much, str(log)) | tg.Reshuffle() | tg.Map(print), 2)
-    batches = LevelTask(work, "run", 0, 0).run(iter(()))
+    spec = work_of(lambda p: p | tg.Create([1]) | tg.FlatMap(much, str(log)) | tg.Reshuffle() | tg.Map(print), 2)
+    batches = LevelTask(spec, "run", 0, 0).run(iter(()))
     size = next(batches).nbytes
     assert int(log.read_text()) < 25
     assert sum((batch.nbytes for batch in batches), size) > 50 * MB * 0.95
 
 
 def test_a_row_that_is_not_where_it_belongs_is_refused() -> None:
-    work = work_of(lambda p: p | tg.Create([(1, 2)]) | tg.GroupByKey() | tg.Map(print), 2)
+    spec = work_of(lambda p: p | tg.Create([(1, 2)]) | tg.GroupByKey() | tg.Map(print), 2)
     (made,) = [
         row
-        for batch in LevelTask(work, "run", 0, 0).run(iter(()))
+        for batch in LevelTask(spec, "run", 0, 0).run(iter(()))
         for row in batch.to_pylist()
         if row["edge"] != RESULT
     ]  # fmt: skip
     row = tuple(made[name] for name in row_codec.COLUMNS)
     here = made["target"]
-    assert list(LevelTask(work, "run", 1, here).run(iter([record_batch([row])])))  # type: ignore[list-item]
+    assert list(LevelTask(spec, "run", 1, here).run(iter([record_batch([row])])))  # type: ignore[list-item]
     with pytest.raises(RunError, match=f"gave partition {1 - here} a row of partition {here}'s"):
-        list(LevelTask(work, "run", 1, 1 - here).run(iter([record_batch([row])])))  # type: ignore[list-item]
+        list(LevelTask(spec, "run", 1, 1 - here).run(iter([record_batch([row])])))  # type: ignore[list-item]

@@ -20,7 +20,7 @@ from tidegate.runners.spark.driver.split_assignment import assign_inputs, withou
 from tidegate.runners.spark.driver.worker_env import Report, ask, unfit
 from tidegate.runners.spark.plan.artifacts import Artifacts
 from tidegate.runners.spark.plan.levels import assign_levels
-from tidegate.runners.spark.plan.task_spec import Work, numbered
+from tidegate.runners.spark.plan.task_spec import TaskSpec, numbered_edges
 from tidegate.runners.spark.shuffle.row_codec import RESULT
 from tidegate.runners.spark.worker import task
 from tidegate.runners.spark.worker.task import LevelTask
@@ -49,13 +49,13 @@ def test_every_stage_works_once_however_branches_part_and_meet(flags: list[str],
     assert {names.count(name) for name in names} == {10}
 
 
-def work_of(build: Any, partitions: int) -> Work:
+def work_of(build: Any, partitions: int) -> TaskSpec:
     p = tg.Pipeline()
     build(p)
     planned = plan(p.sealed(), Traits(parallel=True, blocking=True))
     bare = without_values(planned)
     inputs = assign_inputs(planned, partitions, Artifacts(None, local=True))
-    return Work(bare, assign_levels(planned), numbered(bare), inputs, partitions, 1 << 20, None, False)
+    return TaskSpec(bare, assign_levels(planned), numbered_edges(bare), inputs, partitions, 1 << 20, None, False)
 
 
 def test_a_task_that_is_repeated_sends_the_same_rows() -> None:
@@ -80,12 +80,12 @@ def test_a_task_that_is_repeated_sends_the_same_rows() -> None:
 
 
 def test_values_of_a_create_do_not_travel_to_tasks_that_do_not_read_them() -> None:
-    work = work_of(lambda p: p | tg.Create([str(n) * 300 for n in range(5_000)]) | tg.Map(print), 2)
-    ((_, path), places) = next(iter(work.inputs.files.values()))
+    spec = work_of(lambda p: p | tg.Create([str(n) * 300 for n in range(5_000)]) | tg.Map(print), 2)
+    ((_, path), places) = next(iter(spec.inputs.files.values()))
     assert len(places) == 2
     assert Path(path).stat().st_size > 1 << 20
-    assert len(pickle.dumps(work.of_level(0), 5)) < 20_000
-    assert not work.of_level(1).inputs.files
+    assert len(pickle.dumps(spec.of_level(0), 5)) < 20_000
+    assert not spec.of_level(1).inputs.files
     shutil.rmtree(Path(path).parent)
 
 

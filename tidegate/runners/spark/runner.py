@@ -49,13 +49,13 @@ class SparkRunner(Runner):
         return explain(plan, options.view_as(self.options_model()))
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
-        from tidegate.runners.spark.driver.commit_log import finish_others, noted
+        from tidegate.runners.spark.driver.commit_log import finish_interrupted, noted
         from tidegate.runners.spark.driver.element_counts import LiveCounts
         from tidegate.runners.spark.driver.execution import Execution, parallelism, settings
-        from tidegate.runners.spark.driver.progress import Shown
+        from tidegate.runners.spark.driver.progress import Contents
         from tidegate.runners.spark.driver.session import checked, runs_here, session
         from tidegate.runners.spark.driver.shared_paths import check_shared
-        from tidegate.runners.spark.driver.sinks import Committing, sweep_late, sweep_later
+        from tidegate.runners.spark.driver.sinks import SinkCommit, abort_later, abort_leftovers
         from tidegate.runners.spark.driver.worker_env import prepare
         from tidegate.runners.spark.plan.artifacts import Artifacts
         from tidegate.runners.spark.plan.failures import Cancelled, raised_by
@@ -65,9 +65,9 @@ class SparkRunner(Runner):
         own: SparkOptions = options.view_as(self.options_model())
         metrics = MetricCells()
         run_id = os.urandom(6).hex()
-        sinks = {step.id: Committing(step, run_id) for step in planned.steps if step.is_sink}
-        sweep_late()
-        finish_others(own.spark_commit_dir)
+        sinks = {step.id: SinkCommit(step, run_id) for step in planned.steps if step.is_sink}
+        abort_leftovers()
+        finish_interrupted(own.spark_commit_dir)
         if self.tell is not None:
             self.tell("starting Spark…")
         spark = checked(session_of(planned) or session(own))
@@ -82,7 +82,7 @@ class SparkRunner(Runner):
         frames: dict[str, Any] = {}
         artifacts = Artifacts(spark, local=local)
         try:
-            with settings(spark), Shown(spark, self.tell, counts.refresh if counts else None) as shown:
+            with settings(spark), Contents(spark, self.tell, counts.refresh if counts else None) as shown:
                 if not local:
                     name = planned.pipeline.name
                     said = "the workers' Python does not run a first task"
@@ -111,19 +111,19 @@ class SparkRunner(Runner):
                 for committing in sinks.values():
                     committing.commit()
             if frames:  # of which Spark may make lost parts again, by tasks that write too
-                sweep_later(sinks.values())
+                abort_later(sinks.values())
         except Cancelled:
-            sweep_later(sinks.values())
+            abort_later(sinks.values())
             return _Finished(metrics, {}, PipelineState.CANCELLED)
         except BaseException:
-            sweep_later(sinks.values())
+            abort_later(sinks.values())
             raise
         finally:
             artifacts.close(kept=bool(frames))
             if counts is not None:
                 counts.close()
             for committing in sinks.values():
-                committing.sweep()
+                committing.abort()
         warn_of(metrics, own.max_end_timers, planned.pipeline)
         return _Finished(metrics, frames, PipelineState.DONE)
 

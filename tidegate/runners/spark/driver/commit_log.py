@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from tidegate.runners.spark.driver.sinks import Committing
+from tidegate.runners.spark.driver.sinks import SinkCommit
 from tidegate.sdk import moved
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.private_files import owner_only
@@ -24,8 +24,9 @@ _FORMAT: Final = 1
 
 
 @contextlib.contextmanager
-def noted(directory: Path | None, run_id: str, sinks: Sequence[Committing]) -> Iterator[None]:
-    """Inside, the sinks are committed; if that fails or this process dies, `finish_others` of a later run does it."""
+def noted(directory: Path | None, run_id: str, sinks: Sequence[SinkCommit]) -> Iterator[None]:
+    """A context in which the sinks commit. If that fails or this process dies, `finish_interrupted` of a later run
+    commits them."""
     if directory is None or not any(committing.committables for committing in sinks):
         yield
         return
@@ -41,7 +42,7 @@ def noted(directory: Path | None, run_id: str, sinks: Sequence[Committing]) -> I
         path.unlink()
 
 
-def finish_others(directory: Path | None) -> int:
+def finish_interrupted(directory: Path | None) -> int:
     """Finish the commits that drivers which are gone had begun; how many there were."""
     if directory is None:
         return 0
@@ -61,13 +62,13 @@ def finish_others(directory: Path | None) -> int:
                 except Exception as error:
                     error.add_note(f"That is a commit which an earlier run began, noted in {path}.")
                     raise
-                committing.sweep()
+                committing.abort()
             path.unlink(missing_ok=True)
             finished += 1
     return finished
 
 
-def _sinks(path: Path, file: BinaryIO) -> list[Committing]:
+def _sinks(path: Path, file: BinaryIO) -> list[SinkCommit]:
     found: Any = None
     with contextlib.suppress(Exception):
         found = moved.load(file)

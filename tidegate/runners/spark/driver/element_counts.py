@@ -29,14 +29,14 @@ class LiveCounts:
     def refresh(self) -> None:
         """Show what tasks have told by now."""
         counters = dict(self._exact.counters)
-        for label, n in self._told().items():
+        for label, n in self._reported().items():
             key = MetricKey(label, ENGINE, "elements_out")
             counters[key] = counters.get(key, 0) + n - self._before.get(label, 0)
         self._shown.counters = counters
 
     def settle(self) -> None:
         """An action is over, and `exact` has its metrics."""
-        self._before = dict(self._told())
+        self._before = dict(self._reported())
         self.refresh()
 
     def close(self) -> None:
@@ -44,7 +44,7 @@ class LiveCounts:
         if self.accumulator is not None:
             self.accumulator.value.pop(self._run_id, None)
 
-    def _told(self) -> dict[str, int]:
+    def _reported(self) -> dict[str, int]:
         return {} if self.accumulator is None else dict(self.accumulator.value.get(self._run_id, {}))
 
 

@@ -29,7 +29,7 @@ from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artif
 from tidegate.runners.spark.plan.column_types import columns_read, united, wished
 from tidegate.runners.spark.plan.failures import NOT_DETERMINISTIC, raised_by
 from tidegate.runners.spark.plan.levels import assign_levels, shuffles
-from tidegate.runners.spark.plan.task_spec import Inputs, Work, numbered
+from tidegate.runners.spark.plan.task_spec import Inputs, TaskSpec, numbered_edges
 from tidegate.runners.spark.shuffle.row_codec import (
     ORDER,
     RESULT,
@@ -38,7 +38,7 @@ from tidegate.runners.spark.shuffle.row_codec import (
     joined,
     schema,
 )
-from tidegate.runners.spark.side_inputs.broadcast import SideInputs
+from tidegate.runners.spark.side_inputs.broadcast import SideInputBroadcaster
 from tidegate.runners.spark.task_io.frames import (
     DataFrameSink,
     DataFrameSource,
@@ -113,12 +113,12 @@ class Execution:
         self._kept: list[tuple[int, Any]] = []
         self._payloads: dict[int, bytes | Artifact] = {}
         self._sums: Counter[int] = Counter()
-        self._sides = SideInputs(plan, self._artifacts, self._side_context(options))
+        self._sides = SideInputBroadcaster(plan, self._artifacts, self._side_context(options))
         self._create_sides(plan)
-        self._work = Work(
+        self._work = TaskSpec(
             self._plan,
             self._levels,
-            numbered(self._plan),
+            numbered_edges(self._plan),
             Inputs({}, {}, {}),
             self._partitions,
             options.memory_budget,
@@ -214,28 +214,28 @@ class Execution:
         levels, plan = self._levels, self._plan
         end = levels.starts[action + 1] if action + 1 < len(levels.starts) else levels.count
         steps = [step for step in plan.steps if start <= levels.of_step[step.id] < end]
-        work = replace(self._work, inputs=self._inputs, sides=self._sides.made_for(steps))
-        kept = [number for number, edge in enumerate(work.edges) if levels.kept(edge)]
+        spec = replace(self._work, inputs=self._inputs, sides=self._sides.views_of(steps))
+        kept = [number for number, edge in enumerate(spec.edges) if levels.kept(edge)]
         labels = ", ".join(dict.fromkeys(node.label for step in steps for node in step.nodes))
         with self._describe(f"{self._name}: {visible(labels)}"), raised_by():
-            frame = self._frame(work, start, end, kept)
+            frame = self._frame(spec, start, end, kept)
             told = frame.where(frame["edge"] == RESULT) if self._frames and end == levels.count else frame
             rows = told.collect()
         self._take(map(decode_result, joined((src, seq, left, bytes(data)) for _, _, src, seq, left, data in rows)))
         if self._counts is not None:
             self._counts.settle()
 
-    def _frame(self, work: Work, start: int, end: int, kept: list[int]) -> Any:
+    def _frame(self, spec: TaskSpec, start: int, end: int, kept: list[int]) -> Any:
         """The rows that the last of some levels gives; those that are on `kept` edges are persisted."""
         levels = self._levels
-        makers = {levels.of_step[work.edges[number].source] for number in kept}
+        makers = {levels.of_step[spec.edges[number].source] for number in kept}
         frame: Any = None
         for level in range(start, end):
             if level == start:
-                frame = self._first(work, level)
+                frame = self._first(spec, level)
             else:
                 frame = frame.repartitionById(levels.partitions(level, self._partitions), "target")
-                frame = self._mapped(frame.sortWithinPartitions(*ORDER), work, level)
+                frame = self._mapped(frame.sortWithinPartitions(*ORDER), spec, level)
             if level in makers or (level == levels.count - 1 and self._frames):
                 frame = frame.persist()
                 self._persisted.append(frame)
@@ -245,15 +245,15 @@ class Execution:
         self._last = frame
         return frame
 
-    def _first(self, work: Work, level: int) -> Any:
+    def _first(self, spec: TaskSpec, level: int) -> Any:
         """The first level of an action: over elements of sources and kept ones, and beside it over each DataFrame."""
-        steps = work.levels.steps(work.plan, level)
+        steps = spec.levels.steps(spec.plan, level)
         feeds = [step for step in steps if step.id in self._feeds]
         frames = []
         if not self._only_fed(level, steps):
-            frames.append(self._mapped(self._entering(work, level, steps), work, level))
+            frames.append(self._mapped(self._entering(spec, level, steps), spec, level))
         for ids, read in together({step.id: self._opened[step.id] for step in feeds}):
-            frames.append(self._mapped(read, work, level, ids))
+            frames.append(self._mapped(read, spec, level, ids))
         return union(frames)
 
     def _only_fed(self, level: int, steps: list[Step]) -> bool:
@@ -264,17 +264,17 @@ class Execution:
         last = level + 1 in (*self._levels.starts, self._levels.count)
         return bool(sources) and not last and level == 0 and all(step.id in self._feeds for step in sources)
 
-    def _entering(self, work: Work, level: int, steps: list[Step]) -> Any:
+    def _entering(self, spec: TaskSpec, level: int, steps: list[Step]) -> Any:
         """The rows that an action begins with; rows that say nothing where tasks read all by themselves."""
         levels = self._levels
         numbers = [
             number
-            for number, edge in enumerate(work.edges)
+            for number, edge in enumerate(spec.edges)
             if levels.kept(edge) and levels.action(levels.of_step[edge.target]) == levels.action(level)
         ]
         by_level: dict[int, list[int]] = {}
         for number in numbers:
-            by_level.setdefault(levels.of_step[work.edges[number].source], []).append(number)
+            by_level.setdefault(levels.of_step[spec.edges[number].source], []).append(number)
         parts = [frame.where(frame["edge"].isin(by_level[made])) for made, frame in self._kept if made in by_level]
         if not parts:
             alone = all(step.id in self._feeds for step in steps if step.is_source)
@@ -285,7 +285,7 @@ class Execution:
             frame = frame.unionAll(part)
         if (
             len(parts) > 1
-            or any(shuffles(work.edges[n]) for n in numbers)
+            or any(shuffles(spec.edges[n]) for n in numbers)
             or not self._has_own_partitions(next(iter(by_level)))
         ):
             frame = frame.repartitionById(self._partitions, "target")
@@ -296,18 +296,18 @@ class Execution:
         fed = any(step.id in self._feeds for step in self._levels.steps(self._plan, level))
         return not fed and self._levels.partitions(level, self._partitions) == self._partitions
 
-    def _mapped(self, frame: Any, work: Work, level: int, feeds: tuple[int, ...] = ()) -> Any:
-        steps = [work.plan.steps[id] for id in feeds] or work.levels.steps(work.plan, level)
+    def _mapped(self, frame: Any, spec: TaskSpec, level: int, feeds: tuple[int, ...] = ()) -> Any:
+        steps = [spec.plan.steps[id] for id in feeds] or spec.levels.steps(spec.plan, level)
         name = " + ".join(dict.fromkeys(node.label for step in steps for node in step.nodes)) or "pass on"
         counts = None if self._counts is None else self._counts.accumulator
-        run = entry(name[:200], self._paths, self._packed(work, level), self._run_id, level, feeds, counts)
+        run = entry(name[:200], self._paths, self._packed(spec, level), self._run_id, level, feeds, counts)
         return frame.mapInArrow(run, schema())
 
-    def _packed(self, work: Work, level: int) -> bytes | Artifact:
+    def _packed(self, spec: TaskSpec, level: int) -> bytes | Artifact:
         """What a level's tasks must know: in the closure, or as a file if it is long."""
         found = self._payloads.get(level)
         if found is None:
-            data = pickle.dumps(work.of_level(level), 5)
+            data = pickle.dumps(spec.of_level(level), 5)
             found = data if len(data) <= 2 * CLOSURE_BYTES else self._artifacts.give_bytes(data)
             self._payloads[level] = found
         return found

@@ -21,7 +21,7 @@ _GROUP: Final = "spark.jobGroup.id"
 _DESCRIPTION: Final = "spark.job.description"
 
 
-class Shown:
+class Contents:
     """A run that is looked at. `tell` hears how many tasks of how many are done, and `look` is called as often; None:
     nobody listens."""
 
@@ -160,22 +160,22 @@ class _Waits:
         self._done = -1
         self._tasks = 0
         self._since: float | None = None
-        self._told = False
+        self._reported = False
 
     def saw(self, done: int, tasks: int, active: int) -> None:
         """How many tasks of how many are done, and how many at work."""
         if not tasks or active or done != self._done or done == tasks:
             self._since = None
-            self._told = False
+            self._reported = False
         elif self._since is None:
             self._since = time.monotonic()
         self._done, self._tasks = done, tasks
 
     def tell(self, executors: Callable[[], int | None]) -> None:
         """Say what is waited for, if that has taken long. `executors`: how many there are; None: not known."""
-        if self._since is None or self._told or time.monotonic() - self._since < PATIENCE:
+        if self._since is None or self._reported or time.monotonic() - self._since < PATIENCE:
             return
-        self._told = True
+        self._reported = True
         match executors():
             case None:
                 why = "its executors are busy, or there are none"

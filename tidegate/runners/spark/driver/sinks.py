@@ -13,7 +13,7 @@ from tidegate.sdk.connectors.sinks import Committable, Sink
 from tidegate.sdk.portable.model import Write
 
 
-class Committing:
+class SinkCommit:
     """One sink on the driver: what the tasks prepared is committed when all have succeeded.
 
     `noted`: a manifest says that it is to be committed. Then it will be, by a later run if not by this one.
@@ -33,7 +33,7 @@ class Committing:
         sink_call(self._node, self._sink().commit, self._run_id, self.committables, method="commit")
         self._done = True
 
-    def sweep(self) -> None:
+    def abort(self) -> None:
         """Remove what this run wrote and will not commit: strays of failed and of speculative tasks."""
         if self.noted and not self._done:
             return
@@ -44,16 +44,16 @@ class Committing:
         return sink
 
 
-_failed: Final[list[Committing]] = []
+_failed: Final[list[SinkCommit]] = []
 
 
-def sweep_later(sinks: Iterable[Committing]) -> None:
+def abort_later(sinks: Iterable[SinkCommit]) -> None:
     """Sweep a failed run's sinks once more at the next run, or at exit: its last tasks may write on for a while."""
     _failed.extend(sinks)
 
 
 @atexit.register
-def sweep_late() -> None:
+def abort_leftovers() -> None:
     """Sweep what runs that failed have left since."""
     while _failed:
-        _failed.pop().sweep()
+        _failed.pop().abort()

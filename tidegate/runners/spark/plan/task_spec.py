@@ -36,7 +36,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class MapRegion:
     """Where in a file one map is: its entries, its index (byte offsets), how many slots and keys it has."""
 
     entries: int
@@ -49,18 +49,18 @@ Form: TypeAlias = Literal["values", "maps"]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class BroadcastView:
     """What one side input of one step shows, on its way to the workers: values by window, or maps in a file."""
 
     form: Form
     view: View
     data: bytes | Artifact
-    regions: tuple[tuple[Any, Region], ...] = ()
+    regions: tuple[tuple[Any, MapRegion], ...] = ()
     """Of maps: each window, and where in the file its map is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class TaskSpec:
     """A run's plan, in levels and partitions.
 
     `edges` are the plan's; a row names its edge by the number it has here. `sides` are what side inputs show, by
@@ -80,23 +80,23 @@ class Work:
     temp_dir: Path | None
     runtime_types: bool
     max_end_timers: int = DEFAULTS.max_end_timers
-    sides: dict[str, Side] = field(default_factory=dict)
+    sides: dict[str, BroadcastView] = field(default_factory=dict)
     frames: dict[int, bytes | None] = field(default_factory=dict)
     wished: dict[int, bytes] = field(default_factory=dict)
 
-    def of_level(self, level: int) -> Work:
+    def of_level(self, level: int) -> TaskSpec:
         """Without what only other levels ask for."""
         steps = self.levels.steps(self.plan, level)
         inputs = self.inputs.of_steps({step.id for step in steps})
-        wanted = {id for step in steps for id in sides_of(step)}
+        wanted = {id for step in steps for id in side_ids_of(step)}
         return replace(self, inputs=inputs, sides={id: side for id, side in self.sides.items() if id in wanted})
 
 
-def sides_of(step: Step) -> list[str]:
+def side_ids_of(step: Step) -> list[str]:
     """The `side_id`s of a step's side inputs."""
     return [side_id(node.label, number) for node in step.nodes for number, _ in enumerate(side_inputs(node))]
 
 
-def numbered(plan: Plan) -> tuple[Edge, ...]:
+def numbered_edges(plan: Plan) -> tuple[Edge, ...]:
     """The plan's edges in the order of their numbers."""
     return tuple(sorted(plan.edges, key=lambda edge: edge.side is None))

@@ -21,25 +21,25 @@ from tidegate.sdk.time import MIN_MICROS
 _drain: Final = deque[Any](maxlen=0).extend
 
 
-def held_by_key(plan: Plan, edge: Edge) -> HeldByKey | None:
+def keyed_buffer_of(plan: Plan, edge: Edge) -> KeyedBuffer | None:
     """What holds the elements of an edge by key, if that serves the step at its end."""
     step = plan.steps[edge.target]
     if edge.side is not None or edge.exchange is None or edge.exchange.routing != "hash" or len(step.nodes) > 1:
         return None
     match step.tail:
         case ParDo() if step.in_time_order:
-            return HeldByKey(timed=True)
+            return KeyedBuffer(timed=True)
         case GroupByKey() if step.in_time_order or step.path == "table":
-            return HeldByKey(timed=step.in_time_order)
+            return KeyedBuffer(timed=step.in_time_order)
         case CombinePerKey(key="first") if step.phase == "whole" and step.in_time_order:
-            return HeldByKey(timed=True)
+            return KeyedBuffer(timed=True)
         case CombinePerKey(key="first") as node if step.phase == "whole" and step.path == "table":
-            return HeldByKey(timed=False) if type(node.fn.load()) in (ListFn, TupleFn, CallableFn) else None
+            return KeyedBuffer(timed=False) if type(node.fn.load()) in (ListFn, TupleFn, CallableFn) else None
         case _:
             return None
 
 
-class HeldByKey:
+class KeyedBuffer:
     """Pairs by key. `timed`: their timestamps matter; else one window must tell all that does."""
 
     def __init__(self, *, timed: bool) -> None:

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from tidegate.runners.engine.errors.attribution import located, rethrow, unfit_for_key
 from tidegate.runners.plan import Edge, Plan
-from tidegate.runners.spark.shuffle.keyed_buffer import held_by_key
+from tidegate.runners.spark.shuffle.keyed_buffer import keyed_buffer_of
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, encode_blocks, encode_keyed
 from tidegate.sdk.data.block import Block, Each, Pairs, PanesColumn, TimestampsColumn, WindowsColumn, keys_of
 from tidegate.sdk.data.coders import encode_columns
@@ -42,7 +42,7 @@ _SHORT: Final = 256
 """A block of fewer elements does not get constants of its own: rows of many tiny blocks would cost more."""
 
 
-class Router:
+class Partitioner:
     """Takes what a task gives on one edge, and sends rows of bounded size to each target partition."""
 
     def __init__(
@@ -53,13 +53,13 @@ class Router:
         self._out = out
         self._maker = plan.steps[edge.source]
         self._everywhere = edge.exchange is not None and edge.exchange.routing == "broadcast"
-        self._keys = _Keys(plan, edge, partitions)
+        self._keys = _KeyExtractor(plan, edge, partitions)
         self._targets = _targets(plan, edge, partition, partitions, self._keys)
-        self._held = held_by_key(plan, edge)
+        self._held = keyed_buffer_of(plan, edge)
         self._held_bytes = max(_LEAST_HELD, min(_MOST_HELD // 2, _LEAST_ROW_BYTES * partitions))
         self._partitions = partitions
         self._row_bytes = max(_LEAST_ROW_BYTES, min(_ROW_BYTES, _MOST_HELD // partitions))
-        self._shares: dict[int, _Share] = {}
+        self._shares: dict[int, _PartitionBuffer] = {}
         self._constants: Constants = (None, None, None, None)
         self._element_bytes = 0.0
         self._unweighed = 0
@@ -77,16 +77,16 @@ class Router:
             return
         if self._held is not None:
             if self._held.takes(block):
-                self._hold(block)
+                self._buffer_block(block)
                 return
-            self._let_go()
+            self._release()
         targets = self._targets(block)
         if isinstance(targets, int):
             self._add(targets, block)
             return
         constants = self._fitting(block)
         if constants[:3] == (block.timestamps, block.windows, block.panes):
-            self._deal(block.values, targets)
+            self._scatter(block.values, targets)
             return
         by_target: dict[int, list[int]] = {target: [] for target in set(targets)}
         appends = {target: index.append for target, index in by_target.items()}
@@ -98,7 +98,7 @@ class Router:
 
     def close(self) -> None:
         """Send what is left."""
-        self._let_go()
+        self._release()
         for target in sorted(self._shares):
             self._flush(target)
 
@@ -111,7 +111,7 @@ class Router:
         if bytes_each > 4 * self._element_bytes:
             self._element_bytes = max(8.0, bytes_each)
 
-    def _hold(self, block: Block) -> None:
+    def _buffer_block(self, block: Block) -> None:
         """A block whose elements are held by key, until there are enough."""
         held = self._held
         assert held is not None
@@ -122,16 +122,16 @@ class Router:
         full = held.count * self._element_bytes >= self._held_bytes
         if full or held.count - len(block) < _JUDGED <= held.count:
             if held.count < _LEAST_PER_KEY * len(held.keys):
-                self._let_go()  # keys that hardly come twice
+                self._release()  # keys that hardly come twice
             elif full:
-                self._send_held()
+                self._flush_held()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         """Hold nothing by key from here on: what comes now must not overtake what is held."""
-        self._send_held()
+        self._flush_held()
         self._held = None
 
-    def _send_held(self) -> None:
+    def _flush_held(self) -> None:
         held = self._held
         if held is None or not held.count:
             return
@@ -149,7 +149,7 @@ class Router:
         self._element_bytes = max(1.0, size / held.count)
         held.empty()
 
-    def _deal(self, values: Sequence[Any], targets: Sequence[int]) -> None:
+    def _scatter(self, values: Sequence[Any], targets: Sequence[int]) -> None:
         """Values whose columns are all constant: one append each, or two."""
         shares = {target: self._share(target) for target in set(targets)}
         beside = {target: share.values.append for target, share in shares.items()}
@@ -189,10 +189,10 @@ class Router:
             self._constants = own
         return own
 
-    def _share(self, target: int) -> _Share:
+    def _share(self, target: int) -> _PartitionBuffer:
         share = self._shares.get(target)
         if share is None:
-            share = self._shares[target] = _Share()
+            share = self._shares[target] = _PartitionBuffer()
         return share
 
     def _settle(self, target: int) -> None:
@@ -220,7 +220,7 @@ class Router:
             rethrow(located(error, self._maker.label, self._maker.tail.where))
 
 
-class _Share:
+class _PartitionBuffer:
     """What one target partition gets: finished blocks, and the columns of one that grows."""
 
     __slots__ = ("before", "done", "keys", "panes", "timestamps", "values", "windows")
@@ -270,7 +270,7 @@ def _at(column: Sequence[Any], index: list[int] | None) -> Sequence[Any]:
     return column if index is None else [column[i] for i in index]
 
 
-def _targets(plan: Plan, edge: Edge, partition: int, partitions: int, keys: _Keys) -> Targets:
+def _targets(plan: Plan, edge: Edge, partition: int, partitions: int, keys: _KeyExtractor) -> Targets:
     target = plan.steps[edge.target]
     match edge.exchange.routing if edge.exchange is not None else "forward":
         case "hash":
@@ -280,12 +280,12 @@ def _targets(plan: Plan, edge: Edge, partition: int, partitions: int, keys: _Key
         case "rebalance":
             tail = target.tail
             among = min(partitions, tail.shards) if isinstance(tail, Write) and tail.shards else partitions
-            return _Turn(partition, among).of
+            return _RoundRobin(partition, among).of
         case _:
             return lambda block: partition
 
 
-class _Turn:
+class _RoundRobin:
     """Elements go to one partition after another, by their position."""
 
     def __init__(self, start: int, among: int) -> None:
@@ -300,14 +300,14 @@ class _Turn:
         return (turns * (len(block) // among + 1))[: len(block)]
 
 
-class _Keys:
+class _KeyExtractor:
     """The keys of an edge's elements, and where they go."""
 
     def __init__(self, plan: Plan, edge: Edge, partitions: int) -> None:
         step = plan.steps[edge.target]
         self._label, self._where = step.label, step.head.where
         self._whole = isinstance(step.tail, CombinePerKey) and step.tail.key == "element" and step.phase != "merge"
-        self._places = PartitionsByKey(partitions)
+        self._places = PartitionCache(partitions)
 
     def targets(self, block: Block) -> Sequence[int]:
         """The partition of each element."""
@@ -328,7 +328,7 @@ class _Keys:
         return unfit_for_key(block.values, error, self._label, self._where, pairs=not self._whole)
 
 
-class PartitionsByKey(dict[Any, int]):
+class PartitionCache(dict[Any, int]):
     """The partition of each key, looked up while there is room, computed where that is as quick (ints).
 
     Equal keys have one: ints, and whatever equals one, by their number; all else by `key_bytes`.

@@ -18,7 +18,7 @@ from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.side_inputs.view import SideView, side_id, side_views
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts, content_of, path_of
-from tidegate.runners.spark.plan.task_spec import Side
+from tidegate.runners.spark.plan.task_spec import BroadcastView
 from tidegate.runners.spark.shuffle.row_codec import encode_blocks
 from tidegate.runners.spark.side_inputs.mmap_map import IndexedMap, MapFile, write_map
 from tidegate.sdk.data.block import Block
@@ -36,11 +36,11 @@ _KEPT: Final = 16
 _ROW_ELEMENTS: Final = 16_384
 _ROW_BYTES: Final = 4 << 20
 
-Shown: TypeAlias = tuple[dict[Any, list[Any]], dict[Any, Any]]
+Contents: TypeAlias = tuple[dict[Any, list[Any]], dict[Any, Any]]
 """What each window shows, as values, and as finished arguments."""
 
 
-class SideInputs:
+class SideInputBroadcaster:
     """The side inputs of a run, on the driver: blocks come in, what workers open goes out."""
 
     def __init__(self, plan: Plan, artifacts: Artifacts, context: Context) -> None:
@@ -54,12 +54,12 @@ class SideInputs:
         """Elements of a side collection, in the order in which they count."""
         self._blocks.setdefault(collection, []).extend(blocks)
 
-    def made_for(self, steps: Iterable[Step]) -> dict[str, Side]:
+    def views_of(self, steps: Iterable[Step]) -> dict[str, BroadcastView]:
         """What the side inputs of these steps show, by `side_id`.
 
         Raises what the author's triggers and window assigners raise.
         """
-        made: dict[str, Side] = {}
+        made: dict[str, BroadcastView] = {}
         views: dict[str, SideView] = {}
         parts: dict[str, dict[str, None]] = {}
         for edge in self._plan.edges:
@@ -82,17 +82,17 @@ class SideInputs:
             made[id] = self._sent(view, data)
         return made
 
-    def _sent(self, view: SideView, data: bytes) -> Side:
+    def _sent(self, view: SideView, data: bytes) -> BroadcastView:
         if len(data) <= self._room:
             self._room -= len(data)
-            return Side("values", view.ref.view, data)
+            return BroadcastView("values", view.ref.view, data)
         if len(data) > INDEXED_BYTES and view.ref.view in ("dict", "multimap"):
             found = self._indexed(view)
             if found is not None:
                 return found
-        return Side("values", view.ref.view, self._artifacts.give_bytes(data))
+        return BroadcastView("values", view.ref.view, self._artifacts.give_bytes(data))
 
-    def _indexed(self, view: SideView) -> Side | None:
+    def _indexed(self, view: SideView) -> BroadcastView | None:
         """A file of a map for each window; None if that can't be: a key without an encoding, or one that stands twice,
         of which an element that looks must hear, and no other."""
         path = self._artifacts.new()
@@ -102,13 +102,13 @@ class SideInputs:
         except (KeyEncodingError, RunError):
             path.unlink()
             return None
-        return Side("maps", view.ref.view, self._artifacts.give(path), regions)
+        return BroadcastView("maps", view.ref.view, self._artifacts.give(path), regions)
 
 
 # -- in a worker
 
 
-class SideRows:
+class SideInputWriter:
     """What one task gives of a side collection: it goes to the driver."""
 
     def __init__(self, collection: str, maker: Step, src: int, send: Callable[[str, Any], None]) -> None:
@@ -142,10 +142,10 @@ class SideRows:
         self._seq += 1
 
 
-_open: Final[OrderedDict[tuple[Any, ...], Shown]] = OrderedDict()
+_open: Final[OrderedDict[tuple[Any, ...], Contents]] = OrderedDict()
 
 
-def opened(side: Side) -> Shown:
+def open_view(side: BroadcastView) -> Contents:
     """What a side input shows. Files are opened once in a worker's life, and those used last are kept."""
     if isinstance(side.data, bytes):
         return _values(side.data), {}
@@ -161,7 +161,7 @@ def opened(side: Side) -> Shown:
     return (values, {}) if side.view == "singleton" else (values, arguments)
 
 
-def _read(side: Side, artifact: Artifact) -> Shown:
+def _read(side: BroadcastView, artifact: Artifact) -> Contents:
     if side.form == "values":
         return _values(content_of(artifact)), {}
     file = MapFile(path_of(artifact))

@@ -17,7 +17,7 @@ from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import Any, BinaryIO, Final
 from zlib import crc32
 
-from tidegate.runners.spark.plan.task_spec import Region
+from tidegate.runners.spark.plan.task_spec import MapRegion
 from tidegate.sdk.data.coders import PickleCoder
 from tidegate.sdk.data.keys import key_bytes
 from tidegate.sdk.errors import KeyEncodingError
@@ -30,7 +30,7 @@ _KEPT: Final = 65_536
 """How many values a worker keeps once they have been looked up."""
 
 
-def write_map(file: BinaryIO, pairs: Mapping[Any, Any]) -> Region:
+def write_map(file: BinaryIO, pairs: Mapping[Any, Any]) -> MapRegion:
     """Append a map. KeyEncodingError for a key that has no canonical encoding: it can't be found by one.
 
     What went to the file by then is of no harm: no index leads to it.
@@ -56,7 +56,7 @@ def write_map(file: BinaryIO, pairs: Mapping[Any, Any]) -> Region:
             slot = (slot + 1) & (slots - 1)
         index[slot] = _tag(hashed) << _PLACE_BITS | (at + 1)
     file.write(bytes(-place % 8))
-    region = Region(start, file.tell(), slots, len(hashes))
+    region = MapRegion(start, file.tell(), slots, len(hashes))
     file.write(index.tobytes())
     return region
 
@@ -81,7 +81,7 @@ class MapFile:
 class IndexedMap(Mapping[Any, Any]):
     """A map in a file: a read-only mapping with the entries, order and equality of the dict it was made from."""
 
-    def __init__(self, file: MapFile, region: Region) -> None:
+    def __init__(self, file: MapFile, region: MapRegion) -> None:
         self._view = file.view
         self._region = region
         self._index = file.view[region.index : region.index + 8 * region.slots].cast("Q")

@@ -9,7 +9,7 @@ from typing import Any
 def entry(
     name: str,
     paths: tuple[str, ...],
-    work: bytes | tuple[str, str],
+    spec: bytes | tuple[str, str],
     run_id: str,
     level: int,
     feeds: tuple[int, ...] = (),
@@ -35,7 +35,7 @@ def entry(
                 sys.path.append(path)
         from tidegate.runners.spark.worker.task import run_task
 
-        return run_task(work, run_id, level, feeds, batches, counts)
+        return run_task(spec, run_id, level, feeds, batches, counts)
 
     run.__name__ = name
     return run

@@ -21,10 +21,10 @@ from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Edge, Step
 from tidegate.runners.spark.plan.artifacts import Artifact, content_of
 from tidegate.runners.spark.plan.failures import marked
-from tidegate.runners.spark.plan.task_spec import Work
-from tidegate.runners.spark.shuffle.partitioner import Router
+from tidegate.runners.spark.plan.task_spec import TaskSpec
+from tidegate.runners.spark.shuffle.partitioner import Partitioner
 from tidegate.runners.spark.shuffle.row_codec import RESULT, OutgoingRows, decode, encode_result, read_rows, row_sum
-from tidegate.runners.spark.side_inputs.broadcast import SideRows, opened
+from tidegate.runners.spark.side_inputs.broadcast import SideInputWriter, open_view
 from tidegate.runners.spark.task_io.frames import FrameWriting, by_feed, read_batches
 from tidegate.runners.spark.task_io.sources import read_elements, read_splits
 from tidegate.runners.spark.task_io.unpickling import unpickling
@@ -60,9 +60,9 @@ def run_task(
     # looked through once, while they are in the processor's cache; what stays, hardly ever again.
     gc.set_threshold(20_000, 100, 1_000)
     try:
-        work: Work = pickle.loads(content_of(payload))
+        spec: TaskSpec = pickle.loads(content_of(payload))
         for feed, part in by_feed(feeds, batches) if feeds else [(None, batches)]:
-            task = LevelTask(work, run_id, level, context.partitionId(), feed)
+            task = LevelTask(spec, run_id, level, context.partitionId(), feed)
             yield from task.run(part)
             if counts is not None:
                 counts.add({run_id: task.counted})
@@ -96,29 +96,29 @@ class LevelTask:
     reach.
     """
 
-    def __init__(self, work: Work, run_id: str, level: int, partition: int, feed: int | None = None) -> None:
-        self.work = work
+    def __init__(self, spec: TaskSpec, run_id: str, level: int, partition: int, feed: int | None = None) -> None:
+        self.spec = spec
         self._run_id = run_id
-        self.plan = work.plan
+        self.plan = spec.plan
         self.level = level
         self._feed = feed
         self._number = partition
-        if feed is None and partition >= work.levels.partitions(level, work.partitions):
-            raise RunError(f"Spark runs more tasks than the {work.partitions} partitions of level {level}")
+        if feed is None and partition >= spec.levels.partitions(level, spec.partitions):
+            raise RunError(f"Spark runs more tasks than the {spec.partitions} partitions of level {level}")
         if feed is not None:
-            self._number += sum(isinstance(step.head, Read) for step in work.plan.steps[: feed + 1]) << 20
-        self.partition = partition % work.partitions
-        self._src = level * work.partitions + self._number
-        levels = work.levels
-        kept = [number for number, edge in enumerate(work.edges) if levels.kept(edge)]
-        self._out = OutgoingRows({number for number in kept if levels.of_step[work.edges[number].source] == level})
-        self._found = {number: 0 for number in kept if level == levels.start_of(work.edges[number])}
+            self._number += sum(isinstance(step.head, Read) for step in spec.plan.steps[: feed + 1]) << 20
+        self.partition = partition % spec.partitions
+        self._src = level * spec.partitions + self._number
+        levels = spec.levels
+        kept = [number for number, edge in enumerate(spec.edges) if levels.kept(edge)]
+        self._out = OutgoingRows({number for number in kept if levels.of_step[spec.edges[number].source] == level})
+        self._found = {number: 0 for number in kept if level == levels.start_of(spec.edges[number])}
         self._results = 0
         self.counted: dict[str, int] = {}
         """How many elements each step has given, when it has run."""
-        steps = work.levels.steps(self.plan, level)
+        steps = spec.levels.steps(self.plan, level)
         if feed is not None:
-            reached = work.levels.reached_from(feed, self.plan)
+            reached = spec.levels.reached_from(feed, self.plan)
             steps = [step for step in steps if step.id in reached]
         self._sources = [step for step in steps if step.is_source]
         self._sinks = [step for step in steps if step.is_sink and self._is_here(step)]
@@ -133,14 +133,14 @@ class LevelTask:
         """Everything; the rows that leave, batch by batch."""
         install_classes(self.plan.pipeline.classes)
         install(tuple((cls.load(), coder.load()) for cls, coder in self.plan.pipeline.coders))
-        budget = self.work.memory_budget or default_memory_budget() // (os.cpu_count() or 1)
-        with _spill_directory(self.work.temp_dir) as temp_dir:
+        budget = self.spec.memory_budget or default_memory_budget() // (os.cpu_count() or 1)
+        with _spill_directory(self.spec.temp_dir) as temp_dir:
             context = Context(
                 budget,
                 temp_dir,
-                runtime_types=self.work.runtime_types,
+                runtime_types=self.spec.runtime_types,
                 around=self._with_sides,
-                max_end_timers=self.work.max_end_timers,
+                max_end_timers=self.spec.max_end_timers,
             )
             with collecting(context.metrics):
                 for _ in self._drive(context, batches):
@@ -162,19 +162,19 @@ class LevelTask:
         """What side inputs show is known before the first element comes."""
         if isinstance(operator, WaitForSides):
             for id, view in operator.sides.items():
-                view.share(*opened(self.work.sides[id]))
+                view.share(*open_view(self.spec.sides[id]))
         return operator
 
     # -- driving the level's steps
 
     def _drive(self, context: Context, batches: Iterable[Any]) -> Iterator[None]:
         """The whole task; control comes back now and then so that rows can leave."""
-        levels = self.work.levels
+        levels = self.spec.levels
         ids = {step.id for step in self._inner}
-        tasks = levels.partitions(self.level, self.work.partitions)
-        inside = [edge for edge in self.work.edges if edge.target in ids and not levels.crosses(edge)]
+        tasks = levels.partitions(self.level, self.spec.partitions)
+        inside = [edge for edge in self.spec.edges if edge.target in ids and not levels.crosses(edge)]
         sinks = {step.id: self._writing(step, tasks) for step in self._sinks}
-        outlets, routers = self._outlets(sinks)
+        outlets, routers = self._outputs(sinks)
         graph = Graph(self.plan, self._inner, inside, context, outlets)
         try:
             graph.open()
@@ -202,7 +202,7 @@ class LevelTask:
             raise
 
     def _read(self, graph: Graph, context: Context) -> Iterator[None]:
-        inputs = self.work.inputs
+        inputs = self.spec.inputs
         for step in self._sources:
             if step.id in inputs.splits:
                 blocks = read_splits(step, inputs.splits[step.id][self.partition])
@@ -221,7 +221,7 @@ class LevelTask:
         self, graph: Graph, context: Context, sinks: dict[int, Writing | FrameWriting], batches: Iterable[Any]
     ) -> Iterator[None]:
         """The rows for this level, in order; those for a later one go on."""
-        levels, edges = self.work.levels, self.work.edges
+        levels, edges = self.spec.levels, self.spec.edges
         here = {step.id for step in (*self._inner, *self._sinks)}
         moved = self.level not in levels.starts
         pieces: list[bytes] = []
@@ -260,44 +260,44 @@ class LevelTask:
         made_here = {collection for step in self._inner for collection in step.outputs}
         ids = {step.id for step in self._inner}
         outside = dict.fromkeys(
-            edge.collection for edge in self.work.edges if edge.target in ids and edge.collection not in made_here
+            edge.collection for edge in self.spec.edges if edge.target in ids and edge.collection not in made_here
         )
         return list(outside)
 
     # -- what leaves
 
     def _writing(self, step: Step, tasks: int) -> Writing | FrameWriting:
-        if step.id in self.work.frames:
+        if step.id in self.spec.frames:
             return FrameWriting(
                 step,
-                self.work.frames[step.id],
-                self.work.wished.get(step.id),
+                self.spec.frames[step.id],
+                self.spec.wished.get(step.id),
                 self._out,
                 self._src,
                 self.partition,
             )
         return writing(step, self._run_id, self._number, tasks)
 
-    def _outlets(
+    def _outputs(
         self, sinks: dict[int, Writing | FrameWriting]
-    ) -> tuple[dict[str, list[Outlet]], list[Router | SideRows]]:
+    ) -> tuple[dict[str, list[Outlet]], list[Partitioner | SideInputWriter]]:
         outlets: dict[str, list[Outlet]] = {}
-        routers: list[Router | SideRows] = []
+        routers: list[Partitioner | SideInputWriter] = []
         makers = {step.id for step in (*self._sources, *self._inner)}
         asides = {
             edge.collection: self.plan.steps[edge.source]
-            for edge in self.work.edges
+            for edge in self.spec.edges
             if edge.side is not None and edge.source in makers
         }
         for collection, step in asides.items():
             if not isinstance(step.head, Create):  # whose elements the driver has
-                aside = SideRows(collection, step, self._src, self._result)
+                aside = SideInputWriter(collection, step, self._src, self._result)
                 routers.append(aside)
                 outlets.setdefault(collection, []).append(aside.write)
-        for number, edge in enumerate(self.work.edges):
+        for number, edge in enumerate(self.spec.edges):
             if edge.source not in makers or edge.side is not None:
                 continue
-            if self.work.levels.crosses(edge):
+            if self.spec.levels.crosses(edge):
                 router = self._router(edge, number)
                 routers.append(router)
                 outlets.setdefault(edge.collection, []).append(router.write)
@@ -305,8 +305,8 @@ class LevelTask:
                 outlets.setdefault(edge.collection, []).append(sinks[edge.target].write)
         return outlets, routers
 
-    def _router(self, edge: Edge, number: int) -> Router:
-        return Router(self.plan, edge, number, self._src, self.partition, self.work.partitions, self._out)
+    def _router(self, edge: Edge, number: int) -> Partitioner:
+        return Partitioner(self.plan, edge, number, self._src, self.partition, self.spec.partitions, self._out)
 
     def _result(self, kind: str, value: Any) -> None:
         self._results = self._out.send(0, RESULT, self._src, self._results, encode_result(kind, value))
