@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 
 from tests.support.streaming.child_processes import PATIENCE
-from tidegate.runners.spark.driver.commit_log import finish_others
+from tidegate.runners.spark.driver.commit_log import finish_interrupted
 from tidegate.runners.streaming.protocol.coordinator_io import TakeSavepoint
 from tidegate.runners.streaming.session.client import Place, opened, started
 from tidegate.runners.streaming.session.journal import Kept
@@ -193,7 +193,7 @@ def test_a_commit_on_spark_that_was_cut_off_is_finished(kept: Path, monkeypatch:
     folder = kept / "spark"
     monkeypatch.chdir(folder)
     assert lines(folder, "out/one*") != ["a", "b", "c"]
-    assert finish_others(folder) == 1
+    assert finish_interrupted(folder) == 1
     for sink in ("one", "to-", "own/"):
         assert lines(folder, f"out/{sink}*") == ["a", "b", "c"]
     assert [path.name for path in folder.iterdir()] == ["out"]
