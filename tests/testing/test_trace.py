@@ -20,7 +20,7 @@ from tidegate.cli import app
 from tidegate.runners.engine.operator import Operator
 from tidegate.sdk.errors import BuildError, RunError, UserCodeError
 from tidegate.testing import PaneRecorder, TestPipeline, TestStream, Trace, assert_that, equal_to, trace
-from tidegate.testing.trace.api import Traced
+from tidegate.testing.trace.model import Traced
 from tidegate.testing.trace.sampling import MOST_DRAWN, Sample
 from tidegate.testing.trace.watcher import MOST_FIRINGS, MOST_KEYS, MOST_PER_KEY, Watcher
 
@@ -209,10 +209,11 @@ def test_a_stateful_step_shows_its_elements_and_what_it_gives() -> None:
 )
 def test_a_traced_run_gives_what_an_untraced_one_does(events: list[Any], windows: Any) -> None:
     def run(traced: bool) -> tuple[list[Any], Trace | None]:
-        stream = TestStream()
+        stream, watermark = TestStream(), 0
         for event in events:
             if isinstance(event, int):
-                stream = stream.advance_watermark_to(event)
+                watermark = max(watermark, event)
+                stream = stream.advance_watermark_to(watermark)
             else:
                 stream = stream.add_elements([tg.TimestampedValue((k, v), t) for k, v, t in event])
         pipeline = tg.Pipeline()

@@ -10,7 +10,7 @@ from tidegate.sdk.errors import visible
 if TYPE_CHECKING:
     from tidegate.cli.target import Target
     from tidegate.sdk.options.model import PipelineOptions
-    from tidegate.testing.trace.api import Trace
+    from tidegate.testing.trace.recorded_run import Trace
 
 
 def run_traced(found: Target, options: PipelineOptions) -> tuple[Trace, BaseException | None]:

@@ -26,7 +26,8 @@ from tidegate.testing.matchers import (
 from tidegate.testing.pane_recorder import PaneRecorder
 from tidegate.testing.test_pipeline import TestPipeline, assert_that
 from tidegate.testing.test_stream import TestStream
-from tidegate.testing.trace.api import Trace, trace
+from tidegate.testing.trace.api import trace
+from tidegate.testing.trace.recorded_run import Trace
 
 __all__ = [
     "TestPipeline",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -11,16 +11,16 @@ from typing import Any
 
 from tidegate.sdk.errors import visible
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
-from tidegate.testing.trace.api import Moment, Trace, Traced
+from tidegate.testing.trace.model import Moment, Traced
 
 
-def page(trace: Trace) -> str:
-    """The page; each step of the trace has a tab."""
-    data = {"title": visible(trace.name), "error": trace.error, "steps": [_step(step) for step in trace.steps]}
+def page(name: str, steps: Sequence[Traced], error: str | None) -> str:
+    """The page of a run of the pipeline `name`; each step has a tab. `error` is what the run failed with."""
+    data = {"title": visible(name), "error": error, "steps": [_step(step) for step in steps]}
     # In a script element only "<" could end it or open a comment.
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
     template = _Page(Path(__file__).with_name("page.html").read_text(encoding="utf-8"))
-    return template.substitute(title=escape(visible(trace.name)), data=text)
+    return template.substitute(title=escape(visible(name)), data=text)
 
 
 class _Page(Template):

@@ -17,7 +17,7 @@ from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.runner import PipelineResult, RunOptions
-from tidegate.testing.trace.api import Trace
+from tidegate.testing.trace.recorded_run import Trace
 from tidegate.testing.trace.watcher import Watcher
 
 

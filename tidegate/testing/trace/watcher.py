@@ -26,7 +26,7 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.windowing.assigners import is_merging, merge_windows
 from tidegate.sdk.windowing.strategy import WindowingStrategy
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end
-from tidegate.testing.trace.api import UNSTAMPED, Arrival, Firing, Moment, Standing, Traced, Window
+from tidegate.testing.trace.model import UNSTAMPED, Arrival, Firing, Moment, Standing, Traced, Window
 from tidegate.testing.trace.sampling import Sample, drawn
 
 MOST_SINGLE: Final = 20_000

@@ -1,0 +1,102 @@
+"""What a trace records of a grouping or a stateful step: elements, windows, panes and watermarks, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+from tidegate.sdk.time import MIN_MICROS
+
+UNSTAMPED: Final = MIN_MICROS
+"""The timestamp of elements that nobody stamped."""
+
+Standing: TypeAlias = Literal["in time", "behind", "late", "dropped late", "dropped closed", "no window"]
+"""How an element stands when it arrives (SEMANTICS, Lateness): `behind` the watermark, but in a window that has not
+ended; `late` for a window that has; refused because its windows have expired, or because the trigger has finished; or
+in no window at all."""
+
+Timing: TypeAlias = Literal["early", "on_time", "late", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When something happened: the number of the event at its step, and processing time (µs)."""
+
+    event: int
+    clock: int
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An element that reached the step. `key` is a number in `Traced.keys`, -1 without keys; `timestamp` is in µs."""
+
+    at: Moment
+    key: int
+    value: str
+    timestamp: int
+    standing: Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window of one key from its first element to its expiry, or to when it was merged `into` another (its number).
+
+    Bounds are µs, None for a start or an end of time that it does not have. `closed` is None if the run ended first.
+    """
+
+    key: int
+    name: str
+    start: int | None
+    end: int | None
+    opened: Moment
+    closed: Moment | None = None
+    into: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Firing:
+    """One pane of one key, or an element that a stateful step gave. `window` is a number in `Traced.windows`, or None.
+
+    `name`, `start` and `end` are the window's, as in `Window`; `timestamp` is in µs.
+    """
+
+    at: Moment
+    key: int
+    value: str
+    timestamp: int
+    window: int | None
+    name: str
+    start: int | None
+    end: int | None
+    timing: Timing
+    index: int
+    nonspeculative_index: int
+    is_first: bool
+    is_last: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What was seen of one step. Of long runs a part: one element, window or pane of `every` that many was kept.
+
+    `watermark` holds (moment, µs) for each advance; `counts` the number of elements, panes, and of those dropped;
+    `facts` what the step is, in words.
+    """
+
+    label: str
+    where: str
+    facts: tuple[tuple[str, str], ...]
+    bounded: bool
+    merging: bool
+    keys: tuple[str, ...]
+    arrivals: tuple[Arrival, ...]
+    windows: tuple[Window, ...]
+    firings: tuple[Firing, ...]
+    watermark: tuple[tuple[Moment, int], ...]
+    counts: dict[str, int] = field(default_factory=dict)
+    every: dict[str, int] = field(default_factory=dict)
+
+    def of_key(self, key: str) -> tuple[Firing, ...]:
+        """The firings of a key, given as its repr."""
+        number = self.keys.index(key)
+        return tuple(firing for firing in self.firings if firing.key == number)
