@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, Checkpoints, RetainedCheckpoint
+from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, CheckpointTracker, RetainedCheckpoint
 from tidegate.runners.streaming.model.settings import CheckpointSettings
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, Decline, Prepared, StateHandle
@@ -23,7 +23,9 @@ def ack(checkpoint: int, task: TaskId, *base: str, ended: bool = False) -> Ackno
     return Acknowledge(checkpoint, task, handle, prepared=(piece,), ended=ended)
 
 
-def take(checkpoints: Checkpoints, now: int = 0, *base: str, wanted: CheckpointRequest = REGULAR) -> tuple[str, ...]:
+def take(
+    checkpoints: CheckpointTracker, now: int = 0, *base: str, wanted: CheckpointRequest = REGULAR
+) -> tuple[str, ...]:
     """One checkpoint, to its end; which files may go."""
     pending = checkpoints.begin(wanted, TASKS, now)
     for task in TASKS:
@@ -34,7 +36,7 @@ def take(checkpoints: Checkpoints, now: int = 0, *base: str, wanted: CheckpointR
 
 @given(st.permutations(TASKS), st.integers(0, 3))
 def test_a_checkpoint_is_complete_with_the_last_acknowledgement_in_any_order(order: list[TaskId], twice: int) -> None:
-    checkpoints = Checkpoints(CheckpointSettings())
+    checkpoints = CheckpointTracker(CheckpointSettings())
     pending = checkpoints.begin(REGULAR, TASKS, 0)
     for task in order[:-1]:
         assert not checkpoints.acknowledge(ack(1, task))
@@ -49,7 +51,7 @@ def test_what_sinks_prepared_is_in_exactly_one_complete_checkpoint(
     rounds: list[list[bool]], data: st.DataObject
 ) -> None:
     """Checkpoints are given up with some tasks' parts missing, that come later or are declined; the last completes."""
-    checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=100))
+    checkpoints = CheckpointTracker(CheckpointSettings(tolerated_failures=100))
     final: list[str] = []
     owed: list[Acknowledge] = []
     for acknowledged in [*rounds, [True] * 4]:
@@ -70,14 +72,14 @@ def test_what_sinks_prepared_is_in_exactly_one_complete_checkpoint(
             final += [piece.payload for part in checkpoints.prepared() for piece in part.committables]
             checkpoints.complete((), 0)
         else:
-            checkpoints.abandon(0)
+            checkpoints.abort(0)
     numbers = range(1, len(rounds) + 2)
     assert sorted(final) == sorted(f"{number} {task}" for number in numbers for task in TASKS)
 
 
 def test_it_is_final_only_if_all_tasks_had_ended() -> None:
     for ended in ([True] * 4, [True, True, False, True]):
-        checkpoints = Checkpoints(CheckpointSettings())
+        checkpoints = CheckpointTracker(CheckpointSettings())
         pending = checkpoints.begin(REGULAR, TASKS, 0)
         for task, over in zip(TASKS, ended, strict=True):
             checkpoints.acknowledge(ack(1, task, ended=over))
@@ -85,18 +87,18 @@ def test_it_is_final_only_if_all_tasks_had_ended() -> None:
 
 
 def test_the_next_one_keeps_the_interval_and_the_least_pause() -> None:
-    checkpoints = Checkpoints(CheckpointSettings(interval=10.0, min_pause=8.0))
+    checkpoints = CheckpointTracker(CheckpointSettings(interval=10.0, min_pause=8.0))
     checkpoints.enable(0)
     assert checkpoints.next_wake() == 10 * SECOND
     take(checkpoints, 10 * SECOND)
     assert checkpoints.next_wake() == 20 * SECOND
     checkpoints.begin(REGULAR, TASKS, 20 * SECOND)
-    checkpoints.abandon(25 * SECOND)
+    checkpoints.abort(25 * SECOND)
     assert checkpoints.next_wake() == 33 * SECOND
 
 
 def test_it_times_out_while_tasks_are_missing_but_not_while_it_is_stored() -> None:
-    checkpoints = Checkpoints(CheckpointSettings(timeout=5.0))
+    checkpoints = CheckpointTracker(CheckpointSettings(timeout=5.0))
     pending = checkpoints.begin(REGULAR, TASKS, 0)
     assert checkpoints.next_wake() == 5 * SECOND
     assert not checkpoints.timed_out(5 * SECOND - 1)
@@ -107,19 +109,19 @@ def test_it_times_out_while_tasks_are_missing_but_not_while_it_is_stored() -> No
 
 
 def test_failures_in_a_row_are_tolerated_up_to_a_number_and_savepoints_do_not_count() -> None:
-    checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=1))
+    checkpoints = CheckpointTracker(CheckpointSettings(tolerated_failures=1))
     tolerated = []
     for wanted in (REGULAR, CheckpointRequest("savepoint", "/saved"), None, REGULAR, REGULAR):
         if wanted is None:
             take(checkpoints)
             continue
         checkpoints.begin(wanted, TASKS, 0)
-        tolerated.append(checkpoints.abandon(0))
+        tolerated.append(checkpoints.abort(0))
     assert tolerated == [True, True, True, False]
 
 
 def test_so_many_are_kept_as_are_asked_for_and_manifests_go_first() -> None:
-    checkpoints = Checkpoints(
+    checkpoints = CheckpointTracker(
         CheckpointSettings(retained=2), first=4, kept=[RetainedCheckpoint(3, frozenset({"chk-000003/manifest.json"}))]
     )
     assert take(checkpoints) == ()
@@ -130,7 +132,7 @@ def test_so_many_are_kept_as_are_asked_for_and_manifests_go_first() -> None:
 
 
 def test_a_file_stays_as_long_as_a_later_checkpoint_builds_on_it() -> None:
-    checkpoints = Checkpoints(CheckpointSettings())
+    checkpoints = CheckpointTracker(CheckpointSettings())
     take(checkpoints)
     base = "chk-000001/0.0.state"
     assert base not in take(checkpoints, 0, base)
@@ -139,12 +141,12 @@ def test_a_file_stays_as_long_as_a_later_checkpoint_builds_on_it() -> None:
 
 
 def test_a_savepoint_removes_nothing_that_later_checkpoints_may_build_on() -> None:
-    checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=9))
+    checkpoints = CheckpointTracker(CheckpointSettings(tolerated_failures=9))
     saved = CheckpointRequest("savepoint", "/saved")
     take(checkpoints)
     checkpoints.begin(REGULAR, TASKS, 0)
     checkpoints.acknowledge(ack(2, TASKS[0]))
-    checkpoints.abandon(0)
+    checkpoints.abort(0)
     assert take(checkpoints, wanted=saved) == ()
     assert {name[:10] for name in take(checkpoints, wanted=saved)} == {"chk-000003"}, "nothing builds on a savepoint"
     gone = take(checkpoints, 0, "chk-000001/0.0.state", "chk-000002/0.0.state")
@@ -154,10 +156,10 @@ def test_a_savepoint_removes_nothing_that_later_checkpoints_may_build_on() -> No
 
 
 def test_those_that_were_given_up_or_lost_are_told_until_one_is_complete() -> None:
-    checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=9))
+    checkpoints = CheckpointTracker(CheckpointSettings(tolerated_failures=9))
     checkpoints.begin(REGULAR, TASKS, 0)
     checkpoints.acknowledge(ack(1, TASKS[0]))
-    checkpoints.abandon(0)
+    checkpoints.abort(0)
     assert checkpoints.failed == (1,)
     checkpoints.begin(REGULAR, TASKS, 0)
     checkpoints.disable()
@@ -167,15 +169,15 @@ def test_those_that_were_given_up_or_lost_are_told_until_one_is_complete() -> No
 
 
 def test_what_earlier_processes_have_left_goes_when_the_first_is_complete() -> None:
-    checkpoints = Checkpoints(CheckpointSettings(), 4, leftovers=["chk-000003/0.0.state", "chk-000003/.a.part"])
+    checkpoints = CheckpointTracker(CheckpointSettings(), 4, leftovers=["chk-000003/0.0.state", "chk-000003/.a.part"])
     assert take(checkpoints) == ("chk-000003/.a.part", "chk-000003/0.0.state")
 
 
 def test_what_an_attempt_had_prepared_is_gone_with_it() -> None:
-    checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=9))
+    checkpoints = CheckpointTracker(CheckpointSettings(tolerated_failures=9))
     checkpoints.begin(REGULAR, TASKS, 0)
     checkpoints.acknowledge(ack(1, TASKS[0]))
-    checkpoints.abandon(0)
+    checkpoints.abort(0)
     checkpoints.disable()
     checkpoints.begin(REGULAR, TASKS, 0)
     assert checkpoints.prepared() == []

@@ -25,7 +25,6 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
     Delete,
     Fenced,
     Finish,
-    Passing,
     Progress,
     Report,
     StartWorkers,
@@ -34,6 +33,7 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
     Store,
     Stored,
     TakeSavepoint,
+    Tick,
     Unreachable,
     WorkerGone,
     WorkersStarted,
@@ -875,7 +875,7 @@ def test_whatever_happens_it_is_never_at_a_loss_and_a_cancelled_job_ends(
             case ("good", "end"):
                 play.end_all()
         wake = play.coordinator.next_wake()
-        assert wake is None or wake > play.now or play.tell(Passing())
+        assert wake is None or wake > play.now or play.tell(Tick())
     play.tell(CancelJob())
     play.tell(Stored(0))
     for _ in range(4):

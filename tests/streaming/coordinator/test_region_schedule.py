@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.support.streaming.coordinator_harness import job_of, to_text
-from tidegate.runners.streaming.coordinator.region_schedule import Regions
+from tidegate.runners.streaming.coordinator.region_schedule import RegionSchedule
 
 
 @pytest.fixture
-def regions() -> Regions:
+def regions() -> RegionSchedule:
     """Of a job with two, of two tasks each."""
     job = job_of(to_text(), batch=True)
     assert len(job.plan.regions) == 2
-    return Regions(job.layout)
+    return RegionSchedule(job.layout)
 
 
-def run(regions: Regions) -> list[int]:
+def run(regions: RegionSchedule) -> list[int]:
     """Run what is next, all of it; which regions were."""
     ran = []
     while (region := regions.next) is not None:
@@ -27,7 +27,7 @@ def run(regions: Regions) -> list[int]:
     return ran
 
 
-def test_a_region_is_next_when_all_tasks_of_the_one_before_have_ended(regions: Regions) -> None:
+def test_a_region_is_next_when_all_tasks_of_the_one_before_have_ended(regions: RegionSchedule) -> None:
     assert regions.next == 0
     regions.deploy(0)
     assert regions.next is None
@@ -38,7 +38,7 @@ def test_a_region_is_next_when_all_tasks_of_the_one_before_have_ended(regions: R
     assert regions.next == 1
 
 
-def test_a_task_that_says_twice_that_it_has_ended_counts_once(regions: Regions) -> None:
+def test_a_task_that_says_twice_that_it_has_ended_counts_once(regions: RegionSchedule) -> None:
     regions.deploy(0)
     first, second = regions.deployed()
     assert not regions.end(first)
@@ -47,20 +47,20 @@ def test_a_task_that_says_twice_that_it_has_ended_counts_once(regions: Regions) 
     assert not regions.end(second)
 
 
-def test_a_region_that_is_done_stays_done_when_workers_are_lost(regions: Regions) -> None:
+def test_a_region_that_is_done_stays_done_when_workers_are_lost(regions: RegionSchedule) -> None:
     regions.deploy(0)
     for task in list(regions.deployed()):
         regions.end(task)
     regions.deploy(1)
     regions.end(list(regions.deployed())[-1])
-    regions.lose()
+    regions.reset()
     assert list(regions.deployed()) == []
     assert len(list(regions.done_before())) == 2
     assert run(regions) == [1]
     assert regions.all_done
 
 
-def test_all_regions_run_again_from_a_checkpoint_but_those_that_it_found_done(regions: Regions) -> None:
+def test_all_regions_run_again_from_a_checkpoint_but_those_that_it_found_done(regions: RegionSchedule) -> None:
     assert run(regions) == [0, 1]
     regions.rewind()
     assert run(regions) == [0, 1]
@@ -68,7 +68,7 @@ def test_all_regions_run_again_from_a_checkpoint_but_those_that_it_found_done(re
     assert run(regions) == [1]
 
 
-def test_checkpoints_may_begin_with_the_last_region(regions: Regions) -> None:
+def test_checkpoints_may_begin_with_the_last_region(regions: RegionSchedule) -> None:
     regions.deploy(0)
     assert not regions.last_deployed
     for task in list(regions.deployed()):

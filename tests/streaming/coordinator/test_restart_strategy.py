@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.runners.streaming.coordinator.restart_strategy import Again, Failure, GivenUp, Restarts
+from tidegate.runners.streaming.coordinator.restart_strategy import FailJob, Failure, Restart, RestartStrategy
 from tidegate.runners.streaming.model.settings import RestartSettings
 from tidegate.sdk.time import SECOND
 
@@ -10,43 +10,43 @@ LOST = Failure(b"lost", "worker 0 has gone")
 
 
 def raised(element: str, error: bytes = b"error", stage: int = 0) -> Failure:
-    return Failure(error, "task failed", told=True, stage=stage, element=element)
+    return Failure(error, "task failed", from_user=True, stage=stage, element=element)
 
 
-def delays(restarts: Restarts, times: int, now: int = 0) -> list[float | None]:
+def delays(restarts: RestartStrategy, times: int, now: int = 0) -> list[float | None]:
     """Seconds until the next try after each of some failures; None: given up."""
     verdicts = [restarts.failed(LOST, now) for _ in range(times)]
-    return [verdict.delay / SECOND if isinstance(verdict, Again) else None for verdict in verdicts]
+    return [verdict.delay / SECOND if isinstance(verdict, Restart) else None for verdict in verdicts]
 
 
 def test_exponential_waits_twice_as_long_each_time_up_to_the_longest_and_gives_up() -> None:
-    restarts = Restarts(RestartSettings(attempts=5, delay=1.0, most_delay=5.0), retry_told=True)
+    restarts = RestartStrategy(RestartSettings(attempts=5, delay=1.0, most_delay=5.0), retry_user_errors=True)
     assert delays(restarts, 6) == [1.0, 2.0, 4.0, 5.0, 5.0, None]
 
 
 def test_a_completed_checkpoint_begins_the_count_anew() -> None:
-    restarts = Restarts(RestartSettings(attempts=2), retry_told=True)
+    restarts = RestartStrategy(RestartSettings(attempts=2), retry_user_errors=True)
     assert delays(restarts, 2) == [1.0, 2.0]
     restarts.progressed()
     assert delays(restarts, 3) == [1.0, 2.0, None]
 
 
 def test_very_many_attempts_do_not_overflow_the_delay() -> None:
-    restarts = Restarts(RestartSettings(attempts=5_000, delay=1.0, most_delay=60.0), retry_told=True)
+    restarts = RestartStrategy(RestartSettings(attempts=5_000, delay=1.0, most_delay=60.0), retry_user_errors=True)
     assert delays(restarts, 5_000)[-1] == 60.0
 
 
 def test_fixed_always_waits_the_same() -> None:
-    restarts = Restarts(RestartSettings("fixed", attempts=2, delay=3.0), retry_told=True)
+    restarts = RestartStrategy(RestartSettings("fixed", attempts=2, delay=3.0), retry_user_errors=True)
     assert delays(restarts, 3) == [3.0, 3.0, None]
 
 
 def test_none_gives_up_at_once() -> None:
-    assert delays(Restarts(RestartSettings("none"), retry_told=True), 1) == [None]
+    assert delays(RestartStrategy(RestartSettings("none"), retry_user_errors=True), 1) == [None]
 
 
 def test_rate_gives_up_when_too_many_fall_into_its_interval() -> None:
-    restarts = Restarts(RestartSettings("rate", attempts=2, delay=1.0, interval=10.0), retry_told=True)
+    restarts = RestartStrategy(RestartSettings("rate", attempts=2, delay=1.0, interval=10.0), retry_user_errors=True)
     assert delays(restarts, 1, 0) == [1.0]
     assert delays(restarts, 1, 5 * SECOND) == [1.0]
     assert delays(restarts, 1, 10 * SECOND) == [1.0]  # the first has left it
@@ -55,24 +55,24 @@ def test_rate_gives_up_when_too_many_fall_into_its_interval() -> None:
 
 
 def test_the_same_error_on_the_same_element_twice_in_a_row_is_final() -> None:
-    restarts = Restarts(RestartSettings(attempts=100), retry_told=True)
-    assert isinstance(restarts.failed(raised("7"), 0), Again)
+    restarts = RestartStrategy(RestartSettings(attempts=100), retry_user_errors=True)
+    assert isinstance(restarts.failed(raised("7"), 0), Restart)
     restarts.progressed()
-    assert isinstance(restarts.failed(raised("7"), 0), GivenUp)
+    assert isinstance(restarts.failed(raised("7"), 0), FailJob)
 
 
 def test_another_error_element_or_stage_is_not_the_same() -> None:
-    restarts = Restarts(RestartSettings(attempts=100), retry_told=True)
+    restarts = RestartStrategy(RestartSettings(attempts=100), retry_user_errors=True)
     for failure in (raised("7"), raised("8"), raised("8", b"other"), raised("8", b"other", 1), LOST, raised("7")):
-        assert isinstance(restarts.failed(failure, 0), Again)
+        assert isinstance(restarts.failed(failure, 0), Restart)
 
 
 def test_an_error_on_no_element_is_judged_by_the_strategy_alone() -> None:
-    restarts = Restarts(RestartSettings(attempts=3), retry_told=True)
-    assert [isinstance(restarts.failed(raised(""), 0), Again) for _ in range(4)] == [True, True, True, False]
+    restarts = RestartStrategy(RestartSettings(attempts=3), retry_user_errors=True)
+    assert [isinstance(restarts.failed(raised(""), 0), Restart) for _ in range(4)] == [True, True, True, False]
 
 
 def test_where_errors_are_not_retried_lost_workers_are() -> None:
-    restarts = Restarts(RestartSettings(), retry_told=False)
-    assert isinstance(restarts.failed(LOST, 0), Again)
-    assert isinstance(restarts.failed(raised("7"), 0), GivenUp)
+    restarts = RestartStrategy(RestartSettings(), retry_user_errors=False)
+    assert isinstance(restarts.failed(LOST, 0), Restart)
+    assert isinstance(restarts.failed(raised("7"), 0), FailJob)

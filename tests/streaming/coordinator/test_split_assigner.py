@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.streaming.checkpoint.recovery import unread
-from tidegate.runners.streaming.coordinator.split_assigner import Splits
+from tidegate.runners.streaming.checkpoint.recovery import remaining_splits
+from tidegate.runners.streaming.coordinator.split_assigner import SplitAssigner
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress
 
 
@@ -22,50 +22,50 @@ def ids(given: Sequence[AssignedSplit]) -> list[str]:
 
 
 def test_bounded_splits_are_dealt_in_order_a_few_at_a_time() -> None:
-    dealt = Splits(splits(16), 2, bounded=True)
-    assert ids(dealt.deal(0).splits) == ["s0", "s1"]
-    assert ids(dealt.deal(1).splits) == ["s2"]
+    dealt = SplitAssigner(splits(16), 2, bounded=True)
+    assert ids(dealt.assign(0).splits) == ["s0", "s1"]
+    assert ids(dealt.assign(1).splits) == ["s2"]
 
 
 def test_who_asks_when_there_are_none_left_is_told_that_there_will_be_none() -> None:
-    dealt = Splits(splits(1), 2, bounded=True)
-    first, second = dealt.deal(0), dealt.deal(1)
+    dealt = SplitAssigner(splits(1), 2, bounded=True)
+    first, second = dealt.assign(0), dealt.assign(1)
     assert (ids(first.splits), first.more) == (["s0"], False)
     assert (ids(second.splits), second.more) == ([], False)
 
 
 def test_live_splits_are_dealt_all_at_once_by_number() -> None:
-    dealt = Splits(splits(5), 2, bounded=False)
-    deals = [dealt.deal(0), dealt.deal(1)]
+    dealt = SplitAssigner(splits(5), 2, bounded=False)
+    deals = [dealt.assign(0), dealt.assign(1)]
     assert [ids(deal.splits) for deal in deals] == [["s0", "s2", "s4"], ["s1", "s3"]]
     assert [deal.more for deal in deals] == [False, False]
-    assert ids(dealt.deal(0).splits) == []
+    assert ids(dealt.assign(0).splits) == []
 
 
 def test_a_live_split_stays_with_the_task_of_its_number_when_others_are_finished() -> None:
-    dealt = Splits(splits(4), 2, bounded=False, progress=[SplitProgress("read", ("s0",), (("s3", 9),))])
-    assert ids(dealt.deal(0).splits) == ["s2"]
-    assert [(split.id, split.position) for split in dealt.deal(1).splits] == [("s1", None), ("s3", 9)]
+    dealt = SplitAssigner(splits(4), 2, bounded=False, progress=[SplitProgress("read", ("s0",), (("s3", 9),))])
+    assert ids(dealt.assign(0).splits) == ["s2"]
+    assert [(split.id, split.position) for split in dealt.assign(1).splits] == [("s1", None), ("s3", 9)]
 
 
 @pytest.mark.parametrize("bounded", [True, False])
 def test_a_split_that_was_being_read_goes_back_to_its_reader(bounded: bool) -> None:
     progress = [SplitProgress("read", (), (("s0", 3),)), SplitProgress("read", (), (("s1", 4),))]
-    dealt = Splits(splits(2), 2, bounded=bounded, progress=progress, readers={"s0": 1, "s1": 0})
-    assert [ids(dealt.deal(index).splits) for index in (0, 1)] == [["s1"], ["s0"]]
+    dealt = SplitAssigner(splits(2), 2, bounded=bounded, progress=progress, readers={"s0": 1, "s1": 0})
+    assert [ids(dealt.assign(index).splits) for index in (0, 1)] == [["s1"], ["s0"]]
 
 
 def test_splits_that_were_being_read_are_all_dealt_at_once_to_fewer_tasks() -> None:
     progress = [SplitProgress("read", (), (("s0", 3),)), SplitProgress("read", (), (("s2", 4),))]
-    dealt = Splits(splits(4), 1, bounded=True, progress=progress)
-    first = dealt.deal(0)
+    dealt = SplitAssigner(splits(4), 1, bounded=True, progress=progress)
+    first = dealt.assign(0)
     assert [(split.id, split.position) for split in first.splits] == [("s0", 3), ("s2", 4)]
     assert first.more
-    assert ids(dealt.deal(0).splits) == ["s1"]
+    assert ids(dealt.assign(0).splits) == ["s1"]
 
 
 def test_a_split_that_no_progress_names_begins_at_its_start() -> None:
-    left = unread(splits(3), [SplitProgress("read", ("s1",), (("s2", {"offset": 5}),))])
+    left = remaining_splits(splits(3), [SplitProgress("read", ("s1",), (("s2", {"offset": 5}),))])
     assert [(split.id, split.position) for split in left] == [("s0", None), ("s2", {"offset": 5})]
 
 
@@ -80,7 +80,7 @@ def test_a_split_that_no_progress_names_begins_at_its_start() -> None:
 )
 def test_progress_that_can_not_be_is_an_error(progress: list[SplitProgress]) -> None:
     with pytest.raises(ValueError, match="'read'"):
-        unread(splits(2), progress)
+        remaining_splits(splits(2), progress)
 
 
 @given(
@@ -96,7 +96,7 @@ def test_every_split_is_read_once_through_any_restarts_and_rescales(
     progress: list[SplitProgress] = []
     finished: list[str] = []
     for parallelism, asks in [*attempts, (2, [])]:
-        dealt = Splits(all_splits, parallelism, bounded=True, progress=progress)
+        dealt = SplitAssigner(all_splits, parallelism, bounded=True, progress=progress)
         held: dict[int, list[AssignedSplit]] = {index: [] for index in range(parallelism)}
         more = dict.fromkeys(range(parallelism), True)
         done: list[str] = []
@@ -105,7 +105,7 @@ def test_every_split_is_read_once_through_any_restarts_and_rescales(
             script = [(index, True) for _ in range(2 * count + 2) for index in range(parallelism)]
         for index, ends in script:
             if not held[index] and more[index]:
-                deal = dealt.deal(index)
+                deal = dealt.assign(index)
                 held[index] += deal.splits
                 more[index] = deal.more
             elif ends and held[index]:

@@ -355,7 +355,7 @@ class CoordinatorProcess(Process):
     def pass_time(self) -> None:
         """Time passes: whatever was due is done with that, so nothing that is still due can be there to wake for."""
         assert self.machine is not None
-        self.take(coordinator_io.Passing())
+        self.take(coordinator_io.Tick())
         wake = self.machine.next_wake()
         if wake is not None and wake <= self.simulation.now:
             self.simulation.breaks(f"{self.name} did what was due at {self.simulation.now}, and is due again at {wake}")

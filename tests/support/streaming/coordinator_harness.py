@@ -17,8 +17,8 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
     Begin,
     CoordinatorEvent,
     FromWorker,
-    Passing,
     Send,
+    Tick,
     WorkersStarted,
 )
 from tidegate.runners.streaming.protocol.worker_messages import (
@@ -109,7 +109,7 @@ class Play:
         done: list[Action] = []
         while (wake := self.coordinator.next_wake()) is not None and wake <= until:
             self.now = max(self.now, wake)
-            done += self.tell(Passing())
+            done += self.tell(Tick())
         self.now = until
         return done
 

@@ -104,7 +104,7 @@ class Alone:
             restless = 0 if passes > 0 else restless + 1
             assert restless < RESTLESS, "somebody wants to be woken at once, again and again"
             self.moved.advance(max(0, passes))
-            self._happens(coordinator_io.Passing())
+            self._happens(coordinator_io.Tick())
             self.settle()
             if self.moved.now() >= until:
                 break

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from tidegate.runners.streaming.protocol.worker_messages import Commit
 
 
-class Commits:
+class CommitQueue:
     """Sets of commits that wait for their turn, the first of them under way."""
 
     def __init__(self, commits: Iterable[Commit] = ()) -> None:
@@ -56,6 +56,6 @@ class Commits:
         self._sent = False
         return True
 
-    def again(self) -> None:
+    def resend(self) -> None:
         """Whoever was to commit is gone: what is not acknowledged is sent again."""
         self._sent = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, PendingCommit, TaskPart
-from tidegate.runners.streaming.checkpoint.tracker import Pending
+from tidegate.runners.streaming.checkpoint.tracker import PendingCheckpoint
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.step_state import step_facts
 from tidegate.runners.streaming.model.topology import TaskId
@@ -28,10 +28,10 @@ def commits_of(job: Job, prepared: Sequence[Prepared], checkpoint: int | None) -
     return commits
 
 
-def gathered(
+def build_manifest(
     job: Job,
     epoch: int,
-    pending: Pending,
+    pending: PendingCheckpoint,
     *,
     done_before: Iterable[TaskId],
     counted: Iterable[MetricCells],

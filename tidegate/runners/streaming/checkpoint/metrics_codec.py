@@ -25,16 +25,16 @@ def metrics_out(cells: MetricCells) -> dict[str, Any]:
     }
 
 
-def metrics_in(told: Any) -> MetricCells:
+def metrics_in(fields: Any) -> MetricCells:
     """The same back. ValueError, TypeError or KeyError for what `metrics_out` has not made."""
     return MetricCells(
-        {MetricKey(step, namespace, name): int(n) for step, namespace, name, n in told["counters"]},
+        {MetricKey(step, namespace, name): int(n) for step, namespace, name, n in fields["counters"]},
         {
             MetricKey(step, namespace, name): DistributionResult(count, total, least, most)
-            for step, namespace, name, count, total, least, most in told["distributions"]
+            for step, namespace, name, count, total, least, most in fields["distributions"]
         },
-        {MetricKey(step, namespace, name): value for step, namespace, name, value in told["gauges"]},
-        {MetricKey(step, namespace, name): set(strings) for step, namespace, name, strings in told["string_sets"]},
+        {MetricKey(step, namespace, name): value for step, namespace, name, value in fields["gauges"]},
+        {MetricKey(step, namespace, name): set(strings) for step, namespace, name, strings in fields["string_sets"]},
     )
 
 

@@ -74,7 +74,7 @@ def resumed(
     labels = {step.label: step.id for step in plan.steps if deals_splits(step)}
     for label, splits in manifest.lists.items():
         try:
-            unread(splits, (part for task in manifest.tasks for part in task.splits if part.step == label))
+            remaining_splits(splits, (part for task in manifest.tasks for part in task.splits if part.step == label))
         except ValueError as error:
             raise ManifestError(f"{origin} is inconsistent: {error}") from None
     return Resume(
@@ -221,7 +221,7 @@ def _described(facts: StepFacts) -> str:
     return f"{facts.role} {facts.kind}" + (f", {facts.state}" if facts.state else "")
 
 
-def unread(splits: Sequence[AssignedSplit], progress: Iterable[SplitProgress]) -> list[AssignedSplit]:
+def remaining_splits(splits: Sequence[AssignedSplit], progress: Iterable[SplitProgress]) -> list[AssignedSplit]:
     """The splits that are not finished, in their order, each with the position at which it goes on.
 
     ValueError when progress names a split twice, or one that there is not: it belongs to another source.

@@ -21,7 +21,7 @@ Purpose: TypeAlias = Literal["regular", "savepoint", "stop", "final"]
 
 
 @dataclass(slots=True)
-class Pending:
+class PendingCheckpoint:
     """A checkpoint under way. `began` in µs; `directory`: where a copy goes, of a savepoint.
 
     `storing`: all tasks have acknowledged, and the manifest is on its way.
@@ -67,7 +67,7 @@ class CheckpointRequest:
     directory: str | None = None
 
 
-class Checkpoints:
+class CheckpointTracker:
     """Decides by what it is told; `first` is the number of the next one, `leftovers` are files that earlier processes
     of the job have left for nobody: they go when the first one is complete. Times are µs."""
 
@@ -87,10 +87,10 @@ class Checkpoints:
         self._due: int | None = None
         self._failures = 0
         self._carried: list[Prepared] = []
-        self.again: int | None = None
+        self.retry_at: int | None = None
         """When the last one, which has failed, may begin again (µs); None: at once."""
-        self.wanted: deque[CheckpointRequest] = deque()
-        self.pending: Pending | None = None
+        self.requests: deque[CheckpointRequest] = deque()
+        self.pending: PendingCheckpoint | None = None
 
     # -- when
 
@@ -103,7 +103,7 @@ class Checkpoints:
         if self.pending is not None:
             self._failed.add(self.pending.number)
         self.pending = None
-        self._due = self.again = None
+        self._due = self.retry_at = None
         self._carried.clear()
 
     def next_wake(self) -> int | None:
@@ -126,12 +126,12 @@ class Checkpoints:
 
     # -- one checkpoint
 
-    def begin(self, wanted: CheckpointRequest, tasks: Iterable[TaskId], now: int) -> Pending:
+    def begin(self, wanted: CheckpointRequest, tasks: Iterable[TaskId], now: int) -> PendingCheckpoint:
         """A checkpoint begins."""
         assert self.pending is None
-        self.pending = Pending(self._next, wanted.purpose, now, frozenset(tasks), wanted.directory)
+        self.pending = PendingCheckpoint(self._next, wanted.purpose, now, frozenset(tasks), wanted.directory)
         self._next += 1
-        self.again = None
+        self.retry_at = None
         self._due = now + _micros(self._settings.interval)
         return self.pending
 
@@ -170,20 +170,20 @@ class Checkpoints:
         own = [part for task in sorted(self.pending.acks) for part in self.pending.acks[task].prepared]
         return self._carried + own
 
-    def fresh(self, files: Iterable[str]) -> tuple[str, ...]:
+    def new_files(self, files: Iterable[str]) -> tuple[str, ...]:
         """Which of these files no checkpoint has that is complete."""
         return tuple(name for name in files if not any(name in kept.files for kept in self._kept))
 
-    def abandon(self, now: int) -> bool:
+    def abort(self, now: int) -> bool:
         """The one under way is given up; whether the job may go on after so many in a row. Savepoints don't count."""
         purpose = self._give_up(now).purpose
         if purpose != "savepoint":
             self._failures += 1
         if purpose in ("stop", "final"):
-            self.again = now + self._back_off()
+            self.retry_at = now + self._back_off()
         return self._failures <= self._settings.tolerated_failures
 
-    def superseded(self, now: int) -> int | None:
+    def supersede_regular(self, now: int) -> int | None:
         """A regular one that is under way when all input has ended makes way for the last one; its number."""
         pending = self.pending
         if pending is None or pending.storing or pending.purpose != "regular":
@@ -220,7 +220,7 @@ class Checkpoints:
         doubled = SECOND << min(self._failures - 1, _DOUBLINGS)
         return max(SECOND, min(doubled, _micros(self._settings.interval)))
 
-    def _give_up(self, now: int) -> Pending:
+    def _give_up(self, now: int) -> PendingCheckpoint:
         pending = self.pending
         assert pending is not None
         self._carried.extend(part for ack in pending.acks.values() for part in ack.prepared)
@@ -228,7 +228,7 @@ class Checkpoints:
         self._failed.add(pending.number)
         return pending
 
-    def _end(self, pending: Pending, now: int) -> None:
+    def _end(self, pending: PendingCheckpoint, now: int) -> None:
         self.pending = None
         earliest = now + _micros(self._settings.min_pause)
         self._due = max(earliest, pending.began + _micros(self._settings.interval))

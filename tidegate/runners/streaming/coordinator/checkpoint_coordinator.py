@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from tidegate.runners.streaming.checkpoint.commit_queue import Commits
+from tidegate.runners.streaming.checkpoint.commit_queue import CommitQueue
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, folder_of
-from tidegate.runners.streaming.checkpoint.manifest_builder import commits_of, gathered
+from tidegate.runners.streaming.checkpoint.manifest_builder import build_manifest, commits_of
 from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 from tidegate.runners.streaming.checkpoint.recovery import Resume, resumed
-from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, Checkpoints, Pending
+from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, CheckpointTracker, PendingCheckpoint
 from tidegate.runners.streaming.coordinator.deployment import Deployment
 from tidegate.runners.streaming.coordinator.outbox import Outbox
-from tidegate.runners.streaming.coordinator.workers import Finished
+from tidegate.runners.streaming.coordinator.workers import EndedTasks
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Delete, Store, Withdraw
 from tidegate.runners.streaming.protocol.stream_items import BarrierKind
@@ -48,7 +48,7 @@ class _Copy:
     begun: bool = False
 
 
-class Checkpointing:
+class CheckpointCoordinator:
     """The checkpoints of a job. `resume` is what it goes back to, `ending` what the last one has made of it.
 
     Where a checkpoint may fail, what is returned says why the attempt is over with that; "" if it is not. Times: µs.
@@ -61,7 +61,7 @@ class Checkpointing:
         deployment: Deployment,
         resume: Resume | None,
         out: Outbox,
-        finished: Finished,
+        finished: EndedTasks,
         wall: Callable[[], int],
         first: int = 1,
         leftovers: Iterable[str] = (),
@@ -72,7 +72,7 @@ class Checkpointing:
         self._out = out
         self._finished = finished
         self._wall = wall
-        self._checkpoints = Checkpoints(
+        self._checkpoints = CheckpointTracker(
             job.settings.checkpoints,
             resume.next if resume else first,
             resume.retained if resume else (),
@@ -82,7 +82,7 @@ class Checkpointing:
         self._new_commits: tuple[Commit, ...] = ()
         self._copy: _Copy | None = None
         self.resume = resume
-        self.commits = Commits(resume.commits if resume else ())
+        self.commits = CommitQueue(resume.commits if resume else ())
         self.ending: Literal["finished", "stopped"] | None = "finished" if resume and resume.final else None
 
     # -- the attempt
@@ -91,7 +91,7 @@ class Checkpointing:
         """The last region is at work: from now on there are checkpoints."""
         self._checkpoints.enable(now)
 
-    def lose(self, now: int) -> None:
+    def reset(self, now: int) -> None:
         """All workers are gone. Whoever waits for a savepoint that was under way hears that it will not come."""
         pending = self._checkpoints.pending
         if pending is not None and pending.purpose == "savepoint":
@@ -100,7 +100,7 @@ class Checkpointing:
             self._out.add(CheckpointReport(pending.number, duration, 0, 0.0, 0.0, reason, pending.directory or ""))
         self._checkpoints.disable()
         self._remove()
-        self.commits.again()
+        self.commits.resend()
 
     @property
     def is_storing(self) -> bool:
@@ -109,39 +109,39 @@ class Checkpointing:
         return pending is not None and pending.storing
 
     @property
-    def owes(self) -> bool:
+    def has_uncommitted_output(self) -> bool:
         """Whether there is output in a manifest that may not be committed."""
         return bool(self.commits.outstanding) or self.is_storing
 
     @property
-    def quiet(self) -> bool:
+    def idle(self) -> bool:
         """Whether nothing is under way, so that a checkpoint may begin."""
         return self._checkpoints.pending is None and self._copy is None
 
     def next_wake(self, *, regular: bool, last: bool) -> int | None:
         """When something is due: to give one up, to begin a regular one (`regular`), or to try again to take the one
         after which there is no other (`last`)."""
-        if self._copy is not None or (self.quiet and self.ending is not None):
+        if self._copy is not None or (self.idle and self.ending is not None):
             return None
-        if self.quiet and last:
-            return self._checkpoints.again
-        return self._checkpoints.next_wake() if regular or not self.quiet else None
+        if self.idle and last:
+            return self._checkpoints.retry_at
+        return self._checkpoints.next_wake() if regular or not self.idle else None
 
-    def may_end(self, now: int) -> bool:
+    def may_take_last(self, now: int) -> bool:
         """Whether the last checkpoint may begin: one that has failed is not tried again at once."""
-        return self._checkpoints.again is None or now >= self._checkpoints.again
+        return self._checkpoints.retry_at is None or now >= self._checkpoints.retry_at
 
     # -- one checkpoint
 
-    def want(self, directory: str) -> None:
+    def request_savepoint(self, directory: str) -> None:
         """A savepoint is asked for."""
-        self._checkpoints.wanted.append(CheckpointRequest("savepoint", directory))
+        self._checkpoints.requests.append(CheckpointRequest("savepoint", directory))
 
     def begin_due(self, now: int, *, regular: bool) -> None:
         """Begin what is asked for, or (`regular`) one that is due. Sources that end for good end between two of them: a
         crash before the last undoes all of that."""
-        if self._checkpoints.wanted:
-            self.begin(self._checkpoints.wanted.popleft(), now)
+        if self._checkpoints.requests:
+            self.begin(self._checkpoints.requests.popleft(), now)
         elif regular and self._checkpoints.is_due(now):
             self.begin(CheckpointRequest("regular"), now)
 
@@ -163,16 +163,16 @@ class Checkpointing:
             return ""
         return self._give_up(f"task {decline.task}: {decline.reason}", now)
 
-    def look_at_time(self, now: int) -> str:
+    def check_timeout(self, now: int) -> str:
         """Give up one that takes too long."""
         if not self._checkpoints.timed_out(now):
             return ""
         seconds = self._job.settings.checkpoints.timeout
         return self._give_up(f"not all tasks have taken part within {seconds:g} s", now)
 
-    def make_way(self, now: int) -> None:
+    def supersede_regular(self, now: int) -> None:
         """All input has ended: nobody waits for what tasks still store for a regular one, when the last has it all."""
-        superseded = self._checkpoints.superseded(now)
+        superseded = self._checkpoints.supersede_regular(now)
         if superseded is not None:
             self._out.send_all(Aborted(superseded))
             self._remove()
@@ -218,7 +218,7 @@ class Checkpointing:
         pending, regions = self._checkpoints.pending, self._deployment.regions
         assert pending is not None
         commits = commits_of(self._job, self._checkpoints.prepared(), pending.number)
-        manifest = gathered(
+        manifest = build_manifest(
             self._job,
             self._epoch,
             pending,
@@ -234,11 +234,11 @@ class Checkpointing:
             return self._give_up(str(error), now)
         pending.storing = True
         self._manifest, self._new_commits = manifest, tuple(commits)
-        fresh = self._checkpoints.fresh(name for name, _, _ in manifest.files())
+        fresh = self._checkpoints.new_files(name for name, _, _ in manifest.files())
         self._out.add(Store(pending.number, manifest.name, data, fresh=fresh))
         return ""
 
-    def _complete(self, pending: Pending, now: int) -> None:
+    def _complete(self, pending: PendingCheckpoint, now: int) -> None:
         manifest = self._manifest
         assert manifest is not None
         failed = self._checkpoints.failed
@@ -268,7 +268,7 @@ class Checkpointing:
         duration = (now - pending.began) / SECOND
         self._out.send_all(Aborted(pending.number))
         self._out.add(CheckpointReport(pending.number, duration, 0, 0.0, 0.0, reason, pending.directory or ""))
-        bearable = self._checkpoints.abandon(now)
+        bearable = self._checkpoints.abort(now)
         self._remove()
         return "" if bearable else f"checkpoint {pending.number} failed: {reason}"
 

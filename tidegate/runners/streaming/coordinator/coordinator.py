@@ -17,12 +17,12 @@ from tidegate.runners.streaming.checkpoint.manifest_builder import commits_of
 from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 from tidegate.runners.streaming.checkpoint.recovery import Resume
 from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest
-from tidegate.runners.streaming.coordinator.checkpoint_coordinator import Checkpointing
+from tidegate.runners.streaming.coordinator.checkpoint_coordinator import CheckpointCoordinator
 from tidegate.runners.streaming.coordinator.deployment import Deployment
 from tidegate.runners.streaming.coordinator.outbox import Outbox
-from tidegate.runners.streaming.coordinator.quiescence import Settling
-from tidegate.runners.streaming.coordinator.restart_strategy import Again, Failure, GivenUp, Restarts
-from tidegate.runners.streaming.coordinator.workers import Crew, Finished
+from tidegate.runners.streaming.coordinator.quiescence import QuiescenceRounds
+from tidegate.runners.streaming.coordinator.restart_strategy import FailJob, Failure, Restart, RestartStrategy
+from tidegate.runners.streaming.coordinator.workers import EndedTasks, Workers
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import (
@@ -114,16 +114,16 @@ class Coordinator:
         # what outlives an attempt
         self._deployment = Deployment(job, resume)
         self._regions = self._deployment.regions
-        self._restarts = Restarts(settings.restart, retry_told=not (settings.batch or self._scripted))
-        self._finished = Finished(resume.counted if resume else None)
-        self._checkpoints = Checkpointing(
+        self._restarts = RestartStrategy(settings.restart, retry_user_errors=not (settings.batch or self._scripted))
+        self._finished = EndedTasks(resume.counted if resume else None)
+        self._checkpoints = CheckpointCoordinator(
             job, epoch, self._deployment, resume, self._out, self._finished, wall, first, leftovers
         )
         self._stop: StopJob | None = None
         self._outcome = Finish("finished")
         # what does not
-        self._crew = Crew(settings.workers, None)
-        self._settling = Settling()
+        self._crew = Workers(settings.workers, None)
+        self._settling = QuiescenceRounds()
         self._aborting: set[int] | None = None
         self._tidying = False
         self._wrote = False
@@ -153,7 +153,7 @@ class Coordinator:
                 self._fenced(reason, now)
             case Unreachable(error=error) if self._phase == "sweeping":
                 self._out.add(StopWorkers(0.0))
-                self._finish(self._outcome, now, told=True)
+                self._finish(self._outcome, now, from_user=True)
             case Unreachable(error=error):
                 self._lost(f"the checkpoint directory can't be read: {error}", now)
             case CancelJob() if self._phase not in ("recording", "closing", "sweeping"):
@@ -168,7 +168,7 @@ class Coordinator:
         return self._out.take()
 
     def next_wake(self) -> int | None:
-        """When `Passing` has something to do (µs); None: only what happens has."""
+        """When `Tick` has something to do (µs); None: only what happens has."""
         dues = [None if self._phase == "waiting" and self._checkpoints.is_storing else self._wake]
         if self._phase in _AT_WORK:
             dues += [self._crew.next_wake(), self._run_until]
@@ -195,7 +195,7 @@ class Coordinator:
             case Heartbeat():
                 self._crew.beat(worker, message)
                 if self.job.settings.drift is not None:
-                    self._out.send(worker, Least(self._crew.least_beside(worker)))
+                    self._out.send(worker, Least(self._crew.min_watermark_beside(worker)))
                 if self._phase != "sweeping" and now - self._beat >= 0.9 * self.job.settings.heartbeat * SECOND:
                     self._tell_progress(now)
             case TaskFailed(task=task, error=error, element=element, text=text):
@@ -209,7 +209,7 @@ class Coordinator:
                     self._checkpoints.commits.acknowledge(step, checkpoint)
                 else:
                     what = f"the commit of {self._sinks[step]!r} failed"
-                    self._fail(Failure(error, f"{what}: {text}" if text else what, told=True), now)
+                    self._fail(Failure(error, f"{what}: {text}" if text else what, from_user=True), now)
             case SplitsListed(step=step, splits=splits):
                 self._deployment.listed(step, splits)
             case _ if self._phase == "running":
@@ -224,7 +224,7 @@ class Coordinator:
             what = f"the uncommitted output of {self._sinks[step]!r} could not be removed"
             what = f"{what}: {text}" if text else what
             if self._phase != "sweeping":
-                self._fail(Failure(error, what, told=True), now)
+                self._fail(Failure(error, what, from_user=True), now)
                 return
             self._out.report("finishing", what)
         self._aborting.discard(step)
@@ -232,7 +232,7 @@ class Coordinator:
     def _heard_at_work(self, worker: int, message: ToCoordinator, now: int) -> None:
         match message:
             case RequestSplit(task=task, step=step):
-                self._out.send(task.index, self._deployment.deal(task, step))
+                self._out.send(task.index, self._deployment.assign(task, step))
             case TaskEnded(task=task):
                 self._finished.add(message)
                 if self._regions.end(task) and self.job.settings.batch:
@@ -285,7 +285,7 @@ class Coordinator:
     def _start(self, now: int) -> None:
         self._phase = "starting"
         self._wake = None
-        self._crew = Crew(self.job.settings.workers, self.job.settings.task_timeout)
+        self._crew = Workers(self.job.settings.workers, self.job.settings.task_timeout)
         self._out.add(StartWorkers(self._attempt))
 
     def _restore(self, now: int) -> None:
@@ -349,11 +349,11 @@ class Coordinator:
 
     def _run_checkpoints(self, now: int) -> None:
         checkpoints = self._checkpoints
-        self._lost_if(checkpoints.look_at_time(now), now)
+        self._lost_if(checkpoints.check_timeout(now), now)
         if self._phase == "running" and self._regions.all_done:
-            checkpoints.make_way(now)
+            checkpoints.supersede_regular(now)
         checkpoints.copy_savepoint()
-        if self._phase != "running" or not checkpoints.quiet:
+        if self._phase != "running" or not checkpoints.idle:
             return
         savepoint = self._stop.savepoint if self._stop is not None else None
         if checkpoints.ending is not None:
@@ -362,7 +362,7 @@ class Coordinator:
         elif self._is_last:
             if self._regions.all_done and not self._needs_final:
                 self._complete(now)
-            elif checkpoints.may_end(now):
+            elif checkpoints.may_take_last(now):
                 self._begin_last(savepoint, now)
         elif self._regions.last_deployed and not self._scripted:
             checkpoints.begin_due(now, regular=not self._draining)
@@ -412,7 +412,7 @@ class Coordinator:
             kind = "a bounded job" if self.job.settings.batch else "a test stream"
             self._out.add(CheckpointReport(0, 0.0, 0, 0.0, 0.0, f"{kind} has no savepoints", directory))
         else:
-            self._checkpoints.want(directory)
+            self._checkpoints.request_savepoint(directory)
 
     # -- stopping
 
@@ -446,14 +446,14 @@ class Coordinator:
 
     def _fail(self, failure: Failure, now: int) -> None:
         if self._phase not in _AT_WORK:
-            if failure.told and self._outcome.state in ("finished", "stopped"):  # while the workers close
+            if failure.from_user and self._outcome.state in ("finished", "stopped"):  # while the workers close
                 self._outcome = Finish("failed", failure.error)
             return
         match self._restarts.failed(failure, now):
-            case GivenUp(reason=reason):
+            case FailJob(reason=reason):
                 self._out.report("finishing", f"{failure.text}; the job fails: {reason}")
                 self._end(Finish("failed", failure.error), now)
-            case Again(delay=delay):
+            case Restart(delay=delay):
                 self._phase = "waiting"
                 self._wake = now + delay
                 self._out.add(StopWorkers(0.0))
@@ -466,12 +466,12 @@ class Coordinator:
 
     def _lose_attempt(self, now: int) -> None:
         """All that is in the workers is lost; what is in files is not."""
-        self._checkpoints.lose(now)
+        self._checkpoints.reset(now)
         self._settling.clear()
         self._aborting = None
         self._tidying = False
-        self._deployment.lose(self._checkpoints.resume)
-        self._finished.lose(self._regions.done_before())
+        self._deployment.reset(self._checkpoints.resume)
+        self._finished.reset(self._regions.done_before())
 
     def _fenced(self, reason: str, now: int) -> None:
         """The job is another process's now: whatever this one would still do could undo what that one does."""
@@ -524,16 +524,16 @@ class Coordinator:
                 self._abort_output(set(self._sinks))
             if over or self._aborting == set() or self._crew.gone:
                 self._out.add(StopWorkers(0.0))
-                self._finish(self._outcome, now, told=True)
+                self._finish(self._outcome, now, from_user=True)
 
     def _leaves_output(self) -> bool:
         """Whether a job that ends before its time has written what nobody is going to commit."""
         if self._outcome.state in ("finished", "stopped") or not (self._sinks and self._wrote):
             return False
-        return not self._checkpoints.owes or self.job.settings.checkpoints.directory is None
+        return not self._checkpoints.has_uncommitted_output or self.job.settings.checkpoints.directory is None
 
-    def _finish(self, outcome: Finish, now: int, *, told: bool = False) -> None:
-        if not told:
+    def _finish(self, outcome: Finish, now: int, *, from_user: bool = False) -> None:
+        if not from_user:
             self._tell_progress(now)
         self._phase = "over"
         self._wake = None

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tidegate.runners.streaming.checkpoint.recovery import Resume
-from tidegate.runners.streaming.coordinator.region_schedule import Regions
-from tidegate.runners.streaming.coordinator.split_assigner import Splits
+from tidegate.runners.streaming.coordinator.region_schedule import RegionSchedule
+from tidegate.runners.streaming.coordinator.split_assigner import SplitAssigner
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.step_state import deals_splits, is_live
 from tidegate.runners.streaming.model.topology import TaskId
@@ -35,9 +35,9 @@ class Deployment:
         for id, step in self._sources.items():
             self._sources_of.setdefault(job.plan.region_of(step.stage), []).append(id)
         self._lists: dict[int, tuple[AssignedSplit, ...]] = dict(resume.lists) if resume else {}
-        self._splits: dict[int, Splits] = {}
+        self._splits: dict[int, SplitAssigner] = {}
         self._asked: set[int] = set()
-        self.regions = Regions(job.layout, resume.done if resume else frozenset())
+        self.regions = RegionSchedule(job.layout, resume.done if resume else frozenset())
 
     @property
     def lists(self) -> Mapping[str, tuple[AssignedSplit, ...]]:
@@ -75,20 +75,20 @@ class Deployment:
             progress = [part for part in resume.progress if part.step == step.label] if resume else []
             readers = resume.readers.get(id) if resume else None
             count = job.layout.parallelism(step.stage)
-            self._splits[id] = Splits(
+            self._splits[id] = SplitAssigner(
                 self._lists[id], count, bounded=self._bounded(id), progress=progress, readers=readers
             )
             finished = {split for part in progress for split in part.finished}
             self._lists[id] = tuple(split for split in self._lists[id] if split.id not in finished)
             for index in range(count):
-                yield index, self.deal(TaskId(step.stage, index), id)
+                yield index, self.assign(TaskId(step.stage, index), id)
 
-    def deal(self, task: TaskId, step: int) -> AssignSplits:
+    def assign(self, task: TaskId, step: int) -> AssignSplits:
         """More splits for a source task, if there are any."""
-        deal = self._splits[step].deal(task.index)
+        deal = self._splits[step].assign(task.index)
         return AssignSplits(task, step, deal.splits, deal.more)
 
-    def lose(self, resume: Resume | None) -> None:
+    def reset(self, resume: Resume | None) -> None:
         """All workers are gone: what is to be done again goes on from `resume`, or begins anew."""
         self._resume = resume
         if resume is not None:  # of splits that have been finished only its tasks told, which are gone
@@ -100,7 +100,7 @@ class Deployment:
         elif self.exposed_sinks() != self._sinks() and not self._job.settings.batch:
             self.regions.rewind()  # a region that is done wrote what only the first checkpoint would have prepared
         else:
-            self.regions.lose()
+            self.regions.reset()
 
     def exposed_sinks(self) -> set[int]:
         """The sinks of regions that are not done."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tidegate.runners.streaming.model.topology import TaskId
 
 
-class Settling:
+class QuiescenceRounds:
     """The rounds under way: who asked, and which tasks have passed."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from tidegate.runners.streaming.model.topology import Layout, TaskId
 
 
-class Regions:
+class RegionSchedule:
     """How far the regions of a job are; `done` from the beginning: those that a checkpoint found so."""
 
     def __init__(self, layout: Layout, done: frozenset[int] = frozenset()) -> None:
@@ -79,13 +79,13 @@ class Regions:
         self._done.add(region)
         return True
 
-    def lose(self) -> None:
+    def reset(self) -> None:
         """All workers are gone: a region that is not done has to run again, whole."""
         self._deployed.clear()
         self._ended.clear()
 
     def rewind(self, done: frozenset[int] = frozenset()) -> None:
-        """As `lose`, but all except these regions runs again, from a checkpoint if there is one."""
-        self.lose()
+        """As `reset`, but all except these regions runs again, from a checkpoint if there is one."""
+        self.reset()
         self._done = set(done)
         self._first = 0

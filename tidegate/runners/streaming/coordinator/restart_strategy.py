@@ -18,39 +18,39 @@ from tidegate.sdk.time import SECOND
 class Failure:
     """Why an attempt is over: `error` as `failures.packed` makes it, `text` for people.
 
-    `told`: a task raised it; otherwise a worker was lost, or a checkpoint. `element`: on which one, if on any.
+    `from_user`: a task raised it; otherwise a worker was lost, or a checkpoint. `element`: on which one, if on any.
     """
 
     error: bytes
     text: str
-    told: bool = False
+    from_user: bool = False
     stage: int | None = None
     element: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Again:
+class Restart:
     """Start again, `delay` (µs) from now."""
 
     delay: int
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class FailJob:
     """The job has failed; `reason` says why it is not tried again."""
 
     reason: str
 
 
-Verdict: TypeAlias = Again | GivenUp
+RestartDecision: TypeAlias = Restart | FailJob
 
 
-class Restarts:
-    """Judges one failure after another. `retry_told` False: what a task raises is final, only lost workers are not."""
+class RestartStrategy:
+    """Judges one failure after another. `retry_user_errors` False: what a task raises is final, only lost workers are not."""
 
-    def __init__(self, settings: RestartSettings, *, retry_told: bool) -> None:
+    def __init__(self, settings: RestartSettings, *, retry_user_errors: bool) -> None:
         self._settings = settings
-        self._retry_told = retry_told
+        self._retry_told = retry_user_errors
         self._count = 0
         self._recent: deque[int] = deque()
         self._last: tuple[int | None, str, bytes] | None = None
@@ -59,18 +59,18 @@ class Restarts:
         """A checkpoint is complete, or a region of a bounded job: failures are counted from here."""
         self._count = 0
 
-    def failed(self, failure: Failure, now: int) -> Verdict:
+    def failed(self, failure: Failure, now: int) -> RestartDecision:
         """What becomes of the job after this failure; `now` in µs."""
-        if failure.told and not self._retry_told:
-            return GivenUp("bounded work is not tried again after an error of its own")
-        same = (failure.stage, failure.element, failure.error) if failure.told and failure.element else None
+        if failure.from_user and not self._retry_told:
+            return FailJob("bounded work is not tried again after an error of its own")
+        same = (failure.stage, failure.element, failure.error) if failure.from_user and failure.element else None
         if same is not None and same == self._last:
-            return GivenUp("the same error came up again on the same element")
+            return FailJob("the same error came up again on the same element")
         self._last = same
         settings = self._settings
         match settings.strategy:
             case "none":
-                return GivenUp("the restart strategy is none")
+                return FailJob("the restart strategy is none")
             case "rate":
                 return self._by_rate(now)
             case "fixed":
@@ -78,17 +78,17 @@ class Restarts:
             case "exponential":
                 return self._counted(min(settings.delay * 2.0 ** min(self._count, 64), settings.most_delay))
 
-    def _counted(self, delay: float) -> Verdict:
+    def _counted(self, delay: float) -> RestartDecision:
         if self._count >= self._settings.attempts:
-            return GivenUp(f"{self._count} restarts have brought no progress")
+            return FailJob(f"{self._count} restarts have brought no progress")
         self._count += 1
-        return Again(round(delay * SECOND))
+        return Restart(round(delay * SECOND))
 
-    def _by_rate(self, now: int) -> Verdict:
+    def _by_rate(self, now: int) -> RestartDecision:
         settings = self._settings
         while self._recent and now - self._recent[0] >= settings.interval * SECOND:
             self._recent.popleft()
         if len(self._recent) >= settings.attempts:
-            return GivenUp(f"{len(self._recent)} restarts within {settings.interval:g} s are the most that are allowed")
+            return FailJob(f"{len(self._recent)} restarts within {settings.interval:g} s are the most that are allowed")
         self._recent.append(now)
-        return Again(round(settings.delay * SECOND))
+        return Restart(round(settings.delay * SECOND))

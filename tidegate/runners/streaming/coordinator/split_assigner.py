@@ -12,19 +12,19 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.runners.streaming.checkpoint.recovery import unread
+from tidegate.runners.streaming.checkpoint.recovery import remaining_splits
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress
 
 
 @dataclass(frozen=True, slots=True)
-class Deal:
+class SplitAssignment:
     """What a task is to read now; `more`: it may ask again when it is through."""
 
     splits: tuple[AssignedSplit, ...]
     more: bool
 
 
-class Splits:
+class SplitAssigner:
     """The splits of one source step in one attempt, to be read by `parallelism` tasks from where `progress` says.
 
     `readers`: the task whose each split was, by the split's id, where there are as many tasks as there were then.
@@ -47,17 +47,17 @@ class Splits:
         begun = {id for part in progress for id, _ in part.current}
         at_once = [split.id for split in splits if not bounded or split.id in begun]
         owners = {id: at % parallelism for at, id in enumerate(at_once)} | dict(readers or {})
-        for split in unread(splits, progress):
+        for split in remaining_splits(splits, progress):
             owner = owners.get(split.id)
             if owner is None:
                 self._left.append(split)
             else:
                 self._shares.setdefault(owner, []).append(split)
 
-    def deal(self, index: int) -> Deal:
+    def assign(self, index: int) -> SplitAssignment:
         """What task `index` gets at the beginning, and each time it asks."""
         if not self._bounded or index in self._shares:
-            return Deal(tuple(self._shares.pop(index, ())), more=bool(self._left))
+            return SplitAssignment(tuple(self._shares.pop(index, ())), more=bool(self._left))
         count = max(1, len(self._left) // (4 * self._parallelism))
         dealt = tuple(self._left.popleft() for _ in range(min(count, len(self._left))))
-        return Deal(dealt, more=bool(self._left))
+        return SplitAssignment(dealt, more=bool(self._left))

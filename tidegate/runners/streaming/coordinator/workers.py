@@ -11,7 +11,7 @@ from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import MIN_MICROS, SECOND
 
 
-class Crew:
+class Workers:
     """All workers of one attempt. `timeout` (s): one that is silent longer is stuck, once they have been started."""
 
     def __init__(self, count: int, timeout: float | None) -> None:
@@ -44,12 +44,12 @@ class Crew:
         """A worker has told how it is doing."""
         self._beats[worker] = heartbeat
 
-    def least_beside(self, worker: int) -> int | None:
+    def min_watermark_beside(self, worker: int) -> int | None:
         """The least watermark of live sources in the workers beside this one; who has yet to tell may be anywhere."""
         if len(self._beats.keys() | {worker}) < self.count:
             return MIN_MICROS
-        told = (beat.least for other, beat in self._beats.items() if other != worker)
-        return min((watermark for watermark in told if watermark is not None), default=None)
+        watermarks = (beat.least for other, beat in self._beats.items() if other != worker)
+        return min((watermark for watermark in watermarks if watermark is not None), default=None)
 
     def stuck(self, now: int) -> int | None:
         """A worker that has been silent for too long: while it is in a call of the author's, it says nothing."""
@@ -75,7 +75,7 @@ class Crew:
         return Progress(tuple(sorted(tasks, key=lambda status: status.task)), metrics)
 
 
-class Finished:
+class EndedTasks:
     """What tasks of bounded regions left when they ended: output to commit, metrics. It outlives their workers.
 
     `counted`: the metrics of what was done in an earlier process of the job.
@@ -90,7 +90,7 @@ class Finished:
         """A task has ended."""
         self._now[ended.task] = ended
 
-    def lose(self, kept: Iterable[TaskId]) -> None:
+    def reset(self, kept: Iterable[TaskId]) -> None:
         """All workers are gone; what these tasks did is not lost."""
         self._before = {task: self.all[task] for task in kept if task in self.all}
         self._now = {}

@@ -126,7 +126,7 @@ class JobProcess:
                 and (wake := self._coordinator.next_wake()) is not None
                 and wake <= monotonic_micros()
             ):
-                event = coordinator_io.Passing()
+                event = coordinator_io.Tick()
             else:
                 return
             for action in self._coordinator.handle(event, monotonic_micros()):

@@ -42,7 +42,7 @@ class WorkerGone:
 
 
 @dataclass(frozen=True, slots=True)
-class Passing:
+class Tick:
     """Time passes: whatever is due by now."""
 
 
@@ -94,7 +94,7 @@ CoordinatorEvent: TypeAlias = (
     | WorkersStarted
     | FromWorker
     | WorkerGone
-    | Passing
+    | Tick
     | Stored
     | Fenced
     | Unreachable
