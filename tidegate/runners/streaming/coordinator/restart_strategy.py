@@ -46,7 +46,8 @@ RestartDecision: TypeAlias = Restart | FailJob
 
 
 class RestartStrategy:
-    """Judges one failure after another. `retry_user_errors` False: what a task raises is final, only lost workers are not."""
+    """Decides after each failure whether the job restarts. `retry_user_errors` False: only lost workers and failed
+    checkpoints are retried; an error that a task raised fails the job."""
 
     def __init__(self, settings: RestartSettings, *, retry_user_errors: bool) -> None:
         self._settings = settings
