@@ -31,10 +31,11 @@ from tidegate.runners.streaming.state import memory
 from tidegate.runners.streaming.state.incremental import IncrementalChain
 from tidegate.runners.streaming.state.restore import Restoring
 from tidegate.runners.streaming.state.uploads import Stored
-from tidegate.runners.streaming.worker import task, worker
+from tidegate.runners.streaming.worker import task_checkpointer, worker
 from tidegate.runners.streaming.worker.barrier_alignment import Alignment
 from tidegate.runners.streaming.worker.source_reader import Reading
 from tidegate.runners.streaming.worker.task import Task
+from tidegate.runners.streaming.worker.task_outputs import TaskOutputs
 from tidegate.sdk.portable.model import Write
 
 CHUNKS = 20
@@ -89,17 +90,17 @@ def leave_it_to_the_system(patch: pytest.MonkeyPatch) -> None:
 
 def commit_early(patch: pytest.MonkeyPatch) -> None:
     """Output is visible as soon as it is prepared."""
-    prepare = Task._prepare
+    prepare = TaskOutputs.prepare
 
-    def commit(self: Task, *, last: bool) -> tuple[Prepared, ...]:
+    def commit(self: TaskOutputs, *, last: bool) -> tuple[Prepared, ...]:
         prepared = prepare(self, last=last)
-        for step, part in zip(self._sinks.values(), prepared, strict=True):
+        for step, part in zip(self.sinks.values(), prepared, strict=True):
             node = step.step.tail
             assert isinstance(node, Write)
-            node.sink.load().commit(self.job.run, part.committables, None)
+            node.sink.load().commit(step.run, part.committables, None)
         return prepared
 
-    patch.setattr(Task, "_prepare", commit)
+    patch.setattr(TaskOutputs, "prepare", commit)
 
 
 def forget_timers(patch: pytest.MonkeyPatch) -> None:
@@ -132,7 +133,7 @@ def forget_elements_under_way(patch: pytest.MonkeyPatch) -> None:
 
 def share_accumulators(patch: pytest.MonkeyPatch) -> None:
     """A merge changes what a checkpoint is yet to write."""
-    patch.setattr(task, "copied", lambda block: block)
+    patch.setattr(task_checkpointer, "copied", lambda block: block)
 
 
 def forget_what_had_changed(patch: pytest.MonkeyPatch) -> None:
@@ -183,7 +184,7 @@ def look_again_at_once(patch: pytest.MonkeyPatch) -> None:
     next_wake = Task.next_wake
 
     def restless(self: Task) -> int | None:
-        dues = [next_wake(self), *(reading.due for reading in self._readings.values())]
+        dues = [next_wake(self), *self.sources.poll_times()]
         return min((due for due in dues if due is not None), default=None)
 
     patch.setattr(Task, "next_wake", restless)

@@ -84,8 +84,8 @@ def turns_while_held_back(p: tg.Pipeline, folder: Path, edge: int) -> tuple[int,
     channel = stuck(alone, exchanges(alone)[edge])
     alone.advance(1)
     assert alone.worker is not None
-    held_back = next(task for task in alone.worker._tasks.values() if channel.id in task.outputs)
-    assert held_back._full()
+    held_back = next(task for task in alone.worker._tasks.values() if channel.id in task.outputs.channels)
+    assert held_back.outputs.full
     before = alone.rounds
     alone.advance(10)
     return alone.rounds - before, held_back
@@ -103,7 +103,7 @@ def test_a_timer_that_is_due_waits_for_room_without_looking(tmp_path: Path) -> N
     pairs = p | tg.Read(Endless()) | tg.Map(lambda n: (n, n)) | tg.ParDo(Waking())
     _ = pairs | tg.Reshuffle() | tg.Map(lambda n: None)
     turns, held_back = turns_while_held_back(p, tmp_path, 1)
-    assert held_back._graph.next_clock() is not None
+    assert held_back.graph.next_clock() is not None
     assert turns <= 3 * 10
 
 

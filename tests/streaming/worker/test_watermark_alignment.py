@@ -21,7 +21,7 @@ from tidegate.testing import TestPipeline
 
 def test_whoever_is_ahead_of_its_own_workers_splits_waits() -> None:
     pace = Pace(5, 2)
-    pace.others = None
+    pace.hear(None)
     pace.join(lambda: [10, 30])
     pace.join(list)
     assert pace.least == 10
@@ -31,7 +31,7 @@ def test_whoever_is_ahead_of_its_own_workers_splits_waits() -> None:
 def test_whoever_is_ahead_of_other_workers_splits_waits() -> None:
     pace = Pace(5, 1)
     pace.join(lambda: [10, 30])
-    pace.others = 2
+    pace.hear(2)
     assert pace.limit == 7
 
 
@@ -44,14 +44,14 @@ def test_before_the_first_news_nothing_gets_far() -> None:
 
 def test_a_source_that_is_yet_to_come_is_waited_for() -> None:
     pace = Pace(5, 2)
-    pace.others = None
+    pace.hear(None)
     pace.join(lambda: [10])
     assert pace.least == MIN_MICROS
 
 
 def test_where_everything_is_idle_nobody_is_waited_for() -> None:
     pace = Pace(5, 1)
-    pace.others = None
+    pace.hear(None)
     pace.join(list)
     assert pace.least is None
     assert pace.limit is None

@@ -63,15 +63,15 @@ class _Open:
 class Reading:
     """One source step at work. `mark` says how what it has given so far stands.
 
-    Bounded splits are read one after another; of unbounded ones each is asked in turn, unless `pace` has it wait for
-    others. `wants`: it is through with what it was dealt.
+    Bounded splits are read one after another; unbounded ones are polled in turn, unless watermark alignment (`pace`)
+    makes one wait for others.
     """
 
     def __init__(self, step: Step, clock: Clock, block_size: int, *, timely: bool, pace: Pace | None = None) -> None:
         self.step = step
         self.collection = step.outputs[0]
         self.mark = Mark()
-        self.wants = False
+        self._wants = False
         self._node, self._source = source_of(step)
         self._clock = clock
         self._size = block_size
@@ -91,7 +91,12 @@ class Reading:
         """Splits to read; without `more` they are the last."""
         self._dealt += splits
         self._more = more
-        self.wants = False
+        self._wants = False
+
+    def take_request(self) -> bool:
+        """Whether all assigned splits have been read and more may be requested; True once for each request."""
+        wants, self._wants = self._wants, False
+        return wants
 
     def poll(self) -> Block | None:
         """The next elements; None where none are there now. Afterwards `mark` and `due` say how it stands."""
@@ -105,8 +110,8 @@ class Reading:
         if not self._open and not self._dealt:
             if not self._more:
                 self.mark = Mark(ended=True)
-            elif not self.wants:
-                self.wants = True
+            else:
+                self._wants = True
         elif self._timely:
             self.mark = self._standing()
         return block
@@ -119,7 +124,7 @@ class Reading:
         if self._stopped or (self._dealt and self._opens_more):
             return 0
         if not self._open:
-            return None if self.wants or self._more else 0
+            return None if self._more else 0
         return min(entry.due for entry in self._open)
 
     @property

@@ -24,18 +24,22 @@ def pace_of(job: Job, index: int) -> Pace | None:
 
 class Pace:
     """Of one worker's `sources`, so many. `drift`: how many µs of event time a split may be ahead of any other of the
-    job. `others`: the least watermark in other workers; None where none of them reads anything that is not idle.
+    job.
     """
 
     def __init__(self, drift: int, sources: int) -> None:
         self._drift = drift
         self._sources = sources
         self._own: list[Callable[[], Iterable[int]]] = []
-        self.others: int | None = MIN_MICROS  # until the first news, each split gives a block at most
+        self._others: int | None = MIN_MICROS  # until the first report, each split gives a block at most
 
     def join(self, watermarks: Callable[[], Iterable[int]]) -> None:
         """A source, by the watermarks of its splits that are not idle."""
         self._own.append(watermarks)
+
+    def hear(self, watermark: int | None) -> None:
+        """The minimum watermark of the other workers; None where none of them reads a split that is not idle."""
+        self._others = watermark
 
     @property
     def least(self) -> int | None:
@@ -48,5 +52,5 @@ class Pace:
     @property
     def limit(self) -> int | None:
         """The watermark beyond which a split is to wait; None: none is."""
-        least = [at for at in (self.least, self.others) if at is not None]
+        least = [at for at in (self.least, self._others) if at is not None]
         return min(least) + self._drift if least else None

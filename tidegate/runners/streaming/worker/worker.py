@@ -103,7 +103,7 @@ class Worker:
                     self._guard(each.id, partial(each.checkpoint_completed, checkpoint))
             case Least(watermark=watermark):
                 if self._pace is not None:
-                    self._pace.others = watermark
+                    self._pace.hear(watermark)
             case Cancel():
                 self.close()
 
@@ -126,7 +126,7 @@ class Worker:
                 if task.ended and self.job.settings.batch:
                     continue
                 did = self._guard(task.id, task.step) or did
-                self._guard(task.id, task.advance_checkpoint)
+                self._guard(task.id, task.store_checkpoint)
                 self._guard(task.id, partial(task.flush, now))
         if now - self._beat >= self.job.settings.heartbeat * SECOND:
             self._beat = now
@@ -159,24 +159,37 @@ class Worker:
         settings = self.job.settings
         if settings.batch:
             self._close_ended()
-        fresh: list[Task] = []
+        built: list[Task] = []
         for id in message.tasks:
-            context = Context(
-                settings.memory_budget // len(message.tasks),
-                partial(self._spill_directory, id),
-                block_size=settings.block_size,
-                runtime_types=settings.runtime_types,
-                max_end_timers=settings.max_end_timers,
-                now=self.world.clock.now,
-            )
-            task = Task(self.job, id, self.attempt, self.world, context, scripted=self._scripted, pace=self._pace)
-            task.connect(self._input, self._output)
-            fresh.append(task)
-            self._tasks[id] = task
-        self._order = [*reversed(fresh), *self._order]
-        for task in fresh:
+            if not self._failed:
+                self._guard(id, partial(self._build, id, settings.memory_budget // len(message.tasks), built))
+        self._order = [*reversed(built), *self._order]
+        for task in built:
             if not self._failed:
                 self._guard(task.id, partial(self._open, task, message.restore))
+
+    def _build(self, id: TaskId, memory_budget: int, built: list[Task]) -> None:
+        settings = self.job.settings
+        context = Context(
+            memory_budget,
+            partial(self._spill_directory, id),
+            block_size=settings.block_size,
+            runtime_types=settings.runtime_types,
+            max_end_timers=settings.max_end_timers,
+            now=self.world.clock.now,
+        )
+        task = self._tasks[id] = Task(
+            self.job,
+            id,
+            self.attempt,
+            self.world,
+            context,
+            self._input,
+            self._output,
+            scripted=self._scripted,
+            pace=self._pace,
+        )
+        built.append(task)
 
     def _close_ended(self) -> None:
         """Close tasks that nothing more is wanted of; what they have counted is all that stays of them."""

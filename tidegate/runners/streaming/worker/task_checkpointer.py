@@ -1,0 +1,191 @@
+"""A task's part in checkpoints: it snapshots the task when the barrier has arrived, forwards the barrier, and stores.
+
+Between two checkpoints nothing is stored. When another one begins before the last is stored, the last was aborted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Final
+
+from tidegate.runners.engine.errors.attribution import rethrow
+from tidegate.runners.engine.operator_graph import Graph
+from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.runners.streaming.network.codec import copied
+from tidegate.runners.streaming.protocol.stream_items import Barrier
+from tidegate.runners.streaming.protocol.worker_messages import Decline, Passed
+from tidegate.runners.streaming.state.backend import Capture, StateBackend
+from tidegate.runners.streaming.state.files import UnpicklableState
+from tidegate.runners.streaming.state.writers import FailedCapture
+from tidegate.runners.streaming.worker.barrier_handler import Barriers
+from tidegate.runners.streaming.worker.source_driver import SourceDriver
+from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
+from tidegate.runners.streaming.worker.task_inputs import TaskInputs
+from tidegate.runners.streaming.worker.task_outputs import TaskOutputs
+from tidegate.runners.streaming.worker.task_snapshot import TaskSnapshot, blamed
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.errors import unwritten
+from tidegate.sdk.metrics import MetricCells
+
+
+class TaskCheckpointer:
+    """Of one task. `backend` is None in a batch job, whose barriers only settle the script of a test stream."""
+
+    def __init__(
+        self,
+        env: TaskEnvironment,
+        barriers: Barriers,
+        inputs: TaskInputs,
+        sources: SourceDriver,
+        graph: Graph,
+        outputs: TaskOutputs,
+        backend: StateBackend | None,
+    ) -> None:
+        self._env = env
+        self._barriers = barriers
+        self._inputs = inputs
+        self._sources = sources
+        self._graph = graph
+        self._outputs = outputs
+        self._backend = backend
+        self._snapshot: TaskSnapshot | None = None
+        """The one that is being stored."""
+
+    # -- from the coordinator
+
+    def abort(self, checkpoint: int) -> bool:
+        """Discard a checkpoint; whether its barrier was under way here."""
+        under_way = self._barriers.abort(checkpoint)
+        if self._snapshot is not None and self._snapshot.checkpoint == checkpoint:
+            self._decline(self._snapshot)
+        return under_way
+
+    def completed(self, checkpoint: int) -> None:
+        """All tasks have stored their snapshots: later ones may build on this one's files."""
+        if self._backend is not None:
+            self._backend.completed(checkpoint)
+
+    # -- work
+
+    def take_part(self, *, ended: bool) -> Iterator[None]:
+        """Handle the barrier that has arrived on every channel, or that overtakes: snapshot the task unless it is a
+        settling barrier, and forward it. `ended`: the task has no more to do."""
+        barrier = self._barriers.current
+        assert barrier is not None
+        started = self._env.world.seconds()
+        yield from self._graph.ending_bundles()
+        if barrier.clock is not None:
+            yield from self._graph.ticking(barrier.clock)
+        self._outputs.forward_marks(self._graph)
+        if self._barriers.current is not barrier:
+            return  # aborted while blocks of the bundle waited for credit
+        if barrier.kind == "settle":
+            self._outputs.forward(barrier, self._barriers.overtakable)
+            self._barriers.done()
+            self._env.world.tell(Passed(barrier.checkpoint, self._env.task))
+            return
+        if not self._barriers.aligned:
+            barrier = replace(barrier, unaligned=True)
+        since = self._barriers.since
+        self._take(barrier, 0.0 if since is None else started - since, ended=ended)
+
+    def store(self) -> None:
+        """Store a little more of the last snapshot without waiting, and acknowledge it when that is done."""
+        snapshot, world = self._snapshot, self._env.world
+        if snapshot is None:
+            return
+        try:
+            handle = snapshot.poll(world.store)
+        except OSError as error:
+            self._snapshot = None
+            snapshot.abandon()
+            why = f"its state can't be kept: {unwritten(error, 'another --checkpoint_dir')}"
+            world.tell(Decline(snapshot.checkpoint, self._env.task, why, snapshot.prepared))
+        except UnpicklableState as error:
+            rethrow(blamed(error, self._env.steps))
+        else:
+            if handle is not None:
+                self._snapshot = None
+                world.tell(snapshot.acknowledge(handle, world.seconds()))
+
+    def next_poll(self) -> int | None:
+        """When (µs of the monotonic clock) to look again whether the snapshot is stored; None: nothing to look for."""
+        if self._snapshot is None or self._snapshot.waiting:
+            return None
+        return self._env.monotonic() + _POLL_INTERVAL
+
+    def close(self) -> None:
+        """Discard a snapshot that is not stored yet, and release the state backend."""
+        if self._snapshot is not None:
+            self._snapshot.abandon()
+        if self._backend is not None:
+            self._backend.close()
+
+    def _take(self, barrier: Barrier, alignment: float, *, ended: bool) -> None:
+        env = self._env
+        started = env.world.seconds()
+        if self._snapshot is not None:  # of an aborted checkpoint: that message has not arrived yet
+            self._decline(self._snapshot)
+        missing = self._barriers.missing
+        name = f"chk-{barrier.checkpoint:06}/{env.task}.{env.attempt}"
+        prepared = self._outputs.prepare(last=ended)
+        splits = self._sources.progress()
+        self._barriers.done()
+        capture = self._capture(barrier, f"{name}.data")
+        metrics = MetricCells()
+        metrics.merge(env.context.metrics)
+        self._snapshot = snapshot = TaskSnapshot(
+            checkpoint=barrier.checkpoint,
+            task=env.task,
+            name=f"{name}.state",
+            capture=capture,
+            prepared=prepared,
+            splits=splits,
+            standings=self._graph.standings(),
+            metrics=metrics,
+            clock=env.world.clock.now(),
+            ended=ended,
+            started=started,
+            alignment=alignment,
+            missing=set(missing),
+        )
+        for id, blocks in self._outputs.forward(barrier, self._barriers.overtakable).items():
+            snapshot.outgoing[id] = [self._in_flight(id, block) for block in blocks]
+        snapshot.paused = env.world.seconds() - started
+        for id in missing:
+            self._inputs.pipelined(id).record(
+                barrier.checkpoint, partial(self._record, snapshot, id), partial(snapshot.done, id)
+            )
+        self.store()
+
+    def _capture(self, barrier: Barrier, name: str) -> Capture:
+        assert self._backend is not None
+        try:
+            return self._backend.capture(barrier.checkpoint, name, whole=barrier.kind == "savepoint")
+        except UnpicklableState as error:
+            rethrow(blamed(error, self._env.steps))
+        except OSError as error:
+            return FailedCapture(error)
+
+    def _record(self, snapshot: TaskSnapshot, channel: ChannelId, block: Block) -> None:
+        snapshot.add_in_flight(channel, self._in_flight(channel, block))
+
+    def _in_flight(self, channel: ChannelId, block: Block) -> Block:
+        """A block in flight, for a snapshot: a merge may change its accumulators before the snapshot is written."""
+        plan = self._env.plan
+        merged = plan.steps[plan.edges[channel.edge].target].phase == "merge"
+        return copied(block) if merged else block
+
+    def _decline(self, snapshot: TaskSnapshot) -> None:
+        """Discard a snapshot that is not stored yet; what its sinks prepared goes back to the coordinator."""
+        for id in snapshot.missing:
+            self._inputs.pipelined(id).stop_recording()
+        snapshot.abandon()
+        self._env.world.tell(Decline(snapshot.checkpoint, self._env.task, "given up", snapshot.prepared))
+        self._snapshot = None
+
+
+_POLL_INTERVAL: Final = 1_000
+"""How long (µs) a task with a snapshot that is being stored waits before it looks again."""

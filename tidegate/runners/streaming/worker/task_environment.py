@@ -1,0 +1,55 @@
+"""What the parts of one task share, as Flink's `Environment`: its place in the job, its context, its times."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tidegate.runners.engine.operator import Context
+from tidegate.runners.plan import Plan, Step
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.model.settings import Settings
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.worker.environment import World
+from tidegate.runners.streaming.worker.time_accounting import Spent
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnvironment:
+    """`scripted`: the job has a test stream, which moves processing time by its own events."""
+
+    job: Job
+    task: TaskId
+    attempt: int
+    world: World
+    context: Context
+    spent: Spent
+    scripted: bool
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the job."""
+        return self.job.plan
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the job."""
+        return self.job.settings
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of the task that are operators: neither sources nor sinks."""
+        return [step for step in self.plan.stage_steps(self.task.stage) if not (step.is_source or step.is_sink)]
+
+    @property
+    def timely(self) -> bool:
+        """Whether watermarks are forwarded while data is read: in streaming jobs, not in batch jobs."""
+        return not self.job.settings.batch
+
+    @property
+    def ticks(self) -> bool:
+        """Whether operators follow the clock of the world."""
+        return self.timely and not self.scripted
+
+    def monotonic(self) -> int:
+        """The monotonic clock, in µs."""
+        return self.world.clock.monotonic()

@@ -1,0 +1,95 @@
+"""The input side of a task: its channels, whose turn it is, and the watermark of each input collection.
+
+The watermark of a collection is the minimum over the channels that carry it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from tidegate.runners.engine.time.watermarks import Least, Mark
+from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.runners.streaming.network.blocking_exchange import RunReader
+from tidegate.runners.streaming.network.channels import InputChannel
+from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
+from tidegate.sdk.data.block import Block
+
+Input: TypeAlias = InputChannel | RunReader
+
+
+class TaskInputs:
+    """The receiving ends of all channels into a task. `pipelined` returns the end of a channel between running tasks;
+    the readers of blocking exchanges are made here."""
+
+    def __init__(self, env: TaskEnvironment, pipelined: Callable[[ChannelId], InputChannel]) -> None:
+        self.channels: dict[ChannelId, Input] = {}
+        self._marks: dict[str, dict[ChannelId, Mark]] = {}
+        self._stored_sides: list[Input] = []
+        self._plan = env.plan
+        layout = env.job.layout
+        for id in layout.channels_into(env.task):
+            edge = self._plan.edges[id.edge]
+            channel = pipelined(id) if edge.pipelined else RunReader(env.world.directory(), id)
+            self.channels[id] = channel
+            self._marks.setdefault(edge.collection, {})[id] = Mark()
+            if edge.side is not None and not edge.pipelined:
+                self._stored_sides.append(channel)
+        for _, edge in layout.edges_into(env.task.stage):
+            self._marks.setdefault(edge.collection, {})
+        self._minima = {collection: Least() for collection in self._marks}
+        self._order = list(self.channels.values())
+        self._turn = 0
+
+    @property
+    def unfed(self) -> list[str]:
+        """The collections that no channel carries here: a forward exchange from fewer tasks leaves some tasks out."""
+        return [collection for collection, marks in self._marks.items() if not marks]
+
+    @property
+    def ended(self) -> bool:
+        """Whether every channel has ended."""
+        return all(mark.ended for marks in self._marks.values() for mark in marks.values())
+
+    @property
+    def marks(self) -> list[Mark]:
+        """The mark of each input collection; idle where every channel that carries it is idle or has ended."""
+        return [
+            Mark(minimum.watermark, idle=all(mark.idle or mark.ended for mark in self._marks[collection].values()))
+            for collection, minimum in self._minima.items()
+        ]
+
+    def next(self) -> Input | None:
+        """The next channel to read, in turn; side inputs from blocking exchanges come before all others."""
+        for side in self._stored_sides:
+            if side.ready:
+                return side
+        order = self._order
+        for offset in range(len(order)):
+            at = (self._turn + offset) % len(order)
+            if order[at].ready:
+                self._turn = at + 1
+                return order[at]
+        return None
+
+    def mark(self, channel: ChannelId, mark: Mark) -> tuple[str, Mark]:
+        """Record the mark of one channel; returns its collection, and the mark of that over all its channels."""
+        collection = self._plan.edges[channel.edge].collection
+        marks = self._marks[collection]
+        marks[channel] = Mark(max(mark.watermark, marks[channel].watermark), mark.idle, mark.ended)
+        return collection, self._minima[collection].of(marks)
+
+    def pipelined(self, id: ChannelId) -> InputChannel:
+        """A channel between running tasks."""
+        channel = self.channels[id]
+        assert isinstance(channel, InputChannel)
+        return channel
+
+    def restore(self, in_flight: Mapping[ChannelId, Sequence[Block]]) -> None:
+        """Put back blocks that were in flight when a snapshot was taken. The state has the results of finished
+        regions already, so these are not read again."""
+        for id, blocks in in_flight.items():
+            self.pipelined(id).put_back(blocks)
+        for channel in self.channels.values():
+            if isinstance(channel, RunReader):
+                channel.skip()

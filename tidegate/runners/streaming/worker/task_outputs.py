@@ -1,0 +1,153 @@
+"""The output side of a task: its routers and channels, the results it stores for later regions, and its sinks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from tidegate.runners.engine.errors.attribution import located, quietly, rethrow
+from tidegate.runners.engine.operator_graph import Graph, Outlet
+from tidegate.runners.engine.sinks.writer import Writing
+from tidegate.runners.plan import Step
+from tidegate.runners.streaming.model.topology import ChannelId
+from tidegate.runners.streaming.network.blocking_exchange import RunTarget, RunWriter
+from tidegate.runners.streaming.network.channels import OutputChannel
+from tidegate.runners.streaming.network.partitioner import Router, Target
+from tidegate.runners.streaming.protocol.stream_items import Barrier
+from tidegate.runners.streaming.protocol.worker_messages import Prepared
+from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.errors import PicklingError
+from tidegate.sdk.portable.model import Write
+from tidegate.sdk.time import SECOND
+
+
+class TaskOutputs:
+    """The sending ends of all channels out of a task. `pipelined` returns the end of a channel between running tasks;
+    the writers of blocking exchanges are made here."""
+
+    def __init__(self, env: TaskEnvironment, pipelined: Callable[[ChannelId], OutputChannel]) -> None:
+        self._env = env
+        self.channels: dict[ChannelId, OutputChannel] = {}
+        self.sinks = {step.id: _writer(env, step) for step in env.plan.stage_steps(env.task.stage) if step.is_sink}
+        self._full: set[ChannelId] = set()
+        self._runs: list[RunWriter] = []
+        self._routers: dict[str, list[Router]] = {}
+        for number, edge in env.job.layout.edges_out_of(env.task.stage):
+            targets: list[Target] = []
+            for id in env.job.layout.channels_out_of(env.task, number):
+                if edge.pipelined:
+                    channel = self.channels[id] = pipelined(id)
+                    channel.all_full = self._full
+                    targets.append(channel)
+                else:
+                    self._runs.append(RunWriter(env.world.directory(), id, env.attempt))
+                    targets.append(RunTarget(self._runs[-1]))
+            router = Router(env.plan, edge, env.task.index, targets, env.settings.max_parallelism)
+            self._routers.setdefault(edge.collection, []).append(router)
+
+    @property
+    def full(self) -> bool:
+        """Whether a channel has no credit left: the task should produce no more."""
+        return bool(self._full)
+
+    def outlets(self) -> dict[str, list[Outlet]]:
+        """What receives the blocks of each collection that leaves the operators of the task."""
+        plan = self._env.plan
+        outlets: dict[str, list[Outlet]] = {}
+        for step in plan.stage_steps(self._env.task.stage):
+            for edge in plan.outputs(step.id):
+                if edge.exchange is None and edge.target in self.sinks:
+                    outlets.setdefault(edge.collection, []).append(self.sinks[edge.target].write)
+        for collection, routers in self._routers.items():
+            outlets.setdefault(collection, []).extend(map(self._outlet, routers))
+        return outlets
+
+    def forward_marks(self, graph: Graph) -> None:
+        """Send the current mark of every collection that leaves the task. A batch job forwards only the end."""
+        now = self._env.monotonic()
+        for collection, routers in self._routers.items():
+            mark = graph.standing(collection)
+            if mark.ended or self._env.timely:
+                for router in routers:
+                    router.mark(mark, now)
+
+    def forward(self, barrier: Barrier, overtakable: Callable[[ChannelId], bool]) -> dict[ChannelId, list[Block]]:
+        """Send a barrier on every channel that has not ended; returns the blocks that it has overtaken, by channel. An
+        unaligned one overtakes the blocks that wait for credit, where the channel is `overtakable`."""
+        overtaken: dict[ChannelId, list[Block]] = {}
+        for id, channel in self.channels.items():
+            if channel.ended:
+                continue
+            if barrier.unaligned and overtakable(id):
+                overtaken[id] = channel.overtake(barrier)
+            else:
+                channel.barrier(barrier)
+        return overtaken
+
+    def flush(self, now: int) -> None:
+        """Send blocks that have waited for the buffer timeout, unless the channel lacks credit anyway."""
+        timeout = self._env.settings.buffer_timeout
+        if timeout < 0:
+            return
+        for channel in self.channels.values():
+            if channel.since is not None and not channel.full and now - channel.since >= timeout * SECOND:
+                channel.flush()
+
+    def flush_times(self) -> list[int]:
+        """When (µs of the monotonic clock) the buffer timeout of each waiting channel has passed."""
+        timeout = self._env.settings.buffer_timeout
+        if timeout < 0:
+            return []
+        waiting = (each.since for each in self.channels.values() if each.since is not None and not each.full)
+        return [since + math.ceil(timeout * SECOND) for since in waiting]
+
+    def prepare(self, *, last: bool) -> tuple[Prepared, ...]:
+        """Prepare what the sinks have written since the last call. `last`: they will write no more."""
+        return tuple(Prepared(sink.step.label, sink.prepare(last=last)) for sink in self.sinks.values())
+
+    def restore(self, in_flight: Mapping[ChannelId, Sequence[Block]]) -> None:
+        """Send again blocks that had not left when a snapshot was taken. The tasks they went to may be different ones
+        now, so they are partitioned again."""
+        now = self._env.monotonic()
+        for id, blocks in in_flight.items():
+            edge = self._env.plan.edges[id.edge]
+            (router,) = [each for each in self._routers[edge.collection] if each.edge is edge]
+            for block in blocks:
+                if id in self.channels and edge.exchange is not None and edge.exchange.routing != "hash":
+                    self.channels[id].add(block, now)
+                else:
+                    router.write(block, now)
+
+    def finish(self) -> None:
+        """Complete the stored results. RunError when there is no room for them."""
+        for run in self._runs:
+            run.finish()
+
+    def abandon(self) -> None:
+        """Discard what was written but not prepared, and the stored results."""
+        for sink in self.sinks.values():
+            sink.abandon()
+        for run in self._runs:
+            quietly(run.abandon)
+
+    def _outlet(self, router: Router) -> Outlet:
+        env = self._env
+        step = env.plan.steps[router.edge.source]
+
+        def outlet(block: Block) -> None:
+            env.spent.records_out += len(block)
+            try:
+                router.write(block, env.monotonic())
+            except PicklingError as error:  # of a blocking exchange: the worker names the step for other channels
+                rethrow(located(error, step.label, step.tail.where))
+
+        return outlet
+
+
+def _writer(env: TaskEnvironment, step: Step) -> Writing:
+    node = step.tail
+    assert isinstance(node, Write)
+    index, parallelism = env.task.index, env.job.layout.parallelism(env.task.stage)
+    shards = list(range(index, node.shards, parallelism)) if node.shards else [index]
+    return Writing(step, env.job.output_run, shards, always=bool(node.shards) or index == 0)
