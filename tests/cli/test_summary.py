@@ -61,7 +61,7 @@ def test_a_run_on_a_terminal_says_how_it_ended(tmp_path: Path, runner: str) -> N
     lines = said[said.index("numbers: done in") :].splitlines()
     assert re.fullmatch(r"numbers: done in \d+\.\d s, 4 elements in", lines[0])
     assert lines[1:] == [
-        "  wrote 3 elements to text out/good-SSSSS-of-NNNNN (WriteToText/Write)",
+        "  wrote 3 elements to out/good-00000-of-00001 (WriteToText/Write)",
         "  dead letters: 1 (parse)",
     ]
 
@@ -80,23 +80,74 @@ def test_nothing_is_said_where_progress_is_off_or_stderr_is_no_terminal(tmp_path
     assert done.stderr == ""
 
 
-def test_progress_that_is_asked_for_ends_with_the_summary_in_a_file_too(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
+def told_at_the_end(folder: Path, *flags: str) -> list[str]:
+    """What the command says on a stderr that is no terminal, but is to have it."""
     done = subprocess.run(
-        [sys.executable, "-m", "tidegate", "run", "script.py", "--progress", "on"],
-        cwd=tmp_path,
+        [sys.executable, "-m", "tidegate", "run", "script.py", "--progress", "on", *flags],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    progress_line, *lines = done.stderr.splitlines()
+    assert done.returncode == 0, done.stderr
+    return done.stderr.splitlines()
+
+
+def test_progress_that_is_asked_for_ends_with_the_summary_in_a_file_too(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    progress_line, *lines = told_at_the_end(tmp_path)
     assert progress_line.startswith("numbers: 0:0")
     assert lines[0].startswith("numbers: done in ")
     assert lines[1:] == [
-        "  wrote 3 elements to text out/good-SSSSS-of-NNNNN (WriteToText/Write)",
+        "  wrote 3 elements to out/good-00000-of-00001 (WriteToText/Write)",
         "  dead letters: 1 (parse)",
     ]
+
+
+WINDOWS = """\
+import tidegate as tg
+
+with tg.Pipeline(name="days") as p:
+    stamped = p | tg.Create([1, 2, 86_401, 172_801]) | tg.Map(lambda n: tg.TimestampedValue(n, n))
+    days = stamped | tg.WindowInto(tg.FixedWindows(86_400)) | "text" >> tg.Map(str)
+    days | "by day" >> tg.io.WriteToText("out/{window:%d}/day")
+    days | "long" >> tg.io.WriteToText("out/" + "x" * 200, num_shards=2)
+"""
+
+
+@pytest.mark.parametrize(
+    "runner", ["direct", "streaming", pytest.param("spark", marks=pytest.mark.xdist_group("spark"))]
+)
+def test_the_summary_names_files_that_are_there(tmp_path: Path, runner: str) -> None:
+    (tmp_path / "script.py").write_text(WINDOWS)
+    lines = told_at_the_end(tmp_path, "--runner", runner)
+    by_day, long = lines[-2:]
+    found = re.fullmatch(r"  wrote 4 elements to (\d+) files, such as (\S+) \(by day/.*\)", by_day)
+    assert found is not None, lines
+    assert int(found[1]) == len(list(tmp_path.glob("out/*/day-*"))) >= 3
+    assert (tmp_path / found[2]).is_file()
+    shortened = re.fullmatch(
+        r"  wrote 4 elements to 2 files, such as (out/x+)…(x+-00001-of-00002) \(long/Write\)", long
+    )
+    assert shortened is not None, lines
+    assert len(long) < 200
+
+
+def test_the_summary_of_a_stream_names_a_file_of_all_that_its_checkpoints_have_committed(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import tidegate as tg\n\n"
+        "with tg.Pipeline(name='live') as p:\n"
+        "    ticks = p | tg.PeriodicImpulse(0.01) | tg.WindowInto(tg.FixedWindows(0.25)) | 'text' >> tg.Map(str)\n"
+        "    ticks | tg.io.WriteToText('out/{window:%H%M%S.%f}')\n"
+    )
+    kept = ["--checkpoint_dir", "kept", "--checkpoint_interval", "200ms", "--run_for", "2s"]
+    lines = told_at_the_end(tmp_path, "--runner", "streaming", *kept)
+    found = re.fullmatch(r"  wrote \d+ elements to (\d+) files, such as (\S+) \(.*\)", lines[-1])
+    assert found is not None, lines
+    files = [path for path in tmp_path.glob("out/*") if path.is_file()]
+    assert int(found[1]) == len(files) > 1
+    assert (tmp_path / found[2]) in files
 
 
 def look(number: int) -> int:

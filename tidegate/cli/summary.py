@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from tidegate.sdk.errors import visible
-from tidegate.sdk.metrics import ENGINE, MetricResults
+from tidegate.sdk.metrics import ENGINE, FILES_WRITTEN, LAST_FILE, MetricResults
 from tidegate.sdk.portable.model import Create, Node, Pipeline, Read, TestStream, Write
 from tidegate.sdk.runner import PipelineState
 
 MOST: Final = 8
 """Lines about sinks and about what was left aside, each."""
+LONGEST: Final = 120
+"""Characters of a file's name that are shown."""
 _LEFT_ASIDE: Final = {
     "dead_letters": "dead letters",
     "dropped_late": "dropped, too late",
@@ -27,16 +29,26 @@ def summary(pipeline: Pipeline, state: PipelineState, metrics: MetricResults, se
     read = sum(counts.get(node.label, 0) for node in sources)
     ended = _STATES.get(state, state.name.lower())
     head = f"{pipeline.name}: {ended} in {_took(seconds)}, {read:,} elements in"
-    return [visible(line) for line in (head, *_few(_written(pipeline, counts)), *_few(_left_aside(metrics)))]
+    return [visible(line) for line in (head, *_few(_written(pipeline, counts, metrics)), *_few(_left_aside(metrics)))]
 
 
-def _written(pipeline: Pipeline, counts: dict[str, int]) -> Iterator[str]:
+def _written(pipeline: Pipeline, counts: dict[str, int], metrics: MetricResults) -> Iterator[str]:
     makers = {output.collection: node for node in pipeline.nodes for output in node.outputs}
     for node in pipeline.nodes:
         if isinstance(node, Write):
             known = [_given(makers[collection], collection, counts) for collection in node.inputs]
             number = f"{sum(known):,} elements" if None not in known else "elements"  # type: ignore[arg-type]
-            yield f"  wrote {number} to {node.name} ({node.label})"
+            yield f"  wrote {number} to {_place(node, metrics)} ({node.label})"
+
+
+def _place(node: Write, metrics: MetricResults) -> str:
+    """How many files the sink has written, and one of them; if it names none, what the sink is called."""
+    (number, *_) = [found.value for found in metrics.query(FILES_WRITTEN, namespace=ENGINE, step=node.label)] or [0]
+    (last, *_) = [found.value for found in metrics.query(LAST_FILE, namespace=ENGINE, step=node.label)] or [""]
+    if not number or not last:
+        return node.name
+    shown = last if len(last) <= LONGEST else f"{last[: LONGEST // 2 - 1]}…{last[-LONGEST // 2 :]}"
+    return shown if number == 1 else f"{number:,} files, such as {shown}"
 
 
 def _given(maker: Node, collection: str, counts: dict[str, int]) -> int | None:

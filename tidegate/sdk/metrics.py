@@ -225,6 +225,12 @@ class MetricResult:
 ENGINE: Final = "tidegate"
 """The namespace of what the engine counts: `elements_out`, `dropped_late`, `dropped_closed`, …"""
 
+FILES_WRITTEN: Final = "files_written"
+"""The engine's counter of files that a step has made visible."""
+
+LAST_FILE: Final = "last_file"
+"""The engine's gauge with the name of the last one."""
+
 
 class MetricResults:
     """What a run counted: `query(name=…, step=…)`, or `counter(name)` for the sum over all steps."""

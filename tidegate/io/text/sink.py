@@ -125,7 +125,7 @@ class TextSink(Sink[Any]):
         )
         return TextAttempt(layout, store, self._work(run), task)
 
-    def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
+    def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> list[str]:
         store, prefix = files.store_of(self.prefix)
         addition = "" if checkpoint is None else f"-{_checked(run)}-{checkpoint:05d}"
         final: dict[str, list[Piece]] = {}
@@ -145,6 +145,7 @@ class TextSink(Sink[Any]):
             raise
         except Exception as error:  # a remote file system raises what it likes
             raise WriteError(f"{self.prefix}: the output can't be committed: {files.describe(error)}") from error
+        return [store.url(path) for path in final]
 
     def abort(self, run: str) -> None:
         store, _ = files.store_of(self.prefix)

@@ -70,7 +70,7 @@ class Execution:
                 if not self._stops():
                     self._read_to_end(step, feeds)
             self._read_live(run_for, feeds)
-            commit_all(self._sinks)
+            commit_all(self._sinks, self.context.metrics)
         except BaseException:
             for writing in self._sinks:
                 writing.abort()

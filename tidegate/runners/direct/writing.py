@@ -8,6 +8,7 @@ from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.sinks import writer
 from tidegate.runners.plan import Step
 from tidegate.sdk.connectors.sinks import Committable
+from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import Write
 
 
@@ -18,9 +19,9 @@ class Writing(writer.Writing):
         assert isinstance(step.tail, Write)
         super().__init__(step, run_id, range(max(1, step.tail.shards)), always=True)
 
-    def commit(self, committables: Sequence[Committable]) -> None:
-        """Make it visible."""
-        writer.sink_call(self.node, self.sink.commit, self.run, list(committables), method="commit")
+    def commit(self, committables: Sequence[Committable]) -> MetricCells:
+        """Make it visible; what was written, as metrics."""
+        return writer.commit_output(self.node, self.sink, self.run, list(committables))
 
     def abort(self) -> None:
         """The run has failed: leave nothing behind, whatever that says."""
@@ -28,8 +29,9 @@ class Writing(writer.Writing):
         quietly(lambda: self.sink.abort(self.run))
 
 
-def commit_all(sinks: Iterable[Writing]) -> None:
-    """Prepare every sink before any is committed: one that can't be prepared leaves all unchanged."""
+def commit_all(sinks: Iterable[Writing], metrics: MetricCells) -> None:
+    """Prepare every sink before any is committed: one that can't be prepared leaves all unchanged. What was written is
+    added to the metrics."""
     prepared = [(sink, sink.prepare(last=True)) for sink in sinks]
     for sink, committables in prepared:
-        sink.commit(committables)
+        metrics.merge(sink.commit(committables))

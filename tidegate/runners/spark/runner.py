@@ -109,7 +109,7 @@ class SparkRunner(Runner):
                     run.close()
             with noted(own.spark_commit_dir, run_id, list(sinks.values())):
                 for committing in sinks.values():
-                    committing.commit()
+                    metrics.merge(committing.commit())
             if frames:  # of which Spark may make lost parts again, by tasks that write too
                 abort_later(sinks.values())
         except Cancelled:

@@ -103,8 +103,11 @@ class Sink(ABC, Generic[T_contra]):
     def attempt(self, run: str, task: int) -> Attempt[T_contra]:
         """A new attempt of task number `task` (from 0). Attempts of the same task must not disturb each other."""
 
-    def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
-        """Makes a set of committables visible.
+    def commit(
+        self, run: str, committables: Sequence[Committable], checkpoint: int | None = None
+    ) -> Sequence[str] | None:
+        """Makes a set of committables visible. May return the names of the files that it has made visible: the
+        summary of a run shows how many there are, and one of them.
 
         `checkpoint` None: these are all of a bounded run (perhaps none), in one call. Otherwise they are those
         that became final with that checkpoint (numbered upwards within the run).
@@ -115,6 +118,7 @@ class Sink(ABC, Generic[T_contra]):
         """
         if committables:
             raise NotImplementedError(f"{type(self).__name__} prepares committables but has no commit")
+        return None
 
     def abort(self, run: str) -> None:
         """Removes all of this run that is not committed. May be called often: after a failure, when a run resumes

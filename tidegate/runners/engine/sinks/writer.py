@@ -10,6 +10,7 @@ from tidegate.runners.plan import Step
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink
 from tidegate.sdk.data.block import Block, Pairs
 from tidegate.sdk.errors import TidegateError
+from tidegate.sdk.metrics import ENGINE, FILES_WRITTEN, LAST_FILE, MetricCells, MetricKey
 from tidegate.sdk.portable.model import Write
 
 
@@ -84,6 +85,18 @@ def remove_output(node: Write, runs: Iterable[str]) -> Exception | None:
         except Exception as raised:
             errors.append(raised)
     return next(iter(errors), None)
+
+
+def commit_output(
+    node: Write, sink: Sink[Any], run: str, committables: Sequence[Committable], checkpoint: int | None = None
+) -> MetricCells:
+    """Make output visible. The files that the sink names become metrics: how many there are, and the last one."""
+    names = sink_call(node, sink.commit, run, committables, checkpoint, method="commit")
+    cells = MetricCells()
+    if isinstance(names, Sequence) and not isinstance(names, str) and names:
+        cells.count(MetricKey(node.label, ENGINE, FILES_WRITTEN), len(names))
+        cells.gauges[MetricKey(node.label, ENGINE, LAST_FILE)] = str(names[-1])
+    return cells
 
 
 def sink_call(node: Write, call: Callable[..., Any], *args: Any, method: str) -> Any:

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import quietly
-from tidegate.runners.engine.sinks.writer import sink_call
+from tidegate.runners.engine.sinks.writer import commit_output
 from tidegate.runners.plan import Step
 from tidegate.sdk.connectors.sinks import Committable, Sink
+from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import Write
 
 
@@ -28,10 +29,11 @@ class SinkCommit:
         self.noted = False
         self._done = False
 
-    def commit(self) -> None:
-        """Make everything visible."""
-        sink_call(self._node, self._sink().commit, self._run_id, self.committables, method="commit")
+    def commit(self) -> MetricCells:
+        """Make everything visible, and return what was written as metrics."""
+        written = commit_output(self._node, self._sink(), self._run_id, self.committables)
         self._done = True
+        return written
 
     def abort(self) -> None:
         """Remove what this run wrote and will not commit: strays of failed and of speculative tasks."""

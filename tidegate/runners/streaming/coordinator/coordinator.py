@@ -66,6 +66,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     Trigger,
 )
 from tidegate.sdk.errors import RunError
+from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import TestStream
 from tidegate.sdk.time import SECOND
 
@@ -109,6 +110,7 @@ class Coordinator:
         self._first_resume = resume
         self._out = Outbox(settings.workers)
         self._scripted = any(isinstance(step.head, TestStream) for step in job.plan.steps)
+        self._written = MetricCells()
         self._sinks = {step.id: step.label for step in job.plan.steps if step.is_sink}
         self._runs = job.output_runs(resume.since if resume else 1)
         # what outlives an attempt
@@ -204,7 +206,9 @@ class Coordinator:
                 self._fail(Failure(error, f"{where}: {text}" if text else where, True, stage, element or ""), now)
             case OutputAborted(step=step, error=error, text=text) if self._aborting is not None:
                 self._aborted(step, error, text, now)
-            case Committed(step=step, checkpoint=checkpoint, error=error, text=text):
+            case Committed(step=step, checkpoint=checkpoint, error=error, text=text, written=written):
+                if written is not None:
+                    self._written.merge(written)
                 if error is None:
                     self._checkpoints.commits.acknowledge(step, checkpoint)
                 else:
@@ -543,7 +547,7 @@ class Coordinator:
 
     def _tell_progress(self, now: int) -> None:
         self._beat = now
-        self._out.add(self._crew.progress(self._finished.metrics))
+        self._out.add(self._crew.progress([*self._finished.metrics, self._written]))
 
 
 def _in_all(resume: Resume) -> str:

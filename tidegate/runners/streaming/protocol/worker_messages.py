@@ -318,12 +318,13 @@ class RequestSettling:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The answer to `Commit`; `error` and `text` as in `TaskFailed`, None and "" when it went well."""
+    """The answer to `Commit`; `error` and `text` as in `TaskFailed`, None and "" when it went well; what it wrote."""
 
     step: int
     checkpoint: int | None
     error: bytes | None = None
     text: str = ""
+    written: MetricCells | None = None
 
 
 @dataclass(frozen=True, slots=True)

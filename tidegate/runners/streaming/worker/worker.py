@@ -9,7 +9,7 @@ from pathlib import Path
 from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.sinks.writer import loaded_sink, remove_output, sink_call
+from tidegate.runners.engine.sinks.writer import commit_output, loaded_sink, remove_output, sink_call
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.streaming.model.exit_status import in_short
 from tidegate.runners.streaming.model.job_spec import Job
@@ -213,15 +213,15 @@ class Worker:
 
     def _commit(self, message: Commit) -> None:
         node = self._sink_node(message.step)
-        error, text = None, ""
+        error, text, written = None, "", None
         try:
             sink = loaded_sink(node)
-            sink_call(node, sink.commit, message.run, message.committables, message.checkpoint, method="commit")
+            written = commit_output(node, sink, message.run, message.committables, message.checkpoint)
             if message.checkpoint is None:
                 sink_call(node, sink.abort, message.run, method="abort")
         except Exception as raised:
             error, text = packed(raised), in_short(raised)
-        self.world.tell(Committed(message.step, message.checkpoint, error, text))
+        self.world.tell(Committed(message.step, message.checkpoint, error, text, written))
 
     def _abort_output(self, message: AbortOutput) -> None:
         first = remove_output(self._sink_node(message.step), message.runs)
