@@ -303,12 +303,12 @@ class Repeats(tg.DoFn):
 
     @tg.on_timer(TICK)
     def ticked(self, tick: Any = tg.DoFn.TimerParam(TICK)) -> Iterator[Any]:
-        tick.set(1000)
+        tick.set(tg.Timestamp(1000))
         yield "tick"
 
     @tg.on_window_expiration
     def over(self, key: Any = tg.DoFn.KeyParam, alarm: Any = tg.DoFn.TimerParam(ALARM)) -> Iterator[Any]:
-        alarm.set(1000)
+        alarm.set(tg.Timestamp(1000))
         yield "over", key
 
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from tidegate.runners.engine.checks.exchange import Crossing
 from tidegate.runners.engine.elementwise.chain import Chain, ClockedChain
 from tidegate.runners.engine.elementwise.fused_node import Link, load_link
-from tidegate.runners.engine.errors.attribution import close_all
 from tidegate.runners.engine.grouping.batch_table import Grouping
 from tidegate.runners.engine.grouping.global_combine import CombineWhole
+from tidegate.runners.engine.grouping.operator import TableOperator, WindowTableOperator
 from tidegate.runners.engine.grouping.sessions.batch import SessionMerge
 from tidegate.runners.engine.grouping.sessions.streaming import LiveSessions
-from tidegate.runners.engine.grouping.window_table import WholeWindowMajor, WindowMajor, WindowMajorGrouping
-from tidegate.runners.engine.keyed_batch import KeyedBatch, only_window
+from tidegate.runners.engine.grouping.window_table import WholeWindowMajor, WindowMajorGrouping
 from tidegate.runners.engine.operator import Context, Emitted, KeyedOperator, Operator
 from tidegate.runners.engine.ordering.time_ordered import InTimeOrder
 from tidegate.runners.engine.side_inputs.operator import WaitForSides
 from tidegate.runners.engine.side_inputs.view import SideArguments, side_views
-from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.engine.stateful.operator import StatefulOperator
 from tidegate.runners.engine.windowing.merging import MergingWindowOperator
 from tidegate.runners.engine.windowing.operator import WindowOperator
@@ -37,41 +35,6 @@ from tidegate.sdk.portable.model import (
 )
 from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.assigners import is_merging
-
-
-class Table(Chain):
-    """A chain that ends in the tables of a grouping, fired when input ends."""
-
-    grouping: Grouping
-
-    def open(self) -> None:
-        super().open()
-        self.grouping.open()
-
-    def finish_bundle(self) -> Iterator[Emitted]:
-        yield from super().finish_bundle()
-        if self.grouping.phase == "parts":
-            yield from self.grouping.drain()
-
-    def process_keyed(self, keyed: KeyedBatch, collection: str) -> Iterator[Emitted]:
-        window = only_window(keyed.windows)
-        if self.links or window is None or not self.grouping.lists:
-            return super().process_keyed(keyed, collection)
-        self.grouping.take_lists(window, keyed)
-        return iter(())
-
-    def finish(self) -> Iterator[Emitted]:
-        yield from super().finish()
-        yield from self.grouping.drain()
-
-    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
-        return self.grouping.snapshot()
-
-    def restore(self, state: KeyedState) -> None:
-        self.grouping.restore(state)
-
-    def close(self) -> None:
-        close_all([super().close, self.grouping.close])
 
 
 class Pass(Operator):
@@ -134,10 +97,10 @@ def _grouping(
             whole = CombineWhole if path == "table" else WholeWindowMajor
             return whole(node, phase, context, main)
         case "table", _:
-            return Table(links, context, main, grouping=Grouping(node, phase, context, main), sides=sides)
+            return TableOperator(links, Grouping(node, phase, context, main), sides=sides)
         case "window_major", _:
             grouping = WindowMajorGrouping(node, phase, context, main)
-            fired = WindowMajor(links, context, main, grouping=grouping, sides=sides)
+            fired = WindowTableOperator(links, grouping, sides=sides)
             return fired if links or phase == "parts" else _paged(fired, node.label, context)
         case "sessions", _:
             assert not links

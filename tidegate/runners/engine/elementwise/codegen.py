@@ -320,7 +320,8 @@ def _argument(w: _Loop, k: int, param: Param, taken: str) -> str:
 def _caught(w: _Loop, k: int, link: Link, call: str, taken: str, made: str) -> None:
     """A call whose exceptions become dead letters."""
     windows = w.windows or None
-    letter = f"yield from dead({k}, {taken}, error{k}, {w.time}, {windows}, {w.derived}, {_index(w)}, block)"
+    at = f"at({k}, {w.time}, {windows}, {w.derived}, {_index(w)}, block)"
+    letter = f"yield from dead({taken}, error{k}, {at})"
     partial = isinstance(link.node, ParDo) and link.node.dead_letters is not None and link.node.dead_letters.partial
     w.put(f"calls[{k}] += 1")
     if link.flat:
@@ -397,7 +398,7 @@ def _guard(w: _Loop, k: int, link: Link, taken: str, made: str) -> None:
             w.put(f"        out_t = t[{_AT} - len(out) : {_AT}]")
         w.put("        yield pack(block, out, out_t, out_i, out_w)")
         w.put("        out = []; out_t = []; out_i = []; out_w = []")
-    special = f"special({k}, {made}, {before}, {kept or None}, {w.derived}, {_index(w)}, block)"
+    special = f"special({made}, at({k}, {before}, {kept or None}, {w.derived}, {_index(w)}, block))"
     w.put(f"    yield from {special}", k, taken)
     w.put("    continue")
     if k in w.shape.stamps:

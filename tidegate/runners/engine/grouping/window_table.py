@@ -7,17 +7,15 @@ what is put into them: late elements cost the loop nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import compress, groupby
 from operator import itemgetter
 from typing import Any, Final
 
-from tidegate.runners.engine.elementwise.chain import Chain
-from tidegate.runners.engine.errors.attribution import close_all
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE, Grouping
 from tidegate.runners.engine.grouping.global_combine import CombineWhole
-from tidegate.runners.engine.operator import NEVER, Context, Emitted, KeyedOperator, Wakeups
-from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Touched, Touches, first_of, of_keys, without
+from tidegate.runners.engine.operator import Context, Emitted
+from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, of_keys, without
 from tidegate.runners.plan import Phase
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
@@ -225,72 +223,6 @@ class WindowMajorGrouping(Grouping):
         """Forget these keys."""
         for table in self._tables.values():
             without(table, keys)
-
-
-class WindowMajor(Chain, KeyedOperator):
-    """A chain that ends in tables fired by the watermark."""
-
-    grouping: WindowMajorGrouping
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._touches = Touches()
-
-    def open(self) -> None:
-        super().open()
-        self.grouping.open()
-
-    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        yield from super().process(block, collection)
-        if self._touches.on:
-            self._touches.note(self.keys_of(block))
-        if self.grouping.full:
-            yield from self.grouping.drain()
-
-    def keys_of(self, block: Block) -> Iterable[Any]:
-        node = self.grouping.node
-        if isinstance(node, CombinePerKey) and node.key == "element" and self.grouping.phase != "merge":
-            return block.values
-        return map(first_of, block.values)
-
-    def finish_bundle(self) -> Iterator[Emitted]:
-        yield from super().finish_bundle()
-        if self.grouping.phase == "parts":
-            yield from self.grouping.drain()
-
-    def on_watermark(self, micros: int) -> Iterator[Emitted]:
-        yield from self.grouping.fire(micros)
-
-    def finish(self) -> Iterator[Emitted]:
-        yield from super().finish()
-        yield from self.grouping.fire(MAX_MICROS)
-
-    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
-        return self.grouping.snapshot(keys)
-
-    def restore(self, state: KeyedState) -> None:
-        self.grouping.restore(state)
-
-    def touched(self) -> Touched | None:
-        # Behind other steps of a loop, keys don't show.
-        return None if self.links else self._touches.take()
-
-    def next_event(self) -> int:
-        return self.grouping.next_end
-
-    def evict(self, keys: Collection[Any]) -> None:
-        self.grouping.evict(keys)
-
-    def wakeups(self, state: KeyedState) -> dict[Any, Wakeups]:
-        ends: dict[Any, int] = {}
-        for window, entries in state.tables[CELLS].items():
-            end = window_end(window)
-            for key in entries:
-                ends[key] = min(end, ends.get(key, end))
-        return {key: Wakeups(end, NEVER, MAX_MICROS) for key, end in ends.items()}
-
-    def close(self) -> None:
-        close_all([super().close, self.grouping.close])
 
 
 class WholeWindowMajor(CombineWhole):

@@ -179,7 +179,7 @@ def _results(w: CodeWriter, link: Link, facts: Facts, shape: StateShape) -> None
         w.put("except catch0 as error0:")
         with w.indented():
             _flush(w)
-            w.put(f"yield from dead(0, v0, error0, t, (w,), -1, {index}, block)")
+            w.put(f"yield from dead(v0, error0, at(0, t, (w,), -1, {index}, block))")
             if not partial:
                 w.put("r0 = []")
         if link.flat and shape.first:
@@ -238,7 +238,7 @@ def _take(w: CodeWriter, link: Link, shape: StateShape, index: str) -> None:
         w.put("if type(made) in SPECIAL:")
         with w.indented():
             _flush(w)
-            w.put(f"yield from special(0, made, t, (w,), -1, {index}, block)", 0, "v0")
+            w.put(f"yield from special(made, at(0, t, (w,), -1, {index}, block))", 0, "v0")
             w.put("continue")
         if shape.typed and link.hint is not None:
             w.put("typed(0, made)", 0, "v0")

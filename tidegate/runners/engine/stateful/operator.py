@@ -16,9 +16,11 @@ from itertools import count
 from typing import Any, Final, Literal
 
 from tidegate.runners.engine.checks.contracts import check_pair, check_travels
-from tidegate.runners.engine.elementwise.chain import Chain
 from tidegate.runners.engine.elementwise.code_writer import Source
+from tidegate.runners.engine.elementwise.compiled import Place
+from tidegate.runners.engine.elementwise.fused_loop import FusedLoop
 from tidegate.runners.engine.elementwise.fused_node import Link
+from tidegate.runners.engine.elementwise.side_exits import ElementContext
 from tidegate.runners.engine.errors.attribution import guarded, has_author_frames, not_pairs, rethrow, user_error
 from tidegate.runners.engine.operator import NEVER, Context, Emitted, KeyedOperator, Wakeups
 from tidegate.runners.engine.state.cells import CombiningCell
@@ -53,7 +55,7 @@ _ARRIVED: Final = "arrived"
 """Tables of a snapshot: of each cell what is stored, and when that outlives its time-to-live; timers; arrivals."""
 
 
-class StatefulOperator(Chain, KeyedOperator):
+class StatefulOperator(KeyedOperator):
     """A ParDo with state cells or timers. Its input comes by key: all elements of a key meet here.
 
     `bounded`: the rules for bounded input hold, so the clock is silent and nothing outlives a time-to-live. Otherwise
@@ -70,10 +72,22 @@ class StatefulOperator(Chain, KeyedOperator):
         exits: Mapping[tuple[str, str], str] | None = None,
         sides: dict[str, Callable[[Any], Any]] | None = None,
     ) -> None:
-        super().__init__((link,), context, main, exits=exits, sides=sides)
         node = link.node
         assert isinstance(node, ParDo)
         self.link = link
+        self.context = context
+        self.main = main
+        self._loop = FusedLoop(
+            (link,),
+            context,
+            main,
+            exits=exits or {},
+            sides=sides or {},
+            rest=self._emitted,
+            environment=self._environment,
+            blame=self._blamed_on_key,
+        )
+        self._exits = self._loop.exits
         self.bounded = bounded
         self.tables = StateTables(node.states, expiring=not bounded)
         self.timers = Timers(node.timers, bounded=bounded, most_at_end=context.max_end_timers)
@@ -105,12 +119,12 @@ class StatefulOperator(Chain, KeyedOperator):
     # -- the life of the step
 
     def open(self) -> None:
-        super().open()
+        self._loop.open()
         for fn in self._combiners():
             guarded(fn.setup, step=self.link.label, where=self.link.where, method=f"{type(fn).__name__}.setup")
 
     def close(self) -> None:
-        super().close()
+        self._loop.close()
         for fn in self._combiners():
             guarded(fn.teardown, step=self.link.label, where=self.link.where, method=f"{type(fn).__name__}.teardown")
 
@@ -179,13 +193,19 @@ class StatefulOperator(Chain, KeyedOperator):
         return held
 
     def finish(self) -> Iterator[Emitted]:
-        yield from super().finish()
+        yield from self.finish_bundle()
         yield from self.on_watermark(MAX_MICROS)
 
     # -- state by key
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        yield from super().process(block, collection)
+        if not len(block):
+            return
+        self._loop.start_bundle()
+        for part, checked in self._loop.checks.sampled(block):
+            found = _found_windows(part)
+            self._loop.tally.taken += len(found)
+            yield from self._loop.run(self._compiled(found, checked), found)
         if self._noting and self._touches.on:
             self._touches.note(self.keys_of(block))
 
@@ -401,10 +421,11 @@ class StatefulOperator(Chain, KeyedOperator):
             for made in self._caller(callback, watched)(key, window, t, tag):
                 if type(made) in SPECIAL:
                     yield from self._flush()
-                    yield from self._special(0, made, t, (window,), -1, -1, Block([None], t, Same((window,))))
+                    at = ElementContext(0, t, (window,), -1, -1, Block([None], t, Same((window,))))
+                    yield from self._exits.special(made, at)
                     continue
                 if self.context.runtime_types and self.link.hint is not None:
-                    self._typed(0, made)
+                    self._loop.checks.typed(0, made)
                 self._out.append(made)
                 self._out_t.append(t)
                 self._out_w.append((window,))
@@ -419,7 +440,7 @@ class StatefulOperator(Chain, KeyedOperator):
         if self._out:
             values, times, windows = self._out, self._out_t, self._out_w
             self._out, self._out_t, self._out_w = [], [], []
-            self._tally.emitted += len(values)
+            self._loop.tally.emitted += len(values)
             same = all(some == windows[0] for some in windows)
             yield self.main, Block(values, times, Same(windows[0]) if same else Each(windows))
 
@@ -427,34 +448,27 @@ class StatefulOperator(Chain, KeyedOperator):
         self.context.count(self.link.label, DROPPED_TIMERS, self.timers.dropped)
         self.context.count(self.link.label, FULL_KEYS, self.timers.full)
         self.timers.dropped = self.timers.full = 0
-        self._verify_given()
-        self.report()
+        self._loop.checks.verify()
+        self._loop.report()
 
     # -- the generated loops
 
     def finish_bundle(self) -> Iterator[Emitted]:
-        yield from super().finish_bundle()
+        yield from self._loop.finish_bundle()
+        if self.link.catches:
+            self._loop.check_threshold(0, *self._loop.tally.attempts(0))
         self._settle()
 
-    def _run(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
-        if isinstance(block.windows, DerivedFrom):
-            assigner = block.windows.assigner
-            if isinstance(assigner, GlobalWindows):
-                block = Block(block.values, block.timestamps, Same((GLOBAL_WINDOW,)), block.panes)
-            elif isinstance(block.timestamps, int):
-                windows = assign_windows(assigner)(block.timestamps)
-                block = Block(block.values, block.timestamps, Same(windows), block.panes)
-        return super()._run(block, checked=checked)
-
-    def _loop(self, block: Block, checked: bool) -> Callable[..., Iterator[Emitted]]:
+    def _compiled(self, block: Block, checked: bool) -> Callable[..., Iterator[Emitted]]:
+        """The loop for blocks such as this one."""
         shape = StateShape(
             windows=self._windows_shape(block),
             timed=not isinstance(block.timestamps, int),
             indexed=not isinstance(block.panes, PaneInfo),
-            stamps=bool(self._stamps),
+            stamps=bool(self._exits.stamps),
             checked=checked,
             typed=self.context.runtime_types,
-            first=self._first,
+            first=self._loop.first,
         )
         loop = self._processing.get(shape)
         if loop is None:
@@ -483,11 +497,10 @@ class StatefulOperator(Chain, KeyedOperator):
         return caller
 
     def _made(self, source: Source) -> Callable[..., Iterator[Any]]:
-        return self._generated.compile(source, [self.link.label] * (KEY_LINK + 1), self._environment())
+        return self._loop.compile(source, [self.link.label] * (KEY_LINK + 1))
 
     def _environment(self) -> dict[str, Any]:
-        env = super()._environment()
-        env |= {f"cell_{n}": cell for n, cell in enumerate(self.tables.cells.values())}
+        env: dict[str, Any] = {f"cell_{n}": cell for n, cell in enumerate(self.tables.cells.values())}
         env |= {f"watched_{n}": cell for n, cell in enumerate(self.tables.watched.values())}
         env |= {f"timer_{n}": handle for n, handle in enumerate(self.timers.handles.values())}
         node = self.link.node
@@ -510,12 +523,26 @@ class StatefulOperator(Chain, KeyedOperator):
             "processing_time": self._processing_time,
         }
 
-    def _blamed(self, error: BaseException) -> BaseException:
-        if isinstance(error, (TypeError, ValueError)) and not has_author_frames(error):
-            place = self._generated.place(error)
-            if place is not None and place.link == KEY_LINK:
-                return not_pairs(place.element, self.link.label, self.link.where)
-        return super()._blamed(error)
+    def _blamed_on_key(self, error: BaseException, place: Place) -> BaseException | None:
+        no_pair = isinstance(error, (TypeError, ValueError)) and not has_author_frames(error)
+        return (
+            not_pairs(place.element, self.link.label, self.link.where) if no_pair and place.link == KEY_LINK else None
+        )
+
+    def _emitted(self, k: int, block: Block) -> Iterator[Emitted]:
+        """What has left the loop by a side exit: there are no links behind this one."""
+        yield self.main, block
+
+
+def _found_windows(block: Block) -> Block:
+    """The block with the one list of windows that all its elements share, where there is one."""
+    if isinstance(block.windows, DerivedFrom):
+        assigner = block.windows.assigner
+        if isinstance(assigner, GlobalWindows):
+            return Block(block.values, block.timestamps, Same((GLOBAL_WINDOW,)), block.panes)
+        if isinstance(block.timestamps, int):
+            return Block(block.values, block.timestamps, Same(assign_windows(assigner)(block.timestamps)), block.panes)
+    return block
 
 
 def _arrives(element: Any) -> None:

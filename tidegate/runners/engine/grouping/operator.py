@@ -1,0 +1,136 @@
+"""The operators of groupings by table: a fused chain of element-wise steps that fills the tables of a grouping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import Any
+
+from tidegate.runners.engine.elementwise.chain import Chain
+from tidegate.runners.engine.elementwise.fused_node import Link
+from tidegate.runners.engine.errors.attribution import close_all
+from tidegate.runners.engine.grouping.batch_table import Grouping
+from tidegate.runners.engine.grouping.window_table import WindowMajorGrouping
+from tidegate.runners.engine.keyed_batch import KeyedBatch, only_window
+from tidegate.runners.engine.operator import NEVER, Emitted, KeyedOperator, Operator, Wakeups
+from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Touched, Touches, first_of
+from tidegate.sdk.data.block import Block
+from tidegate.sdk.portable.model import CombinePerKey
+from tidegate.sdk.time import MAX_MICROS
+from tidegate.sdk.windowing.window import window_end
+
+
+class TableOperator(Operator):
+    """Bounded input into tables, which fire at the end of input."""
+
+    def __init__(
+        self, links: tuple[Link, ...], grouping: Grouping, *, sides: dict[str, Callable[[Any], Any]] | None
+    ) -> None:
+        self.grouping = grouping
+        self.context = grouping.context
+        self._links = links
+        self._chain = Chain(links, grouping.context, grouping.main, grouping=grouping, sides=sides)
+
+    def open(self) -> None:
+        self._chain.open()
+        self.grouping.open()
+
+    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        return self._chain.process(block, collection)
+
+    def process_keyed(self, keyed: KeyedBatch, collection: str) -> Iterator[Emitted]:
+        window = only_window(keyed.windows)
+        if self._links or window is None or not self.grouping.lists:
+            return super().process_keyed(keyed, collection)
+        self.grouping.take_lists(window, keyed)
+        return iter(())
+
+    def finish_bundle(self) -> Iterator[Emitted]:
+        yield from self._chain.finish_bundle()
+        if self.grouping.phase == "parts":
+            yield from self.grouping.drain()
+
+    def on_watermark(self, micros: int) -> Iterator[Emitted]:
+        return self._chain.on_watermark(micros)
+
+    def finish(self) -> Iterator[Emitted]:
+        yield from self._chain.finish()
+        yield from self.grouping.drain()
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        return self.grouping.snapshot()
+
+    def restore(self, state: KeyedState) -> None:
+        self.grouping.restore(state)
+
+    def close(self) -> None:
+        close_all([self._chain.close, self.grouping.close])
+
+
+class WindowTableOperator(KeyedOperator):
+    """Live input into tables by window, which the watermark fires."""
+
+    def __init__(
+        self, links: tuple[Link, ...], grouping: WindowMajorGrouping, *, sides: dict[str, Callable[[Any], Any]] | None
+    ) -> None:
+        self.grouping = grouping
+        self.context = grouping.context
+        self._links = links
+        self._chain = Chain(links, grouping.context, grouping.main, grouping=grouping, sides=sides)
+        self._touches = Touches()
+
+    def open(self) -> None:
+        self._chain.open()
+        self.grouping.open()
+
+    def process(self, block: Block, collection: str) -> Iterator[Emitted]:
+        yield from self._chain.process(block, collection)
+        if self._touches.on:
+            self._touches.note(self.keys_of(block))
+        if self.grouping.full:
+            yield from self.grouping.drain()
+
+    def keys_of(self, block: Block) -> Iterable[Any]:
+        node = self.grouping.node
+        if isinstance(node, CombinePerKey) and node.key == "element" and self.grouping.phase != "merge":
+            return block.values
+        return map(first_of, block.values)
+
+    def finish_bundle(self) -> Iterator[Emitted]:
+        yield from self._chain.finish_bundle()
+        if self.grouping.phase == "parts":
+            yield from self.grouping.drain()
+
+    def on_watermark(self, micros: int) -> Iterator[Emitted]:
+        yield from self._chain.on_watermark(micros)
+        yield from self.grouping.fire(micros)
+
+    def finish(self) -> Iterator[Emitted]:
+        yield from self._chain.finish()
+        yield from self.grouping.fire(MAX_MICROS)
+
+    def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
+        return self.grouping.snapshot(keys)
+
+    def restore(self, state: KeyedState) -> None:
+        self.grouping.restore(state)
+
+    def touched(self) -> Touched | None:
+        # With other steps in the same loop, the keys of a block are unknown.
+        return None if self._links else self._touches.take()
+
+    def next_event(self) -> int:
+        return self.grouping.next_end
+
+    def evict(self, keys: Collection[Any]) -> None:
+        self.grouping.evict(keys)
+
+    def wakeups(self, state: KeyedState) -> dict[Any, Wakeups]:
+        ends: dict[Any, int] = {}
+        for window, entries in state.tables[CELLS].items():
+            end = window_end(window)
+            for key in entries:
+                ends[key] = min(end, ends.get(key, end))
+        return {key: Wakeups(end, NEVER, MAX_MICROS) for key, end in ends.items()}
+
+    def close(self) -> None:
+        close_all([self._chain.close, self.grouping.close])
