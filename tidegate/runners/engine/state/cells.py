@@ -3,8 +3,8 @@
 A cell is its own handle: the DoFn holds one object for all elements, which is pointed at the window and key in hand.
 What is under a key stands in an `Entry`, found once for each element. It knows the epoch of its last change, and is
 noted at the first change in each epoch: what changed between two checkpoints costs no look-up of its own.
-Two variants of each cell's class exist, made on demand: one that dates its writes for a time-to-live, and one that
-remembers what was read, so that a change made in place is found.
+Each kind of cell has four classes, in the table `CELL_CLASSES`: plain or with a time-to-live, and of each a variant
+that records what was read, so that a value changed in place is found.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pickle
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from tidegate.runners.engine.checks.contracts import snapshot
 from tidegate.sdk.authoring.combine import NOTHING, CombineFn
@@ -356,16 +356,6 @@ class CombiningCell(Cell):
         return independent(stored)
 
 
-_CELLS: Final[dict[str, type[Cell]]] = {
-    "value": ValueCell,
-    "bag": BagCell,
-    "set": SetCell,
-    "map": MapCell,
-    "ordered_list": OrderedListCell,
-    "combining": CombiningCell,
-}
-
-
 def independent(value: Any) -> Any:
     """A copy of an accumulator that shares nothing that can change with it."""
     if type(value) in _SCALARS or (type(value) is tuple and all(type(part) in _SCALARS for part in value)):
@@ -381,9 +371,9 @@ def independent(value: Any) -> Any:
 # -- the two variants
 
 
-def _dated(cell: type[Cell]) -> type[Cell]:
-    """The same cell with a time-to-live: each write is dated, and what has outlived it is gone when the cell is pointed
-    at its key. A table of dates is in the order of its dates, since the clock never goes back.
+def _with_ttl(cell: type[Cell]) -> type[Cell]:
+    """The same cell with a time-to-live. Each write sets the entry's expiry time; an expired entry is removed when the
+    cell is pointed at its key. A table of expiry times is in ascending order, since the clock never goes back.
     """
 
     def enter(self: Cell, window: Any) -> None:
@@ -410,11 +400,13 @@ def _dated(cell: type[Cell]) -> type[Cell]:
         return method
 
     methods = {name: writing(getattr(cell, name)) for name in cell.writers}
-    return type(cell.__name__, (cell,), {"__slots__": (), "enter": enter, "at": at, "clear": clear, **methods})
+    return type(
+        f"Expiring{cell.__name__}", (cell,), {"__slots__": (), "enter": enter, "at": at, "clear": clear, **methods}
+    )
 
 
-def _watched(cell: type[Cell]) -> type[Cell]:
-    """The same cell, with a note of each value read and what it was then."""
+def _recording_reads(cell: type[Cell]) -> type[Cell]:
+    """The same cell, which records each value that is read and what it was then."""
 
     def reading(read: Callable[..., Any]) -> Callable[..., Any]:
         def method(self: Cell, *args: Any, **kwargs: Any) -> Any:
@@ -428,19 +420,46 @@ def _watched(cell: type[Cell]) -> type[Cell]:
 
         return method
 
-    return type(
-        cell.__name__, (cell,), {"__slots__": (), **{name: reading(getattr(cell, name)) for name in cell.readers}}
-    )
+    methods = {name: reading(getattr(cell, name)) for name in cell.readers}
+    return type(f"Watched{cell.__name__}", (cell,), {"__slots__": (), **methods})
+
+
+class CellClasses(NamedTuple):
+    """The classes of one kind of cell: as it is, and with a time-to-live; of each, one that records reads."""
+
+    plain: type[Cell]
+    watched: type[Cell]
+    expiring: type[Cell]
+    watched_expiring: type[Cell]
+
+    @staticmethod
+    def of(cell: type[Cell]) -> CellClasses:
+        """The variants of a cell's class."""
+        expiring = _with_ttl(cell)
+        return CellClasses(cell, _recording_reads(cell), expiring, _recording_reads(expiring))
+
+
+CELL_CLASSES: Final[dict[str, CellClasses]] = {
+    "value": CellClasses.of(ValueCell),
+    "bag": CellClasses.of(BagCell),
+    "set": CellClasses.of(SetCell),
+    "map": CellClasses.of(MapCell),
+    "ordered_list": CellClasses.of(OrderedListCell),
+    "combining": CellClasses.of(CombiningCell),
+}
+"""By the kind of cell that a StateSpec declares."""
 
 
 # -- made for a step
 
 
 def cells_of(spec: StateSpec, *, expiring: bool) -> tuple[Cell, Cell]:
-    """The cell that is declared so, and the same cell by its other variant, which notes what is read."""
-    kind = _CELLS[spec.cell]
-    if spec.ttl is not None and expiring:
-        kind = _dated(kind)
-    cell, watched = kind(spec), _watched(kind)(spec)
+    """The cell of a spec, and its variant that records reads, over the same tables. `expiring`: a time-to-live counts,
+    if the spec has one."""
+    classes = CELL_CLASSES[spec.cell]
+    if expiring and spec.ttl is not None:
+        cell, watched = classes.expiring(spec), classes.watched_expiring(spec)
+    else:
+        cell, watched = classes.plain(spec), classes.watched(spec)
     watched.tables, watched.dates = cell.tables, cell.dates
     return cell, watched
