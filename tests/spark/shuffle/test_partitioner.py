@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.sources.created import created
+from tidegate.runners.exchange.partition_cache import PartitionCache
 from tidegate.runners.plan import Edge, Exchange
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.spark.driver.split_assignment import all_plain, balanced
 from tidegate.runners.spark.plan.levels import assign_levels
-from tidegate.runners.spark.shuffle.partitioner import PartitionCache, Partitioner
+from tidegate.runners.spark.shuffle.partitioner import Partitioner
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, decode, decode_blocks, encode_blocks, read_rows
 from tidegate.runners.spark.task_io.sources import decode_share, encode_share
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, as_pairs
@@ -99,7 +100,7 @@ def test_every_element_arrives_once_with_its_columns_where_its_key_belongs(given
     places = PartitionCache(n)
     wanted: dict[int, list[Element]] = {}
     for element in everything:
-        wanted.setdefault(places.of([element[0][0]])[0], []).append(element)
+        wanted.setdefault(places.partitions([element[0][0]])[0], []).append(element)
     assert found == wanted
 
 
@@ -117,7 +118,9 @@ def test_the_elements_of_a_key_arrive_in_order_for_a_step_that_keeps_state(
     found = routed(given_blocks, n, step=tg.ParDo(Stateful()), held=held)
     everything = [element for block in given_blocks for element in elements(block)]
     assert by_key([element for some in found.values() for element in some]) == by_key(everything)
-    assert all(PartitionCache(n).of([e[0][0] for e in some]) == [target] * len(some) for target, some in found.items())
+    assert all(
+        PartitionCache(n).partitions([e[0][0] for e in some]) == [target] * len(some) for target, some in found.items()
+    )
 
 
 @given(st.lists(blocks(), max_size=6), st.integers(1, 5), st.sampled_from([None, 1, 100, 1000]))
@@ -131,7 +134,9 @@ def test_the_values_of_a_key_and_their_windows_arrive_in_order_for_a_grouping(
 
     everything = [element for block in given_blocks for element in elements(block)]
     assert seen([element for some in found.values() for element in some]) == seen(everything)
-    assert all(PartitionCache(n).of([e[0][0] for e in some]) == [target] * len(some) for target, some in found.items())
+    assert all(
+        PartitionCache(n).partitions([e[0][0] for e in some]) == [target] * len(some) for target, some in found.items()
+    )
 
 
 def test_a_key_crosses_once_with_all_its_elements() -> None:
@@ -187,8 +192,8 @@ KEYS: list[Any] = [
 
 @given(st.lists(st.sampled_from(KEYS)), st.integers(1, 9))
 def test_equal_keys_have_one_place_in_whatever_company_they_come(keys: list[Any], n: int) -> None:
-    together = PartitionCache(n).of(keys)
-    assert together == [PartitionCache(n).of([key])[0] for key in keys]
+    together = PartitionCache(n).partitions(keys)
+    assert together == [PartitionCache(n).partitions([key])[0] for key in keys]
     for key, place in zip(keys, together, strict=True):
         assert 0 <= place < n
         assert {p for k, p in zip(keys, together, strict=True) if k == key} == {place}
@@ -196,18 +201,18 @@ def test_equal_keys_have_one_place_in_whatever_company_they_come(keys: list[Any]
 
 def test_ints_beyond_the_cache_keep_their_places() -> None:
     places = PartitionCache(4)
-    first = places.of(range(100_000))
-    assert places.of(range(100_000)) == first
+    first = places.partitions(range(100_000))
+    assert places.partitions(range(100_000)) == first
     assert min(Counter(first).values()) > 20_000
 
 
 def test_keys_that_share_a_divisor_are_spread() -> None:
-    assert min(Counter(PartitionCache(4).of(range(0, 1 << 40, 1 << 28))).values()) > 700
+    assert min(Counter(PartitionCache(4).partitions(range(0, 1 << 40, 1 << 28))).values()) > 700
 
 
 def test_a_key_without_an_encoding_is_refused() -> None:
     with pytest.raises(KeyEncodingError):
-        PartitionCache(2).of([[1]])
+        PartitionCache(2).partitions([[1]])
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 100)), max_size=20), st.integers(1, 6))

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, TypeAlias, TypeVar
-from zlib import crc32
 
-from tidegate.runners.engine.errors.attribution import located, rethrow, unfit_for_key
+from tidegate.runners.engine.errors.attribution import located, rethrow
+from tidegate.runners.exchange.key_extractor import KeyExtractor
+from tidegate.runners.exchange.partition_cache import PartitionCache
+from tidegate.runners.exchange.partitioner import rebalance_width
 from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.spark.shuffle.keyed_buffer import keyed_buffer_of
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, encode_blocks, encode_keyed
-from tidegate.sdk.data.block import Block, Each, Pairs, PanesColumn, TimestampsColumn, WindowsColumn, keys_of
+from tidegate.sdk.data.block import Block, Each, Pairs, PanesColumn, TimestampsColumn, WindowsColumn
 from tidegate.sdk.data.coders import encode_columns
-from tidegate.sdk.data.keys import key_bytes
 from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
-from tidegate.sdk.portable.model import CombinePerKey, Write
 
 Targets: TypeAlias = Callable[[Block], Sequence[int] | int]
 """The target partition of each of a block's elements, or of all of them."""
@@ -53,7 +53,7 @@ class Partitioner:
         self._out = out
         self._maker = plan.steps[edge.source]
         self._everywhere = edge.exchange is not None and edge.exchange.routing == "broadcast"
-        self._keys = _KeyExtractor(plan, edge, partitions)
+        self._keys = _ByKey(plan, edge, partitions)
         self._targets = _targets(plan, edge, partition, partitions, self._keys)
         self._held = keyed_buffer_of(plan, edge)
         self._held_bytes = max(_LEAST_HELD, min(_MOST_HELD // 2, _LEAST_ROW_BYTES * partitions))
@@ -118,7 +118,7 @@ class Partitioner:
         try:
             held.take(block)
         except (TypeError, ValueError) as error:
-            rethrow(self._keys.refused(block, error))
+            rethrow(self._keys.refusal(block, error))
         full = held.count * self._element_bytes >= self._held_bytes
         if full or held.count - len(block) < _JUDGED <= held.count:
             if held.count < _LEAST_PER_KEY * len(held.keys):
@@ -137,7 +137,7 @@ class Partitioner:
             return
         by_target: dict[int, list[Any]] = {}
         keys = held.keys
-        for key, target in zip(keys, self._keys.places_of(keys), strict=True):
+        for key, target in zip(keys, self._keys.of_keys(keys), strict=True):
             by_target.setdefault(target, []).append(key)
         limit = max(1, int(self._row_bytes / self._element_bytes))
         size = 0
@@ -270,17 +270,14 @@ def _at(column: Sequence[Any], index: list[int] | None) -> Sequence[Any]:
     return column if index is None else [column[i] for i in index]
 
 
-def _targets(plan: Plan, edge: Edge, partition: int, partitions: int, keys: _KeyExtractor) -> Targets:
-    target = plan.steps[edge.target]
+def _targets(plan: Plan, edge: Edge, partition: int, partitions: int, keys: _ByKey) -> Targets:
     match edge.exchange.routing if edge.exchange is not None else "forward":
         case "hash":
             return keys.targets
         case "gather" | "broadcast":
             return lambda block: 0
         case "rebalance":
-            tail = target.tail
-            among = min(partitions, tail.shards) if isinstance(tail, Write) and tail.shards else partitions
-            return _RoundRobin(partition, among).of
+            return _RoundRobin(partition, rebalance_width(plan, edge, partitions)).of
         case _:
             return lambda block: partition
 
@@ -300,72 +297,28 @@ class _RoundRobin:
         return (turns * (len(block) // among + 1))[: len(block)]
 
 
-class _KeyExtractor:
-    """The keys of an edge's elements, and where they go."""
+class _ByKey:
+    """The partition of each element by its key."""
 
     def __init__(self, plan: Plan, edge: Edge, partitions: int) -> None:
-        step = plan.steps[edge.target]
-        self._label, self._where = step.label, step.head.where
-        self._whole = isinstance(step.tail, CombinePerKey) and step.tail.key == "element" and step.phase != "merge"
-        self._places = PartitionCache(partitions)
+        self._keys = KeyExtractor(plan, edge)
+        self._cache = PartitionCache(partitions)
 
     def targets(self, block: Block) -> Sequence[int]:
         """The partition of each element."""
+        keys = self._keys.keys(block)
         try:
-            return self._places.of(block.values if self._whole else keys_of(block.values))
-        except (TypeError, ValueError, KeyEncodingError) as error:
-            rethrow(self.refused(block, error))
+            return self._cache.partitions(keys)
+        except KeyEncodingError as error:
+            rethrow(self._keys.refusal(block, error))
 
-    def places_of(self, keys: Sequence[Any]) -> Sequence[int]:
+    def of_keys(self, keys: Sequence[Any]) -> Sequence[int]:
         """The partition of each of some keys."""
         try:
-            return self._places.of(keys)
+            return self._cache.partitions(keys)
         except KeyEncodingError as error:
-            rethrow(located(error, self._label, self._where))
+            rethrow(located(error, self._keys.label, self._keys.where))
 
-    def refused(self, block: Block, error: BaseException) -> BaseException:
-        """The error for the author, for a block with an element that is no pair, or whose key has no encoding."""
-        return unfit_for_key(block.values, error, self._label, self._where, pairs=not self._whole)
-
-
-class PartitionCache(dict[Any, int]):
-    """The partition of each key, looked up while there is room, computed where that is as quick (ints).
-
-    Equal keys have one: ints, and whatever equals one, by their number; all else by `key_bytes`.
-    """
-
-    __slots__ = ("_n",)
-
-    def __init__(self, n: int) -> None:
-        super().__init__()
-        self._n = n
-
-    def of(self, keys: Sequence[Any]) -> list[int]:
-        """The partition of each key. KeyEncodingError for one without an encoding."""
-        n = self._n
-        if n == 1:
-            return [0] * len(keys)
-        if len(self) >= _MOST_KEYS:
-            if set(map(type, keys)) == {int}:
-                return [((k * _GOLDEN & _BITS) >> 32) * n >> 32 for k in keys]
-            self.clear()
-        try:
-            return list(map(self.__getitem__, keys))
-        except TypeError:
-            return [self._place(key) for key in keys]
-
-    def __missing__(self, key: Any) -> int:
-        place = self[key] = self._place(key)
-        return place
-
-    def _place(self, key: Any) -> int:
-        if type(key) is int:
-            return ((key * _GOLDEN & _BITS) >> 32) * self._n >> 32
-        data = key_bytes(key)
-        number = int.from_bytes(data[1:], "little", signed=True) if data[0] in b"iI" else crc32(data)
-        return ((number * _GOLDEN & _BITS) >> 32) * self._n >> 32
-
-
-_MOST_KEYS: Final = 65_536
-_GOLDEN: Final = 0x9E37_79B9_7F4A_7C15  # 2**64 / golden ratio (Knuth, 6.4): spreads neighbours, and what divides alike
-_BITS: Final = (1 << 64) - 1
+    def refusal(self, block: Block, error: BaseException) -> BaseException:
+        """The author's error for a block whose elements are not all pairs with keys that have an encoding."""
+        return self._keys.refusal(block, error)

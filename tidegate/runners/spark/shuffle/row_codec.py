@@ -15,7 +15,8 @@ from typing import Any, Final
 from zlib import crc32
 
 from tidegate.runners.engine.keyed_batch import KeyedBatch
-from tidegate.sdk.data.block import Block, Pairs, as_pairs
+from tidegate.runners.exchange.block_codec import block_columns, blocks_of
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.coders import decode_columns, encode_columns
 from tidegate.sdk.user_code.redefined_classes import dumps
 
@@ -112,15 +113,10 @@ def read_rows(batches: Iterable[Any]) -> Iterator[tuple[int, int, int, int, int,
 
 
 def encode_blocks(blocks: Iterable[Block]) -> bytes:
-    """Blocks as one pickle, column by column. Pairs are two columns, which pickle takes half the time for."""
+    """Blocks as one pickle, column by column."""
     columns: list[Any] = []
     for block in blocks:
-        pairs = as_pairs(block.values)
-        keys = None if pairs is None else pairs.firsts
-        values = (
-            (block.values if type(block.values) is list else list(block.values)) if pairs is None else pairs.seconds
-        )
-        columns += [keys, values, block.timestamps, block.windows, block.panes]
+        columns += block_columns(block)
     return encode_columns(tuple(columns))
 
 
@@ -145,13 +141,6 @@ def decode(data: Any) -> Iterator[Block | KeyedBatch]:
         yield KeyedBatch(*columns)
         return
     yield from blocks_of(columns)
-
-
-def blocks_of(decoded: tuple[Any, ...]) -> Iterator[Block]:
-    """The blocks whose columns these are."""
-    columns = iter(decoded)
-    for keys, values, timestamps, windows, panes in zip(*[columns] * 5, strict=True):
-        yield Block(values if keys is None else Pairs(keys, values), timestamps, windows, panes)
 
 
 def joined(rows: Iterable[tuple[int, int, int, bytes]]) -> Iterator[bytes]:

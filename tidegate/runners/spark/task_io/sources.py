@@ -11,10 +11,11 @@ from tidegate.runners.engine.errors.attribution import rethrow, user_error
 from tidegate.runners.engine.sources.created import created
 from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import SystemClock
+from tidegate.runners.exchange.block_codec import blocks_of
 from tidegate.runners.plan import Step
 from tidegate.runners.spark.plan.artifacts import path_of
 from tidegate.runners.spark.plan.task_spec import Inputs
-from tidegate.runners.spark.shuffle.row_codec import blocks_of, encode_blocks
+from tidegate.runners.spark.shuffle.row_codec import encode_blocks
 from tidegate.sdk.connectors.sources import Source, Split
 from tidegate.sdk.data.block import BLOCK_SIZE, Block
 from tidegate.sdk.data.coders import decode_columns, encode_columns

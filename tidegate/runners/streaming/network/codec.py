@@ -1,6 +1,6 @@
 """Items of a channel as bytes and back: all blocks and events that are sent together are one pickle of columns.
 
-Pairs are two columns, which pickle takes half the time for. Large buffers that values offer (arrays do) stand behind
+Large buffers that values offer (arrays do) stand behind
 the pickle, each at a multiple of 16 bytes, and the values that are read keep them: nothing is copied on either side.
 
     count of buffers, u32 · length of the pickle, u64 · length of each buffer, u64 · pickle · buffers
@@ -12,8 +12,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
+from tidegate.runners.exchange.block_codec import BLOCK_COLUMNS, block_columns, block_of
 from tidegate.runners.streaming.protocol.stream_items import Event, Item
-from tidegate.sdk.data.block import Block, Pairs, as_pairs
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.coders import decode_columns, encode_columns_apart
 from tidegate.sdk.errors import RunError
 
@@ -21,7 +22,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _HEAD: Final = struct.Struct("<I4xQ")
 _ALIGN: Final = 16
-_COLUMNS: Final = 5
 
 
 def encode_items(items: Sequence[Item]) -> list[Buffer]:
@@ -32,7 +32,7 @@ def encode_items(items: Sequence[Item]) -> list[Buffer]:
     columns: list[Any] = ["".join(["b" if isinstance(item, Block) else "e" for item in items])]
     for item in items:
         if isinstance(item, Block):
-            columns += _columns(item)
+            columns += block_columns(item)
         else:
             columns.append(item)
     pickled, apart = encode_columns_apart(tuple(columns))
@@ -83,14 +83,6 @@ def copied(block: Block) -> Block:
     return copy
 
 
-def _columns(block: Block) -> tuple[Any, ...]:
-    pairs = as_pairs(block.values)
-    if pairs is not None:
-        return pairs.firsts, pairs.seconds, block.timestamps, block.windows, block.panes
-    values = block.values if type(block.values) is list else list(block.values)
-    return None, values, block.timestamps, block.windows, block.panes
-
-
 def _items(columns: tuple[Any, ...]) -> Iterator[Item]:
     kinds, *rest = columns
     at = 0
@@ -101,6 +93,5 @@ def _items(columns: tuple[Any, ...]) -> Iterator[Item]:
             yield event
             at += 1
             continue
-        keys, values, timestamps, windows, panes = rest[at : at + _COLUMNS]
-        yield Block(values if keys is None else Pairs(keys, values), timestamps, windows, panes)
-        at += _COLUMNS
+        yield block_of(*rest[at : at + BLOCK_COLUMNS])
+        at += BLOCK_COLUMNS

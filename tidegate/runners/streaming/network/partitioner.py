@@ -7,15 +7,17 @@ from functools import cache
 from itertools import compress
 from typing import Any, Final, Protocol
 
-from tidegate.runners.engine.errors.attribution import rethrow, unfit_for_key
+from tidegate.runners.engine.errors.attribution import rethrow
 from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.exchange.key_extractor import KeyExtractor
+from tidegate.runners.exchange.partition_cache import PartitionCache
+from tidegate.runners.exchange.partitioner import rebalance_width
 from tidegate.runners.plan import Edge, Plan
 from tidegate.runners.streaming.protocol.stream_items import Barrier
-from tidegate.sdk.data.block import Block, Each, Pairs, keys_of
-from tidegate.sdk.data.keys import PartitionCache, check_keys, key_group
+from tidegate.sdk.data.block import Block, Each, Pairs
+from tidegate.sdk.data.keys import check_keys, key_group
 from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.errors import KeyEncodingError
-from tidegate.sdk.portable.model import CombinePerKey, Write
 
 _MOST_KEYS: Final = 1 << 18
 """How many keys' groups are remembered: to work one out again takes ten times as long."""
@@ -41,15 +43,12 @@ class Router:
         self._told = Mark()
         routing = edge.exchange.routing
         if routing == "hash":
-            self._keys = _Keys(plan, edge)
+            self._keys = KeyExtractor(plan, edge)
             owners = _owners(len(targets), max_parallelism)
             self._owners = PartitionCache(max_parallelism, limit=_MOST_KEYS, names=owners)
             self._shares = _shares(len(targets))
         self._routing = routing
-        self._among = len(targets)
-        tail = plan.steps[edge.target].tail
-        if routing == "rebalance" and isinstance(tail, Write) and tail.shards:
-            self._among = min(self._among, tail.shards)
+        self._among = rebalance_width(plan, edge, len(targets)) if routing == "rebalance" else len(targets)
         self._next = index % self._among
 
     def write(self, block: Block, now: int) -> None:
@@ -74,14 +73,14 @@ class Router:
 
     def _by_key(self, block: Block, now: int) -> None:
         try:
-            keys = self._keys.of(block)
+            keys = self._keys.keys(block)
             if len(self.targets) == 1:
                 check_keys(keys)
                 self.targets[0].add(block, now)
                 return
             owners = self._owners.partitions(keys)
         except KeyEncodingError as error:
-            rethrow(self._keys.refused(block, error))
+            rethrow(self._keys.refusal(block, error))
         if len(self.targets) > _BYTE:
             for index in sorted(set(owners)):
                 self.targets[index].add(picked(block, [at == index for at in owners]), now)
@@ -125,7 +124,7 @@ def _shares(parallelism: int) -> tuple[bytes, ...]:
 
 def share_of(plan: Plan, edge: Edge, block: Block, index: int, parallelism: int, max_parallelism: int) -> Block:
     """The elements whose keys one task owns."""
-    groups = (key_group(key, max_parallelism) for key in _Keys(plan, edge).of(block))
+    groups = (key_group(key, max_parallelism) for key in KeyExtractor(plan, edge).keys(block))
     return picked(block, [owner(group, parallelism, max_parallelism) == index for group in groups])
 
 
@@ -160,25 +159,3 @@ def strided(block: Block, start: int, step: int) -> Block:
         windows,
         panes if isinstance(panes, PaneInfo) else panes[start::step],
     )
-
-
-class _Keys:
-    """The keys of a block's elements, and who is to blame where there are none."""
-
-    def __init__(self, plan: Plan, edge: Edge) -> None:
-        self._step = plan.steps[edge.target]
-        tail = self._step.tail
-        self._whole = isinstance(tail, CombinePerKey) and tail.key == "element" and self._step.phase != "merge"
-
-    def of(self, block: Block) -> Sequence[Any]:
-        if self._whole:
-            return block.values
-        try:
-            return keys_of(block.values)
-        except (TypeError, ValueError) as error:
-            rethrow(self.refused(block, error))
-
-    def refused(self, block: Block, error: Exception) -> BaseException:
-        """The error for the author: which element is no pair, or which key has no encoding."""
-        step = self._step
-        return unfit_for_key(block.values, error, step.label, step.head.where, pairs=not self._whole)
