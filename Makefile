@@ -18,7 +18,7 @@ DEMO_OUTPUT := build/demo/counts
 # The first of these that is Python 3.11 or later makes the environment.
 PYTHONS := $(if $(PYTHON),$(PYTHON),python3.13 python3.12 python3.11 python3 python)
 
-.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-wide bench-spark lint format flags reference pictures constraints clean
+.PHONY: help demo demo-on-spark test simulate soak bench bench-streaming bench-checkpoints bench-grep bench-wide bench-spark lint format flags reference tree pictures constraints clean
 
 help:
 	@echo "make demo         count the words of a text, and ask 336,776 flights three questions in event time, on"
@@ -32,10 +32,11 @@ help:
 	@echo "make bench-grep   throughput against latency of a streaming grep, over buffer timeouts"
 	@echo "make bench-wide   what hundreds of parallel branches cost, direct beside streaming"
 	@echo "make bench-spark  the workloads beside hand-written RDD code and DataFrame operations, in one Spark session"
-	@echo "make lint         ruff, mypy --strict and the import floors"
+	@echo "make lint         ruff, mypy --strict, the import floors, and no circles"
 	@echo "make format       let ruff put the code in shape"
 	@echo "make flags        write docs/flags.md from the options' models"
 	@echo "make reference    write docs/reference.md from the docstrings"
+	@echo "make tree         write the tree in docs/architecture.md from the modules' docstrings"
 	@echo "make pictures     draw the pictures of docs/tour.md"
 	@echo "make constraints  resolve every dependency anew into constraints.txt"
 	@echo "make clean        delete the environment, build results and caches"
@@ -130,7 +131,7 @@ lint: $(VENV)/.with-dev
 	@$(BIN)/ruff format --quiet --check . || { echo "Files need formatting: run 'make format'." >&2; exit 1; }
 	@echo "==> mypy --strict"
 	@$(BIN)/mypy
-	@echo "==> import floors"
+	@echo "==> import floors and circles"
 	@$(BIN)/lint-imports --no-logo
 
 format: $(VENV)/.with-dev
@@ -142,6 +143,9 @@ flags: $(VENV)/.with-dev
 
 reference: $(VENV)/.with-dev
 	@$(BIN)/python docs/generate_reference.py docs/reference.md
+
+tree: $(VENV)/.with-dev
+	@$(BIN)/python docs/generate_tree.py docs/architecture.md
 
 # The pictures of docs/tour.md.
 pictures: $(VENV)/.with-dev
