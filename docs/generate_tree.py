@@ -1,7 +1,7 @@
 """Writes the tree of the package into a page: `python docs/generate_tree.py docs/architecture.md`.
 
-Every folder and module of `tidegate/` is listed with the first sentence of its docstring, between two comments that mark
-the place. `make tree` runs it, and tests/test_repository.py compares the paths.
+Every folder and module of `tidegate/` is listed with the first sentence of its docstring, between two comments that
+mark the place. `make tree` runs it, and tests/test_repository.py compares the paths.
 """
 
 from __future__ import annotations
