@@ -29,7 +29,7 @@ from tidegate.runners.engine.memory.external_sort import in_order
 from tidegate.runners.engine.memory.spill import Spill
 from tidegate.runners.engine.side_inputs.operator import Waiting
 from tidegate.runners.streaming.model.topology import ChannelId
-from tidegate.runners.streaming.network.blocking_exchange import RunWriter
+from tidegate.runners.streaming.network.blocking_exchange import SubpartitionWriter
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Report
 from tidegate.runners.streaming.state import writers
 from tidegate.runners.streaming.state.backend import Capture
@@ -180,7 +180,7 @@ def test_of_a_child_that_was_killed_it_is_said_by_what(tmp_path: Path) -> None:
 
 def test_a_result_between_regions_that_has_no_room_fails_with_the_place_and_the_flag(tmp_path: Path) -> None:
     (tmp_path / "run-3.1.0.1").symlink_to("/dev/full")
-    writer = RunWriter(tmp_path, ID, 1)
+    writer = SubpartitionWriter(tmp_path, ID, 1)
     told = f"No space left on device: {tmp_path}/run-3.1.0.1; .* another --temp_dir"
     with pytest.raises(RunError, match=told):
         writer.write(Block([LETTERS]))
@@ -190,7 +190,7 @@ def test_a_result_between_regions_that_has_no_room_fails_with_the_place_and_the_
 
 def test_so_does_a_small_one_that_is_written_only_when_it_ends(tmp_path: Path) -> None:
     (tmp_path / "run-3.1.0.1").symlink_to("/dev/full")
-    writer = RunWriter(tmp_path, ID, 1)
+    writer = SubpartitionWriter(tmp_path, ID, 1)
     writer.write(Block(["little"]))
     with pytest.raises(RunError, match=f"No space left on device: {tmp_path}/run-3.1.0.1; "):
         writer.finish()

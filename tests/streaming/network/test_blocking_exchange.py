@@ -8,22 +8,26 @@ import pytest
 
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.model.topology import ChannelId
-from tidegate.runners.streaming.network.blocking_exchange import RunReader, RunWriter, run_name
+from tidegate.runners.streaming.network.blocking_exchange import (
+    SubpartitionReader,
+    SubpartitionWriter,
+    subpartition_file,
+)
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError
 
 ID = ChannelId(3, 1, 0)
 
 
-def written(directory: Path, blocks: list[Block], attempt: int = 1) -> RunWriter:
-    writer = RunWriter(directory, ID, attempt)
+def written(directory: Path, blocks: list[Block], attempt: int = 1) -> SubpartitionWriter:
+    writer = SubpartitionWriter(directory, ID, attempt)
     for block in blocks:
         writer.write(block)
     return writer
 
 
 def all_of(directory: Path) -> list[object]:
-    reader = RunReader(directory, ID)
+    reader = SubpartitionReader(directory, ID)
     taken: list[object] = []
     while reader.ready:
         item = reader.take()
@@ -59,7 +63,7 @@ def test_the_attempt_that_finishes_is_the_one_that_counts(tmp_path: Path) -> Non
 @pytest.mark.parametrize("damage", ["torn", "flipped"])
 def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
     written(tmp_path, [Block(list(range(100)))]).finish()
-    path = tmp_path / run_name(ID)
+    path = tmp_path / subpartition_file(ID)
     data = bytearray(path.read_bytes())
     if damage == "torn":
         del data[-5:]
@@ -72,6 +76,6 @@ def test_damage_is_noticed(tmp_path: Path, damage: str) -> None:
 
 def test_a_state_that_has_read_it_already_skips_it(tmp_path: Path) -> None:
     written(tmp_path, [Block([1])]).finish()
-    reader = RunReader(tmp_path, ID)
+    reader = SubpartitionReader(tmp_path, ID)
     reader.skip()
     assert reader.take() == Mark(ended=True)

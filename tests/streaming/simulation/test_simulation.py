@@ -32,8 +32,8 @@ from tidegate.runners.streaming.state.incremental import IncrementalChain
 from tidegate.runners.streaming.state.restore import Restoring
 from tidegate.runners.streaming.state.uploads import Stored
 from tidegate.runners.streaming.worker import task_checkpointer, worker
-from tidegate.runners.streaming.worker.barrier_alignment import Alignment
-from tidegate.runners.streaming.worker.source_reader import Reading
+from tidegate.runners.streaming.worker.barrier_alignment import BarrierAlignment
+from tidegate.runners.streaming.worker.source_reader import SourceReader
 from tidegate.runners.streaming.worker.task import Task
 from tidegate.runners.streaming.worker.task_outputs import TaskOutputs
 from tidegate.sdk.portable.model import Write
@@ -68,8 +68,8 @@ Mutation = Callable[[pytest.MonkeyPatch], None]
 
 def skip_alignment(patch: pytest.MonkeyPatch) -> None:
     """The barrier on one channel is enough."""
-    patch.setattr(Alignment, "aligned", property(lambda self: self.started))
-    patch.setattr(Alignment, "missing", property(lambda self: frozenset()))
+    patch.setattr(BarrierAlignment, "aligned", property(lambda self: self.started))
+    patch.setattr(BarrierAlignment, "missing", property(lambda self: frozenset()))
 
 
 def acknowledge_before_writing(patch: pytest.MonkeyPatch) -> None:
@@ -149,12 +149,12 @@ def forget_what_had_changed(patch: pytest.MonkeyPatch) -> None:
 
 def forget_finished_splits(patch: pytest.MonkeyPatch) -> None:
     """Only splits that are being read are told of."""
-    progress = Reading.progress
+    progress = SourceReader.progress
 
-    def forgetful(self: Reading) -> SplitProgress:
+    def forgetful(self: SourceReader) -> SplitProgress:
         return replace(progress(self), finished=())
 
-    patch.setattr(Reading, "progress", forgetful)
+    patch.setattr(SourceReader, "progress", forgetful)
 
 
 def fence_nobody(patch: pytest.MonkeyPatch) -> None:

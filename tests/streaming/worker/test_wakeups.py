@@ -13,7 +13,7 @@ from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit
-from tidegate.runners.streaming.worker.source_reader import Reading, list_splits
+from tidegate.runners.streaming.worker.source_reader import SourceReader, list_splits
 from tidegate.runners.streaming.worker.task import Task
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
@@ -131,11 +131,11 @@ def test_a_bounded_split_that_waits_is_waited_for_though_there_is_another_to_com
     _ = p | tg.Read(Slowly()) | tg.Map(lambda n: None)
     (step,) = [step for step in plan(p.sealed(values=True), Traits(parallel=True)).steps if step.is_source]
     clock = ManualClock(SECOND)
-    reading = Reading(step, clock, 100, timely=False)
+    reader = SourceReader(step, clock, 100, timely=False)
     splits: tuple[AssignedSplit, ...] = list_splits(step, 2)
-    reading.assign(splits, more=False)
-    assert reading.due == 0
-    assert reading.poll() is None
-    assert reading.due == 4 * SECOND
-    reading.stop()
-    assert reading.due == 0
+    reader.assign(splits, more=False)
+    assert reader.next_poll == 0
+    assert reader.poll() is None
+    assert reader.next_poll == 4 * SECOND
+    reader.stop()
+    assert reader.next_poll == 0

@@ -11,7 +11,7 @@ import pytest
 import tidegate as tg
 from tests.support.streaming.coordinator_harness import Play, job_of, sent, to_text
 from tidegate.runners.streaming.protocol.worker_messages import Heartbeat, Least
-from tidegate.runners.streaming.worker.watermark_alignment import Pace
+from tidegate.runners.streaming.worker.watermark_alignment import WatermarkAlignment
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.metrics import MetricCells
@@ -20,41 +20,41 @@ from tidegate.testing import TestPipeline
 
 
 def test_whoever_is_ahead_of_its_own_workers_splits_waits() -> None:
-    pace = Pace(5, 2)
-    pace.hear(None)
-    pace.join(lambda: [10, 30])
-    pace.join(list)
-    assert pace.least == 10
-    assert pace.limit == 15
+    alignment = WatermarkAlignment(5, 2)
+    alignment.hear(None)
+    alignment.add_source(lambda: [10, 30])
+    alignment.add_source(list)
+    assert alignment.min_watermark == 10
+    assert alignment.max_watermark == 15
 
 
 def test_whoever_is_ahead_of_other_workers_splits_waits() -> None:
-    pace = Pace(5, 1)
-    pace.join(lambda: [10, 30])
-    pace.hear(2)
-    assert pace.limit == 7
+    alignment = WatermarkAlignment(5, 1)
+    alignment.add_source(lambda: [10, 30])
+    alignment.hear(2)
+    assert alignment.max_watermark == 7
 
 
 def test_before_the_first_news_nothing_gets_far() -> None:
-    pace = Pace(5, 1)
-    pace.join(lambda: [10])
-    assert pace.limit is not None
-    assert pace.limit < 10
+    alignment = WatermarkAlignment(5, 1)
+    alignment.add_source(lambda: [10])
+    assert alignment.max_watermark is not None
+    assert alignment.max_watermark < 10
 
 
 def test_a_source_that_is_yet_to_come_is_waited_for() -> None:
-    pace = Pace(5, 2)
-    pace.hear(None)
-    pace.join(lambda: [10])
-    assert pace.least == MIN_MICROS
+    alignment = WatermarkAlignment(5, 2)
+    alignment.hear(None)
+    alignment.add_source(lambda: [10])
+    assert alignment.min_watermark == MIN_MICROS
 
 
 def test_where_everything_is_idle_nobody_is_waited_for() -> None:
-    pace = Pace(5, 1)
-    pace.hear(None)
-    pace.join(list)
-    assert pace.least is None
-    assert pace.limit is None
+    alignment = WatermarkAlignment(5, 1)
+    alignment.hear(None)
+    alignment.add_source(list)
+    assert alignment.min_watermark is None
+    assert alignment.max_watermark is None
 
 
 def test_a_worker_is_told_how_far_those_beside_it_have_come() -> None:

@@ -26,13 +26,13 @@ _HEAD: Final = struct.Struct("<QI")
 _LEVEL: Final = 1
 
 
-class RunWriter:
+class SubpartitionWriter:
     """The sending end of a blocking channel."""
 
     def __init__(self, directory: Path, channel: ChannelId, attempt: int) -> None:
         self.channel = channel
         self._directory = directory
-        self._path = directory / f"{run_name(channel)}.{attempt}"
+        self._path = directory / f"{subpartition_file(channel)}.{attempt}"
         self._file: BinaryIO | None = None
 
     def write(self, block: Block) -> None:
@@ -50,7 +50,7 @@ class RunWriter:
             return
         with self._keeping():
             self._file.close()
-            os.replace(self._path, self._directory / run_name(self.channel))
+            os.replace(self._path, self._directory / subpartition_file(self.channel))
 
     def abandon(self) -> None:
         """The task has failed."""
@@ -68,10 +68,10 @@ class RunWriter:
             raise RunError(f"a result can't be kept for the steps behind it: {why}") from error
 
 
-class RunTarget:
+class SubpartitionTarget:
     """A run as a target: it takes no watermarks and no barriers, only elements and their end."""
 
-    def __init__(self, run: RunWriter) -> None:
+    def __init__(self, run: SubpartitionWriter) -> None:
         self._run = run
 
     def add(self, block: Block, now: int) -> None:
@@ -84,14 +84,14 @@ class RunTarget:
         return
 
 
-class RunReader:
+class SubpartitionReader:
     """The receiving end: what a finished task has written, frame by frame; then the mark of its end."""
 
     blocked = False
 
     def __init__(self, directory: Path, channel: ChannelId) -> None:
         self.id = channel
-        self._frames: Iterator[Block] = _frames(directory / run_name(channel))
+        self._frames: Iterator[Block] = _frames(directory / subpartition_file(channel))
         self._ended = False
 
     @property
@@ -112,7 +112,7 @@ class RunReader:
         self._frames = iter(())
 
 
-def run_name(channel: ChannelId) -> str:
+def subpartition_file(channel: ChannelId) -> str:
     """The file of a channel's run; there is none where nothing was written."""
     return f"run-{channel.edge}.{channel.source}.{channel.target}"
 

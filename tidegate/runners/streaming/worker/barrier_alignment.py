@@ -1,8 +1,8 @@
-"""When a task takes its part of a checkpoint: pure bookkeeping of the barriers that have come on its channels.
+"""Barrier alignment: which channels of a task have delivered the current barrier. Pure bookkeeping, no I/O.
 
-After Carbone et al., "Lightweight Asynchronous Snapshots for Distributed Dataflows": a channel on which the barrier
-has come is left alone until it has come on all; a channel that has ended counts as one on which it has. A task whose
-input has ended, or that has none, begins when the coordinator says so.
+After Carbone et al., "Lightweight Asynchronous Snapshots for Distributed Dataflows": a channel that has delivered the
+barrier is not read until every other channel has delivered it, too; a channel that has ended counts as delivered. A
+task without live input begins its snapshot when the coordinator triggers it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,19 @@ from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 
 
-class Alignment:
-    """The barriers of one task. `barrier` is the one under way, None between checkpoints."""
+class BarrierAlignment:
+    """The alignment of one task. `barrier` is the current one, None between checkpoints.
+
+    >>> left, right = ChannelId(0, 0, 0), ChannelId(0, 1, 0)
+    >>> alignment = BarrierAlignment([left, right])
+    >>> alignment.arrive(left, Barrier(1))
+    True
+    >>> alignment.aligned
+    False
+    >>> alignment.end(right)
+    >>> alignment.aligned
+    True
+    """
 
     def __init__(self, channels: Iterable[ChannelId]) -> None:
         self._live = set(channels)
@@ -25,42 +36,42 @@ class Alignment:
 
     @property
     def aligned(self) -> bool:
-        """Whether the barrier under way has come wherever it will come from."""
+        """True once the barrier has arrived on every live channel."""
         return self.barrier is not None and self._live <= self._arrived
 
     @property
     def started(self) -> bool:
-        """Whether a barrier is here, or none is needed: with live input the coordinator's word alone is not enough."""
+        """True once the barrier has arrived on one channel, or was triggered and no channel is live."""
         return self.barrier is not None and (bool(self._arrived) or not self._live)
 
     @property
     def arrived(self) -> frozenset[ChannelId]:
-        """The channels to be left alone until the barrier has come on all."""
+        """The channels that have delivered the barrier, and are not read until all have."""
         return frozenset(self._arrived)
 
     @property
     def missing(self) -> frozenset[ChannelId]:
-        """The channels on which it is still to come."""
+        """The live channels that have not delivered the barrier yet."""
         return frozenset(self._live - self._arrived)
 
     def arrive(self, channel: ChannelId, barrier: Barrier) -> bool:
-        """A barrier has come on a channel; False if it belongs to a checkpoint that is over or given up."""
+        """Record a barrier of a channel; False if its checkpoint is complete or aborted."""
         if not self._begin(barrier):
             return False
         self._arrived.add(channel)
         return True
 
     def trigger(self, barrier: Barrier) -> bool:
-        """The coordinator begins a checkpoint; False if it is over."""
+        """Record a barrier triggered by the coordinator; False if its checkpoint is complete or aborted."""
         return self._begin(barrier)
 
     def end(self, channel: ChannelId) -> None:
-        """A channel has ended: no barrier will come from there."""
+        """Record the end of a channel: it delivers no more barriers."""
         self._live.discard(channel)
         self._arrived.discard(channel)
 
     def done(self) -> None:
-        """The task has taken its part, or the checkpoint is given up: channels that waited go on."""
+        """Forget the current barrier: the task has handled it, or its checkpoint was aborted."""
         assert self.barrier is not None
         if self.barrier.kind == "settle":
             self._settled = self.barrier.checkpoint
@@ -70,7 +81,7 @@ class Alignment:
         self._arrived.clear()
 
     def abort(self, checkpoint: int) -> bool:
-        """A checkpoint is given up; whether it was under way here. Its barriers mean nothing from now on."""
+        """Abort a checkpoint, and ignore its barriers from now on; whether its barrier was the current one."""
         if self.barrier is not None and self.barrier.kind != "settle" and self.barrier.checkpoint == checkpoint:
             self.done()
             return True
@@ -81,11 +92,11 @@ class Alignment:
         if barrier.checkpoint <= (self._settled if barrier.kind == "settle" else self._done):
             return False
         if self.barrier is None or self.barrier.checkpoint < barrier.checkpoint:
-            if self.barrier is not None:  # given up, of which the word has not come yet
+            if self.barrier is not None:  # aborted, but that message has not arrived yet
                 self.done()
             self.barrier = barrier
         elif barrier.checkpoint < self.barrier.checkpoint:
-            return False  # given up, of which the word has not come yet
+            return False  # aborted, but that message has not arrived yet
         elif self.barrier.clock is None and barrier.clock is not None:
             self.barrier = barrier
         return True

@@ -1,6 +1,6 @@
-"""The barriers that come to a task: the channels they block meanwhile, and those that a barrier may overtake.
+"""What barriers do to the inputs of a task: which channels they block, and when one may overtake the data.
 
-What has come where is for `alignment` to know; here is what follows from it for the task's inputs.
+`BarrierAlignment` records which barrier has arrived where; this module applies the consequences.
 """
 
 from __future__ import annotations
@@ -9,36 +9,36 @@ from collections.abc import Mapping
 
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId
-from tidegate.runners.streaming.network.blocking_exchange import RunReader
+from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier
-from tidegate.runners.streaming.worker.barrier_alignment import Alignment
+from tidegate.runners.streaming.worker.barrier_alignment import BarrierAlignment
 from tidegate.runners.streaming.worker.environment import World
 
 
-class Barriers:
-    """Those of one task, over all its `inputs`."""
+class BarrierHandler:
+    """Handles the barriers of one task, over all its `inputs`."""
 
-    def __init__(self, job: Job, world: World, inputs: Mapping[ChannelId, InputChannel | RunReader]) -> None:
+    def __init__(self, job: Job, world: World, inputs: Mapping[ChannelId, InputChannel | SubpartitionReader]) -> None:
         self._job = job
         self._world = world
         self._inputs = inputs
-        self._alignment = Alignment(inputs)
+        self._alignment = BarrierAlignment(inputs)
         self._since: float | None = None
 
     @property
     def current(self) -> Barrier | None:
-        """The one under way; None between checkpoints."""
+        """The current barrier; None between checkpoints."""
         return self._alignment.barrier
 
     @property
     def aligned(self) -> bool:
-        """Whether it has come wherever it will come from."""
+        """True once the barrier has arrived on every live channel."""
         return self._alignment.aligned
 
     @property
     def missing(self) -> frozenset[ChannelId]:
-        """The channels on which it is still to come."""
+        """The live channels that have not delivered the barrier yet."""
         return self._alignment.missing
 
     @property
@@ -47,9 +47,9 @@ class Barriers:
         return self._since
 
     @property
-    def patience(self) -> float | None:
-        """After how many seconds the barrier under way waits no longer, neither for those that are missing nor for
-        credit; None: it never did, or waits for as long as it takes."""
+    def timeout_left(self) -> float | None:
+        """Seconds until the current barrier becomes unaligned and overtakes the data; None if it never will, or
+        already is."""
         barrier, timeout = self._alignment.barrier, self._job.settings.checkpoints.alignment_timeout
         if barrier is None or barrier.unaligned or timeout is None or self._since is None:
             return None
@@ -58,49 +58,49 @@ class Barriers:
         return max(0.0, self._since + timeout - self._world.seconds())
 
     def arrived(self, channel: InputChannel, barrier: Barrier) -> None:
-        """A barrier has come on a channel, which waits now, unless its checkpoint is over or given up."""
+        """Record a barrier of a channel and block the channel, unless its checkpoint is complete or aborted."""
         before = self._alignment.barrier
         if self._alignment.arrive(channel.id, barrier):
             self._begin(before)
             channel.blocked = True
 
     def trigger(self, barrier: Barrier) -> None:
-        """The coordinator begins a checkpoint or a settling; a task with live input waits for its barriers."""
+        """Begin a checkpoint or a settling; a task with live input waits for the barriers in its channels."""
         before = self._alignment.barrier
         if self._alignment.trigger(barrier):
             self._begin(before)
 
     def end(self, channel: ChannelId) -> None:
-        """A channel has ended: no barrier will come from there."""
+        """Record the end of a channel: it delivers no more barriers."""
         self._alignment.end(channel)
 
     def done(self) -> None:
-        """The task has taken its part: channels that waited go on."""
+        """The task has handled the barrier: unblock its channels."""
         self._alignment.done()
         self._unblock()
 
     def abort(self, checkpoint: int) -> bool:
-        """A checkpoint is given up; whether it was under way here."""
+        """Abort a checkpoint; whether its barrier was the current one."""
         if not self._alignment.abort(checkpoint):
             return False
         self._unblock()
         return True
 
     def overtakes(self) -> bool:
-        """Whether a barrier is here that need not wait for those that are missing."""
+        """Whether the current barrier need not wait for the channels that are missing."""
         barrier = self._alignment.barrier
         if barrier is None or not self._may_overtake(barrier):
             return False
-        return barrier.unaligned or self.patience == 0.0
+        return barrier.unaligned or self.timeout_left == 0.0
 
     def _may_overtake(self, barrier: Barrier) -> bool:
-        """Whether it is one that may, and is here."""
+        """Whether a barrier has arrived, and may overtake the data of every missing channel."""
         if barrier.kind != "checkpoint" or not self._alignment.started:
             return False
         return all(self.overtakable(id) for id in self._alignment.missing)
 
     def overtakable(self, channel: ChannelId) -> bool:
-        """Whether a barrier may pass what waits in a channel: what was overtaken can be dealt out anew."""
+        """Whether a barrier may overtake the data in a channel: only data that can be partitioned again."""
         edge = self._job.plan.edges[channel.edge]
         return edge.pipelined and edge.exchange is not None and edge.exchange.routing in ("hash", "rebalance")
 
@@ -108,7 +108,7 @@ class Barriers:
         barrier = self._alignment.barrier
         assert barrier is not None
         if before is not None and before.checkpoint < barrier.checkpoint:
-            self._unblock()  # the one before is given up, of which the word has not come yet
+            self._unblock()  # the one before is aborted, but that message has not arrived yet
         if self._since is None:
             self._since = self._world.seconds()
 

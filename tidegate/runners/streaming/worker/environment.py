@@ -1,4 +1,4 @@
-"""The world as coordinator and workers see it, passed in: a real one of processes and sockets, or a simulated one."""
+"""What a worker needs from outside, passed in: real processes, sockets and files, or simulated ones in tests."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ if TYPE_CHECKING:
 
 
 class World(Protocol):
-    """What a worker is given."""
+    """Clock, network and storage of one worker."""
 
     clock: Clock
     storage: Storage | None
-    """None when the run keeps no checkpoints."""
+    """None if the run takes no checkpoints."""
 
     def tell(self, message: ToCoordinator) -> None:
-        """Send to the coordinator; in order, never blocks."""
+        """Send a message to the coordinator. Keeps the order, never blocks."""
 
     def send(self, worker: int, channel: ChannelId, items: Sequence[Item], *, flush: bool) -> None:
-        """Send to a channel's receiving end in another worker; in order within the channel, never blocks: credit has
-        been granted for every block."""
+        """Send items to a channel's receiving end in another worker. Keeps the order within the channel and never
+        blocks, because credit has been granted for every block."""
 
     def grant(self, worker: int, channel: ChannelId, credit: int) -> None:
-        """Tell a channel's sending end in another worker that it may send `credit` more blocks."""
+        """Grant the sending end of a channel, in another worker, credit for this many more blocks."""
 
     def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
-        """What keeps the state of a task, of which `budget` bytes in memory where it need not all be there."""
+        """The state backend of a task. One that doesn't hold all state in memory may use `budget` bytes there."""
 
     def store(self, name: str, state: bytes) -> Storing:
-        """Store a task's state, without waiting for it; whoever stores the manifest settles it."""
+        """Begin to store a task's state, without waiting; it is made durable before the manifest is stored."""
 
     def seconds(self) -> float:
-        """A clock that only tells how long things take."""
+        """A clock for measuring durations, in seconds."""
 
     def directory(self) -> Path:
-        """Where results that are kept between regions, and what is spilled, go: shared by all workers of the run."""
+        """The directory of the run, shared by all its workers: for blocking exchanges and spilled files."""

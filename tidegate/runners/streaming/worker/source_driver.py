@@ -15,10 +15,10 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     RequestSplit,
     SplitProgress,
 )
-from tidegate.runners.streaming.worker.source_reader import Reading
+from tidegate.runners.streaming.worker.source_reader import SourceReader
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
-from tidegate.runners.streaming.worker.test_stream import Script
-from tidegate.runners.streaming.worker.watermark_alignment import Pace
+from tidegate.runners.streaming.worker.test_stream import StreamScript
+from tidegate.runners.streaming.worker.watermark_alignment import WatermarkAlignment
 from tidegate.sdk.portable.model import TestStream
 
 
@@ -28,20 +28,26 @@ class SourceDriver:
     `trigger` starts the settling barrier that follows each event of a script.
     """
 
-    def __init__(self, env: TaskEnvironment, trigger: Callable[[Barrier], None], pace: Pace | None) -> None:
+    def __init__(
+        self, env: TaskEnvironment, trigger: Callable[[Barrier], None], watermark_alignment: WatermarkAlignment | None
+    ) -> None:
         self._env = env
         self._trigger = trigger
         self.paused = False
-        self._readers: dict[int, Reading] = {}
-        self._script: Script | None = None
+        self._readers: dict[int, SourceReader] = {}
+        self._script: StreamScript | None = None
         self._watermarked: set[str] = set()
         """The sources, by label, that are known to advance their watermark by themselves."""
         for step in env.plan.stage_steps(env.task.stage):
             if isinstance(step.head, TestStream):
-                self._script, self._script_label = Script(step.head), step.label
+                self._script, self._script_label = StreamScript(step.head), step.label
             elif step.is_source:
-                self._readers[step.id] = Reading(
-                    step, env.world.clock, env.settings.block_size, timely=env.timely, pace=pace
+                self._readers[step.id] = SourceReader(
+                    step,
+                    env.world.clock,
+                    env.settings.block_size,
+                    timely=env.timely,
+                    watermark_alignment=watermark_alignment,
                 )
 
     # -- from the coordinator
@@ -70,7 +76,7 @@ class SourceDriver:
         """The next thing to do, pushing into the graph; None if no source is due."""
         if not self.paused:
             for reader in self._readers.values():
-                due = reader.due
+                due = reader.next_poll
                 if due is not None and due <= self._env.monotonic():
                     return self._poll(reader, graph)
         if self._script is not None and self._script.ready:
@@ -81,7 +87,7 @@ class SourceDriver:
         """When (µs of the monotonic clock) the sources are due."""
         if self.paused:
             return []
-        return [due for reader in self._readers.values() if (due := reader.due) is not None]
+        return [due for reader in self._readers.values() if (due := reader.next_poll) is not None]
 
     @property
     def ended(self) -> bool:
@@ -109,7 +115,7 @@ class SourceDriver:
         for reader in self._readers.values():
             quietly(reader.close)
 
-    def _poll(self, reader: Reading, graph: Graph) -> Iterator[None]:
+    def _poll(self, reader: SourceReader, graph: Graph) -> Iterator[None]:
         env, label = self._env, reader.step.label
         block = reader.poll()
         if reader.take_request():
@@ -125,7 +131,7 @@ class SourceDriver:
         if env.timely or reader.mark.ended:
             yield from graph.marking(reader.collection, reader.mark)
 
-    def _play(self, script: Script, graph: Graph) -> Iterator[None]:
+    def _play(self, script: StreamScript, graph: Graph) -> Iterator[None]:
         """One event of a test stream. The next one waits until all tasks have handled this one."""
         event = script.next()
         if event.block is not None:

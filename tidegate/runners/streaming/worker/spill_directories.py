@@ -1,4 +1,4 @@
-"""Where tasks put what does not fit in memory: a directory for each task and attempt, within the run's own.
+"""The directories into which tasks spill: one for each task and attempt, within the directory of the run.
 
 Workers are forked from one process and name their files alike, so two tasks that shared a directory would write into
 each other's files. A later attempt of a task would find the files of an earlier one that was killed.
@@ -18,7 +18,7 @@ _STORE: Final = "state-"
 
 
 def spill_directory(run: Path, task: TaskId, attempt: int) -> Path:
-    """The directory of a task's attempt, made if it is not there. RunError if the disk has no room for it."""
+    """The spill directory of a task's attempt, created if needed. RunError if the disk has no room for it."""
     directory = run / f"{_PREFIX}{task}.{attempt}"
     with spilling(directory):
         directory.mkdir(exist_ok=True)
@@ -26,14 +26,14 @@ def spill_directory(run: Path, task: TaskId, attempt: int) -> Path:
 
 
 def store_directory(run: Path, task: TaskId, attempt: int) -> Path:
-    """The directory of the store in which a task's attempt keeps its keys, made if it is not there."""
+    """The directory of the store that holds the keyed state of a task's attempt, created if needed."""
     directory = run / f"{_STORE}{task}.{attempt}"
     directory.mkdir(parents=True, exist_ok=True)
     return directory
 
 
 def clear_spilled(run: Path) -> None:
-    """Remove everything that tasks have spilled, and the stores of killed ones. No worker may be alive."""
+    """Remove all spilled files, and the stores of killed tasks. No worker may be alive."""
     for prefix in (_PREFIX, _STORE):
         for directory in run.glob(f"{prefix}*"):
             shutil.rmtree(directory, ignore_errors=True)

@@ -25,15 +25,15 @@ from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import AssignSplits, Prepared, TaskEnded, TaskStatus
 from tidegate.runners.streaming.state.backend import StateBackend
 from tidegate.runners.streaming.state.restore import Restoring
-from tidegate.runners.streaming.worker.barrier_handler import Barriers
+from tidegate.runners.streaming.worker.barrier_handler import BarrierHandler
 from tidegate.runners.streaming.worker.environment import World
 from tidegate.runners.streaming.worker.source_driver import SourceDriver
 from tidegate.runners.streaming.worker.task_checkpointer import TaskCheckpointer
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
 from tidegate.runners.streaming.worker.task_inputs import Input, TaskInputs
 from tidegate.runners.streaming.worker.task_outputs import TaskOutputs
-from tidegate.runners.streaming.worker.time_accounting import Spent
-from tidegate.runners.streaming.worker.watermark_alignment import Pace
+from tidegate.runners.streaming.worker.time_accounting import TimeAccounting
+from tidegate.runners.streaming.worker.watermark_alignment import WatermarkAlignment
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting
 from tidegate.sdk.time import SECOND
@@ -54,19 +54,19 @@ class Task:
         outputs: Callable[[ChannelId], OutputChannel],
         *,
         scripted: bool,
-        pace: Pace | None = None,
+        watermark_alignment: WatermarkAlignment | None = None,
     ) -> None:
         self.id = id
         self.ended = False
         self._env = env = TaskEnvironment(
-            job, id, attempt, world, context, Spent(last=world.seconds()), scripted=scripted
+            job, id, attempt, world, context, TimeAccounting(last=world.seconds()), scripted=scripted
         )
         self.inputs = TaskInputs(env, inputs)
         self.outputs = TaskOutputs(env, outputs)
-        self._barriers = Barriers(job, world, self.inputs.channels)
-        self.sources = SourceDriver(env, self._barriers.trigger, pace)
+        self._barriers = BarrierHandler(job, world, self.inputs.channels)
+        self.sources = SourceDriver(env, self._barriers.trigger, watermark_alignment)
         self._current: Iterator[None] | None = None
-        """What the task is doing, where it does not do it at once."""
+        """The thing that the task has begun and not finished."""
         self._backend: StateBackend | None = None
         """None in a batch job, which takes no checkpoints."""
         if not job.settings.batch:
@@ -171,28 +171,28 @@ class Task:
         seconds = env.world.seconds
         urgent = self._barriers.overtakes()
         if outputs.full and not urgent:
-            env.spent.turn("backpressured", seconds())
+            env.times.switch("backpressured", seconds())
             return False
         with collecting(env.context.metrics):
             if self._current is None:
                 self._current = self._next()
             if self._current is None:
-                env.spent.turn("idle", seconds())
+                env.times.switch("idle", seconds())
                 return False
             began = seconds()
-            env.spent.turn("busy", began)
+            env.times.switch("busy", began)
             for _ in self._current:
                 if outputs.full and not urgent:
-                    env.spent.turn("backpressured", seconds())
+                    env.times.switch("backpressured", seconds())
                     return True
                 if seconds() - began > _TURN:
-                    env.spent.turn("idle", seconds())
+                    env.times.switch("idle", seconds())
                     return True
             self._current = None
             outputs.forward_marks(self.graph)
             self._finish_if_ended()
         # The time that other tasks of this worker take now does not count as busy here.
-        env.spent.turn("backpressured" if outputs.full else "idle", seconds())
+        env.times.switch("backpressured" if outputs.full else "idle", seconds())
         return True
 
     def store_checkpoint(self) -> None:
@@ -213,7 +213,7 @@ class Task:
         env = self._env
         now = env.monotonic()
         instants = self.outputs.flush_times()
-        if (wait := self._barriers.patience) is not None:
+        if (wait := self._barriers.timeout_left) is not None:
             instants.append(now + math.ceil(wait * SECOND))
         if not self.outputs.full:
             instants += self.sources.poll_times()
@@ -224,18 +224,18 @@ class Task:
 
     def status(self) -> TaskStatus:
         """The counters, times and watermark of the task."""
-        spent = self._env.spent
-        spent.turn(spent.doing, self._env.world.seconds())
+        times = self._env.times
+        times.switch(times.activity, self._env.world.seconds())
         marks = [*self.inputs.marks, *self.sources.marks]
         holding = [mark.watermark for mark in marks if not (mark.idle or mark.ended)]
         resting = max((mark.watermark for mark in marks), default=Mark().watermark)
         return TaskStatus(
             self.id,
-            spent.records_in,
-            spent.records_out,
-            spent.busy,
-            spent.idle,
-            spent.backpressured,
+            times.records_in,
+            times.records_out,
+            times.busy,
+            times.idle,
+            times.backpressured,
             min(holding, default=resting),
             "ended" if self.ended else "running",
             not holding,
@@ -291,7 +291,7 @@ class Task:
 
     def _enter(self, channel: ChannelId, block: Block) -> Iterator[None]:
         edge = self._env.plan.edges[channel.edge]
-        self._env.spent.records_in += len(block)
+        self._env.times.records_in += len(block)
         if edge.target in self.outputs.sinks:
             self.outputs.sinks[edge.target].write(block)
         else:

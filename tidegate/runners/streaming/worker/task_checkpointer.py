@@ -19,12 +19,12 @@ from tidegate.runners.streaming.protocol.worker_messages import Decline, Passed
 from tidegate.runners.streaming.state.backend import Capture, StateBackend
 from tidegate.runners.streaming.state.files import UnpicklableState
 from tidegate.runners.streaming.state.writers import FailedCapture
-from tidegate.runners.streaming.worker.barrier_handler import Barriers
+from tidegate.runners.streaming.worker.barrier_handler import BarrierHandler
 from tidegate.runners.streaming.worker.source_driver import SourceDriver
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
 from tidegate.runners.streaming.worker.task_inputs import TaskInputs
 from tidegate.runners.streaming.worker.task_outputs import TaskOutputs
-from tidegate.runners.streaming.worker.task_snapshot import TaskSnapshot, blamed
+from tidegate.runners.streaming.worker.task_snapshot import TaskSnapshot, unpicklable_state_error
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import unwritten
 from tidegate.sdk.metrics import MetricCells
@@ -36,7 +36,7 @@ class TaskCheckpointer:
     def __init__(
         self,
         env: TaskEnvironment,
-        barriers: Barriers,
+        barriers: BarrierHandler,
         inputs: TaskInputs,
         sources: SourceDriver,
         graph: Graph,
@@ -104,7 +104,7 @@ class TaskCheckpointer:
             why = f"its state can't be kept: {unwritten(error, 'another --checkpoint_dir')}"
             world.tell(Decline(snapshot.checkpoint, self._env.task, why, snapshot.prepared))
         except UnpicklableState as error:
-            rethrow(blamed(error, self._env.steps))
+            rethrow(unpicklable_state_error(error, self._env.steps))
         else:
             if handle is not None:
                 self._snapshot = None
@@ -165,7 +165,7 @@ class TaskCheckpointer:
         try:
             return self._backend.capture(barrier.checkpoint, name, whole=barrier.kind == "savepoint")
         except UnpicklableState as error:
-            rethrow(blamed(error, self._env.steps))
+            rethrow(unpicklable_state_error(error, self._env.steps))
         except OSError as error:
             return FailedCapture(error)
 

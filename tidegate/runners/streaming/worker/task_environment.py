@@ -10,7 +10,7 @@ from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.worker.environment import World
-from tidegate.runners.streaming.worker.time_accounting import Spent
+from tidegate.runners.streaming.worker.time_accounting import TimeAccounting
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class TaskEnvironment:
     attempt: int
     world: World
     context: Context
-    spent: Spent
+    times: TimeAccounting
     scripted: bool
 
     @property

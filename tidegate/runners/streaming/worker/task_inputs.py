@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 from tidegate.runners.engine.time.watermarks import Least, Mark
 from tidegate.runners.streaming.model.topology import ChannelId
-from tidegate.runners.streaming.network.blocking_exchange import RunReader
+from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
 from tidegate.sdk.data.block import Block
 
-Input: TypeAlias = InputChannel | RunReader
+Input: TypeAlias = InputChannel | SubpartitionReader
 
 
 class TaskInputs:
@@ -30,7 +30,7 @@ class TaskInputs:
         layout = env.job.layout
         for id in layout.channels_into(env.task):
             edge = self._plan.edges[id.edge]
-            channel = pipelined(id) if edge.pipelined else RunReader(env.world.directory(), id)
+            channel = pipelined(id) if edge.pipelined else SubpartitionReader(env.world.directory(), id)
             self.channels[id] = channel
             self._marks.setdefault(edge.collection, {})[id] = Mark()
             if edge.side is not None and not edge.pipelined:
@@ -91,5 +91,5 @@ class TaskInputs:
         for id, blocks in in_flight.items():
             self.pipelined(id).put_back(blocks)
         for channel in self.channels.values():
-            if isinstance(channel, RunReader):
+            if isinstance(channel, SubpartitionReader):
                 channel.skip()

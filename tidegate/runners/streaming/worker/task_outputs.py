@@ -10,7 +10,7 @@ from tidegate.runners.engine.operator_graph import Graph, Outlet
 from tidegate.runners.engine.sinks.writer import Writing
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.model.topology import ChannelId
-from tidegate.runners.streaming.network.blocking_exchange import RunTarget, RunWriter
+from tidegate.runners.streaming.network.blocking_exchange import SubpartitionTarget, SubpartitionWriter
 from tidegate.runners.streaming.network.channels import OutputChannel
 from tidegate.runners.streaming.network.partitioner import Router, Target
 from tidegate.runners.streaming.protocol.stream_items import Barrier
@@ -31,7 +31,7 @@ class TaskOutputs:
         self.channels: dict[ChannelId, OutputChannel] = {}
         self.sinks = {step.id: _writer(env, step) for step in env.plan.stage_steps(env.task.stage) if step.is_sink}
         self._full: set[ChannelId] = set()
-        self._runs: list[RunWriter] = []
+        self._subpartitions: list[SubpartitionWriter] = []
         self._routers: dict[str, list[Router]] = {}
         for number, edge in env.job.layout.edges_out_of(env.task.stage):
             targets: list[Target] = []
@@ -41,8 +41,8 @@ class TaskOutputs:
                     channel.all_full = self._full
                     targets.append(channel)
                 else:
-                    self._runs.append(RunWriter(env.world.directory(), id, env.attempt))
-                    targets.append(RunTarget(self._runs[-1]))
+                    self._subpartitions.append(SubpartitionWriter(env.world.directory(), id, env.attempt))
+                    targets.append(SubpartitionTarget(self._subpartitions[-1]))
             router = Router(env.plan, edge, env.task.index, targets, env.settings.max_parallelism)
             self._routers.setdefault(edge.collection, []).append(router)
 
@@ -121,22 +121,22 @@ class TaskOutputs:
 
     def finish(self) -> None:
         """Complete the stored results. RunError when there is no room for them."""
-        for run in self._runs:
-            run.finish()
+        for subpartition in self._subpartitions:
+            subpartition.finish()
 
     def abandon(self) -> None:
         """Discard what was written but not prepared, and the stored results."""
         for sink in self.sinks.values():
             sink.abandon()
-        for run in self._runs:
-            quietly(run.abandon)
+        for subpartition in self._subpartitions:
+            quietly(subpartition.abandon)
 
     def _outlet(self, router: Router) -> Outlet:
         env = self._env
         step = env.plan.steps[router.edge.source]
 
         def outlet(block: Block) -> None:
-            env.spent.records_out += len(block)
+            env.times.records_out += len(block)
             try:
                 router.write(block, env.monotonic())
             except PicklingError as error:  # of a blocking exchange: the worker names the step for other channels

@@ -100,7 +100,7 @@ class TaskSnapshot:
         return TaskState(self.standings, self.outgoing, self.incoming, self.metrics, self.clock)
 
 
-def blamed(error: UnpicklableState, steps: Sequence[Step]) -> BaseException:
+def unpicklable_state_error(error: UnpicklableState, steps: Sequence[Step]) -> BaseException:
     """The error for the author, for state that can't be pickled."""
     named: Mapping[str, Step] = {state_name(step): step for step in steps}
     refused = PicklingError(

@@ -1,4 +1,4 @@
-"""A test stream in a task: one event at a time, then a barrier that tells when everything has handled it."""
+"""A `TestStream` in a task: one event at a time, each followed by a barrier that every task acknowledges."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tidegate.sdk.portable.model import AddElements, AdvanceClock, AdvanceWaterm
 
 
 @dataclass(frozen=True, slots=True)
-class Scripted:
-    """What an event comes to: perhaps a block of a collection, perhaps a mark for it, then a settling barrier."""
+class ScriptEvent:
+    """One event: a block of a collection, a mark for it, or neither; then a settling barrier."""
 
     collection: str
     settling: Barrier
@@ -20,8 +20,8 @@ class Scripted:
     mark: Mark | None = None
 
 
-class Script:
-    """The events in turn. Processing time begins at 0 and stands until the script moves it."""
+class StreamScript:
+    """The events of a test stream in order. Processing time starts at 0 and advances only by its events."""
 
     def __init__(self, node: TestStream) -> None:
         self._node = node
@@ -35,46 +35,46 @@ class Script:
 
     @property
     def ready(self) -> bool:
-        """Whether the next event may be given."""
+        """Whether the next event may be emitted."""
         return not self._waiting and not self.ended
 
     @property
     def ended(self) -> bool:
-        """Whether there is nothing more to come, and all of it has been handled."""
+        """Whether all events have been emitted, and all tasks have handled them."""
         return not self._ending and not self._waiting
 
-    def next(self) -> Scripted:
-        """The next event; `settled` has to be called before there is another."""
+    def next(self) -> ScriptEvent:
+        """The next event. The one after it is not ready until `settled` has been called."""
         self._waiting = True
         self._settling += 1
-        if not self._begun:  # operators learn what time it is before the first element comes
+        if not self._begun:  # operators learn the processing time before the first element arrives
             self._begun = True
-            return Scripted(self._node.output(), self._barrier())
+            return ScriptEvent(self._node.output(), self._barrier())
         event = next(self._events, None)
         match event:
             case None:
-                return Scripted(self._ending.pop(0), self._barrier(), mark=Mark(ended=True))
+                return ScriptEvent(self._ending.pop(0), self._barrier(), mark=Mark(ended=True))
             case AddElements(values=values, timestamps=timestamps, tag=tag):
                 mark = self._marks[tag] = Mark(self._marks[tag].watermark)
                 block = Block(values.load(), list(timestamps))
-                return Scripted(self._node.output(tag), self._barrier(), block, mark)
+                return ScriptEvent(self._node.output(tag), self._barrier(), block, mark)
             case AdvanceWatermark(to=to, tag=tag):
                 mark = self._marks[tag] = Mark(max(to, self._marks[tag].watermark))
-                return Scripted(self._node.output(tag), self._barrier(), mark=mark)
+                return ScriptEvent(self._node.output(tag), self._barrier(), mark=mark)
             case Idle(tag=tag):
                 mark = self._marks[tag] = Mark(self._marks[tag].watermark, idle=True)
-                return Scripted(self._node.output(tag), self._barrier(), mark=mark)
+                return ScriptEvent(self._node.output(tag), self._barrier(), mark=mark)
             case AdvanceClock(by=by):
                 self._clock += by
-                return Scripted(self._node.output(), self._barrier())
+                return ScriptEvent(self._node.output(), self._barrier())
 
     def settled(self, settling: int) -> None:
-        """Everything has handled the event of that number."""
+        """All tasks have handled the event with this number."""
         if settling == self._settling:
             self._waiting = False
 
     def stop(self) -> None:
-        """Give no further event; the outputs end."""
+        """Skip the remaining events; the outputs end."""
         self._events = iter(())
 
     def _barrier(self) -> Barrier:

@@ -1,16 +1,16 @@
-"""What a task does with its time, and how many elements come and go meanwhile."""
+"""How a task spends its time (busy, idle, backpressured), and how many elements it reads and writes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Doing: TypeAlias = Literal["busy", "idle", "backpressured"]
+Activity: TypeAlias = Literal["busy", "idle", "backpressured"]
 
 
 @dataclass(slots=True)
-class Spent:
-    """Seconds of a task's time."""
+class TimeAccounting:
+    """Seconds per activity, and counts of elements, of one task."""
 
     busy: float = 0.0
     idle: float = 0.0
@@ -18,17 +18,17 @@ class Spent:
     records_in: int = 0
     records_out: int = 0
     last: float = 0.0
-    doing: Doing = "idle"
+    activity: Activity = "idle"
 
-    def turn(self, doing: Doing, now: float) -> None:
-        """From now on it does this."""
+    def switch(self, activity: Activity, now: float) -> None:
+        """Charge the time since the last call to the activity so far, and begin another one."""
         passed = now - self.last
         self.last = now
-        match self.doing:
+        match self.activity:
             case "busy":
                 self.busy += passed
             case "idle":
                 self.idle += passed
             case "backpressured":
                 self.backpressured += passed
-        self.doing = doing
+        self.activity = activity

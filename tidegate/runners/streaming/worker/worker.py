@@ -1,4 +1,4 @@
-"""A worker: its share of every stage, driven one bounded step at a time. It knows no sockets, files or processes."""
+"""A worker: it drives its task of every stage, one bounded step at a time. It knows no sockets, files or processes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tidegate.runners.streaming.worker.environment import World
 from tidegate.runners.streaming.worker.source_reader import list_splits
 from tidegate.runners.streaming.worker.spill_directories import spill_directory
 from tidegate.runners.streaming.worker.task import Task
-from tidegate.runners.streaming.worker.watermark_alignment import pace_of
+from tidegate.runners.streaming.worker.watermark_alignment import watermark_alignment_of
 from tidegate.sdk.errors import PicklingError, TidegateError, UserCodeError
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import TestStream, Write
@@ -50,7 +50,7 @@ from tidegate.sdk.time import SECOND
 
 
 class Worker:
-    """One of the workers of an attempt. Whatever its tasks raise is told to the coordinator."""
+    """One of the workers of an attempt. It reports whatever its tasks raise to the coordinator."""
 
     def __init__(self, job: Job, index: int, attempt: int, world: World) -> None:
         self.job = job
@@ -60,21 +60,21 @@ class Worker:
         self.closed = False
         self._tasks: dict[TaskId, Task] = {}
         self._order: list[Task] = []
-        self._counted = MetricCells()
-        """What tasks have counted that have been closed since."""
+        self._closed_metrics = MetricCells()
+        """The metrics of tasks that are closed by now."""
         self._inputs: dict[ChannelId, InputChannel] = {}
         self._outputs: dict[ChannelId, OutputChannel] = {}
         self._failed = False
-        self._beat = 0
-        self._pace = pace_of(job, index)
+        self._last_heartbeat = 0
+        self._watermark_alignment = watermark_alignment_of(job, index)
         self._scripted = any(isinstance(node, TestStream) for node in job.plan.pipeline.nodes)
         if self._scripted:
             assert isinstance(world.clock, ManualClock)
 
-    # -- what is said to it
+    # -- messages
 
     def on_message(self, message: ToWorker) -> None:
-        """From the coordinator."""
+        """Handle a message of the coordinator."""
         match message:
             case Deploy():
                 self._guard(None, lambda: self._deploy(message))
@@ -102,23 +102,23 @@ class Worker:
                 for each in self._order:
                     self._guard(each.id, partial(each.checkpoint_completed, checkpoint))
             case Least(watermark=watermark):
-                if self._pace is not None:
-                    self._pace.hear(watermark)
+                if self._watermark_alignment is not None:
+                    self._watermark_alignment.hear(watermark)
             case Cancel():
                 self.close()
 
     def on_items(self, channel: ChannelId, items: Sequence[Item]) -> None:
-        """From another worker's end of a channel."""
+        """Receive items that another worker has sent through a channel."""
         self._input(channel).put(items)
 
     def on_credit(self, channel: ChannelId, credit: int) -> None:
-        """From another worker's end of a channel."""
+        """Receive credit that another worker has granted to a channel."""
         self._guard(None, lambda: self._output(channel).grant(credit))
 
     # -- work
 
     def work(self) -> bool:
-        """One round: every task may do something; those that take what others give come first."""
+        """One round: every task does at most one thing, consumers before producers; whether any did something."""
         now = self.world.clock.monotonic()
         did = False
         if not self._failed:
@@ -128,20 +128,20 @@ class Worker:
                 did = self._guard(task.id, task.step) or did
                 self._guard(task.id, task.store_checkpoint)
                 self._guard(task.id, partial(task.flush, now))
-        if now - self._beat >= self.job.settings.heartbeat * SECOND:
-            self._beat = now
-            self._tell_progress()
+        if now - self._last_heartbeat >= self.job.settings.heartbeat * SECOND:
+            self._last_heartbeat = now
+            self._report_progress()
         return did
 
     def next_wake(self) -> int | None:
-        """When (µs of the monotonic clock) there is something to do without any input."""
-        instants = [self._beat + int(self.job.settings.heartbeat * SECOND)]
+        """When (µs of the monotonic clock) to work again without any input."""
+        instants = [self._last_heartbeat + int(self.job.settings.heartbeat * SECOND)]
         if not self._failed:
             instants += [at for task in self._order if (at := task.next_wake()) is not None]
         return min(instants)
 
     def close(self) -> None:
-        """End all tasks: those that have come to their end are closed, the others given up."""
+        """Close the tasks that have ended, and abandon the others."""
         if self.closed:
             return
         self.closed = True
@@ -151,7 +151,7 @@ class Worker:
             else:
                 task.abandon()
         self._order = []
-        self._tell_progress()
+        self._report_progress()
 
     # -- parts
 
@@ -187,17 +187,17 @@ class Worker:
             self._input,
             self._output,
             scripted=self._scripted,
-            pace=self._pace,
+            watermark_alignment=self._watermark_alignment,
         )
         built.append(task)
 
     def _close_ended(self) -> None:
-        """Close tasks that nothing more is wanted of; what they have counted is all that stays of them."""
+        """Close the tasks that have ended, and keep only their metrics."""
         ended = [task for task in self._order if task.ended]
         self._order = [task for task in self._order if not task.ended]
         for task in ended:
             self._guard(task.id, task.close)
-            self._counted.merge(task.metrics())
+            self._closed_metrics.merge(task.metrics())
             del self._tasks[task.id]
 
     def _spill_directory(self, task: TaskId) -> Path:
@@ -225,8 +225,8 @@ class Worker:
 
     def _abort_output(self, message: AbortOutput) -> None:
         first = remove_output(self._sink_node(message.step), message.runs)
-        told = (None, "") if first is None else (packed(first), in_short(first))
-        self.world.tell(OutputAborted(message.step, *told))
+        error, text = (None, "") if first is None else (packed(first), in_short(first))
+        self.world.tell(OutputAborted(message.step, error, text))
 
     def _sink_node(self, step: int) -> Write:
         node = self.job.plan.steps[step].tail
@@ -234,7 +234,7 @@ class Worker:
         return node
 
     def _input(self, id: ChannelId) -> InputChannel:
-        """The receiving end of a pipelined channel; what comes before its task is there waits in it."""
+        """The receiving end of a pipelined channel. Items that arrive before its task is deployed wait in it."""
         channel = self._inputs.get(id)
         if channel is None:
             sender = id.source
@@ -262,16 +262,16 @@ class Worker:
             step = self.job.plan.steps[self.job.plan.edges[id.edge].source]
             rethrow(located(error, step.label, step.tail.where))
 
-    def _tell_progress(self) -> None:
+    def _report_progress(self) -> None:
         metrics = MetricCells()
-        metrics.merge(self._counted)
+        metrics.merge(self._closed_metrics)
         for task in self._tasks.values():
             metrics.merge(task.metrics())
-        least = None if self._pace is None else self._pace.least
+        least = None if self._watermark_alignment is None else self._watermark_alignment.min_watermark
         self.world.tell(Heartbeat(tuple(task.status() for task in self._order), metrics, least=least))
 
     def _guard(self, task: TaskId | None, call: Callable[[], object]) -> bool:
-        """Call; what it raises is told, and is the end of this worker's tasks."""
+        """Call, and report what it raises; after a failure no task of this worker does anything more."""
         try:
             return bool(call())
         except Exception as error:
