@@ -120,7 +120,6 @@ LONG_MODULES = frozenset(
         "runners/engine/windowing/operator.py",  # WindowOperator
         "runners/streaming/coordinator/coordinator.py",  # Coordinator: each phase of a job's life is to be a class
         "runners/streaming/state/rocksdb.py",  # the backend, and its captures and restores
-        "sdk/data/keys.py",  # encodings of keys, one short function for each type
         "sdk/options/model.py",  # options, and how they are read from flags
         "sdk/pipeline.py",  # the page that authors read: pipeline, collections, transforms
         "sdk/user_code/user_fn.py",  # four ideas, to be four modules
