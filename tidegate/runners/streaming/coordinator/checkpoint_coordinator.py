@@ -208,6 +208,12 @@ class CheckpointCoordinator:
         for commit in self.commits.to_send():
             self._out.send(0, commit)
 
+    def finish(self, commits: Iterable[Commit]) -> None:
+        """A job without checkpoints has done its work: these commits end it."""
+        self.ending = "finished"
+        self.commits.add(commits)
+        self.send_commits()
+
     def committed_manifest(self) -> Manifest | None:
         """The last manifest as it reads when all output in it is committed; None if it holds none."""
         manifest = self._manifest

@@ -1,0 +1,115 @@
+"""The phases of a job whose outcome is known: it is recorded, the workers close, leftover output is removed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.runners.streaming.coordinator.job_run import JobRun
+from tidegate.runners.streaming.coordinator.phase import Phase
+from tidegate.runners.streaming.coordinator.restart_strategy import Failure
+from tidegate.runners.streaming.protocol.coordinator_io import (
+    Finish,
+    StopWorkers,
+)
+from tidegate.runners.streaming.protocol.worker_messages import (
+    Cancel,
+)
+from tidegate.sdk.time import SECOND
+
+_GRACE: Final = 30.0
+"""Seconds that workers have for the author's teardown after the job has done its work."""
+_GRACE_SHORT: Final = 5.0
+"""Seconds that they have for it after a failure or a cancellation."""
+
+
+def end(run: JobRun, outcome: Finish, now: int, *, has_workers: bool = True) -> Phase:
+    """Have the workers, if there are any, close what they have open; then finish."""
+    wake: int | None = None
+    if has_workers:
+        grace = _GRACE if outcome.state in ("finished", "stopped") else _GRACE_SHORT
+        run.out.send_all(Cancel())
+        run.out.add(StopWorkers(grace))
+        wake = now + round((grace + 1) * SECOND)
+    else:
+        run.workers.gone.update(range(run.workers.count))
+    run.out.report("finishing")
+    return Closing(run, outcome, wake)
+
+
+class EndPhase(Phase):
+    """A phase in which the outcome is known, unless the author's teardown fails. `wake` (µs): when to stop waiting."""
+
+    def __init__(self, run: JobRun, outcome: Finish, wake: int | None = None) -> None:
+        super().__init__(run)
+        self.outcome = outcome
+        self._wake = wake
+
+    def next_wake(self) -> int | None:
+        return self._wake
+
+    def fail(self, failure: Failure, now: int) -> Phase:
+        if failure.from_user and self.outcome.state in ("finished", "stopped"):
+            self.outcome = Finish("failed", failure.error)
+        return self
+
+    def _is_overdue(self, now: int) -> bool:
+        return self._wake is not None and now >= self._wake
+
+
+class Recording(EndPhase):
+    """The checkpoint directory is being told that all output is committed."""
+
+    def on_recorded(self, error: str, now: int) -> Phase:
+        if error:
+            self.run.out.report("finishing", f"that all is committed could not be recorded: {error}")
+        return end(self.run, self.outcome, now)
+
+
+class Closing(EndPhase):
+    """The workers close what they have open, and end."""
+
+    def advance(self, now: int) -> Phase:
+        run = self.run
+        if not (run.workers.all_gone or self._is_overdue(now)):
+            return self
+        if not self._leaves_output():
+            return self.finish(self.outcome, now)
+        run.report_progress(now)
+        run.attempt += 1
+        run.start_workers()
+        return Sweeping(run, self.outcome, now + round(_GRACE * SECOND))
+
+    def _leaves_output(self) -> bool:
+        """Whether a job that failed or was cancelled has written output that nobody is going to commit."""
+        run = self.run
+        if self.outcome.state in ("finished", "stopped") or not (run.sinks and run.wrote):
+            return False
+        return not run.checkpoints.has_uncommitted_output or run.job.settings.checkpoints.directory is None
+
+
+class Sweeping(EndPhase):
+    """Fresh workers remove the output that a failed job leaves."""
+
+    reports_progress = False
+
+    def advance(self, now: int) -> Phase:
+        run = self.run
+        if self.cleanup is None and run.workers.all_ready:
+            self.cleanup = run.abort_output(run.sinks)
+        if self._is_overdue(now) or self.cleanup == set() or run.workers.gone:
+            return self._stop(now)
+        return self
+
+    def on_unreachable(self, error: str, now: int) -> Phase:
+        return self._stop(now)
+
+    def on_cleanup_failed(self, step: int, error: bytes, text: str, now: int) -> Phase:
+        """The job is over anyway: it says so, and leaves the output."""
+        assert self.cleanup is not None
+        self.run.out.report("finishing", text)
+        self.cleanup.discard(step)
+        return self
+
+    def _stop(self, now: int) -> Phase:
+        self.run.out.add(StopWorkers(0.0))
+        return self.finish(self.outcome, now, progress=False)

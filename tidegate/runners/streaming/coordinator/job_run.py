@@ -1,0 +1,116 @@
+"""What the phases of a job share: its parts, its present attempt and what was asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from tidegate.runners.streaming.checkpoint.recovery import Resume
+from tidegate.runners.streaming.coordinator.checkpoint_coordinator import CheckpointCoordinator
+from tidegate.runners.streaming.coordinator.deployment import Deployment
+from tidegate.runners.streaming.coordinator.outbox import Outbox
+from tidegate.runners.streaming.coordinator.restart_strategy import RestartStrategy
+from tidegate.runners.streaming.coordinator.workers import EndedTasks, Workers
+from tidegate.runners.streaming.model.job_spec import Job
+from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, StartWorkers, StopJob
+from tidegate.runners.streaming.protocol.worker_messages import AbortOutput
+from tidegate.sdk.metrics import MetricCells
+from tidegate.sdk.portable.model import TestStream
+from tidegate.sdk.time import SECOND
+
+ATTEMPTS_PER_EPOCH: Final = 1_000_000
+"""Files are named after attempts, so each process of a job numbers its attempts from where its epoch begins."""
+
+
+class JobRun:
+    """A job at run time. `resume`, `epoch`, `first`, `leftovers` and `wall` are as for `Coordinator`."""
+
+    def __init__(
+        self,
+        job: Job,
+        resume: Resume | None,
+        epoch: int,
+        first: int,
+        leftovers: Iterable[str],
+        wall: Callable[[], int],
+    ) -> None:
+        settings = job.settings
+        self.job = job
+        self.resume = resume
+        self.scripted = any(isinstance(step.head, TestStream) for step in job.plan.steps)
+        self.sinks = {step.id: step.label for step in job.plan.steps if step.is_sink}
+        self.out = Outbox(settings.workers)
+        self.deployment = Deployment(job, resume)
+        self.regions = self.deployment.regions
+        self.restarts = RestartStrategy(settings.restart, retry_user_errors=not (settings.batch or self.scripted))
+        self.ended_tasks = EndedTasks(resume.counted if resume else None)
+        self.checkpoints = CheckpointCoordinator(
+            job, epoch, self.deployment, resume, self.out, self.ended_tasks, wall, first, leftovers
+        )
+        self.workers = Workers(settings.workers, None)
+        """Those of the present attempt."""
+        self.attempt = self._first_attempt = (epoch - 1) * ATTEMPTS_PER_EPOCH + 1
+        self.stop: StopJob | None = None
+        """The clean stop that was asked for, if any."""
+        self.run_until: int | None = None
+        """When the job stops of itself (µs)."""
+        self.wrote = False
+        """Whether any attempt has deployed tasks, whose sinks may have written."""
+        self.written = MetricCells()
+        """What commits have counted."""
+        self._output_runs = job.output_runs(resume.since if resume else 1)
+        self._progress_at = 0
+
+    @property
+    def draining(self) -> bool:
+        """Whether a stop ends the sources for good: it says so, or no checkpoint would outlive the job."""
+        stop = self.stop
+        if stop is None:
+            return False
+        stays = stop.savepoint is not None or self.job.settings.checkpoints.directory is not None
+        return stop.drain or not stays or self.job.settings.batch or self.scripted
+
+    @property
+    def is_first_attempt(self) -> bool:
+        """Whether this process of the job has not restarted its workers yet."""
+        return self.attempt == self._first_attempt
+
+    def start_workers(self) -> None:
+        """Start the workers of the present attempt."""
+        self.workers = Workers(self.job.settings.workers, self.job.settings.task_timeout)
+        self.out.add(StartWorkers(self.attempt))
+
+    def reset_attempt(self, now: int) -> None:
+        """The workers are lost, and with them all state that is not in files."""
+        self.checkpoints.reset(now)
+        self.deployment.reset(self.checkpoints.resume)
+        self.ended_tasks.reset(self.regions.done_before())
+
+    def exposed_sinks(self) -> set[int]:
+        """The sinks for which an earlier attempt may have written output that no checkpoint made final."""
+        fresh = self.attempt == 1 and self.resume is None
+        return set() if fresh else self.deployment.exposed_sinks()
+
+    def abort_output(self, steps: Iterable[int]) -> set[int]:
+        """Have sinks remove the output that nobody will commit; returns those that have yet to do so."""
+        for step in sorted(steps):
+            self.out.send(0, AbortOutput(step, self._output_runs))
+        return set(steps)
+
+    def request_savepoint(self, directory: str) -> None:
+        """A savepoint was asked for. A job that takes none answers with a failure."""
+        if self.job.settings.batch or self.scripted:
+            kind = "a bounded job" if self.job.settings.batch else "a test stream"
+            self.out.add(CheckpointReport(0, 0.0, 0, 0.0, 0.0, f"{kind} has no savepoints", directory))
+        else:
+            self.checkpoints.request_savepoint(directory)
+
+    def report_progress(self, now: int) -> None:
+        """Report how the tasks are doing, with all metrics."""
+        self._progress_at = now
+        self.out.add(self.workers.progress([*self.ended_tasks.metrics, self.written]))
+
+    def report_progress_if_due(self, now: int) -> None:
+        """Report it at most about once for each heartbeat interval."""
+        if now - self._progress_at >= 0.9 * self.job.settings.heartbeat * SECOND:
+            self.report_progress(now)

@@ -1,0 +1,186 @@
+"""What all phases of a job have in common."""
+
+from __future__ import annotations
+
+from tidegate.runners.engine.errors.transport import packed
+from tidegate.runners.streaming.checkpoint.job_record import RECORDED
+from tidegate.runners.streaming.coordinator.job_run import JobRun
+from tidegate.runners.streaming.coordinator.restart_strategy import Failure
+from tidegate.runners.streaming.model.topology import TaskId
+from tidegate.runners.streaming.protocol.coordinator_io import (
+    CancelJob,
+    CoordinatorEvent,
+    Fenced,
+    Finish,
+    FromWorker,
+    StopJob,
+    StopWorkers,
+    Stored,
+    TakeSavepoint,
+    Unreachable,
+    WorkerGone,
+    WorkersStarted,
+)
+from tidegate.runners.streaming.protocol.worker_messages import (
+    Committed,
+    Heartbeat,
+    Least,
+    OutputAborted,
+    Ready,
+    SplitsListed,
+    TaskFailed,
+    ToCoordinator,
+)
+from tidegate.sdk.errors import RunError
+
+
+class Phase:
+    """One phase. `cleanup`: the sinks that have yet to remove uncommitted output; None before they are asked to."""
+
+    has_workers = True
+    """Whether the attempt has workers whose messages count."""
+    reports_progress = True
+
+    def __init__(self, run: JobRun) -> None:
+        self.run = run
+        self.cleanup: set[int] | None = None
+
+    def handle(self, event: CoordinatorEvent, now: int) -> Phase:
+        """React to an event; returns the phase that the job is in afterwards."""
+        run = self.run
+        match event:
+            case WorkersStarted(attempt=attempt) if self._is_current(attempt):
+                run.workers.started(now)
+            case FromWorker(worker=worker, attempt=attempt, message=message) if self._is_current(attempt):
+                run.workers.hear(worker, now)
+                return self.on_message(worker, message, now)
+            case WorkerGone(worker=worker, attempt=attempt, reason=reason) if self._is_current(attempt):
+                run.workers.gone.add(worker)
+                return self.on_worker_gone(worker, reason, now)
+            case Stored(checkpoint=checkpoint, error=error) if checkpoint == RECORDED:
+                return self.on_recorded(error, now)
+            case Stored():
+                return self.on_stored(event, now)
+            case Fenced(reason=reason):
+                run.out.add(StopWorkers(0.0))
+                return self.finish(Finish("failed", packed(RunError(reason))), now)
+            case Unreachable(error=error):
+                return self.on_unreachable(error, now)
+            case CancelJob():
+                return self.on_cancel(now)
+            case StopJob() if run.stop is None:
+                self.on_stop(event)
+            case TakeSavepoint(directory=directory):
+                run.request_savepoint(directory)
+            case _:
+                pass
+        return self
+
+    def advance(self, now: int) -> Phase:
+        """Do whatever has become possible; returns the phase that the job is in afterwards."""
+        return self
+
+    def next_wake(self) -> int | None:
+        """When `advance` has something to do though nothing happens (µs); None: never."""
+        return None
+
+    # -- events
+
+    def on_message(self, worker: int, message: ToCoordinator, now: int) -> Phase:
+        """A worker of the present attempt sent a message."""
+        run = self.run
+        match message:
+            case Ready():
+                run.workers.ready.add(worker)
+            case Heartbeat():
+                run.workers.beat(worker, message)
+                if run.job.settings.drift is not None:
+                    run.out.send(worker, Least(run.workers.min_watermark_beside(worker)))
+                if self.reports_progress:
+                    run.report_progress_if_due(now)
+            case TaskFailed(task=task, error=error, element=element, text=text):
+                stage = None if task is None else task.stage
+                where = _describe(task, worker)
+                return self.fail(Failure(error, f"{where}: {text}" if text else where, True, stage, element or ""), now)
+            case OutputAborted(step=step, error=error, text=text) if self.cleanup is not None:
+                if error is not None:
+                    what = f"the uncommitted output of {run.sinks[step]!r} could not be removed"
+                    return self.on_cleanup_failed(step, error, f"{what}: {text}" if text else what, now)
+                self.cleanup.discard(step)
+            case Committed(step=step, checkpoint=checkpoint, error=error, text=text, written=written):
+                if written is not None:
+                    run.written.merge(written)
+                if error is None:
+                    run.checkpoints.commits.acknowledge(step, checkpoint)
+                    return self
+                what = f"the commit of {run.sinks[step]!r} failed"
+                return self.fail(Failure(error, f"{what}: {text}" if text else what, from_user=True), now)
+            case SplitsListed(step=step, splits=splits):
+                run.deployment.listed(step, splits)
+            case _:
+                pass
+        return self
+
+    def on_worker_gone(self, worker: int, reason: str, now: int) -> Phase:
+        """A worker's process has ended."""
+        return self
+
+    def on_stored(self, event: Stored, now: int) -> Phase:
+        """A manifest or a savepoint has been stored, or could not be."""
+        checkpoints = self.run.checkpoints
+        before = checkpoints.resume
+        why = checkpoints.stored(event.checkpoint, event.error, now, in_place=event.in_place)
+        if checkpoints.resume is not before:
+            self.run.restarts.progressed()
+        return self.lost(why, now) if why else self
+
+    def on_recorded(self, error: str, now: int) -> Phase:
+        """The end of the job has been recorded in the checkpoint directory, or could not be."""
+        return self
+
+    def on_unreachable(self, error: str, now: int) -> Phase:
+        """The checkpoint directory does not say whose the job is."""
+        return self.lost(f"the checkpoint directory can't be read: {error}", now)
+
+    def on_cancel(self, now: int) -> Phase:
+        """The job was cancelled. A job that ends anyway goes on doing so."""
+        return self
+
+    def on_stop(self, stop: StopJob) -> None:
+        """A clean stop was asked for."""
+        self.run.stop = stop
+
+    def on_cleanup_failed(self, step: int, error: bytes, text: str, now: int) -> Phase:
+        """A sink could not remove its uncommitted output."""
+        return self.fail(Failure(error, text, from_user=True), now)
+
+    # -- transitions
+
+    def fail(self, failure: Failure, now: int) -> Phase:
+        """The attempt has failed. Without an attempt, a failure has no effect."""
+        return self
+
+    def lost(self, text: str, now: int) -> Phase:
+        """The attempt has failed through no error of the author's code."""
+        return self.fail(Failure(packed(RunError(text)), text), now)
+
+    def finish(self, outcome: Finish, now: int, *, progress: bool = True) -> Phase:
+        """The job is over. `progress`: report it a last time."""
+        if progress:
+            self.run.report_progress(now)
+        self.run.out.add(outcome)
+        return Over(self.run)
+
+    def _is_current(self, attempt: int) -> bool:
+        return self.has_workers and attempt == self.run.attempt
+
+
+class Over(Phase):
+    """Nothing follows."""
+
+    def handle(self, event: CoordinatorEvent, now: int) -> Phase:
+        return self
+
+
+def _describe(task: TaskId | None, worker: int) -> str:
+    return f"worker {worker} failed" if task is None else f"task {task} failed"

@@ -1,0 +1,321 @@
+"""The phases of a job. Each takes events and returns the phase that follows: itself, until something ends it.
+
+    New -> Starting -> Restoring -> Running -> Recording -> Closing -> Sweeping -> Over
+               ^          |            |
+               +----- Waiting <--------+
+
+A failure before the end leads through `Waiting` to another attempt, or to `Closing` if the restart strategy says so. A
+job without a checkpoint directory skips `Recording`, and one that leaves no output behind skips `Sweeping`. The phases
+from `Recording` on are in `end_phases`.
+"""
+
+from __future__ import annotations
+
+from tidegate.runners.streaming.checkpoint.job_record import RECORD, RECORDED, record
+from tidegate.runners.streaming.checkpoint.manifest_builder import commits_of
+from tidegate.runners.streaming.checkpoint.manifest_json import dumps
+from tidegate.runners.streaming.checkpoint.recovery import Resume
+from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest
+from tidegate.runners.streaming.coordinator.end_phases import Recording, end
+from tidegate.runners.streaming.coordinator.job_run import JobRun
+from tidegate.runners.streaming.coordinator.phase import Phase
+from tidegate.runners.streaming.coordinator.quiescence import QuiescenceRounds
+from tidegate.runners.streaming.coordinator.restart_strategy import FailJob, Failure, Restart
+from tidegate.runners.streaming.protocol.coordinator_io import (
+    Begin,
+    CoordinatorEvent,
+    Finish,
+    StopJob,
+    StopWorkers,
+    Store,
+)
+from tidegate.runners.streaming.protocol.worker_messages import (
+    Acknowledge,
+    Decline,
+    Passed,
+    RequestSettling,
+    RequestSplit,
+    Settled,
+    StopSources,
+    TaskEnded,
+    ToCoordinator,
+    Trigger,
+)
+from tidegate.sdk.time import SECOND
+
+
+class ActivePhase(Phase):
+    """A phase in which the job can be cancelled."""
+
+    def on_cancel(self, now: int) -> Phase:
+        return self.end(Finish("cancelled"), now)
+
+    def end(self, outcome: Finish, now: int) -> Phase:
+        """Have the workers close what they have open, then finish."""
+        return end(self.run, outcome, now, has_workers=self.has_workers)
+
+
+class New(ActivePhase):
+    """Nothing has happened yet."""
+
+    has_workers = False
+
+    def handle(self, event: CoordinatorEvent, now: int) -> Phase:
+        if not isinstance(event, Begin):
+            return super().handle(event, now)
+        run = self.run
+        run_for = run.job.settings.run_for
+        if run_for is not None and not run.job.settings.batch:
+            run.run_until = now + round(run_for * SECOND)
+        if run.resume is not None:
+            run.out.report("running", f"going on from {run.resume.origin}{_summary(run.resume)}")
+        run.start_workers()
+        return Starting(run)
+
+
+class Waiting(ActivePhase):
+    """The attempt has failed, and the next one starts at `wake` (µs)."""
+
+    has_workers = False
+
+    def __init__(self, run: JobRun, wake: int) -> None:
+        super().__init__(run)
+        self._wake = wake
+
+    def advance(self, now: int) -> Phase:
+        wake = self.next_wake()
+        if wake is None or now < wake:
+            return self
+        self.run.reset_attempt(now)
+        self.run.attempt += 1
+        self.run.start_workers()
+        return Starting(self.run)
+
+    def next_wake(self) -> int | None:
+        """A manifest on its way decides what to restore from, so that is awaited."""
+        return None if self.run.checkpoints.is_storing else self._wake
+
+
+# -- an attempt
+
+
+class AttemptPhase(ActivePhase):
+    """A phase in which a failure ends the attempt."""
+
+    def advance(self, now: int) -> Phase:
+        run = self.run
+        if run.run_until is not None and now >= run.run_until:
+            run.run_until = None
+            if run.stop is None:
+                self.on_stop(StopJob())
+        stuck = run.workers.stuck(now)
+        if stuck is not None:
+            seconds = run.job.settings.task_timeout
+            return self.lost(f"worker {stuck} was silent, or in one call, for {seconds:g} s (--task_timeout)", now)
+        return self.work(now)
+
+    def work(self, now: int) -> Phase:
+        """Do whatever has become possible in this phase."""
+        raise NotImplementedError
+
+    def next_wake(self) -> int | None:
+        return _earliest(self.run.workers.next_wake(), self.run.run_until)
+
+    def on_worker_gone(self, worker: int, reason: str, now: int) -> Phase:
+        return self.lost(f"worker {worker} has gone: {reason}", now)
+
+    def fail(self, failure: Failure, now: int) -> Phase:
+        run = self.run
+        match run.restarts.failed(failure, now):
+            case FailJob(reason=reason):
+                run.out.report("finishing", f"{failure.text}; the job fails: {reason}")
+                return self.end(Finish("failed", failure.error), now)
+            case Restart(delay=delay):
+                run.out.add(StopWorkers(0.0))
+                run.out.report("restarting", f"{failure.text}; {self._restart_point()}, in {delay / SECOND:g} s")
+                return Waiting(run, now + delay)
+
+    def _restart_point(self) -> str:
+        resume = self.run.checkpoints.resume
+        if resume is not None:
+            return f"going on from {resume.origin}"
+        return "what was not done begins anew" if self.run.job.settings.batch else "beginning anew"
+
+
+class Starting(AttemptPhase):
+    """The workers are being started."""
+
+    def work(self, now: int) -> Phase:
+        return Restoring(self.run) if self.run.workers.all_ready else self
+
+
+class Restoring(AttemptPhase):
+    """Output that is final is committed, then uncommitted output is removed."""
+
+    def work(self, now: int) -> Phase:
+        run = self.run
+        run.checkpoints.send_commits()
+        if run.checkpoints.commits.outstanding:
+            return self
+        if self.cleanup is None:
+            self.cleanup = run.abort_output(run.exposed_sinks())
+        if self.cleanup:
+            return self
+        run.out.report("running", "" if run.is_first_attempt else f"attempt {run.attempt}")
+        return Running(run)
+
+
+class Running(AttemptPhase):
+    """Regions are deployed one after another; the last one of a stream takes checkpoints."""
+
+    def __init__(self, run: JobRun) -> None:
+        super().__init__(run)
+        self._quiescence = QuiescenceRounds()
+
+    def on_message(self, worker: int, message: ToCoordinator, now: int) -> Phase:
+        run = self.run
+        match message:
+            case RequestSplit(task=task, step=step):
+                run.out.send(task.index, run.deployment.assign(task, step))
+            case TaskEnded(task=task):
+                run.ended_tasks.add(message)
+                if run.regions.end(task) and run.job.settings.batch:
+                    run.restarts.progressed()
+            case Acknowledge():
+                return self._lost_if(run.checkpoints.acknowledge(message, now), now)
+            case Decline():
+                return self._lost_if(run.checkpoints.decline(message, now), now)
+            case RequestSettling(settling=round, clock=clock):
+                self._quiescence.begin(worker, round)
+                run.out.send_all(Trigger(round, "settle", clock=clock))
+                self._answer_if_quiescent(round)
+            case Passed(settling=round, task=task):
+                self._quiescence.passed(round, task)
+                self._answer_if_quiescent(round)
+            case _:
+                return super().on_message(worker, message, now)
+        return self
+
+    def on_stop(self, stop: StopJob) -> None:
+        super().on_stop(stop)
+        if self.run.draining:
+            self.run.out.send_all(StopSources(drain=True))
+
+    def next_wake(self) -> int | None:
+        run = self.run
+        regular = not (run.scripted or run.draining)
+        return _earliest(super().next_wake(), run.checkpoints.next_wake(regular=regular, last=self._is_last))
+
+    def work(self, now: int) -> Phase:
+        run = self.run
+        run.checkpoints.send_commits()
+        region = None if run.checkpoints.ending is not None else run.regions.next
+        if region is not None:
+            for request in run.deployment.to_list(region):
+                run.out.send(0, request)
+            if run.deployment.is_listed(region):
+                self._deploy(region, now)
+        return self._work_on_batch(now) if run.job.settings.batch else self._work_on_checkpoints(now)
+
+    def _deploy(self, region: int, now: int) -> None:
+        run = self.run
+        run.wrote = True
+        for worker, message in run.deployment.deploy(region):
+            run.out.send(worker, message)
+        if run.draining:
+            run.out.send_all(StopSources(drain=True))
+        if run.regions.last_deployed and not run.job.settings.batch:
+            run.checkpoints.enable(now)
+
+    def _work_on_batch(self, now: int) -> Phase:
+        """When all regions of a bounded job are done, the output of each sink becomes visible by one commit."""
+        run, checkpoints = self.run, self.run.checkpoints
+        if not run.regions.all_done:
+            return self
+        if checkpoints.ending is None:
+            prepared = [part for _, ended in sorted(run.ended_tasks.all.items()) for part in ended.prepared]
+            checkpoints.finish(commits_of(run.job, prepared, None))
+        return self if checkpoints.commits.outstanding else self._complete(now)
+
+    def _work_on_checkpoints(self, now: int) -> Phase:
+        run, checkpoints = self.run, self.run.checkpoints
+        why = checkpoints.check_timeout(now)
+        if why:
+            return self.lost(why, now)
+        if run.regions.all_done:
+            checkpoints.supersede_regular(now)
+        checkpoints.copy_savepoint()
+        if not checkpoints.idle:
+            return self
+        if checkpoints.ending is not None:
+            if not checkpoints.commits.outstanding and self._is_cleaned_up():
+                return self._complete(now)
+        elif self._is_last:
+            if run.regions.all_done and not self._needs_final_checkpoint:
+                return self._complete(now)
+            if checkpoints.may_take_last(now):
+                self._begin_last_checkpoint(now)
+        elif run.regions.last_deployed and not run.scripted:
+            checkpoints.begin_due(now, regular=not run.draining)
+        return self
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether the next checkpoint is the last: all input has ended, or the job stops there."""
+        run = self.run
+        stops = run.stop is not None and not run.draining and not run.scripted
+        return run.regions.all_done or (stops and run.regions.last_deployed)
+
+    @property
+    def _needs_final_checkpoint(self) -> bool:
+        """Whether a checkpoint after the end of all input is of use: to sinks, or to a reader of the directory."""
+        run = self.run
+        stays = run.job.settings.checkpoints.directory is not None or (run.stop is not None and run.stop.savepoint)
+        return bool(run.sinks or stays or run.checkpoints.commits.outstanding)
+
+    def _begin_last_checkpoint(self, now: int) -> None:
+        run = self.run
+        savepoint = run.stop.savepoint if run.stop is not None else None
+        if run.regions.all_done:
+            run.checkpoints.begin(CheckpointRequest("final", savepoint), now)
+        else:
+            run.checkpoints.begin(CheckpointRequest("stop", savepoint), now)
+            run.out.send_all(StopSources(drain=False))
+
+    def _is_cleaned_up(self) -> bool:
+        """Whether the sinks have removed what their commits left over; all output is committed by now."""
+        if self.cleanup is None:
+            self.cleanup = self.run.abort_output(self.run.sinks)
+        return not self.cleanup
+
+    def _answer_if_quiescent(self, round: int) -> None:
+        worker = self._quiescence.over(round, self.run.regions.deployed())
+        if worker is not None:
+            self.run.out.send(worker, Settled(round))
+
+    def _lost_if(self, why: str, now: int) -> Phase:
+        return self.lost(why, now) if why else self
+
+    def _complete(self, now: int) -> Phase:
+        """All work is done, and all output is committed."""
+        run = self.run
+        outcome = Finish(run.checkpoints.ending or "finished")
+        stays = run.job.settings.checkpoints.directory is not None and not run.job.settings.batch
+        if stays and outcome.state == "finished":
+            run.out.add(Store(RECORDED, RECORD, record(run.job, "finished", run.ended_tasks.whole)))
+            return Recording(run, outcome)
+        if stays and (manifest := run.checkpoints.committed_manifest()) is not None:
+            run.out.add(Store(RECORDED, manifest.name, dumps(manifest)))
+            return Recording(run, outcome)
+        return self.end(outcome, now)
+
+
+def _earliest(*instants: int | None) -> int | None:
+    return min((instant for instant in instants if instant is not None), default=None)
+
+
+def _summary(resume: Resume) -> str:
+    """How much state a job is restored from."""
+    files = {(name, size) for parts in resume.restore.values() for part in parts for name, size, _ in part.handle.files}
+    begun = sum(len(part.current) for part in resume.progress)
+    return f": {len(resume.restore)} tasks read {sum(size for _, size in files):,} bytes of state, {begun} splits go on"
