@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.runners.engine.elementwise.split_by_window import parted
+from tidegate.runners.engine.elementwise.split_by_window import split_by_window
 from tidegate.sdk.data.block import Block, DerivedFrom, Each
 from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.time import MIN_MICROS
@@ -39,7 +39,7 @@ def test_each_part_is_in_one_window_and_all_elements_of_a_window_stay_in_order(
     bounds = single_window(assigner)
     assert bounds is not None
     block = block_of([t * unit * SECOND for t in times] * copies, windows=DerivedFrom(assigner))
-    parts = list(parted(block, bounds))
+    parts = list(split_by_window(block, bounds))
     expected: dict[int, list[tuple[int, int]]] = {}
     for value, t in zip(block.values, block.timestamp_column(), strict=True):
         expected.setdefault(bounds(t)[0], []).append((value, t))
@@ -60,7 +60,7 @@ def test_each_part_is_in_one_window_and_all_elements_of_a_window_stay_in_order(
 def test_many_elements_of_two_windows_become_two_blocks() -> None:
     bounds = single_window(tg.FixedWindows(10))
     assert bounds is not None
-    parts = list(parted(block_of([9 * SECOND, 11 * SECOND] * 600), bounds))
+    parts = list(split_by_window(block_of([9 * SECOND, 11 * SECOND] * 600), bounds))
     assert [list(part.values) for part in parts] == [list(range(0, 1200, 2)), list(range(1, 1200, 2))]
 
 
@@ -68,7 +68,7 @@ def test_the_ends_of_time_are_windows_too() -> None:
     bounds = single_window(tg.FixedWindows(10**13))
     assert bounds is not None
     last = 8_999_999_999_999 * SECOND
-    parts = list(parted(block_of([-last, MIN_MICROS, last, 0] * 400), bounds))
+    parts = list(split_by_window(block_of([-last, MIN_MICROS, last, 0] * 400), bounds))
     assert sorted(value for part in parts for value in part.values) == list(range(1600))
 
 
@@ -86,4 +86,4 @@ def test_the_ends_of_time_are_windows_too() -> None:
 def test_other_blocks_stay_whole(block: Block) -> None:
     bounds = single_window(tg.FixedWindows(10))
     assert bounds is not None
-    assert list(parted(block, bounds)) == [block]
+    assert list(split_by_window(block, bounds)) == [block]

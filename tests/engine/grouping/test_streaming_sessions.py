@@ -16,7 +16,7 @@ from tests.support.window_operators import ASSIGNERS, RESULTS, Drive, combine, c
 from tests.support.window_reference_model import Model
 from tidegate.runners.engine.grouping.sessions import streaming
 from tidegate.runners.engine.operator import Operator
-from tidegate.runners.engine.state.key_wakeups import Due
+from tidegate.runners.engine.state.key_wakeups import KeyWakeups
 from tidegate.sdk.data.block import Block, DerivedFrom
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.windowing.assigners import Sessions, element_dependent
@@ -137,14 +137,14 @@ def test_the_watermark_looks_at_no_key_whose_sessions_go_on(monkeypatch: pytest.
     op: Any = operator("live_sessions", combine(sum), strategy)
     windows = DerivedFrom(strategy.assigner)
     looked: list[Any] = []
-    passed = Due.passed
+    passed = KeyWakeups.passed
 
-    def told(self: Due, now: int) -> list[Any]:
+    def told(self: KeyWakeups, now: int) -> list[Any]:
         found = passed(self, now)
         looked.extend(found)
         return found
 
-    monkeypatch.setattr(Due, "passed", told)
+    monkeypatch.setattr(KeyWakeups, "passed", told)
     list(op.process(Block([(k, 1) for k in range(100)], list(range(100)), windows), "in"))
     for t in range(100, 1000, 100):
         list(op.process(Block([(k, 1) for k in range(100)], [t + k for k in range(100)], windows), "in"))
@@ -187,7 +187,7 @@ def test_sessions_can_be_saved_by_what_has_changed(case: Any, places: frozenset[
 @given(case=made(), budget=test_tiered.budgets, leaving=test_tiered.leavings)
 def test_sessions_whose_keys_sleep_fire_all_the_same(lot: int, case: Any, budget: int, leaving: frozenset[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.runners.engine.state.tiered.LOT", lot)
+        patch.setattr("tidegate.runners.engine.state.tiered.BATCH", lot)
         test_tiered.gives_the_same(*case, budget, leaving)
 
 
@@ -204,7 +204,7 @@ ACTS = st.lists(
 
 @given(ACTS, st.integers(1, 20))
 def test_keys_come_when_their_instant_has_passed(acts: list[tuple[str, str, int]], width: int) -> None:
-    due = Due(width)
+    due = KeyWakeups(width)
     filed: dict[str, int] = {}
     for act, key, at in acts:
         match act:

@@ -17,7 +17,7 @@ from tests.support.window_operators import ASSIGNERS, RESULTS, combine, group, w
 from tidegate.runners.engine.grouping.accumulation import Buffer
 from tidegate.runners.engine.rescale import merged, part
 from tidegate.runners.engine.state import tiered
-from tidegate.runners.engine.state.tiered import Paged, Record, Which, by_keys
+from tidegate.runners.engine.state.tiered import Record, TieredOperator, Which, by_keys
 from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.windowing.assigners import assign
 from tidegate.sdk.windowing.strategy import WindowingStrategy
@@ -74,8 +74,8 @@ class DictCold:
         yield from list(self.records.items())
 
 
-def paged(make: Make, budget: int = 0) -> Paged:
-    return Paged(make(), DictCold(), budget)  # type: ignore[arg-type]
+def paged(make: Make, budget: int = 0) -> TieredOperator:
+    return TieredOperator(make(), DictCold(), budget)  # type: ignore[arg-type]
 
 
 def gives_the_same(make: Make, events: list[Event], budget: int, leaving: frozenset[int]) -> None:
@@ -88,17 +88,17 @@ def gives_the_same(make: Make, events: list[Event], budget: int, leaving: frozen
         assert some.hold() == plain.hold()
         assert some.next_clock() == plain.next_clock() or some.next_clock() is not None
         if number in leaving:
-            some.leave(list(some.awake()))
+            some.spill(list(some.awake()))
 
 
 budgets = st.sampled_from([0, 800, 1 << 20])
 leavings = st.frozensets(st.integers(0, 20))
 
 
-@pytest.fixture(params=[1, tiered.LOT], ids=["one at a time", "all"], autouse=True)
-def lot(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[1, tiered.BATCH], ids=["one at a time", "all"], autouse=True)
+def batch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many keys are woken at a time."""
-    monkeypatch.setattr(tiered, "LOT", request.param)
+    monkeypatch.setattr(tiered, "BATCH", request.param)
 
 
 @settings(max_examples=120, deadline=None)
@@ -221,7 +221,7 @@ def test_state_that_is_gone_is_gone_from_the_store_too() -> None:
     assert isinstance(some.cold, DictCold)
     assert list(some.cold.records) == ["a"]
     answer(some, Watermark(10))
-    some.leave(list(some.awake()))
+    some.spill(list(some.awake()))
     assert not some.cold.records
 
 
@@ -230,11 +230,11 @@ def test_what_has_outlived_its_time_to_live_goes_in_time_though_its_key_has_slep
     some = paged(maker(briefly, "step"), 1 << 20)
     answer(some, Clock(0))
     answer(some, Elements(((("old", 1), 0, (GLOBAL_WINDOW,)),)))
-    some.leave(["old"])
+    some.spill(["old"])
     answer(some, Clock(5 * SECOND))
     answer(some, Elements(((("new", 1), 0, (GLOBAL_WINDOW,)),)))
     assert some.next_clock() == 10 * SECOND
     answer(some, Clock(10 * SECOND))
     assert list(by_keys(some.snapshot())) == ["new"]
-    some.leave(["old", "new"])
+    some.spill(["old", "new"])
     assert some.next_clock() == 15 * SECOND

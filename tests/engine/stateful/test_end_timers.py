@@ -13,7 +13,7 @@ import tidegate as tg
 from tests.engine.state.test_tiered import DictCold
 from tests.support.operator_driver import Elements, Watermark, context, feed, operator, read
 from tidegate.runners.engine.operator import Context, Operator
-from tidegate.runners.engine.state.tiered import Paged
+from tidegate.runners.engine.state.tiered import TieredOperator
 from tidegate.sdk.metrics import ENGINE, MetricKey
 from tidegate.sdk.time import MAX_MICROS, SECOND
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW
@@ -78,7 +78,7 @@ def make(fn: tg.DoFn, windows: Any, world: Context, *, pages: bool) -> Operator:
         return p | tg.Create([("k", 1)]) | tg.WindowInto(windows) | STEP >> tg.ParDo(fn)
 
     inner: Any = operator(write, STEP, world=world)
-    return Paged(inner, DictCold(), 0) if pages else inner  # type: ignore[arg-type]
+    return TieredOperator(inner, DictCold(), 0) if pages else inner  # type: ignore[arg-type]
 
 
 def ended(build: Callable[[], Operator], windows: Any, *, restored: bool, clocked: bool = False) -> list[Any]:

@@ -25,9 +25,9 @@ from tests.support.streaming.child_processes import PATIENCE, children
 from tests.support.streaming.counting_job import Reports, counted, follow, running
 from tests.support.streaming.killable_run import Victim
 from tests.support.streaming.small_filesystem import SmallDisk
-from tidegate.runners.engine.memory.external_sort import in_order
+from tidegate.runners.engine.memory.external_sort import sorted_entries
 from tidegate.runners.engine.memory.spill import Spill
-from tidegate.runners.engine.side_inputs.operator import Waiting
+from tidegate.runners.engine.side_inputs.operator import WaitingElements
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionWriter
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Report
@@ -203,11 +203,11 @@ def grouping(folder: Path) -> None:
 
 
 def waiting(folder: Path) -> None:
-    Waiting(1, lambda: folder).add(GLOBAL_WINDOW, ([LETTERS], 0, NO_PANE), 0)
+    WaitingElements(1, lambda: folder).add(GLOBAL_WINDOW, ([LETTERS], 0, NO_PANE), 0)
 
 
 def sorting(folder: Path) -> None:
-    list(in_order(((n, LETTERS) for n in range(2)), lambda: folder))
+    list(sorted_entries(((n, LETTERS) for n in range(2)), lambda: folder))
 
 
 @pytest.mark.parametrize("spill", [grouping, waiting, sorting])

@@ -213,7 +213,7 @@ def paged(make: Make) -> Build:
 def taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many keys are looked up at once."""
     monkeypatch.setattr(tiered, "AT_ONCE", request.param)
-    monkeypatch.setattr(tiered, "LOT", 3)
+    monkeypatch.setattr(tiered, "BATCH", 3)
 
 
 # -- any window operator

@@ -12,7 +12,7 @@ from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import Write
 
 
-class Writing(writer.Writing):
+class Writing(writer.SinkWriter):
     """One sink of the run. There are as many attempts as shards were asked for, fed in turn."""
 
     def __init__(self, step: Step, run_id: str) -> None:

@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from tidegate.runners.engine.checks.exchange import Crossing
+from tidegate.runners.engine.checks.exchange import ExchangeCheck
 from tidegate.runners.engine.elementwise.chain import Chain, ClockedChain
 from tidegate.runners.engine.elementwise.fused_node import Link, load_link
 from tidegate.runners.engine.grouping.batch_table import Grouping
-from tidegate.runners.engine.grouping.global_combine import CombineWhole
+from tidegate.runners.engine.grouping.global_combine import GlobalCombine
 from tidegate.runners.engine.grouping.operator import TableOperator, WindowTableOperator
-from tidegate.runners.engine.grouping.sessions.batch import SessionMerge
-from tidegate.runners.engine.grouping.sessions.streaming import LiveSessions
-from tidegate.runners.engine.grouping.window_table import WholeWindowMajor, WindowMajorGrouping
+from tidegate.runners.engine.grouping.sessions.batch import BatchSessions
+from tidegate.runners.engine.grouping.sessions.streaming import StreamingSessions
+from tidegate.runners.engine.grouping.window_table import WindowedGlobalCombine, WindowGrouping
 from tidegate.runners.engine.operator import Context, Emitted, KeyedOperator, Operator
-from tidegate.runners.engine.ordering.time_ordered import InTimeOrder
-from tidegate.runners.engine.side_inputs.operator import WaitForSides
+from tidegate.runners.engine.ordering.time_ordered import TimeOrderedOperator
+from tidegate.runners.engine.side_inputs.operator import SideInputOperator
 from tidegate.runners.engine.side_inputs.view import SideArguments, side_views
 from tidegate.runners.engine.stateful.operator import StatefulOperator
 from tidegate.runners.engine.windowing.merging import MergingWindowOperator
@@ -42,7 +42,7 @@ class Pass(Operator):
 
     def __init__(self, node: Reshuffle, context: Context) -> None:
         self.main = node.output()
-        self.crossing = Crossing(node, context)
+        self.crossing = ExchangeCheck(node, context)
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         self.crossing.check(block)
@@ -67,7 +67,7 @@ def build(step: Step, plan: Plan, context: Context, sides: dict[str, Callable[[A
             bounded, exits = step.in_time_order, _exits(step, plan)
             stateful = StatefulOperator(link, context, main, bounded=bounded, exits=exits, sides=sides)
             if bounded:
-                return InTimeOrder(stateful, "first", context, link.label, link.where)
+                return TimeOrderedOperator(stateful, "first", context, link.label, link.where)
             return _paged(stateful, link.label, context)
         case ParDo() | AssignWindows():
             asks = any(param.kind == "clock" for link in links for param in link.params)
@@ -94,20 +94,20 @@ def _grouping(
     match path, node:
         case (("table" | "window_major"), CombinePerKey(key="none")):
             assert not links
-            whole = CombineWhole if path == "table" else WholeWindowMajor
+            whole = GlobalCombine if path == "table" else WindowedGlobalCombine
             return whole(node, phase, context, main)
         case "table", _:
             return TableOperator(links, Grouping(node, phase, context, main), sides=sides)
         case "window_major", _:
-            grouping = WindowMajorGrouping(node, phase, context, main)
+            grouping = WindowGrouping(node, phase, context, main)
             fired = WindowTableOperator(links, grouping, sides=sides)
             return fired if links or phase == "parts" else _paged(fired, node.label, context)
         case "sessions", _:
             assert not links
-            return SessionMerge(node, phase, windowing, context, main)
+            return BatchSessions(node, phase, windowing, context, main)
         case "live_sessions", _:
             assert not links
-            sessions = LiveSessions(node, phase, windowing, context, main)
+            sessions = StreamingSessions(node, phase, windowing, context, main)
             return (
                 sessions
                 if isinstance(node, CombinePerKey) and node.key == "none"
@@ -121,7 +121,7 @@ def _grouping(
         by_key = phase != "parts" and not (isinstance(node, CombinePerKey) and node.key == "none")
         return _paged(operator, node.label, context) if by_key else operator
     key = "first" if isinstance(node, GroupByKey) else node.key
-    return InTimeOrder(operator, key, context, node.label, node.where)
+    return TimeOrderedOperator(operator, key, context, node.label, node.where)
 
 
 def _paged(operator: KeyedOperator, label: str, context: Context) -> Operator:
@@ -143,7 +143,7 @@ def _with_sides(step: Step, plan: Plan, context: Context) -> Operator:
         step = replace(step, nodes=(replace(head, fn=UserFn.of(combiner), params=(), consts=None),))
     lateness = plan.pipeline.collection(head.inputs[0]).windowing.allowed_lateness.micros
     inner = build(step, plan, context, sides)
-    return WaitForSides(inner, views, context, step=head.label, lateness=lateness, pointed=pointed, key=key)
+    return SideInputOperator(inner, views, context, step=head.label, lateness=lateness, pointed=pointed, key=key)
 
 
 def _exits(step: Step, plan: Plan) -> dict[tuple[str, str], str]:

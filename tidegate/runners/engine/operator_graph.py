@@ -30,7 +30,7 @@ class _Node:
 
     def __init__(self, place: int, step: Step, plan: Plan, operator: Operator) -> None:
         self.place = place
-        self.settled = False
+        self.clean = False
         """Whether its marks follow from its inputs and from what it holds, as these stand now."""
         edges = list(plan.inputs(step.id))
         self.name = state_name(step)
@@ -82,8 +82,8 @@ class Graph:
                 self._readers.setdefault(collection, []).append(node)
         self._ordered = list(self._nodes.values())
         self._clocked = [node for node in self._ordered if node.by_clock]
-        self._unsettled = list(range(len(self._ordered)))
-        """The places in order, as a heap, of nodes whose marks may have to go on: each is in it once, or is settled."""
+        self._dirty = list(range(len(self._ordered)))
+        """The places in order, as a heap, of nodes whose marks may have to go on: each is in it once, or is clean."""
         self._paused: list[_Node] = []
         """Those that had not done all there is to do when they were last visited."""
         for edge in edges:
@@ -119,7 +119,7 @@ class Graph:
     def pushing(self, collection: str, block: Block) -> Iterator[None]:
         """As `push`, handing back control after each block that leaves the graph: one element may give millions."""
         for node, name in self._targets.get(collection, ()):
-            self._unsettle(node)
+            self._mark_dirty(node)
             yield from self._emitting(node.operator.process(block, name))
         outlets = self._outlets.get(collection)
         if outlets:
@@ -135,13 +135,13 @@ class Graph:
     def delivering(self, edge: Edge, block: Block) -> Iterator[None]:
         """As `deliver`, handing back control after each block that leaves the graph."""
         node = self._nodes[edge.target]
-        self._unsettle(node)
+        self._mark_dirty(node)
         return self._emitting(node.operator.process(block, _name(edge)))
 
     def delivering_keyed(self, edge: Edge, keyed: KeyedBatch) -> Iterator[None]:
         """As `delivering`, for elements that have come by key."""
         node = self._nodes[edge.target]
-        self._unsettle(node)
+        self._mark_dirty(node)
         return self._emitting(node.operator.process_keyed(keyed, _name(edge)))
 
     def mark(self, collection: str, mark: Mark) -> None:
@@ -155,7 +155,7 @@ class Graph:
         now = Mark(max(before.watermark, mark.watermark), mark.idle, mark.ended)
         if now != before:
             self._now_stands(collection, now)
-            yield from self._settle()
+            yield from self._propagate()
 
     def end_bundles(self) -> None:
         """Every step ends its bundle, in order: what it holds back for one reaches those after it."""
@@ -166,7 +166,7 @@ class Graph:
         """As `end_bundles`, handing back control after each block that leaves the graph."""
         for node in self._ordered:
             if not node.ended:
-                self._unsettle(node)
+                self._mark_dirty(node)
                 yield from self._emitting(node.operator.finish_bundle())
 
     def tick(self, now: int, *, bounded: bool = True) -> None:
@@ -184,12 +184,12 @@ class Graph:
             if node.ended or now <= node.clock or (node.bounded and not bounded):
                 continue
             node.clock = now
-            self._unsettle(node)
+            self._mark_dirty(node)
             yield from self._emitting(node.operator.finish_bundle())
             yield from self._emitting(node.operator.on_clock(now))
             moved = True
         if moved:
-            yield from self._settle()
+            yield from self._propagate()
 
     def next_clock(self) -> int | None:
         """The processing time at which something is due; None for never."""
@@ -207,7 +207,7 @@ class Graph:
 
     def resuming(self) -> Iterator[None]:
         """Let steps that have paused go on, handing back control as the others do."""
-        return self._settle()
+        return self._propagate()
 
     # -- state
 
@@ -224,7 +224,7 @@ class Graph:
         """Go on from what `snapshot` gave; called after `open`, before any event."""
         for node in self._ordered:
             if node.name in states:
-                self._unsettle(node)
+                self._mark_dirty(node)
                 node.operator.restore(states[node.name])
 
     def standings(self) -> dict[str, Mark]:
@@ -237,7 +237,7 @@ class Graph:
             at = standings.get(node.name, Mark())
             node.watermark = node.least.watermark = at.watermark
             node.ended = at.ended
-            self._unsettle(node)
+            self._mark_dirty(node)
             self._pass_on(node, idle=False)
 
     def _emitting(self, emitted: Iterator[Emitted]) -> Iterator[None]:
@@ -247,7 +247,7 @@ class Graph:
             else:
                 yield
 
-    def _settle(self) -> Iterator[None]:
+    def _propagate(self) -> Iterator[None]:
         """Take marks down the steps, in their order: each handles its input's before it passes its own on.
 
         A step that nothing has happened to since would handle nothing and pass on nothing new, so it is left out,
@@ -255,14 +255,14 @@ class Graph:
         """
         paused, self._paused = self._paused, []
         for node in paused:
-            self._unsettle(node)
-        while self._unsettled:
-            node = self._ordered[heappop(self._unsettled)]
-            node.settled = True
+            self._mark_dirty(node)
+        while self._dirty:
+            node = self._ordered[heappop(self._dirty)]
+            node.clean = True
             if node.ended:
                 continue
             operator = node.operator
-            yield from self._settle_sides(node)
+            yield from self._propagate_sides(node)
             now = node.stands(self._marks)
             watermark = max(now.watermark, node.watermark)
             ended = now.ended and all(self._marks[part].ended for parts in node.sides.values() for part in parts)
@@ -279,7 +279,7 @@ class Graph:
                 self._paused.append(node)
             self._pass_on(node, now.idle)
 
-    def _settle_sides(self, node: _Node) -> Iterator[None]:
+    def _propagate_sides(self, node: _Node) -> Iterator[None]:
         for name, collections in node.sides.items():
             marks = [self._marks[collection] for collection in collections]
             watermark = min(MAX_MICROS if mark.ended else mark.watermark for mark in marks)
@@ -299,13 +299,13 @@ class Graph:
     def _now_stands(self, collection: str, mark: Mark) -> None:
         self._marks[collection] = mark
         for node in self._readers.get(collection, ()):
-            self._unsettle(node)
+            self._mark_dirty(node)
 
-    def _unsettle(self, node: _Node) -> None:
+    def _mark_dirty(self, node: _Node) -> None:
         """Something happens to a step: its marks may have to go on."""
-        if node.settled:
-            node.settled = False
-            heappush(self._unsettled, node.place)
+        if node.clean:
+            node.clean = False
+            heappush(self._dirty, node.place)
 
 
 def state_name(step: Step) -> str:

@@ -70,7 +70,7 @@ def mutated(before: bytes | None, value: Any, what: str) -> CheckError:
     )
 
 
-class Given:
+class EmittedElements:
     """What one step has given lately, each as it was then: neither it nor whoever got it may change it any more.
 
     It holds at most 100 values beside those of the latest element, and about a megabyte of pickles; what makes room is

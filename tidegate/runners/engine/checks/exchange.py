@@ -9,7 +9,7 @@ from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import Node
 
 
-class Crossing:
+class ExchangeCheck:
     """The elements of one step's input, of which a share is checked."""
 
     def __init__(self, node: Node, context: Context) -> None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from tidegate.runners.engine.elementwise.codegen import Fold, Shape, asks_for_times, generate
-from tidegate.runners.engine.elementwise.compiled import Place
+from tidegate.runners.engine.elementwise.compiled import LoopPosition
 from tidegate.runners.engine.elementwise.fold_target import FoldTarget
 from tidegate.runners.engine.elementwise.fused_loop import FusedLoop
 from tidegate.runners.engine.elementwise.fused_node import Link, assigning
-from tidegate.runners.engine.elementwise.split_by_window import parted
+from tidegate.runners.engine.elementwise.split_by_window import split_by_window
 from tidegate.runners.engine.elementwise.unstamped import assigns_by_time, without_time
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, WindowsColumn, in_several
@@ -119,7 +119,9 @@ class Chain(Operator):
         if self.grouping is None or not self._in_any_order:
             return (block,)
         fold = self._fold(block)
-        return parted(block, self.grouping.bounds) if fold is not None and fold.windows == "single" else (block,)
+        if fold is None or fold.windows != "single":
+            return (block,)
+        return split_by_window(block, self.grouping.bounds)
 
     def _counting(self, counter: str, block: Block, *, checked: bool) -> Iterator[Emitted]:
         """Run a block without times, and count the elements that reach windows before a step has stamped any."""
@@ -235,7 +237,7 @@ class Chain(Operator):
             self._assigned_by, self._assign = block.windows, assign_windows(block.windows.assigner)
         return self._assign(t)
 
-    def _blamed_on_grouping(self, error: BaseException, place: Place) -> BaseException | None:
+    def _blamed_on_grouping(self, error: BaseException, place: LoopPosition) -> BaseException | None:
         if place.link < len(self.links):
             return None
         assert self.grouping is not None

@@ -1,4 +1,4 @@
-"""Generated loops as functions, and the way back: from an error to the line of a loop that it came through."""
+"""CompiledLoops loops as functions, and the way back: from an error to the line of a loop that it came through."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _serial: Final = count()
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LoopPosition:
     """Where in a loop an error came through: the link its line runs, and the loop's locals by name."""
 
     link: int
@@ -30,7 +30,7 @@ class Place:
         return self.frame.get(self.local or f"v{self.link}")
 
 
-class Generated:
+class CompiledLoops:
     """The loops of one chain."""
 
     __slots__ = ("sources",)
@@ -47,7 +47,7 @@ class Generated:
         run: Callable[..., Iterator[Any]] = env["run"]
         return run
 
-    def place(self, error: BaseException) -> Place | None:
+    def place(self, error: BaseException) -> LoopPosition | None:
         """The innermost loop that an error came through; None if it came through none of these."""
         trace, found = error.__traceback__, None
         while trace is not None:
@@ -69,10 +69,10 @@ class Generated:
             STEP_OF_LINE.pop(name, None)
 
 
-def _place(source: Source, trace: TracebackType) -> Place:
+def _place(source: Source, trace: TracebackType) -> LoopPosition:
     link, local = source.lines.get(trace.tb_lineno, (-1, ""))
     if link < 0:
         # A check belongs to the call it checks, which is the nearest line above that runs a link.
         above = [at for at in source.lines if at <= trace.tb_lineno]
         link = source.lines[max(above)][0] if above else 0
-    return Place(link, local, trace.tb_frame.f_locals, trace.tb_next is None)
+    return LoopPosition(link, local, trace.tb_frame.f_locals, trace.tb_next is None)

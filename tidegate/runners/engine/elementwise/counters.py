@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tidegate.runners.engine.elementwise.fused_node import Link
 
 
-class Tally:
+class OutputCounters:
     """What a chain counts. `folds`: it ends in the table of a grouping, so that what is emitted tells nothing.
 
     A loop counts for itself (in `counts`, by link) only what nothing else tells. `left` is what each link gave that

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from tidegate.runners.engine.elementwise.code_writer import Source
-from tidegate.runners.engine.elementwise.compiled import Generated, Place
-from tidegate.runners.engine.elementwise.counters import Tally
+from tidegate.runners.engine.elementwise.compiled import CompiledLoops, LoopPosition
+from tidegate.runners.engine.elementwise.counters import OutputCounters
 from tidegate.runners.engine.elementwise.fused_node import Link, NotSeveral, not_iterable, not_several
 from tidegate.runners.engine.elementwise.result_checks import ResultChecks
 from tidegate.runners.engine.elementwise.side_exits import ElementContext, SideExits
@@ -45,16 +45,16 @@ class FusedLoop:
         sides: Mapping[str, Callable[[Any], Any]],
         rest: Callable[[int, Block], Iterator[Emitted]],
         environment: Callable[[], dict[str, Any]],
-        blame: Callable[[BaseException, Place], BaseException | None],
+        blame: Callable[[BaseException, LoopPosition], BaseException | None],
         folds: bool = False,
     ) -> None:
         self.links = links
         self.context = context
         self.main = main
-        self.tally = Tally(links, folds=folds)
+        self.tally = OutputCounters(links, folds=folds)
         self.exits = SideExits(links, context, self.tally, exits, rest, folds=folds)
         self.checks = ResultChecks(links, context)
-        self.generated = Generated()
+        self.generated = CompiledLoops()
         self.first = any(link.flat for link in links)
         """Whether no block has gone through yet, so that the loop checks what kind of results the links return."""
         self._sides = sides

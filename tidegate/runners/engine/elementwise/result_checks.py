@@ -22,7 +22,7 @@ class ResultChecks:
     def __init__(self, links: tuple[Link, ...], context: Context) -> None:
         self._links = links
         self._checks = context.checks
-        self._given = [contracts.Given() for _ in links] if context.checks is not None else []
+        self._given = [contracts.EmittedElements() for _ in links] if context.checks is not None else []
         self._seen = self._blocks = 0
 
     def environment(self) -> dict[str, Any]:

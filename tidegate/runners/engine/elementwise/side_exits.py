@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tidegate.runners.engine.elementwise.counters import Tally
+from tidegate.runners.engine.elementwise.counters import OutputCounters
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.operator import Context, Emitted
@@ -63,7 +63,7 @@ class SideExits:
         self,
         links: tuple[Link, ...],
         context: Context,
-        tally: Tally,
+        tally: OutputCounters,
         exits: Mapping[tuple[str, str], str],
         rest: Callable[[int, Block], Iterator[Emitted]],
         *,

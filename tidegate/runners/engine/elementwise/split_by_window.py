@@ -21,7 +21,7 @@ _LEAST: Final = 256
 """How many elements of a window are worth a block."""
 
 
-def parted(block: Block, bounds: Bounds) -> Iterable[Block]:
+def split_by_window(block: Block, bounds: Bounds) -> Iterable[Block]:
     """The elements of a block, those of an earlier window first, and within a window in their order; the block itself
     where that does not pay. `bounds` gives the bounds of the only window of a timestamp (µs)."""
     np = numpy_at_hand()

@@ -7,7 +7,7 @@ from itertools import repeat
 from typing import Any
 
 from tidegate.runners.engine.checks.combiners import is_tried
-from tidegate.runners.engine.checks.exchange import Crossing
+from tidegate.runners.engine.checks.exchange import ExchangeCheck
 from tidegate.runners.engine.errors.attribution import combiner_method, located, not_pairs, user_error
 from tidegate.runners.engine.grouping.accumulation import Contents
 from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, tear_down
@@ -43,7 +43,7 @@ class GroupedByKey(Operator):
         self.key: KeyOf = "first"
         if isinstance(node, CombinePerKey) and not (phase == "merge" and node.key == "element"):
             self.key = node.key
-        self.crossing = Crossing(node, context)
+        self.crossing = ExchangeCheck(node, context)
 
     def open(self) -> None:
         set_up(self.combiner, self.node)

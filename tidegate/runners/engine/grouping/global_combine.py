@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from tidegate.runners.engine.checks.combiners import trials_of
-from tidegate.runners.engine.checks.exchange import Crossing
+from tidegate.runners.engine.checks.exchange import ExchangeCheck
 from tidegate.runners.engine.errors.attribution import combiner_method, rethrow, user_error
 from tidegate.runners.engine.grouping import fold_codegen
 from tidegate.runners.engine.grouping.accumulation import detached
@@ -23,7 +23,7 @@ from tidegate.sdk.windowing.assigners import GlobalWindows
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
 
-class CombineWhole(Operator):
+class GlobalCombine(Operator):
     """Folds every block into one accumulator per window; emits when input ends."""
 
     def __init__(self, node: CombinePerKey, phase: Phase, context: Context, main: str) -> None:
@@ -36,7 +36,7 @@ class CombineWhole(Operator):
         self.combiner: CombineFn[Any, Any, Any] = combiner
         self._fold = fold_codegen.fold_block(combiner, phase)
         self._accumulators: dict[Any, Any] = {}
-        self._crossing = Crossing(node, context)
+        self._crossing = ExchangeCheck(node, context)
         self._trials = trials_of(combiner, phase, context)
 
     def open(self) -> None:

@@ -9,10 +9,10 @@ from tidegate.runners.engine.elementwise.chain import Chain
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.errors.attribution import close_all
 from tidegate.runners.engine.grouping.batch_table import Grouping
-from tidegate.runners.engine.grouping.window_table import WindowMajorGrouping
+from tidegate.runners.engine.grouping.window_table import WindowGrouping
 from tidegate.runners.engine.keyed_batch import KeyedBatch, only_window
 from tidegate.runners.engine.operator import NEVER, Emitted, KeyedOperator, Operator, Wakeups
-from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Touched, Touches, first_of
+from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Touched, TouchedKeys, first_of
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import CombinePerKey
 from tidegate.sdk.time import MAX_MICROS
@@ -70,13 +70,13 @@ class WindowTableOperator(KeyedOperator):
     """Live input into tables by window, which the watermark fires."""
 
     def __init__(
-        self, links: tuple[Link, ...], grouping: WindowMajorGrouping, *, sides: dict[str, Callable[[Any], Any]] | None
+        self, links: tuple[Link, ...], grouping: WindowGrouping, *, sides: dict[str, Callable[[Any], Any]] | None
     ) -> None:
         self.grouping = grouping
         self.context = grouping.context
         self._links = links
         self._chain = Chain(links, grouping.context, grouping.main, grouping=grouping, sides=sides)
-        self._touches = Touches()
+        self._touches = TouchedKeys()
 
     def open(self) -> None:
         self._chain.open()

@@ -13,7 +13,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE, Grouping
-from tidegate.runners.engine.grouping.global_combine import CombineWhole
+from tidegate.runners.engine.grouping.global_combine import GlobalCombine
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, of_keys, without
 from tidegate.runners.plan import Phase
@@ -27,7 +27,7 @@ MOST_PARTS: Final = 1 << 16
 """How many keys, of all windows, a combine's parts are held back for."""
 
 
-class Gate:
+class LatenessGate:
     """Which windows are still open at a watermark, and how many elements no window took."""
 
     __slots__ = ("late", "watermark")
@@ -60,7 +60,7 @@ class _Refusing(dict[Any, Any]):
 
     __slots__ = ("gate",)
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: LatenessGate) -> None:
         super().__init__()
         self.gate = gate
 
@@ -92,7 +92,7 @@ class Singles:
         """One element, as what the merge takes in."""
         self._rows.append((windows, row))
 
-    def diverts(self, windows: tuple[Any, ...], gate: Gate) -> bool:
+    def diverts(self, windows: tuple[Any, ...], gate: LatenessGate) -> bool:
         """Whether an element in several windows, in ascending order, is to leave alone. All that follow one that does
         are to as well, so that the values of each key and window stay in their order."""
         if not windows:
@@ -136,14 +136,14 @@ class _Single(dict[Any, Any]):
             self.singles.add(self.windows, (element, 1))
 
 
-class WindowMajorGrouping(Grouping):
+class WindowGrouping(Grouping):
     """The tables of a grouping that the watermark fires. Its parts leave at the end of each bundle instead."""
 
     takes_some = True
 
     def __init__(self, node: GroupByKey | CombinePerKey, phase: Phase, context: Context, main: str) -> None:
         super().__init__(node, phase, context, main)
-        self.gate = Gate()
+        self.gate = LatenessGate()
         self._refusing = _Refusing(self.gate)
         self._singles = Singles()
         self.next_end = MAX_MICROS + 1
@@ -225,12 +225,12 @@ class WindowMajorGrouping(Grouping):
             without(table, keys)
 
 
-class WholeWindowMajor(CombineWhole):
+class WindowedGlobalCombine(GlobalCombine):
     """A combine without keys whose windows the watermark fires."""
 
     def __init__(self, node: CombinePerKey, phase: Phase, context: Context, main: str) -> None:
         super().__init__(node, phase, context, main)
-        self.gate = Gate()
+        self.gate = LatenessGate()
         self._singles = Singles()
         self._any = False
 

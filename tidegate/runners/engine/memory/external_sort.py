@@ -25,7 +25,7 @@ _RUN: Final = 100_000
 _first: Final = itemgetter(0)
 
 
-class Gathered:
+class GroupedEntries:
     """Entries by key. The operator fills `table` itself, and calls `block_added` after each block."""
 
     def __init__(self, label: str, where: Where, context: Context) -> None:
@@ -98,7 +98,7 @@ class Gathered:
             yield from table.items()
 
 
-def in_order(entries: Iterable[Any], directory: Callable[[], Path]) -> Iterable[Any]:
+def sorted_entries(entries: Iterable[Any], directory: Callable[[], Path]) -> Iterable[Any]:
     """Entries, tuples that start with what they are sorted by; of equal ones the first stays first.
 
     A list is sorted in place; anything else is sorted on disk.

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import rethrow, unfit_for_key
 from tidegate.runners.engine.keyed_batch import KeyedBatch
-from tidegate.runners.engine.memory.external_sort import Gathered, in_order
+from tidegate.runners.engine.memory.external_sort import GroupedEntries, sorted_entries
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.sdk.data.block import Block, Each, WindowsColumn, keys_of
@@ -25,7 +25,7 @@ from tidegate.sdk.user_code.user_fn import Where
 _GATHERED: Final = "gathered"
 
 
-class InTimeOrder(Operator):
+class TimeOrderedOperator(Operator):
     """Gathers everything, spilling beyond the memory budget, then feeds `inner` key by key in timestamp order.
 
     `key` says where an element's key is. Per element `(timestamp, value)` is kept while windows and panes are those
@@ -39,7 +39,7 @@ class InTimeOrder(Operator):
         self.context = context
         self.label = label
         self.where = where
-        self._gathered = Gathered(label, where, context)
+        self._gathered = GroupedEntries(label, where, context)
         self._collection = ""
         self._windows: WindowsColumn | None = None
         self._pane: PaneInfo | None = None
@@ -208,7 +208,7 @@ class InTimeOrder(Operator):
             if self._runs:
                 singles = (single for entry in entries for single in _singly(k, entry))
                 singles = list(singles) if isinstance(entries, list) else singles
-            ordered = iter(in_order(singles, directory))
+            ordered = iter(sorted_entries(singles, directory))
             while part := list(islice(ordered, self.context.block_size)):
                 yield [entry[0] for entry in part], [entry[1] for entry in part], part if self._others else ()
 

@@ -59,7 +59,7 @@ class SidesSnapshot:
     inner: Any
 
 
-class WaitForSides(Operator):
+class SideInputOperator(Operator):
     """Gives main elements to `inner` once the side inputs of their window are ready.
 
     Blocks of a side input come under `side_id(label, number)` as their collection, whatever collections feed it, and
@@ -91,7 +91,7 @@ class WaitForSides(Operator):
         self._pointed = pointed
         self._key = key
         self._changed = self._asked = False
-        self._waiting = Waiting(max(1, context.memory_budget // 4), context.temp_dir)
+        self._waiting = WaitingElements(max(1, context.memory_budget // 4), context.temp_dir)
         self._watermark = MIN_MICROS
         self._inner_watermark = MIN_MICROS
         self._main = ""
@@ -354,7 +354,7 @@ class _Queue:
         self.blocks, self.bytes = [], 0
 
 
-class Waiting:
+class WaitingElements:
     """All that waits at one step. `budget` is how many bytes of it may be in memory."""
 
     def __init__(self, budget: int, directory: Callable[[], Path]) -> None:

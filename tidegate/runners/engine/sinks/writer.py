@@ -14,7 +14,7 @@ from tidegate.sdk.metrics import ENGINE, FILES_WRITTEN, LAST_FILE, MetricCells, 
 from tidegate.sdk.portable.model import Write
 
 
-class Writing:
+class SinkWriter:
     """The attempts of one task. `always`: also where nothing is written, which is a result too."""
 
     def __init__(self, step: Step, run: str, shards: Sequence[int], *, always: bool) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from tidegate.sdk.time import MIN_MICROS
 
 
-class Due:
+class KeyWakeups:
     """At most one instant (µs) for each key, the earliest it was given.
 
     Far instants lie in coarse buckets, `width` µs each; only the bucket that time is in is put in order.

@@ -46,7 +46,7 @@ class KeyedState:
         return sum(len(table) for tables in self.tables.values() for table in tables.values())
 
 
-class Touches:
+class TouchedKeys:
     """Notes which keys are touched, from when it was first asked: `on` says whether it does. In the order in which they
     first come, so that what is written of them is the same in each run."""
 

@@ -1,9 +1,9 @@
-"""State that does not fit in memory: a few keys in an operator's own tables, the others in a store, as bytes.
+"""State that exceeds memory: the keys used last are in an operator's own tables, the others in a store, as bytes.
 
-A block's keys are brought in before it, in one go; those that have not been used for long leave, in one go too. What
-is in the store sleeps until an element comes for it, or the watermark or the clock reaches what it waits for: the
-store knows the instants. Where that wakes more keys than there is room for, they come in turn, each lot as if it were a
-task of its own: then keys go in the order of the store.
+The keys of a block are loaded before the block, all at once; when memory is full, the keys used least recently are
+spilled, many at once. A key in the store is loaded again when an element arrives for it, or when the watermark or
+processing time reaches one of its wakeups, which the store indexes. Where one event wakes more keys than fit into
+memory, they are processed in batches, each as if it were a task of its own, in the order of the store.
 """
 
 from __future__ import annotations
@@ -24,53 +24,53 @@ from tidegate.sdk.user_code.redefined_classes import dumps
 
 Which: TypeAlias = Literal["event", "clock", "hold"]
 Record: TypeAlias = tuple[Any, bytes | None, Wakeups | None]
-"""A key, its state (None: it has none), and when it wants to be looked at (None: never)."""
+"""A key, its state (None: it has none), and when it has work to do again (None: never)."""
 
-LOT: Final = 16_384
-"""How many keys are woken, written or left out at a time."""
+BATCH: Final = 16_384
+"""How many keys are woken, written or spilled at a time."""
 AT_ONCE: Final = 200_000
-"""How many keys are at most looked up while the stream waits: that takes less of it than to do it little by little."""
+"""The most keys that are looked up while the stream waits; looking them up little by little would cost more in all."""
 _SAMPLE: Final = 32
 
 
-class Cold(Protocol):
-    """The keys of one operator that are not in memory. `save` replaces what was there, instants and all."""
+class ColdStore(Protocol):
+    """The keys of one operator that are not in memory. `save` replaces a key's state and its wakeups."""
 
     def load(self, keys: Sequence[Any]) -> list[bytes | None]:
-        """The state of each key, whose instants count no longer: it is in memory now."""
+        """The state of each key. Their wakeups no longer count: the keys are in memory now."""
 
     def save(self, records: Iterable[Record]) -> None: ...
 
     def due(self, which: Which, until: int, limit: int) -> list[Any]:
-        """At most `limit` keys with an instant up to `until`, the earliest first."""
+        """At most `limit` keys with a wakeup up to `until`, the earliest first."""
 
     def first(self, which: Which) -> int | None:
-        """The earliest instant of any key."""
+        """The earliest wakeup of any key."""
 
     def scan(self) -> Iterator[tuple[Any, bytes]]:
-        """Every key and its state, also of those in memory as they were when they came in."""
+        """Every key and its state; keys in memory have the state with which they were loaded."""
 
 
-class Paged(Operator):
-    """An operator with state by key, of which at most `budget` bytes are in memory."""
+class TieredOperator(Operator):
+    """An operator with keyed state, of which at most `budget` bytes are in memory."""
 
-    def __init__(self, inner: KeyedOperator, cold: Cold, budget: int) -> None:
+    def __init__(self, inner: KeyedOperator, cold: ColdStore, budget: int) -> None:
         self.inner = inner
         self.cold = cold
         self._budget = budget
         self._used: dict[Any, int] = {}
         """The keys in memory, and the block in which each was used last."""
         self._stored: set[Any] = set()
-        """Those of them of which the store has anything."""
+        """The keys in memory of which the store has a (possibly outdated) state."""
         self._block = 0
         self._per_key = 500
         self._moved: list[Any] = []
-        """Keys that have come from the store or left memory, and have not been told yet."""
+        """Keys that were loaded or spilled and have not been reported by `touched` yet."""
         self.taking: Taking | None = None
-        """What looks up the state of some keys as it was at an instant, until it has."""
+        """The capture that is still reading the state of some keys as of an instant; None if there is none."""
         self._without_keys = False
-        self._asleep_at_end = False
-        """Whether keys that are not in memory have something left to do at the end of input."""
+        self._pending_at_end = False
+        """Whether spilled keys have work left to do at the end of input."""
 
     # -- events
 
@@ -86,7 +86,7 @@ class Paged(Operator):
             return
         self._block += 1
         self._about_to_change(keys)
-        self.bring([key for key in keys if key not in self._used])
+        self.load([key for key in keys if key not in self._used])
         self._used.update(dict.fromkeys(keys, self._block))
         yield from self.inner.process(block, collection)
         self._make_room()
@@ -102,7 +102,7 @@ class Paged(Operator):
 
     @property
     def paused(self) -> bool:
-        return self._asleep_at_end or self.inner.paused
+        return self._pending_at_end or self.inner.paused
 
     def next_clock(self) -> int | None:
         if self.paused:
@@ -124,35 +124,35 @@ class Paged(Operator):
 
     def _woken(self, which: Which, micros: int, event: Callable[[int], Iterator[Emitted]]) -> Iterator[Emitted]:
         if which == "event":
-            self._asleep_at_end = False
-        due = self.cold.due(which, micros, LOT + 1)
+            self._pending_at_end = False
+        due = self.cold.due(which, micros, BATCH + 1)
         if not due and not self._reaches(which, micros):
             yield from event(micros)
             return
         self._about_to_change(None)
-        if len(due) <= LOT:
-            self.bring(due)
+        if len(due) <= BATCH:
+            self.load(due)
             yield from event(micros)
             self._make_room()
             return
         before_all = self.inner.snapshot(())
-        self.leave(list(self._used))
-        while due := self.cold.due(which, micros, LOT):
-            self.bring(due, before_all)
+        self.spill(list(self._used))
+        while due := self.cold.due(which, micros, BATCH):
+            self.load(due, before_all)
             yield from event(micros)
-            self.leave(list(self._used))
+            self.spill(list(self._used))
             if self.inner.paused:
                 return
 
     def _reaches(self, which: Which, micros: int) -> bool:
-        """Whether an event may change the state of a key that is in memory."""
+        """Whether an event may change the state of a key in memory."""
         if which == "event":
             return self.inner.next_event() <= micros
         at = self.inner.next_clock()
         return at is not None and at <= micros
 
     def _about_to_change(self, keys: Collection[Any] | None) -> None:
-        """What happens next may change these keys (None: any), which are not all looked up yet."""
+        """The next event may change these keys (None: any): a running capture reads them first."""
         if self.taking is not None:
             if keys is None:
                 self.taking.take_rest()
@@ -161,8 +161,8 @@ class Paged(Operator):
 
     # -- keys in memory
 
-    def bring(self, keys: Sequence[Any], as_of: KeyedState | None = None) -> None:
-        """Bring keys into memory, into the operator as it stands, or as it stood."""
+    def load(self, keys: Sequence[Any], as_of: KeyedState | None = None) -> None:
+        """Load keys into the operator, which is as it is now or as of an earlier snapshot."""
         state = as_of if as_of is not None else self.inner.snapshot(())
         tables: dict[str, dict[Any, dict[Any, Any]]] = {name: {} for name in state.tables}
         for key, data in zip(keys, self.cold.load(keys), strict=True):
@@ -176,17 +176,17 @@ class Paged(Operator):
         state.tables = tables
         self.inner.restore(state)
 
-    def leave(self, keys: Sequence[Any]) -> None:
-        """Let keys go from memory; what has changed is stored."""
-        for start in range(0, len(keys), LOT):
-            lot = keys[start : start + LOT]
-            self._about_to_change(lot)
-            self._moved += lot
-            self.cold.save(self._records(lot))
-            self.inner.evict(lot)
-            for key in lot:
+    def spill(self, keys: Sequence[Any]) -> None:
+        """Move keys out of memory; their state is stored if it has changed."""
+        for start in range(0, len(keys), BATCH):
+            batch = keys[start : start + BATCH]
+            self._about_to_change(batch)
+            self._moved += batch
+            self.cold.save(self._records(batch))
+            self.inner.evict(batch)
+            for key in batch:
                 del self._used[key]
-            self._stored.difference_update(lot)
+            self._stored.difference_update(batch)
 
     def _records(self, keys: Sequence[Any]) -> Iterator[Record]:
         state = self.inner.snapshot(keys)
@@ -206,10 +206,10 @@ class Paged(Operator):
         over = len(self._used) - self._budget // self._per_key
         if over <= 0:
             return
-        # The keys used least recently, and a good deal more of them than need to go.
+        # The keys used least recently, and considerably more of them than have to be spilled.
         wanted = min(len(self._used), over + self._budget // self._per_key // 8)
         oldest = sorted(self._used, key=self._used.__getitem__)
-        self.leave(oldest[:wanted])
+        self.spill(oldest[:wanted])
 
     def _measure(self) -> None:
         """About how much a key takes, from some of them."""
@@ -251,15 +251,15 @@ class Paged(Operator):
         """Into the store, with what it may have of the same keys; memory fills as keys are used."""
         self.inner.restore(replace(state, tables={name: {} for name in state.tables}))
         coming = iter(by_keys(state).items())
-        while lot := dict(islice(coming, LOT)):
-            known = [() if data is None else pickle.loads(data)[1] for data in self.cold.load(list(lot))]
+        while batch := dict(islice(coming, BATCH)):
+            known = [() if data is None else pickle.loads(data)[1] for data in self.cold.load(list(batch))]
             whole = replace(state, tables={name: {} for name in state.tables})
-            for (key, entries), before in zip(lot.items(), known, strict=True):
+            for (key, entries), before in zip(batch.items(), known, strict=True):
                 for name, window, stored in (*before, *entries):
                     whole.tables.setdefault(name, {}).setdefault(window, {})[key] = stored
             instants = self.inner.wakeups(whole)
             self.cold.save((key, dumps((key, entries)), instants.get(key)) for key, entries in by_keys(whole).items())
-        self._asleep_at_end = state.watermark == MAX_MICROS and self.cold.first("event") is not None
+        self._pending_at_end = state.watermark == MAX_MICROS and self.cold.first("event") is not None
 
     def touched(self) -> Touched | None:
         moved, self._moved = self._moved, []
@@ -300,7 +300,7 @@ class Taking:
     keys; or, of `everything`, over one that has no keys at all.
     """
 
-    def __init__(self, paged: Paged, runs: Touched, *, everything: bool) -> None:
+    def __init__(self, paged: TieredOperator, runs: Touched, *, everything: bool) -> None:
         self._paged = paged
         self._everything = everything
         self._keys = chain.from_iterable(runs)

@@ -17,14 +17,14 @@ from typing import Any, Final, Literal
 
 from tidegate.runners.engine.checks.contracts import check_pair, check_travels
 from tidegate.runners.engine.elementwise.code_writer import Source
-from tidegate.runners.engine.elementwise.compiled import Place
+from tidegate.runners.engine.elementwise.compiled import LoopPosition
 from tidegate.runners.engine.elementwise.fused_loop import FusedLoop
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.runners.engine.elementwise.side_exits import ElementContext
 from tidegate.runners.engine.errors.attribution import guarded, has_author_frames, not_pairs, rethrow, user_error
 from tidegate.runners.engine.operator import NEVER, Context, Emitted, KeyedOperator, Wakeups
 from tidegate.runners.engine.state.cells import CombiningCell
-from tidegate.runners.engine.state.keyed_state import KeyedState, Touched, Touches, first_of, of_keys, without
+from tidegate.runners.engine.state.keyed_state import KeyedState, Touched, TouchedKeys, first_of, of_keys, without
 from tidegate.runners.engine.state.tables import StateTables
 from tidegate.runners.engine.state.timers import DROPPED_TIMERS, FULL_KEYS, Pending, Timers
 from tidegate.runners.engine.stateful.codegen import (
@@ -109,7 +109,7 @@ class StatefulOperator(KeyedOperator):
         self._by_expiry: list[tuple[int, int, int, Any]] = []
         """Windows by their expiry; of those that expire at once, the one that ends first comes first."""
         self._places: tuple[Any, Callable[[int], tuple[int, int]] | None] = (None, None)
-        self._touches = Touches()
+        self._touches = TouchedKeys()
         """Of keys whose timers, arrivals or times-to-live may have changed; what is in cells is noted there."""
         self._noting = bool(node.timers or self._expiration or self._facts.mortal)
         self._out: list[Any] = []
@@ -147,7 +147,7 @@ class StatefulOperator(KeyedOperator):
             if self._paused:
                 self._put_back(window, *of_window, expired=window in expired)
         yield from self._flush()
-        self._settle()
+        self._report()
 
     @property
     def paused(self) -> bool:
@@ -173,7 +173,7 @@ class StatefulOperator(KeyedOperator):
         for window in sorted(due, key=_window_order):
             yield from self._evaluate(window, due[window], {}, expired=False)
         yield from self._flush()
-        self._settle()
+        self._report()
 
     def _processing_time(self) -> Timestamp:
         return Timestamp.of_micros(self.context.now() if self.bounded else self.timers.clock)
@@ -444,7 +444,7 @@ class StatefulOperator(KeyedOperator):
             same = all(some == windows[0] for some in windows)
             yield self.main, Block(values, times, Same(windows[0]) if same else Each(windows))
 
-    def _settle(self) -> None:
+    def _report(self) -> None:
         self.context.count(self.link.label, DROPPED_TIMERS, self.timers.dropped)
         self.context.count(self.link.label, FULL_KEYS, self.timers.full)
         self.timers.dropped = self.timers.full = 0
@@ -457,7 +457,7 @@ class StatefulOperator(KeyedOperator):
         yield from self._loop.finish_bundle()
         if self.link.catches:
             self._loop.check_threshold(0, *self._loop.tally.attempts(0))
-        self._settle()
+        self._report()
 
     def _compiled(self, block: Block, checked: bool) -> Callable[..., Iterator[Emitted]]:
         """The loop for blocks such as this one."""
@@ -523,7 +523,7 @@ class StatefulOperator(KeyedOperator):
             "processing_time": self._processing_time,
         }
 
-    def _blamed_on_key(self, error: BaseException, place: Place) -> BaseException | None:
+    def _blamed_on_key(self, error: BaseException, place: LoopPosition) -> BaseException | None:
         no_pair = isinstance(error, (TypeError, ValueError)) and not has_author_frames(error)
         return (
             not_pairs(place.element, self.link.label, self.link.where) if no_pair and place.link == KEY_LINK else None

@@ -1,11 +1,21 @@
-"""The trigger machine: what each trigger of a key and window remembers, and when it is due (SEMANTICS, Triggers).
+"""Trigger state machines: what a trigger remembers of each key and window, and when it fires (SEMANTICS, Triggers).
 
-A `Machine` is the code of one trigger and has no state of its own. What it remembers of one key and window is a list
-beside it, a tree that mirrors the trigger: ints, bools and lists, and an AfterDelta's reference element in a tuple.
-An event is `elements` (only if one arrived), then `due` once, then `fire` if that said so.
+A `TriggerStateMachine` is the code of one trigger and has no state itself. Its state for one key and window is a list
+kept beside it, a tree of the trigger's shape: ints, bools and lists, with an AfterDelta's reference element in a tuple.
+For each event the operator calls `on_elements` (only if elements arrived), then `should_fire` once, and `on_fire` if
+that returned anything but WAIT.
 
-Most elements can't make a trigger due. `quiet` says how many may be taken in before it has to be asked again, so that
-counting to a thousand costs one call.
+Most elements can't make a trigger fire. `elements_until_recheck` returns how many may arrive before the trigger has to
+be asked again, so that counting to a thousand costs one call.
+
+>>> from tidegate.runners.engine.triggers.leaf import AfterCount
+>>> machine, context = AfterCount(3), TriggerContext()
+>>> state = machine.start(ended=False)
+>>> machine.elements_until_recheck(state, context)
+2
+>>> machine.on_elements(state, 3, "the last of three elements", context)
+>>> machine.should_fire(state, context) == DUE
+True
 """
 
 from __future__ import annotations
@@ -23,12 +33,12 @@ FAR: Final = 1 << 64
 WAIT: Final = 0
 DUE: Final = 1
 ON_TIME: Final = 2
-"""What `due` says. ON_TIME: because the window's end has come, for AfterWatermark and DefaultTrigger, whose pane is
-emitted even if it is empty once an early one has been."""
+"""What `should_fire` returns. ON_TIME: the watermark passed the window's end, for AfterWatermark and DefaultTrigger;
+their on-time pane is emitted even if it is empty, once an early pane has been."""
 
 
-class Now:
-    """What an event looks like from one window. Times are µs; `clock` is None where processing time has no meaning.
+class TriggerContext:
+    """An event as seen from one window. Times are µs; `clock` is None where processing time has no meaning.
 
     `end` is the window's; `pane` is how many elements have arrived since the last firing.
     """
@@ -47,46 +57,46 @@ class Now:
         return self.watermark >= self.end
 
 
-class Machine:
-    """One trigger. The defaults are those of one that is never due."""
+class TriggerStateMachine:
+    """One trigger. The defaults are those of a trigger that never fires."""
 
     __slots__ = ()
 
     def start(self, ended: bool, before: State | None = None) -> State:
-        """Its state at the beginning. `ended`: it starts later than its window, whose end has passed.
+        """The initial state. `ended`: the watermark has already passed the window's end.
 
-        `before` is the state it had, if it starts anew: an AfterDelta keeps its reference.
+        `before` is the previous state of a trigger that starts again: an AfterDelta keeps its reference element.
         """
         return []
 
-    def elements(self, state: State, n: int, x: Any, now: Now) -> None:
-        """`n` elements have arrived, `x` the last; never more than 1 + `quiet`."""
+    def on_elements(self, state: State, n: int, x: Any, now: TriggerContext) -> None:
+        """`n` elements have arrived, the last of them `x`; never more than 1 + `elements_until_recheck`."""
 
-    def due(self, state: State, now: Now) -> int:
-        """WAIT, DUE or ON_TIME. Asked once per event; what latches does so here."""
+    def should_fire(self, state: State, now: TriggerContext) -> int:
+        """WAIT, DUE or ON_TIME. Called once per event; a latching trigger latches here."""
         return WAIT
 
-    def fire(self, state: State, now: Now) -> bool:
-        """It was due, and the window fires: whether the trigger has finished."""
+    def on_fire(self, state: State, now: TriggerContext) -> bool:
+        """The window fires, since `should_fire` was not WAIT. Returns whether the trigger has finished."""
         return False
 
-    def merge(self, states: Sequence[State], now: Now) -> State:
+    def on_merge(self, states: Sequence[State], now: TriggerContext) -> State:
         """The state of a merged window; `now.end` is its end."""
         return []
 
-    def quiet(self, state: State, now: Now) -> int:
-        """How many elements can arrive without making it due, as long as no clock moves."""
+    def elements_until_recheck(self, state: State, now: TriggerContext) -> int:
+        """How many elements can arrive before the trigger can fire, as long as neither clock moves."""
         return FAR
 
     def event_time(self, state: State) -> int:
-        """The watermark at which it may become due, the window's end aside."""
+        """The watermark at which the trigger may fire, apart from the window's end."""
         return FAR
 
     def clock_time(self, state: State) -> int:
-        """The processing time at which it may become due."""
+        """The processing time at which the trigger may fire."""
         return FAR
 
 
 def copied(state: Any) -> Any:
-    """A copy of a state that shares no list with it. Reference elements stand in tuples, and are shared."""
+    """A copy of a state that shares no list with it; reference elements, which are in tuples, are shared."""
     return [copied(part) for part in state] if type(state) is list else state

@@ -1,9 +1,9 @@
-"""From a trigger, as the author wrote it, to the machine that runs it."""
+"""From a trigger, as the author wrote it, to the trigger_state_machine that runs it."""
 
 from __future__ import annotations
 
 from tidegate.runners.engine.triggers import composite, leaf
-from tidegate.runners.engine.triggers.base import Machine
+from tidegate.runners.engine.triggers.base import TriggerStateMachine
 from tidegate.sdk.windowing.triggers import (
     AfterAll,
     AfterAny,
@@ -23,13 +23,13 @@ from tidegate.sdk.windowing.triggers import (
 )
 
 
-def machine(trigger: Trigger) -> Machine:
-    """The machine of a trigger; unpickles its functions."""
+def trigger_state_machine(trigger: Trigger) -> TriggerStateMachine:
+    """The trigger_state_machine of a trigger; unpickles its functions."""
     match trigger:
         case AfterWatermark(early=early, late=late):
             return composite.AfterWatermark(
-                composite.Repeatedly(machine(early)) if early is not None else None,
-                composite.Repeatedly(machine(late)) if late is not None else None,
+                composite.Repeatedly(trigger_state_machine(early)) if early is not None else None,
+                composite.Repeatedly(trigger_state_machine(late)) if late is not None else None,
             )
         case DefaultTrigger():
             return leaf.DefaultTrigger()
@@ -46,14 +46,14 @@ def machine(trigger: Trigger) -> Machine:
         case AfterDelta(threshold=threshold, delta_fn=delta_fn):
             return leaf.AfterDelta(threshold, delta_fn)
         case Repeatedly(trigger=inner):
-            return composite.Repeatedly(machine(inner))
+            return composite.Repeatedly(trigger_state_machine(inner))
         case AfterAny(parts=parts):
-            return composite.AfterAny(tuple(map(machine, parts)))
+            return composite.AfterAny(tuple(map(trigger_state_machine, parts)))
         case AfterAll(parts=parts):
-            return composite.AfterAll(tuple(map(machine, parts)))
+            return composite.AfterAll(tuple(map(trigger_state_machine, parts)))
         case AfterEach(parts=parts):
-            return composite.AfterEach(tuple(map(machine, parts)))
+            return composite.AfterEach(tuple(map(trigger_state_machine, parts)))
         case OrFinally(trigger=inner, until=until):
-            return composite.OrFinally(machine(inner), machine(until))
+            return composite.OrFinally(trigger_state_machine(inner), trigger_state_machine(until))
         case Never():
-            return Machine()
+            return TriggerStateMachine()

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidegate.runners.engine.errors.attribution import UserCall
-from tidegate.runners.engine.triggers.base import DUE, FAR, ON_TIME, WAIT, Machine, Now, State
+from tidegate.runners.engine.triggers.base import DUE, FAR, ON_TIME, WAIT, State, TriggerContext, TriggerStateMachine
 from tidegate.sdk.user_code.user_fn import UserFn
 
 
-class AfterCount(Machine):
+class AfterCount(TriggerStateMachine):
     """[how many have arrived]."""
 
     __slots__ = ("n",)
@@ -21,23 +21,23 @@ class AfterCount(Machine):
     def start(self, ended: bool, before: State | None = None) -> State:
         return [0]
 
-    def elements(self, state: State, n: int, x: Any, now: Now) -> None:
+    def on_elements(self, state: State, n: int, x: Any, now: TriggerContext) -> None:
         state[0] += n
 
-    def due(self, state: State, now: Now) -> int:
+    def should_fire(self, state: State, now: TriggerContext) -> int:
         return DUE if state[0] >= self.n else WAIT
 
-    def fire(self, state: State, now: Now) -> bool:
+    def on_fire(self, state: State, now: TriggerContext) -> bool:
         return True
 
-    def merge(self, states: Sequence[State], now: Now) -> State:
+    def on_merge(self, states: Sequence[State], now: TriggerContext) -> State:
         return [sum(state[0] for state in states)]
 
-    def quiet(self, state: State, now: Now) -> int:
+    def elements_until_recheck(self, state: State, now: TriggerContext) -> int:
         return max(0, self.n - 1 - int(state[0]))
 
 
-class AfterProcessingTime(Machine):
+class AfterProcessingTime(TriggerStateMachine):
     """[the instant it waits for, FAR before the first element]."""
 
     __slots__ = ("align", "delay")
@@ -49,27 +49,27 @@ class AfterProcessingTime(Machine):
     def start(self, ended: bool, before: State | None = None) -> State:
         return [FAR]
 
-    def elements(self, state: State, n: int, x: Any, now: Now) -> None:
+    def on_elements(self, state: State, n: int, x: Any, now: TriggerContext) -> None:
         if state[0] == FAR and now.clock is not None:
             state[0] = -(-(now.clock + self.delay) // self.align) * self.align
 
-    def due(self, state: State, now: Now) -> int:
+    def should_fire(self, state: State, now: TriggerContext) -> int:
         return DUE if now.clock is not None and now.clock >= state[0] else WAIT
 
-    def fire(self, state: State, now: Now) -> bool:
+    def on_fire(self, state: State, now: TriggerContext) -> bool:
         return True
 
-    def merge(self, states: Sequence[State], now: Now) -> State:
+    def on_merge(self, states: Sequence[State], now: TriggerContext) -> State:
         return [min(state[0] for state in states)]
 
-    def quiet(self, state: State, now: Now) -> int:
+    def elements_until_recheck(self, state: State, now: TriggerContext) -> int:
         return 0 if state[0] == FAR and now.clock is not None else FAR
 
     def clock_time(self, state: State) -> int:
         return int(state[0])
 
 
-class _Every(Machine):
+class _Every(TriggerStateMachine):
     """[the next multiple of the period, FAR before the pane's first element; whether the window's end is behind it].
 
     One that starts after its window's end, because another trigger fired, does not fire for that end.
@@ -80,40 +80,40 @@ class _Every(Machine):
     def __init__(self, period: int) -> None:
         self.period = period
 
-    def reading(self, now: Now) -> int | None:
+    def reading(self, now: TriggerContext) -> int | None:
         """The clock it goes by."""
         raise NotImplementedError
 
     def start(self, ended: bool, before: State | None = None) -> State:
         return [FAR, ended]
 
-    def elements(self, state: State, n: int, x: Any, now: Now) -> None:
+    def on_elements(self, state: State, n: int, x: Any, now: TriggerContext) -> None:
         reading = self.reading(now)
         if reading is not None and (state[0] == FAR or now.pane == n):
             state[0] = (reading // self.period + 1) * self.period
 
-    def due(self, state: State, now: Now) -> int:
+    def should_fire(self, state: State, now: TriggerContext) -> int:
         if now.ended and not state[1]:
             return DUE
         reading = self.reading(now)
         return DUE if now.pane and reading is not None and reading >= state[0] else WAIT
 
-    def fire(self, state: State, now: Now) -> bool:
+    def on_fire(self, state: State, now: TriggerContext) -> bool:
         state[0] = FAR
         state[1] = state[1] or now.ended
         return False
 
-    def merge(self, states: Sequence[State], now: Now) -> State:
+    def on_merge(self, states: Sequence[State], now: TriggerContext) -> State:
         return [min(state[0] for state in states), now.ended and any(state[1] for state in states)]
 
-    def quiet(self, state: State, now: Now) -> int:
+    def elements_until_recheck(self, state: State, now: TriggerContext) -> int:
         return 0 if state[0] == FAR or not now.pane else FAR
 
 
 class EveryEventTime(_Every):
     __slots__ = ()
 
-    def reading(self, now: Now) -> int | None:
+    def reading(self, now: TriggerContext) -> int | None:
         return now.watermark
 
     def event_time(self, state: State) -> int:
@@ -123,14 +123,14 @@ class EveryEventTime(_Every):
 class EveryProcessingTime(_Every):
     __slots__ = ()
 
-    def reading(self, now: Now) -> int | None:
+    def reading(self, now: TriggerContext) -> int | None:
         return now.clock
 
     def clock_time(self, state: State) -> int:
         return int(state[0])
 
 
-class AfterElement(Machine):
+class AfterElement(TriggerStateMachine):
     """[whether the predicate holds for the element in hand]."""
 
     __slots__ = ("predicate",)
@@ -141,27 +141,27 @@ class AfterElement(Machine):
     def start(self, ended: bool, before: State | None = None) -> State:
         return [False]
 
-    def elements(self, state: State, n: int, x: Any, now: Now) -> None:
+    def on_elements(self, state: State, n: int, x: Any, now: TriggerContext) -> None:
         try:
             state[0] = bool(self.predicate(x))
         except Exception as error:
             raise UserCall("the predicate of AfterElement") from error
 
-    def due(self, state: State, now: Now) -> int:
+    def should_fire(self, state: State, now: TriggerContext) -> int:
         holds, state[0] = state[0], False
         return DUE if holds else WAIT
 
-    def fire(self, state: State, now: Now) -> bool:
+    def on_fire(self, state: State, now: TriggerContext) -> bool:
         return True
 
-    def merge(self, states: Sequence[State], now: Now) -> State:
+    def on_merge(self, states: Sequence[State], now: TriggerContext) -> State:
         return [False]
 
-    def quiet(self, state: State, now: Now) -> int:
+    def elements_until_recheck(self, state: State, now: TriggerContext) -> int:
         return 0
 
 
-class AfterDelta(Machine):
+class AfterDelta(TriggerStateMachine):
     """[(the reference,) or None before the first element; whether the element in hand is over the threshold]."""
 
     __slots__ = ("delta", "threshold")
@@ -173,7 +173,7 @@ class AfterDelta(Machine):
     def start(self, ended: bool, before: State | None = None) -> State:
         return [before[0] if before else None, False]
 
-    def elements(self, state: State, n: int, x: Any, now: Now) -> None:
+    def on_elements(self, state: State, n: int, x: Any, now: TriggerContext) -> None:
         if state[0] is None:
             state[0] = (x,)
             return
@@ -184,21 +184,21 @@ class AfterDelta(Machine):
         if over:
             state[:] = (x,), True
 
-    def due(self, state: State, now: Now) -> int:
+    def should_fire(self, state: State, now: TriggerContext) -> int:
         over, state[1] = state[1], False
         return DUE if over else WAIT
 
-    def fire(self, state: State, now: Now) -> bool:
+    def on_fire(self, state: State, now: TriggerContext) -> bool:
         return True
 
-    def merge(self, states: Sequence[State], now: Now) -> State:
+    def on_merge(self, states: Sequence[State], now: TriggerContext) -> State:
         raise AssertionError("AfterDelta is refused for windows that merge")
 
-    def quiet(self, state: State, now: Now) -> int:
+    def elements_until_recheck(self, state: State, now: TriggerContext) -> int:
         return 0
 
 
-class DefaultTrigger(Machine):
+class DefaultTrigger(TriggerStateMachine):
     """[whether it has fired on time]."""
 
     __slots__ = ()
@@ -206,19 +206,19 @@ class DefaultTrigger(Machine):
     def start(self, ended: bool, before: State | None = None) -> State:
         return [ended]
 
-    def due(self, state: State, now: Now) -> int:
+    def should_fire(self, state: State, now: TriggerContext) -> int:
         if not now.ended:
             return WAIT
         if not state[0]:
             return ON_TIME
         return DUE if now.pane else WAIT
 
-    def fire(self, state: State, now: Now) -> bool:
+    def on_fire(self, state: State, now: TriggerContext) -> bool:
         state[0] = True
         return False
 
-    def merge(self, states: Sequence[State], now: Now) -> State:
+    def on_merge(self, states: Sequence[State], now: TriggerContext) -> State:
         return [now.ended and any(state[0] for state in states)]
 
-    def quiet(self, state: State, now: Now) -> int:
+    def elements_until_recheck(self, state: State, now: TriggerContext) -> int:
         return 0 if now.ended else FAR

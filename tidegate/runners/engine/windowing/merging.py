@@ -16,7 +16,7 @@ from tidegate.runners.engine.errors.attribution import UserCall, rethrow
 from tidegate.runners.engine.operator import Emitted
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables
 from tidegate.runners.engine.windowing.operator import WindowOperator
-from tidegate.runners.engine.windowing.pane_state import CLOSED, Cell, Open, retire
+from tidegate.runners.engine.windowing.pane_state import CLOSED, ActiveWindow, PaneState, retire
 from tidegate.sdk.authoring.combine import NOTHING
 from tidegate.sdk.data.block import Block, DerivedFrom
 from tidegate.sdk.data.keys import check_key
@@ -36,9 +36,9 @@ class _Key:
 
     def __init__(self, born: int) -> None:
         self.born = born
-        self.opens: list[Open] = []
+        self.opens: list[ActiveWindow] = []
 
-    def find(self, window: Any) -> Open | None:
+    def find(self, window: Any) -> ActiveWindow | None:
         """The window of this key that equals `window`."""
         for opened in self.opens:
             if opened.object() == window:
@@ -120,7 +120,7 @@ class MergingWindowOperator(WindowOperator):
             opened = self._merge(key, k, IntervalWindow.of_micros(start, end), over)
         self._take(opened, k, opened.cells[k], x, t)
 
-    def _grow(self, opened: Open, cell: Cell, start: int, end: int) -> None:
+    def _grow(self, opened: ActiveWindow, cell: PaneState, start: int, end: int) -> None:
         """A session that has not ended becomes longer. Its trigger's state is that of the merged window: what would
         change is what had happened at its end. It is woken at its old end, and then waits for the new."""
         opened.start = min(start, opened.start)
@@ -128,12 +128,12 @@ class MergingWindowOperator(WindowOperator):
         opened.window = None
         cell.index = cell.settled = 0
 
-    def _take(self, window: Open, k: Any, cell: Cell, x: Any, t: int) -> None:
+    def _take(self, window: ActiveWindow, k: Any, cell: PaneState, x: Any, t: int) -> None:
         """One element into one cell."""
         if cell is CLOSED:
             self.context.count(self.label, "dropped_closed")
             return
-        cell.fresh += 1
+        cell.unfired += 1
         match self.contents.how:
             case "accumulator":
                 cell.held = self.contents.add(cell.held, x)
@@ -143,7 +143,7 @@ class MergingWindowOperator(WindowOperator):
                 raise AssertionError("lists under merging windows are buffers")
         if self.stamps and t >= self.now.watermark:
             self.stamp(window, cell, t)
-        if cell.fresh >= cell.wake:
+        if cell.unfired >= cell.wake:
             self.consult(window, k, cell, x)
 
     def _enter(self, key: _Key, k: Any, x: Any, t: int, windows: tuple[Any, ...], element: Any) -> None:
@@ -157,13 +157,13 @@ class MergingWindowOperator(WindowOperator):
         if not live:
             self.refuse(element, t)
             return
-        touched: list[Open] = []
+        touched: list[ActiveWindow] = []
         for whole, parts in merges:
             found = [opened for opened in map(key.find, parts) if opened is not None]
             if found and self.now.watermark < self._expiry(whole):
                 touched.append(self._merge(key, k, whole, found))
         entered = [key.find(window) or self._opened_as(key, k, window) for window in live]
-        for opened in sorted({*touched, *entered}, key=Open.order):
+        for opened in sorted({*touched, *entered}, key=ActiveWindow.order):
             cell = opened.cells[k]
             if opened in entered:
                 self._take(opened, k, cell, x, t)
@@ -182,28 +182,28 @@ class MergingWindowOperator(WindowOperator):
     def _expiry(self, window: Any) -> int:
         return min(window_end(window) + self.lateness, MAX_MICROS)
 
-    def _opened_as(self, key: _Key, k: Any, window: Any) -> Open:
+    def _opened_as(self, key: _Key, k: Any, window: Any) -> ActiveWindow:
         start = window.start_micros if type(window) is IntervalWindow else 0
         opened = self._open(key, k, window, start, window_end(window))
         assert opened is not None
         return opened
 
-    def _open(self, key: _Key, k: Any, window: Any, start: int, end: int) -> Open | None:
+    def _open(self, key: _Key, k: Any, window: Any, start: int, end: int) -> ActiveWindow | None:
         """A new window of this key, with an empty cell; None if it has expired."""
         watermark = self.now.watermark
         if watermark >= min(end + self.lateness, MAX_MICROS):
             return None
-        opened = Open(window, start, end, self.lateness, watermark, key.born)
+        opened = ActiveWindow(window, start, end, self.lateness, watermark, key.born)
         key.opens.append(opened)
         self._wake_at_end(opened)
         self._new(opened, k).born = key.born
         return opened
 
-    def _merge(self, key: _Key, k: Any, whole: Any, found: Sequence[Open]) -> Open:
+    def _merge(self, key: _Key, k: Any, whole: Any, found: Sequence[ActiveWindow]) -> ActiveWindow:
         """One window and one cell of several that the key has."""
         if len(found) == 1 and found[0].object() == whole:
             return found[0]
-        found = sorted(found, key=Open.order)
+        found = sorted(found, key=ActiveWindow.order)
         cells = [opened.cells[k] for opened in found]
         into = self._opened_as(key, k, whole)
         into.cells[k] = self._one(key, into, found, cells)
@@ -212,26 +212,26 @@ class MergingWindowOperator(WindowOperator):
             opened.alive = False
         return into
 
-    def _one(self, key: _Key, into: Open, windows: Sequence[Open], cells: list[Cell]) -> Cell:
+    def _one(self, key: _Key, into: ActiveWindow, windows: Sequence[ActiveWindow], cells: list[PaneState]) -> PaneState:
         """One cell of several: a finished part finishes the whole, and what still waited in the others is dropped."""
         live = [cell for cell in cells if cell is not CLOSED]
         if len(live) < len(cells):
-            self.context.count(self.label, "dropped_closed", sum(cell.fresh for cell in live))
+            self.context.count(self.label, "dropped_closed", sum(cell.unfired for cell in live))
             for cell in live:
                 retire(cell)
             return CLOSED
         now, machine = self.now, self.machine
         for window, cell in zip(windows, cells, strict=True):
-            if cell.fresh > cell.synced:
-                now.end, now.pane = window.end, cell.fresh
-                machine.elements(cell.state, cell.fresh - cell.synced, None, now)
+            if cell.unfired > cell.synced:
+                now.end, now.pane = window.end, cell.unfired
+                machine.on_elements(cell.state, cell.unfired - cell.synced, None, now)
         now.end = into.end
         try:
             held = self.contents.merge([cell.held for cell in cells])
         except Exception as error:
             raise UserCall(self.method("merge_accumulators")) from error
-        one = Cell(key.born, held, machine.merge([cell.state for cell in cells], now))
-        one.fresh = one.synced = sum(cell.fresh for cell in cells)
+        one = PaneState(key.born, held, machine.on_merge([cell.state for cell in cells], now))
+        one.unfired = one.synced = sum(cell.unfired for cell in cells)
         for window, cell in zip(windows, cells, strict=True):
             if window.object() == into.window:
                 one.index, one.settled = cell.index, cell.settled
@@ -246,7 +246,7 @@ class MergingWindowOperator(WindowOperator):
             self.holds.add(into, one, into.last if one.stamp is None else one.stamp)
         return one
 
-    def forget(self, window: Open) -> None:
+    def forget(self, window: ActiveWindow) -> None:
         window.alive = False
         for k in window.cells:
             if self._touches.on:
@@ -273,7 +273,7 @@ class MergingWindowOperator(WindowOperator):
                 opened = self._reopened(key, window)
                 opened.cells[k] = CLOSED if saved is None else self._loaded(opened, k, saved)
 
-    def _opens(self) -> Iterable[Open]:
+    def _opens(self) -> Iterable[ActiveWindow]:
         return [opened for key in self._keys.values() for opened in key.opens]
 
     def evict(self, keys: Collection[Any]) -> None:
@@ -297,9 +297,9 @@ class MergingWindowOperator(WindowOperator):
             for window, saved in cells:
                 yield window, k, saved
 
-    def _reopened(self, key: _Key, window: Any) -> Open:
+    def _reopened(self, key: _Key, window: Any) -> ActiveWindow:
         start = window.start_micros if type(window) is IntervalWindow else 0
-        opened = Open(window, start, window_end(window), self.lateness, self.now.watermark, key.born)
+        opened = ActiveWindow(window, start, window_end(window), self.lateness, self.now.watermark, key.born)
         key.opens.append(opened)
         self._wake_at_end(opened)
         return opened

@@ -16,21 +16,21 @@ from tidegate.runners.engine.errors.attribution import UserCall, rethrow, user_e
 from tidegate.runners.engine.grouping.base import GroupedByKey
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
 from tidegate.runners.engine.operator import NEVER, Context, Emitted, KeyedOperator, Wakeups
-from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables, Touched, Touches, first_of, of_keys
-from tidegate.runners.engine.triggers.base import DUE, FAR, ON_TIME, Now, copied
-from tidegate.runners.engine.triggers.factory import machine
+from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Tables, Touched, TouchedKeys, first_of, of_keys
+from tidegate.runners.engine.triggers.base import DUE, FAR, ON_TIME, TriggerContext, copied
+from tidegate.runners.engine.triggers.factory import trigger_state_machine
 from tidegate.runners.engine.windowing.pane_state import (
     CLOSED,
-    Cell,
-    Open,
+    ActiveWindow,
     Opened,
     Output,
+    PaneState,
     early_pane,
     retire,
     settled_pane,
 )
-from tidegate.runners.engine.windowing.watermark_holds import Holds
-from tidegate.runners.engine.windowing.window_wakeups import Alarms
+from tidegate.runners.engine.windowing.watermark_holds import WatermarkHolds
+from tidegate.runners.engine.windowing.window_wakeups import WindowWakeups
 from tidegate.runners.plan import Phase
 from tidegate.sdk.authoring.combine import NOTHING
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
@@ -68,12 +68,12 @@ class WindowOperator(GroupedByKey, KeyedOperator):
         self._shown = self.contents.shown
         # A combiner whose arguments are side inputs is told for which window it works.
         self._point: Callable[[Any], None] | None = getattr(self.combiner, "point", None)
-        self.machine = machine(strategy.trigger)
-        self.now = Now()
+        self.machine = trigger_state_machine(strategy.trigger)
+        self.now = TriggerContext()
         self.lateness = strategy.allowed_lateness.micros
-        self.windows: dict[Any, Open] = {}
-        self.events: Alarms[Open] = Alarms()
-        self.clocks: Alarms[Open] = Alarms()
+        self.windows: dict[Any, ActiveWindow] = {}
+        self.events: WindowWakeups[ActiveWindow] = WindowWakeups()
+        self.clocks: WindowWakeups[ActiveWindow] = WindowWakeups()
         self.out = Output(main)
         self._late = Output(late) if late is not None else None
         self._counts_late = node.late_tag is None
@@ -84,8 +84,8 @@ class WindowOperator(GroupedByKey, KeyedOperator):
         self._arrivals = 0
         self._by_start: dict[int, Opened] = {}
         self._first_wake: int | None = None
-        self.holds = Holds()
-        self._touches = Touches()
+        self.holds = WatermarkHolds()
+        self._touches = TouchedKeys()
         match strategy.timestamp_combiner:
             case TimestampCombiner.END_OF_WINDOW:
                 self.stamps = 0
@@ -130,7 +130,7 @@ class WindowOperator(GroupedByKey, KeyedOperator):
                     elif cell is CLOSED:
                         closed += 1
                         continue
-                    cell.fresh = fresh = cell.fresh + 1
+                    cell.unfired = fresh = cell.unfired + 1
                     if accumulates:
                         cell.held = add(cell.held, x)
                     elif buffers:
@@ -153,7 +153,7 @@ class WindowOperator(GroupedByKey, KeyedOperator):
             return
         now.watermark = micros
         woken = self.events.passed(micros)
-        for window in sorted(woken, key=Open.order):
+        for window in sorted(woken, key=ActiveWindow.order):
             if not window.alive:
                 continue
             now.end = window.end
@@ -175,7 +175,7 @@ class WindowOperator(GroupedByKey, KeyedOperator):
             self._first_wake = None
         now.clock = micros if now.clock is None else max(micros, now.clock)
         woken = self.clocks.passed(now.clock)
-        for window in sorted(woken, key=Open.order):
+        for window in sorted(woken, key=ActiveWindow.order):
             if window.alive:
                 now.end = window.end
                 yield from self._within(self._look(window, woken[window], by_watermark=False))
@@ -190,12 +190,12 @@ class WindowOperator(GroupedByKey, KeyedOperator):
     def finish_bundle(self) -> Iterator[Emitted]:
         """Parts leave before any snapshot: a key's may be in several tasks."""
         if self.contents.phase == "parts":
-            for window in sorted(self._opens(), key=Open.order):
+            for window in sorted(self._opens(), key=ActiveWindow.order):
                 self.now.end = window.end
                 yield from self._within(self._expire(window))
             yield from self._flush()
 
-    def _opens(self) -> Iterable[Open]:
+    def _opens(self) -> Iterable[ActiveWindow]:
         """All windows that have not expired."""
         return self.windows.values()
 
@@ -246,7 +246,7 @@ class WindowOperator(GroupedByKey, KeyedOperator):
             rethrow(user_error(error, step=self.label, where=self.node.where, method="a window's methods"))
         return opened if opened or not windows else None
 
-    def window(self, window: Any) -> Open | None:
+    def window(self, window: Any) -> ActiveWindow | None:
         """The table of a window; None if it has expired."""
         found = self.windows.get(window)
         if found is None:
@@ -254,26 +254,26 @@ class WindowOperator(GroupedByKey, KeyedOperator):
             if self.now.watermark >= min(end + self.lateness, MAX_MICROS):
                 return None
             start = window.start_micros if type(window) is IntervalWindow else 0
-            found = self.windows[window] = Open(window, start, end, self.lateness, self.now.watermark)
+            found = self.windows[window] = ActiveWindow(window, start, end, self.lateness, self.now.watermark)
             self._wake_at_end(found)
             self._any = True
         return found
 
-    def _wake_at_end(self, window: Open) -> None:
+    def _wake_at_end(self, window: ActiveWindow) -> None:
         """Be woken when the window ends; when it has, when it expires."""
         self.events.set_all(window.expiry if window.ended else window.end, window)
 
-    def _new(self, window: Open, k: Any) -> Cell:
+    def _new(self, window: ActiveWindow, k: Any) -> PaneState:
         if self.context.checks is not None:
             check_key(k)
-        cell = Cell(self._arrivals, self._held(), self.machine.start(False))
+        cell = PaneState(self._arrivals, self._held(), self.machine.start(False))
         self._arrivals += 1
         if window.ended:
             cell.wake = 1
         else:
             if self._first_wake is None:
                 self.now.end, self.now.pane = window.end, 0
-                self._first_wake = 1 + self.machine.quiet(cell.state, self.now)
+                self._first_wake = 1 + self.machine.elements_until_recheck(cell.state, self.now)
             cell.wake = self._first_wake
         window.cells[k] = cell
         return cell
@@ -284,7 +284,7 @@ class WindowOperator(GroupedByKey, KeyedOperator):
         except Exception as error:
             raise UserCall(self.method("create_accumulator")) from error
 
-    def buffer(self, cell: Cell, x: Any, t: int) -> None:
+    def buffer(self, cell: PaneState, x: Any, t: int) -> None:
         """Put an element where evictors will find it."""
         held = cell.held
         held.values.append(x)
@@ -292,7 +292,7 @@ class WindowOperator(GroupedByKey, KeyedOperator):
         held.arrivals.append(self._arrivals)
         self._arrivals += 1
 
-    def stamp(self, window: Open, cell: Cell, t: int) -> None:
+    def stamp(self, window: ActiveWindow, cell: PaneState, t: int) -> None:
         """An element that is not behind the watermark has a say in its pane's timestamp."""
         before = cell.stamp
         if before is None or (t < before if self.stamps == _EARLIEST else t > before):
@@ -305,21 +305,21 @@ class WindowOperator(GroupedByKey, KeyedOperator):
 
     # -- the trigger
 
-    def consult(self, window: Open, k: Any, cell: Cell, x: Any) -> None:
+    def consult(self, window: ActiveWindow, k: Any, cell: PaneState, x: Any) -> None:
         """Tell the trigger what has arrived, `x` the last, and fire if it is due."""
         now, machine = self.now, self.machine
         if self._shown is not None and x is not None:
             x = self._shown(x)
         now.end = window.end
-        now.pane = cell.fresh
-        if cell.fresh > cell.synced:
-            machine.elements(cell.state, cell.fresh - cell.synced, x, now)
-        due = machine.due(cell.state, now)
+        now.pane = cell.unfired
+        if cell.unfired > cell.synced:
+            machine.on_elements(cell.state, cell.unfired - cell.synced, x, now)
+        due = machine.should_fire(cell.state, now)
         if due and self._fire(window, k, cell, due, by_watermark=False):
             return
-        self._settle(window, k, cell)
+        self._reschedule(window, k, cell)
 
-    def _look(self, window: Open, keys: dict[Any, None] | None, *, by_watermark: bool) -> Iterator[Emitted]:
+    def _look(self, window: ActiveWindow, keys: dict[Any, None] | None, *, by_watermark: bool) -> Iterator[Emitted]:
         """A clock has moved: ask the triggers of a window's keys."""
         now, machine = self.now, self.machine
         ends = not window.ended and now.watermark >= window.end
@@ -333,26 +333,26 @@ class WindowOperator(GroupedByKey, KeyedOperator):
             else:
                 cell.clock_alarm = FAR
             try:
-                now.pane = cell.fresh
-                if cell.fresh > cell.synced:
-                    machine.elements(cell.state, cell.fresh - cell.synced, None, now)
-                due = machine.due(cell.state, now)
+                now.pane = cell.unfired
+                if cell.unfired > cell.synced:
+                    machine.on_elements(cell.state, cell.unfired - cell.synced, None, now)
+                due = machine.should_fire(cell.state, now)
                 if due and self._fire(window, k, cell, due, by_watermark=by_watermark):
                     continue
             except Exception as error:
                 rethrow(self._blamed(error, NOTHING, k))
-            if ends and cell.fresh:
+            if ends and cell.unfired:
                 cell.holding = True
                 self.holds.add(window, cell, window.last if cell.stamp is None else cell.stamp)
-            self._settle(window, k, cell)
+            self._reschedule(window, k, cell)
             if len(self.out.panes) >= self.context.block_size:
                 yield self._full()
 
-    def _settle(self, window: Open, k: Any, cell: Cell) -> None:
+    def _reschedule(self, window: ActiveWindow, k: Any, cell: PaneState) -> None:
         """After an event: when the trigger must be asked again."""
         now, machine = self.now, self.machine
-        now.pane = cell.synced = cell.fresh
-        cell.wake = cell.fresh + 1 + machine.quiet(cell.state, now)
+        now.pane = cell.synced = cell.unfired
+        cell.wake = cell.unfired + 1 + machine.elements_until_recheck(cell.state, now)
         if self._by_clock:
             at = machine.clock_time(cell.state)
             if at < cell.clock_alarm:
@@ -364,7 +364,7 @@ class WindowOperator(GroupedByKey, KeyedOperator):
                 cell.event_alarm = at
                 self.events.set(at, window, k)
 
-    def _entries(self, window: Open, keys: dict[Any, None] | None) -> list[tuple[Any, Cell]]:
+    def _entries(self, window: ActiveWindow, keys: dict[Any, None] | None) -> list[tuple[Any, PaneState]]:
         """The cells of these keys (None: of all) that are not closed, keys by first arrival."""
         if keys is None:
             return [entry for entry in window.cells.items() if entry[1] is not CLOSED]
@@ -373,26 +373,26 @@ class WindowOperator(GroupedByKey, KeyedOperator):
         found.sort(key=_by_birth)
         return found
 
-    def _fire(self, window: Open, k: Any, cell: Cell, due: int, *, by_watermark: bool) -> bool:
+    def _fire(self, window: ActiveWindow, k: Any, cell: PaneState, due: int, *, by_watermark: bool) -> bool:
         """Emit a pane: whether the trigger has finished, which closes the window for this key."""
-        finished = self.machine.fire(cell.state, self.now)
+        finished = self.machine.on_fire(cell.state, self.now)
         self._emit(window, k, cell, due, by_watermark=by_watermark, last=finished)
         if finished:
             window.cells[k] = CLOSED
         return finished
 
-    def _expire(self, window: Open) -> Iterator[Emitted]:
+    def _expire(self, window: ActiveWindow) -> Iterator[Emitted]:
         """The window's last pane, for what has arrived since the one before, and the end of its state."""
         machine, now = self.machine, self.now
         emits = self.strategy.partial == "emit"
         for k, cell in self._entries(window, None):
             try:
                 due = DUE
-                if not (emits and cell.fresh):
-                    now.pane = cell.fresh
-                    if cell.fresh > cell.synced:
-                        machine.elements(cell.state, cell.fresh - cell.synced, None, now)
-                    due = machine.due(cell.state, now)
+                if not (emits and cell.unfired):
+                    now.pane = cell.unfired
+                    if cell.unfired > cell.synced:
+                        machine.on_elements(cell.state, cell.unfired - cell.synced, None, now)
+                    due = machine.should_fire(cell.state, now)
                 if due:
                     self._emit(window, k, cell, due, by_watermark=True, last=True)
             except Exception as error:
@@ -401,15 +401,15 @@ class WindowOperator(GroupedByKey, KeyedOperator):
                 yield self._full()
         self.forget(window)
 
-    def forget(self, window: Open) -> None:
+    def forget(self, window: ActiveWindow) -> None:
         """Drop a window that has expired, and all its cells."""
         window.alive = False
         window.cells = {}
         del self.windows[window.window]
         self._by_start.pop(window.start, None)
 
-    def _emit(self, window: Open, k: Any, cell: Cell, due: int, *, by_watermark: bool, last: bool) -> None:
-        if cell.fresh or (due == ON_TIME and cell.index and not cell.settled):
+    def _emit(self, window: ActiveWindow, k: Any, cell: PaneState, due: int, *, by_watermark: bool, last: bool) -> None:
+        if cell.unfired or (due == ON_TIME and cell.index and not cell.settled):
             if self._point is not None:
                 self._point(window.object())
             value = self._taken(cell)
@@ -422,13 +422,13 @@ class WindowOperator(GroupedByKey, KeyedOperator):
                 cell.index += 1
                 timestamp = window.last if cell.stamp is None else cell.stamp
                 self.out.add(value if self.key == "none" else (k, value), timestamp, window.object(), pane)
-        cell.fresh = cell.synced = 0
+        cell.unfired = cell.synced = 0
         cell.stamp = None
         cell.holding = False
 
-    def _taken(self, cell: Cell) -> Any:
+    def _taken(self, cell: PaneState) -> Any:
         try:
-            value, cell.held = self.contents.fired(cell.held, cell.fresh)
+            value, cell.held = self.contents.fired(cell.held, cell.unfired)
         except UserCall:
             raise
         except Exception as error:
@@ -546,28 +546,28 @@ class WindowOperator(GroupedByKey, KeyedOperator):
         clock = self.machine.clock_time(state) if self._by_clock else NEVER
         return Wakeups(event, min(clock, NEVER), hold)
 
-    def _saved(self, cell: Cell) -> tuple[Any, ...] | None:
+    def _saved(self, cell: PaneState) -> tuple[Any, ...] | None:
         if cell is CLOSED:
             return None
         return (
             cell.born,
             self.contents.copied(cell.held),
             copied(cell.state),
-            (cell.fresh, cell.synced, cell.index, cell.settled),
+            (cell.unfired, cell.synced, cell.index, cell.settled),
             cell.stamp,
             cell.holding,
         )
 
-    def _loaded(self, window: Open, k: Any, saved: tuple[Any, ...]) -> Cell:
+    def _loaded(self, window: ActiveWindow, k: Any, saved: tuple[Any, ...]) -> PaneState:
         born, held, state, counts, stamp, holding = saved
-        cell = Cell(born, self.contents.copied(held), copied(state))
+        cell = PaneState(born, self.contents.copied(held), copied(state))
         fresh, synced, cell.index, cell.settled = counts
         cell.stamp, cell.holding = stamp, holding
         self.now.end = window.end
         # What the trigger has not been told yet it is told when next asked: `settle` is for what it knows.
-        cell.fresh = synced
-        self._settle(window, k, cell)
-        cell.fresh = fresh
+        cell.unfired = synced
+        self._reschedule(window, k, cell)
+        cell.unfired = fresh
         if stamp is not None or holding:
             self.holds.add(window, cell, window.last if stamp is None else stamp)
         return cell
@@ -587,5 +587,5 @@ def _has(trigger: Trigger, *kinds: type) -> bool:
     return isinstance(trigger, kinds) or any(_has(part, *kinds) for part in parts_of(trigger))
 
 
-def _by_birth(entry: tuple[Any, Cell]) -> int:
+def _by_birth(entry: tuple[Any, PaneState]) -> int:
     return entry[1].born

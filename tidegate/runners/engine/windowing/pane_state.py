@@ -13,7 +13,7 @@ from tidegate.sdk.time import MAX_MICROS
 from tidegate.sdk.windowing.window import IntervalWindow
 
 
-class Cell:
+class PaneState:
     """What is kept of one key and window.
 
     `fresh` elements have arrived since the last firing, of which the trigger knows `synced`; it is asked when there
@@ -26,7 +26,7 @@ class Cell:
         "born",
         "clock_alarm",
         "event_alarm",
-        "fresh",
+        "unfired",
         "heaped",
         "held",
         "holding",
@@ -42,7 +42,7 @@ class Cell:
         self.born = born
         self.held = held
         self.state = state
-        self.fresh = self.synced = self.wake = 0
+        self.unfired = self.synced = self.wake = 0
         self.index = self.settled = 0
         self.stamp: int | None = None
         self.holding = False
@@ -50,11 +50,11 @@ class Cell:
         self.clock_alarm = self.event_alarm = FAR
 
 
-CLOSED: Final = Cell(0, None, [])
+CLOSED: Final = PaneState(0, None, [])
 """Stands where a cell stood whose trigger has finished, until the window expires."""
 
 
-class Open:
+class ActiveWindow:
     """A window that has not expired, and its cells by key. Times are µs; `last` is its last instant.
 
     A session's bounds move while it grows; its `window` is made when it is asked for. `born` tells windows of one key
@@ -69,7 +69,7 @@ class Open:
         self.born = born
         self.alive = True
         self.ended = watermark >= end
-        self.cells: dict[Any, Cell] = {}
+        self.cells: dict[Any, PaneState] = {}
         self.until(end, lateness)
 
     def until(self, end: int, lateness: int) -> None:
@@ -90,7 +90,7 @@ class Open:
         return self.end, self.start if by_start else self.window, self.born
 
 
-Opened: TypeAlias = tuple[Open, ...] | None
+Opened: TypeAlias = tuple[ActiveWindow, ...] | None
 """The windows that take an element; None where all of its windows have expired."""
 
 
@@ -148,14 +148,14 @@ def settled_pane(on_time: bool, index: int, nonspeculative: int, last: bool) -> 
     return PaneInfo(index == 0, last, Timing.ON_TIME if on_time else Timing.LATE, index, nonspeculative)
 
 
-def retire(cell: Cell) -> None:
+def retire(cell: PaneState) -> None:
     """A cell that has gone elsewhere holds the watermark no more."""
-    cell.fresh = 0
+    cell.unfired = 0
     cell.stamp = None
     cell.holding = False
 
 
-def pending(window: Open, cell: Cell) -> int | None:
+def pending(window: ActiveWindow, cell: PaneState) -> int | None:
     """The timestamp that a cell's waiting elements hold the output watermark at."""
     if not window.alive:
         return None

@@ -6,21 +6,21 @@ from heapq import heappop, heappush, heapreplace
 from itertools import count
 
 from tidegate.runners.engine.triggers.base import FAR
-from tidegate.runners.engine.windowing.pane_state import Cell, Open, pending
+from tidegate.runners.engine.windowing.pane_state import ActiveWindow, PaneState, pending
 from tidegate.sdk.time import MAX_MICROS
 
 
-class Holds:
+class WatermarkHolds:
     """Cells by the timestamp (µs) at which they held the watermark when they were last looked at.
 
     A cell's own timestamp may have moved since, or be gone: entries are put right when they come to the top.
     """
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Open, Cell]] = []
+        self._heap: list[tuple[int, int, ActiveWindow, PaneState]] = []
         self._serial = count()
 
-    def add(self, window: Open, cell: Cell, at: int) -> None:
+    def add(self, window: ActiveWindow, cell: PaneState, at: int) -> None:
         """A cell whose elements hold the watermark at `at`."""
         cell.heaped = at
         heappush(self._heap, (at, next(self._serial), window, cell))

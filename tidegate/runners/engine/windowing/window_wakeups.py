@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 W = TypeVar("W")
 
 
-class Alarms(Generic[W]):
+class WindowWakeups(Generic[W]):
     """Instants (µs), the windows that wait for each, and in these the keys; None stands for all of a window's keys.
 
     An alarm is not taken back: what it was set for may be over when it goes off.

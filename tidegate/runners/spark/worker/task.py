@@ -15,8 +15,8 @@ from typing import Any, Final
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.engine.operator_graph import Graph, Outlet
-from tidegate.runners.engine.side_inputs.operator import WaitForSides
-from tidegate.runners.engine.sinks.writer import Writing
+from tidegate.runners.engine.side_inputs.operator import SideInputOperator
+from tidegate.runners.engine.sinks.writer import SinkWriter
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.plan import Edge, Step
 from tidegate.runners.spark.plan.artifacts import Artifact, content_of
@@ -160,7 +160,7 @@ class LevelTask:
 
     def _with_sides(self, _: Step, operator: Operator) -> Operator:
         """What side inputs show is known before the first element comes."""
-        if isinstance(operator, WaitForSides):
+        if isinstance(operator, SideInputOperator):
             for id, view in operator.sides.items():
                 view.share(*open_view(self.spec.sides[id]))
         return operator
@@ -218,7 +218,7 @@ class LevelTask:
                 yield
 
     def _take_rows(
-        self, graph: Graph, context: Context, sinks: dict[int, Writing | FrameWriting], batches: Iterable[Any]
+        self, graph: Graph, context: Context, sinks: dict[int, SinkWriter | FrameWriting], batches: Iterable[Any]
     ) -> Iterator[None]:
         """The rows for this level, in order; those for a later one go on."""
         levels, edges = self.spec.levels, self.spec.edges
@@ -266,7 +266,7 @@ class LevelTask:
 
     # -- what leaves
 
-    def _writing(self, step: Step, tasks: int) -> Writing | FrameWriting:
+    def _writing(self, step: Step, tasks: int) -> SinkWriter | FrameWriting:
         if step.id in self.spec.frames:
             return FrameWriting(
                 step,
@@ -279,7 +279,7 @@ class LevelTask:
         return writing(step, self._run_id, self._number, tasks)
 
     def _outputs(
-        self, sinks: dict[int, Writing | FrameWriting]
+        self, sinks: dict[int, SinkWriter | FrameWriting]
     ) -> tuple[dict[str, list[Outlet]], list[Partitioner | SideInputWriter]]:
         outlets: dict[str, list[Outlet]] = {}
         routers: list[Partitioner | SideInputWriter] = []

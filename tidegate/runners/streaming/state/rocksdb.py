@@ -23,7 +23,7 @@ from tidegate.runners.engine.operator import KeyedOperator, Operator, Wakeups
 from tidegate.runners.engine.rescale import Keeps, overlaid, part, rescaled
 from tidegate.runners.engine.side_inputs.operator import Part, SidesSnapshot
 from tidegate.runners.engine.state.keyed_state import KeyedState
-from tidegate.runners.engine.state.tiered import AWAKE, LOT, Paged, Record, Taking, Which, known_keys
+from tidegate.runners.engine.state.tiered import AWAKE, BATCH, Record, Taking, TieredOperator, Which, known_keys
 from tidegate.runners.streaming.state.backend import Capture, Operators
 from tidegate.runners.streaming.state.files import (
     STORED,
@@ -174,7 +174,7 @@ class RocksBackend:
         self._folder = directory()
         self._budget = budget
         self._db: Any = None
-        self._paged: dict[str, Paged] = {}
+        self._paged: dict[str, TieredOperator] = {}
         self._taken: dict[str, StateFile] = {}
         self._linked: tuple[int, tuple[StateFile, ...]] = (-1, ())
         """How much had been written to the store when it was last linked, and the files of it."""
@@ -185,12 +185,12 @@ class RocksBackend:
         """Every keyed operator is paged."""
         return self.page
 
-    def page(self, label: str, operator: KeyedOperator) -> Paged:
+    def page(self, label: str, operator: KeyedOperator) -> TieredOperator:
         """The operator with its keys in this store."""
         if self._db is None:
             self._db = open_store(self._folder / "db")
         cold = RocksCold(self._db, len(self._paged), self._new_batch)
-        self._paged[label] = Paged(operator, cold, self._budget)
+        self._paged[label] = TieredOperator(operator, cold, self._budget)
         self._name_operators()
         return self._paged[label]
 
@@ -446,7 +446,7 @@ class _Asleep:
     iterator over what RocksDB calls a snapshot would not do: rocksdict's reads what has been written since, too.)
     """
 
-    def __init__(self, folder: Path, paged: Mapping[str, Paged]) -> None:
+    def __init__(self, folder: Path, paged: Mapping[str, TieredOperator]) -> None:
         self._folder = folder
         self._awake = {label: each.awake() for label, each in paged.items()}
         self._db: Any = None
@@ -566,7 +566,7 @@ def _within(snapshot: Any, keyed: KeyedState) -> Any:
 def _lots(asleep: Iterable[tuple[Any, bytes]], empty: KeyedState) -> Iterator[KeyedState]:
     """Records as snapshots of some keys each."""
     items = iter(asleep)
-    while lot := list(islice(items, LOT)):
+    while lot := list(islice(items, BATCH)):
         tables: dict[str, dict[Any, dict[Any, Any]]] = {}
         for key, data in lot:
             for name, window, stored in moved.loads(data)[1]:

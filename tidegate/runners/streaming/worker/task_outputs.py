@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tidegate.runners.engine.errors.attribution import located, quietly, rethrow
 from tidegate.runners.engine.operator_graph import Graph, Outlet
-from tidegate.runners.engine.sinks.writer import Writing
+from tidegate.runners.engine.sinks.writer import SinkWriter
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionTarget, SubpartitionWriter
@@ -145,9 +145,9 @@ class TaskOutputs:
         return outlet
 
 
-def _writer(env: TaskEnvironment, step: Step) -> Writing:
+def _writer(env: TaskEnvironment, step: Step) -> SinkWriter:
     node = step.tail
     assert isinstance(node, Write)
     index, parallelism = env.task.index, env.job.layout.parallelism(env.task.stage)
     shards = list(range(index, node.shards, parallelism)) if node.shards else [index]
-    return Writing(step, env.job.output_run, shards, always=bool(node.shards) or index == 0)
+    return SinkWriter(step, env.job.output_run, shards, always=bool(node.shards) or index == 0)

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tidegate.runners.engine.grouping.sessions.counts import SessionTimes, by_key
 from tidegate.runners.engine.grouping.sessions.table import Columns, SessionTable, counted
-from tidegate.runners.engine.memory.external_sort import Gathered, in_order
+from tidegate.runners.engine.memory.external_sort import GroupedEntries, sorted_entries
 from tidegate.runners.engine.memory.gauge import SAMPLE, MemoryGauge, mean_size, oldest_and_newest
 from tidegate.runners.engine.memory.sizing import LIST, TABLE_ENTRY, deep_size
 from tidegate.runners.engine.operator import Context, Emitted
@@ -31,7 +31,7 @@ _SESSION: Final = 220
 """About what one session costs beside what it holds (bytes)."""
 
 
-class SessionMerge(SessionTable):
+class BatchSessions(SessionTable):
     """Groups or combines bounded input per key and session.
 
     Where elements are only counted, nothing but their times is kept until the end. Parts that are combined before an
@@ -51,7 +51,7 @@ class SessionMerge(SessionTable):
         self._gathered_arrivals = 0
         self._key_size = self._held_size = 0
         self._numbered = SessionTimes.at_hand() if self.counts else None
-        self._gathered = Gathered(node.label, node.where, context)
+        self._gathered = GroupedEntries(node.label, node.where, context)
 
     # -- in
 
@@ -223,7 +223,7 @@ class SessionMerge(SessionTable):
         if self.contents.phase == "merge" or self._gathered.spilled:
             self._gather()
             for k, entries in self._gathered.drain():
-                yield k, *self._merged(in_order(entries, self.context.temp_dir))
+                yield k, *self._merged(sorted_entries(entries, self.context.temp_dir))
         elif self._timed:
             yield from self._cut()
         else:

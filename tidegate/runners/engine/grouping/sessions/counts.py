@@ -46,9 +46,9 @@ class SessionTimes:
         self._few_ids += ids
         self._few_stamps.extend(stamps)
         if len(self._few_ids) >= _LEAST:
-            self._settle()
+            self._build_arrays()
 
-    def _settle(self) -> None:
+    def _build_arrays(self) -> None:
         """Make arrays of what has come since the last ones: small ones would take more than they hold."""
         n, whole = len(self._few_ids), self._numpy.int64
         self._ids.append(self._numpy.fromiter(self._few_ids, whole, n))
@@ -59,7 +59,7 @@ class SessionTimes:
         """Every key with its times in the order in which they came. There are none afterwards."""
         found: dict[Any, list[int]] = {k: [] for k in self.numbers}
         lists = list(found.values())
-        self._settle()
+        self._build_arrays()
         for ids, stamps in zip(self._ids, self._stamps, strict=True):
             for number, t in zip(ids.tolist(), stamps.tolist(), strict=True):
                 lists[number].append(t)
@@ -72,7 +72,7 @@ class SessionTimes:
         There are none afterwards.
         """
         np = self._numpy
-        self._settle()
+        self._build_arrays()
         ids, stamps = np.concatenate(self._ids), np.concatenate(self._stamps)
         first, last = int(stamps.min()), int(stamps.max())
         if last - first >= _MOST or last + gap > MAX_MICROS or gap >= _MOST:

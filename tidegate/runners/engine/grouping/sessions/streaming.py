@@ -15,8 +15,16 @@ from typing import Any, Final
 
 from tidegate.runners.engine.grouping.sessions.table import Columns, Session, SessionTable, counted
 from tidegate.runners.engine.operator import NEVER, Context, Emitted, KeyedOperator, Wakeups
-from tidegate.runners.engine.state.key_wakeups import Due
-from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, Touched, Touches, first_of, of_keys, without
+from tidegate.runners.engine.state.key_wakeups import KeyWakeups
+from tidegate.runners.engine.state.keyed_state import (
+    CELLS,
+    KeyedState,
+    Touched,
+    TouchedKeys,
+    first_of,
+    of_keys,
+    without,
+)
 from tidegate.runners.plan import Phase
 from tidegate.sdk.data.block import Block, DerivedFrom
 from tidegate.sdk.data.keys import check_key
@@ -39,7 +47,7 @@ _number: Final = itemgetter(4)
 """Of a key that has these sessions, or one of them."""
 
 
-class LiveSessions(SessionTable, KeyedOperator):
+class StreamingSessions(SessionTable, KeyedOperator):
     """Groups or combines a stream per key and session; it has no allowed lateness.
 
     Where elements are only counted, times wait until they are many, or a session may be over, and are then put into
@@ -55,12 +63,12 @@ class LiveSessions(SessionTable, KeyedOperator):
         main: str,
     ) -> None:
         super().__init__(node, phase, strategy, context, main)
-        self._touches = Touches()
+        self._touches = TouchedKeys()
         match strategy.assigner:
             case Sessions(gap=Duration(micros=gap)):
-                self._due = Due(gap // _PER_GAP)
+                self._due = KeyWakeups(gap // _PER_GAP)
             case _:
-                self._due = Due(_SECOND)
+                self._due = KeyWakeups(_SECOND)
         self._waiting = self._straight = 0
         self._restored = False
         self._first_end = NEVER
