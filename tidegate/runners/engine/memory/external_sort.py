@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, Final
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.memory.gauge import MemoryGauge, mean_size, oldest_and_newest
 from tidegate.runners.engine.memory.sizing import LIST, LIST_ITEM, TABLE_ENTRY
-from tidegate.runners.engine.memory.spill import Spill, SpilledValues, new_file, spilling
+from tidegate.runners.engine.memory.spill import Spill, SpilledValues
+from tidegate.runners.engine.memory.spill_file import new_file, spilling
 from tidegate.runners.engine.operator import Context
 from tidegate.sdk.data.coders import decode_columns, encode_columns
 from tidegate.sdk.data.keys import check_keys

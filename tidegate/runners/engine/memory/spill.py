@@ -8,18 +8,16 @@ they are asked for.
 
 from __future__ import annotations
 
-import contextlib
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count, islice
+from itertools import chain, islice
 from threading import local
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, overload
 
+from tidegate.runners.engine.memory.spill_file import SpillFile, new_file
 from tidegate.sdk.data.coders import decode_columns, encode_columns
 from tidegate.sdk.data.keys import partition_of
-from tidegate.sdk.errors import RunError, unwritten
-from tidegate.sdk.private_files import owner_only
 from tidegate.sdk.user_code.redefined_classes import dumps
 from tidegate.sdk.windowing.window import window_end
 
@@ -87,24 +85,6 @@ class SpilledValues(Sequence[Any]):
         if _within.run:
             return SpilledValues, (self._path, self._frames, self._count)
         return list, (list(self),)
-
-
-def new_file(directory: Callable[[], Path], kind: str) -> Path:
-    """A name in `directory` that nothing else in this process has been given.
-
-    Processes forked from one another count on from the same number, so a directory belongs to one process alone.
-    """
-    return directory() / f"{kind}-{next(_serial)}"
-
-
-@contextlib.contextmanager
-def spilling(path: Path) -> Iterator[None]:
-    """Inside, a file of what does not fit in memory is written. RunError if the disk has no room for it either."""
-    try:
-        yield
-    except OSError as error:
-        why = unwritten(error, "another --temp_dir", path)
-        raise RunError(f"what does not fit in memory can't be written to disk: {why}") from error
 
 
 class _Within(local):
@@ -184,7 +164,7 @@ class Spill:
         tables: dict[Any, dict[Any, Any]] = {}
         for window, keys, counts, values in partition.frames():
             self._take_in(tables.setdefault(window, {}), keys, counts, values)
-        partition.path.unlink()
+        partition.file.remove()
         yield from _by_window(tables)
 
     def _take_in(self, table: dict[Any, Any], keys: list[Any], counts: list[int], values: list[Any]) -> None:
@@ -235,10 +215,10 @@ class Spill:
                 deeper.write(window, table)
         tables: dict[Any, dict[Any, Any]] = {}
         for (window, key), frames in places.items():
-            tables.setdefault(window, {})[key] = SpilledValues(partition.path, frames, huge[window, key])
+            tables.setdefault(window, {})[key] = SpilledValues(partition.file.path, frames, huge[window, key])
         yield from _by_window(tables)
         if not huge:
-            partition.path.unlink()
+            partition.file.remove()
         yield from deeper.drain()
 
 
@@ -284,7 +264,6 @@ def _list_frames(keys: list[Any], table: dict[Any, Any], limit: int) -> Iterator
         yield run, counts[first:at], list(chain.from_iterable([table[key] for key in run]))
 
 
-_serial: Final = count()
 _EXPANSION: Final = 4
 """About how many times larger elements are in memory than on disk."""
 
@@ -293,44 +272,40 @@ class _Partition:
     """One file of frames: a head (window, keys, counts), then the values."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.file = SpillFile(path)
         self.bytes = 0
         self.many_keys = False
 
     def append(self, window: Any, keys: list[Any], counts: list[int], values: list[Any]) -> None:
-        """One more frame. The file is open only meanwhile: there may be many groupings, with many partitions each."""
+        """One more frame."""
         _within.run = True
         try:
             head = encode_columns((window, keys, counts))
             body = encode_columns((values,))
         finally:
             _within.run = False
-        with spilling(self.path), open(self.path, "ab" if self.bytes else "xb", opener=owner_only) as file:
-            file.write(_HEADER.pack(len(head), len(body)))
-            file.write(head)
-            file.write(body)
+        self.file.append((_HEADER.pack(len(head), len(body)), head, body))
         self.bytes += len(head) + len(body)
         self.many_keys = self.many_keys or len(keys) > 1
 
     def heads(self) -> Iterator[tuple[int, Any, list[Any], list[int]]]:
         """Of each frame: where it stands, its window, keys and counts."""
-        with self.path.open("rb") as file:
-            while header := file.read(_HEADER.size):
-                offset = file.tell() - _HEADER.size
-                head, body = _HEADER.unpack(header)
+        with self.file.reader() as file:
+            while (offset := file.tell()) < self.file.size:
+                head, body = _HEADER.unpack(file.read(_HEADER.size))
                 window, keys, counts = decode_columns(file.read(head))
                 file.seek(body, 1)
                 yield offset, window, keys, counts
 
     def frames(self) -> Iterator[tuple[Any, list[Any], list[int], list[Any]]]:
         """Every frame: its window, keys, counts and values."""
-        with self.path.open("rb") as file:
+        with self.file.reader() as file:
             for offset, window, keys, counts in self.heads():
                 yield window, keys, counts, _read_values(file, offset)
 
     def values_at(self, offset: int) -> list[Any]:
         """The values of the frame at `offset`."""
-        with self.path.open("rb") as file:
+        with self.file.reader() as file:
             return _read_values(file, offset)
 
 

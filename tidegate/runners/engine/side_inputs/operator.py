@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 from tidegate.runners.engine.memory.gauge import SAMPLE, mean_size
-from tidegate.runners.engine.memory.spill import new_file, spilling
+from tidegate.runners.engine.memory.spill_file import SpillFile, new_file
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.side_inputs.view import SideView, window_order
 from tidegate.runners.engine.state.keyed_state import Touched
 from tidegate.sdk.data.block import Block, Each, PanesColumn, Same, TimestampsColumn, take_panes, take_timestamps
 from tidegate.sdk.portable.model import KeyOf
-from tidegate.sdk.private_files import owner_only
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
@@ -328,29 +327,23 @@ class _Queue:
     hold: int
     blocks: list[Columns] = field(default_factory=list)
     bytes: int = 0
-    file: Path | None = None
+    file: SpillFile | None = None
 
     def columns(self) -> Iterator[Columns]:
         if self.file is not None:
             import pickle
 
-            with self.file.open("rb") as file:
-                while True:
-                    try:
-                        columns: Columns = pickle.load(file)
-                    except EOFError:
-                        break
-                    yield columns
+            with self.file.reader() as file:
+                while file.tell() < self.file.size:
+                    yield pickle.load(file)
         yield from self.blocks
 
     def spill(self, directory: Callable[[], Path]) -> None:
         import pickle
 
         if self.file is None:
-            self.file = new_file(directory, "waiting")
-        with spilling(self.file), open(self.file, "ab", opener=owner_only) as file:
-            for columns in self.blocks:
-                pickle.dump(columns, file, 5)
+            self.file = SpillFile(new_file(directory, "waiting"))
+        self.file.append(pickle.dumps(columns, 5) for columns in self.blocks)
         self.blocks, self.bytes = [], 0
 
 
@@ -398,7 +391,7 @@ class WaitingElements:
         for values, timestamps, panes in queue.columns():
             yield Block(values, timestamps, Same((window,)), panes)
         if queue.file is not None:
-            queue.file.unlink()
+            queue.file.remove()
 
     def snapshot(self) -> list[Waits]:
         """(window, hold, columns) of all that waits."""

@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any, Final, TypeAlias
 from zlib import crc32
 
+from tidegate.runners.engine.memory.spill_file import keep_removed_files
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state.keyed_state import Touched, distinct
 from tidegate.runners.streaming.model.exit_status import how_ended
@@ -195,11 +196,14 @@ class ForkedWriter:
         self._over = False
         self._storing: Storing | None = None
         file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        self._let_go = keep_removed_files()
+        """Files that operators have spilled, which the child may read, can be deleted."""
         try:
             self._child = os.fork()
             if self._child == 0:
                 _write_and_leave(file, operators, keys)
         except OSError:  # no room for another process
+            self._let_go()
             path.unlink(missing_ok=True)
             raise
         finally:
@@ -211,6 +215,7 @@ class ForkedWriter:
             if child == 0:
                 return None
             self._over = True
+            self._let_go()
             self._storing = self._written(status)
         file = self._storing.poll()
         return None if file is None else (file,)
@@ -245,6 +250,7 @@ class ForkedWriter:
             os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, 0)
             self._over = True
+            self._let_go()
         if self._storing is None:
             self._clear_up()
         else:

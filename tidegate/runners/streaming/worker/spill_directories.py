@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from tidegate.runners.engine.memory.spill import spilling
+from tidegate.runners.engine.memory.spill_file import spilling
 from tidegate.runners.streaming.model.topology import TaskId
 
 _PREFIX: Final = "spill-"
