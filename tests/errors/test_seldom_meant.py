@@ -216,7 +216,7 @@ def test_other_timestamps_are_not_warned_of(timestamp: Any) -> None:
 
 
 def test_a_column_of_timestamps_is_looked_at_too() -> None:
-    from tidegate.sdk.time import element_column
+    from tidegate.sdk.data.timestamps import element_column
 
     for times in ([1, 1_700_000_000_000], [0.5, 1.7e12], [0.5] * 5000 + [1.7e12]):
         line = f"column of {len(times)} {times[0]}"

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.sdk.data.timestamps import element_column, element_micros
 from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.time import (
     MAX_MICROS,
@@ -19,8 +20,6 @@ from tidegate.sdk.time import (
     Timestamp,
     clamp,
     duration_micros,
-    element_column,
-    element_micros,
     format_micros,
     timestamp_micros,
 )

@@ -6,17 +6,13 @@ Inside the engine a time is a plain `int`; `Timestamp` and `Duration` are what a
 from __future__ import annotations
 
 import datetime as _dt
-import sys
-from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import total_ordering
-from typing import Any, Final, TypeAlias, overload
+from typing import Final, TypeAlias, overload
 
 MIN_MICROS: Final = -(2**63)
 MAX_MICROS: Final = 2**63 - 1
 SECOND: Final = 1_000_000
-_COLUMN: Final = 64
-"""How many values are worth an array."""
 _EPOCH: Final = _dt.datetime(1970, 1, 1, tzinfo=_dt.UTC)
 _MICROSECOND: Final = _dt.timedelta(microseconds=1)
 
@@ -164,100 +160,6 @@ def timestamp_micros(value: TimestampLike) -> int:
                 raise ValueError(f"{value!r} has no time zone: give it one, e.g. .replace(tzinfo=timezone.utc)")
             return (value - _EPOCH) // _MICROSECOND
     raise TypeError(f"a timestamp is seconds, an aware datetime or a Timestamp, not {type(value).__name__}")
-
-
-def element_micros(value: TimestampLike) -> int:
-    """As `timestamp_micros`, of a timestamp that an element can have; ValueError for the end of time.
-
-    Warns, once for each line, of a number of seconds that must be meant as milliseconds.
-    """
-    micros = timestamp_micros(value)
-    if value.__class__ is int or value.__class__ is float:
-        look_at_unit(value)
-    if micros == MAX_MICROS:
-        raise ValueError(f"{value!r} is the end of time, where no element can be: stamp it before that")
-    return micros
-
-
-FAR_FUTURE: Final = 1e11
-"""Seconds since 1970, in the year 5138. A greater number is looked at, since as milliseconds it is later than 1973."""
-
-_suspected: Final[set[tuple[str, int]]] = set()
-
-
-def look_at_unit(seconds: int | float) -> None:
-    """Warn, once for each line, of a number of seconds that must be meant as milliseconds."""
-    if not FAR_FUTURE <= seconds < float("inf"):
-        return
-    unit, factor = ("milliseconds", 1e3) if seconds < 1e14 else ("microseconds", 1e6)
-    if seconds >= 1e17:
-        unit, factor = "nanoseconds", 1e9
-    if seconds * 1e6 >= MAX_MICROS:
-        raise ValueError(
-            f"{seconds!r} seconds are past the end of time; if they are {unit}, divide them by {factor:,.0f}"
-        )
-    _warn_once(
-        f"the timestamp {seconds!r} is in seconds, and so in the year {1970 + int(seconds / 31_556_952)}; "
-        f"if it is in {unit}, divide it by {factor:,.0f}"
-    )
-
-
-_LONG_AGO: Final = 1e8
-_LATELY: Final = 1e15
-"""Seconds that are in 1973, and microseconds that are in 2001."""
-
-
-def look_at_delay(seconds: int | float, now: int) -> None:
-    """Warn, once for each line, of an instant that must be meant as so many seconds from `now` (µs)."""
-    if 0 < seconds < _LONG_AGO and now > _LATELY:
-        _warn_once(
-            f"the instant {seconds!r} is {seconds!r} s after 1970, so a timer that is set to it fires at once. To wait "
-            f"for {seconds!r} s add them to an instant, such as a parameter timestamp=tg.DoFn.TimestampParam, or "
-            "now=tg.DoFn.ProcessingTimeParam"
-        )
-
-
-def _warn_once(message: str) -> None:
-    """Warn at the author's line, if that has not been done before."""
-    from tidegate.sdk.user_code.user_fn import caller
-    from tidegate.sdk.user_code.validation import warn
-
-    where = caller()
-    if (where.file, where.line) not in _suspected:
-        _suspected.add((where.file, where.line))
-        warn(message, where)
-
-
-def element_column(values: list[Any]) -> tuple[Sequence[int], tuple[int, int]]:
-    """`element_micros` of each of some values, of which there is at least one, and the least and the greatest of them;
-    seconds as plain numbers, surely within the ends of time, take a short way.
-
-    With numpy at hand they are an `array`, since many steps need to know no more than the span.
-    """
-    kinds = list(map(type, values))
-    if kinds.count(float) == len(values):
-        np = numpy_at_hand() if len(values) >= _COLUMN else None
-        if np is not None:
-            seconds = np.fromiter(values, np.float64, len(values))
-            first, last = float(seconds.min()), float(seconds.max())
-            if first > -9e12 and last < FAR_FUTURE:
-                micros = np.rint(seconds * 1e6).astype(np.int64)  # halves to even, as `round`
-                return array("q", micros.tobytes()), (round(first * 1e6), round(last * 1e6))
-        elif (first := min(values)) > -9e12 and (last := max(values)) < FAR_FUTURE:
-            # as `round`, which has to look for the method
-            return [(value * 1e6).__round__() for value in values], (round(first * 1e6), round(last * 1e6))
-    elif kinds.count(int) == len(values):
-        first, last = min(values), max(values)
-        if first > -9_000_000_000_000 and last < FAR_FUTURE:
-            return [value * SECOND for value in values], (first * SECOND, last * SECOND)
-    found = list(map(element_micros, values))
-    return found, (min(found), max(found))
-
-
-def numpy_at_hand() -> Any:
-    """numpy, where something has imported it; None elsewhere: what it makes quicker is not worth importing it."""
-    found = sys.modules.get("numpy")
-    return found if hasattr(found, "rint") else None  # another thread may be importing it just now
 
 
 def duration_micros(value: DurationLike) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final, Generic, TypeVar, final
 
 from tidegate.sdk.data.panes import NO_PANE, PaneInfo
-from tidegate.sdk.time import Timestamp, TimestampLike, element_micros
+from tidegate.sdk.data.timestamps import element_micros
+from tidegate.sdk.time import Timestamp, TimestampLike
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.sdk.data.block import Block, Each
 from tidegate.sdk.data.panes import PaneInfo
-from tidegate.sdk.time import numpy_at_hand
+from tidegate.sdk.data.timestamps import loaded_numpy
 
 Bounds: TypeAlias = Callable[[int], tuple[int, int]]
 
@@ -24,7 +24,7 @@ _LEAST: Final = 256
 def split_by_window(block: Block, bounds: Bounds) -> Iterable[Block]:
     """The elements of a block, those of an earlier window first, and within a window in their order; the block itself
     where that does not pay. `bounds` gives the bounds of the only window of a timestamp (µs)."""
-    np = numpy_at_hand()
+    np = loaded_numpy()
     whole = not isinstance(block.windows, Each) and isinstance(block.panes, PaneInfo)
     if np is None or not whole or not isinstance(block.timestamps, array):
         return (block,)

@@ -9,9 +9,10 @@ from tidegate.runners.engine.errors.attribution import guarded, located, rethrow
 from tidegate.runners.engine.time.clock import Clock
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
+from tidegate.sdk.data.timestamps import element_column, element_micros
 from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.portable.model import Read
-from tidegate.sdk.time import MIN_MICROS, clamp, element_column, element_micros
+from tidegate.sdk.time import MIN_MICROS, clamp
 
 WATERMARKED: Final = "watermarked_readers"
 """A counter: readers of a live source, one in each task, that gave elements and let time pass, if only by idling."""

@@ -14,15 +14,8 @@ from typing import Any, Final, TypeAlias
 
 from tidegate.runners.engine.state.keyed_state import Tables, of_keys
 from tidegate.sdk.authoring.state import TimerSpec
-from tidegate.sdk.time import (
-    MAX_MICROS,
-    MIN_MICROS,
-    TimestampLike,
-    format_micros,
-    look_at_delay,
-    look_at_unit,
-    timestamp_micros,
-)
+from tidegate.sdk.data.timestamps import warn_about_delay, warn_about_unit
+from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, TimestampLike, format_micros, timestamp_micros
 
 Due: TypeAlias = "dict[Any, dict[Any, list[Pending]]]"
 """Timers by window, then by key, keys in the order in which they first set one."""
@@ -355,8 +348,8 @@ def _instant(at: TimestampLike, now: int) -> int:
     """When a timer that is set at `now` (µs) is to fire (µs)."""
     try:
         if at.__class__ is int or at.__class__ is float:
-            look_at_unit(at)
-            look_at_delay(at, now)
+            warn_about_unit(at)
+            warn_about_delay(at, now)
         return timestamp_micros(at)
     except TypeError as error:
         raise TypeError(

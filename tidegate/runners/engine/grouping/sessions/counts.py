@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from tidegate.runners.engine.grouping.sessions.table import Columns
-from tidegate.sdk.time import MAX_MICROS, numpy_at_hand
+from tidegate.sdk.data.timestamps import loaded_numpy
+from tidegate.sdk.time import MAX_MICROS
 
 _MOST: Final = 1 << 62
 """Spans (µs) below this can be added up without leaving 64 bits."""
@@ -37,7 +38,7 @@ class SessionTimes:
     @staticmethod
     def at_hand() -> SessionTimes | None:
         """An empty one; None where numpy is not there."""
-        numpy = numpy_at_hand()
+        numpy = loaded_numpy()
         return None if numpy is None else SessionTimes(numpy)
 
     def take(self, keys: Sequence[Any], stamps: Sequence[int]) -> None:
