@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tidegate.sdk.options.flags import Flag
 from tidegate.sdk.options.model import PipelineOptions, flags, options_for
-from tidegate.sdk.runner import BUILT_IN
+from tidegate.sdk.options.registry import BUILT_IN
 
 HEAD = """\
 # Flags

@@ -22,9 +22,10 @@ from tidegate.cli.doctor import CORE, EXTRAS, examine, runner_lines
 from tidegate.cli.progress import Display, Rates, run_with_progress
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, MetricResults
 from tidegate.sdk.options.model import PipelineOptions
+from tidegate.sdk.options.registry import runner_names
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.seal import this_environment
-from tidegate.sdk.runner import PipelineResult, PipelineState, Runner, runner_names
+from tidegate.sdk.runner import PipelineResult, PipelineState, Runner
 
 ROOT = Path(__file__).parents[2]
 EMPTY = portable.Pipeline((), (), this_environment(), name="job")

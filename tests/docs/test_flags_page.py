@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tidegate.sdk.options.model import PipelineOptions, flags, options_for
-from tidegate.sdk.runner import BUILT_IN
+from tidegate.sdk.options.registry import BUILT_IN
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "flags.md"

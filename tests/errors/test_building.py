@@ -12,7 +12,7 @@ import pytest
 
 import tidegate as tg
 from tests.support.failing_pipelines import failure, told
-from tidegate.sdk.runner import runner_names
+from tidegate.sdk.options.registry import runner_names
 
 A_LOCK = threading.Lock()
 RUNNERS = ", ".join(runner_names())

@@ -23,7 +23,8 @@ import pytest
 
 from tidegate.runners.streaming import runner as streaming
 from tidegate.sdk.errors import TidegateError, UnsupportedError
-from tidegate.sdk.runner import BUILT_IN, find_runner
+from tidegate.sdk.options.registry import BUILT_IN
+from tidegate.sdk.runner import find_runner
 
 BOUNDED_ONLY = frozenset({"spark"})
 ALWAYS = "direct,streaming,spark"

@@ -114,7 +114,7 @@ def test_a_runner_nobody_knows_is_an_error_of_usage(tmp_path: Path) -> None:
 
 def test_a_runner_that_can_not_be_used_here_is_skipped_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        "from tidegate.sdk import runner\nrunner.BUILT_IN['far'] = 'a_package_that_is_missing:Runner'\n"
+        "from tidegate.sdk.options import registry\nregistry.BUILT_IN['far'] = 'a_package_that_is_missing:Runner'\n"
     )
     code, printed = run_pytest(tmp_path, RUNNERS, "--tidegate-runner=far", "--tidegate-runner=direct", "-rs")
     assert code == 0, printed
@@ -124,13 +124,13 @@ def test_a_runner_that_can_not_be_used_here_is_skipped_with_its_reason(tmp_path:
 
 def test_a_runner_that_lacks_something_is_skipped_with_what_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(
-        "from tidegate.sdk import runner\n"
+        "from tidegate.sdk.options import registry\n"
         "from tidegate.runners.direct import DirectRunner\n"
         "class Far(DirectRunner):\n"
         "    @classmethod\n"
         "    def missing(cls):\n"
         "        return ['Java 17', 'a license']\n"
-        "runner.BUILT_IN['far'] = 'conftest:Far'\n"
+        "registry.BUILT_IN['far'] = 'conftest:Far'\n"
     )
     code, printed = run_pytest(tmp_path, RUNNERS, "--tidegate-runner=far", "-rs")
     assert code == 0, printed

@@ -14,7 +14,8 @@ from typing import Final
 
 from tidegate._version import __version__
 from tidegate.sdk.options.defaults import default_memory_budget
-from tidegate.sdk.runner import BUILT_IN, find_runner, runner_names
+from tidegate.sdk.options.registry import BUILT_IN, runner_names
+from tidegate.sdk.runner import find_runner
 
 CORE: Final = ("click", "cloudpickle", "pydantic", "rich")
 EXTRAS: Final = {

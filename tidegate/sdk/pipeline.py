@@ -24,6 +24,7 @@ from tidegate.sdk.errors import (
     shorten,
 )
 from tidegate.sdk.options.defaults import DEFAULTS, DefaultOptions, replaced
+from tidegate.sdk.options.registry import runner_names
 from tidegate.sdk.options.script import (
     being_loaded,
     called_by_script,
@@ -35,7 +36,7 @@ from tidegate.sdk.options.script import (
 from tidegate.sdk.portable import model as nodes
 from tidegate.sdk.portable.integrity import reads
 from tidegate.sdk.portable.seal import located, seal, this_environment, warned_if_idle, words_of_interrupt
-from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions, find_runner, runner_names
+from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions, find_runner
 from tidegate.sdk.typehints import compatibility, hints
 from tidegate.sdk.user_code.keywords import Keywords
 from tidegate.sdk.user_code.never_run import Fate

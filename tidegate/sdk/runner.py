@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import enum
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from tidegate.sdk.errors import OptionsError, UnsupportedError
+from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults
 from tidegate.sdk.notebook import html_table
+from tidegate.sdk.options import registry
 from tidegate.sdk.portable import model as portable
 
 if TYPE_CHECKING:
@@ -21,15 +20,6 @@ if TYPE_CHECKING:
 
 RunOptions: TypeAlias = "PipelineOptions | DefaultOptions"
 """What a runner is told: the author's options, or the defaults if there are none. `view_as` gives the runner's own."""
-
-BUILT_IN: Final = {
-    "direct": "tidegate.runners.direct:DirectRunner",
-    "streaming": "tidegate.runners.streaming:StreamingRunner",
-    "spark": "tidegate.runners.spark:SparkRunner",
-}
-"""Built-in runners by name; others are found by the entry-point group `tidegate.runners`."""
-
-ENTRY_POINTS: Final = "tidegate.runners"
 
 
 class PipelineState(enum.Enum):
@@ -190,35 +180,7 @@ class Runner(ABC):
         """Run a sealed pipeline."""
 
 
-def runner_names() -> list[str]:
-    """Every runner that can be named, built-in ones first."""
-    return [*BUILT_IN, *sorted(set(_others()) - set(BUILT_IN))]
-
-
 def find_runner(name: str) -> Runner:
     """The runner of that name; OptionsError, with the names there are, when there is none."""
-    target = BUILT_IN.get(name)
-    if target is None:
-        entry = _others().get(name)
-        if entry is None:
-            known = ", ".join(runner_names())
-            raise OptionsError(f"there is no runner {name!r}; there are: {known}")
-        found: Runner = entry.load()()
-        return found
-    from importlib import import_module
-
-    module, _, cls = target.partition(":")
-    runner: Runner = getattr(import_module(module), cls)()
+    runner: Runner = registry.make_runner(name)
     return runner
-
-
-def _others() -> dict[str, Any]:
-    return _installed(tuple(sys.path))
-
-
-@lru_cache(1)
-def _installed(_: tuple[str, ...]) -> dict[str, Any]:
-    """The runners of other distributions, looked for once as long as there is nowhere new to look."""
-    from importlib.metadata import entry_points
-
-    return {entry.name: entry for entry in entry_points(group=ENTRY_POINTS)}

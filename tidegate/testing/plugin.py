@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     chosen = config.getoption("--tidegate-runner")
     if not chosen:
         return
-    from tidegate.sdk.runner import runner_names
+    from tidegate.sdk.options.registry import runner_names
 
     known = runner_names()
     for name in chosen:

@@ -17,8 +17,8 @@ import pytest
 from pydantic import Field, field_validator, model_validator
 
 import tidegate as tg
-from tidegate.sdk import runner as runners
 from tidegate.sdk.errors import OptionsError
+from tidegate.sdk.options import registry
 from tidegate.sdk.options.defaults import DEFAULTS, default_memory_budget
 from tidegate.sdk.options.model import (
     DurationOption,
@@ -29,6 +29,7 @@ from tidegate.sdk.options.model import (
     help_text,
     options_for,
 )
+from tidegate.sdk.runner import Runner
 from tidegate.sdk.time import Duration
 
 ROOT = Path(__file__).parents[3]
@@ -74,7 +75,7 @@ class ClusterOptions(RunnerOptions):
     master: str = "local"
 
 
-class NoRunner(runners.Runner):
+class NoRunner(Runner):
     """Declares options and runs nothing."""
 
     model: type[PipelineOptions] | None = None
@@ -104,7 +105,7 @@ class Cluster(NoRunner):
 @pytest.fixture(autouse=True)
 def three_runners(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        runners,
+        registry,
         "BUILT_IN",
         {"direct": f"{__name__}:NoRunner", "stream": f"{__name__}:Stream", "cluster": f"{__name__}:Cluster"},
     )
@@ -444,7 +445,7 @@ def test_an_author_cannot_declare_a_flag_of_the_runner() -> None:
 
 
 def test_a_runner_that_cannot_be_loaded_hides_no_other_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(runners.BUILT_IN, "broken", "no_such_module:Runner")
+    monkeypatch.setitem(registry.BUILT_IN, "broken", "no_such_module:Runner")
     assert refusal(WordCount, "--input", "x", "--limt", "5") == "unknown flag --limt: did you mean --limit?"
     assert refusal(WordCount, "--input", "x", "--runner", "broken") == (
         "the broken runner can't be loaded: No module named 'no_such_module'"

@@ -51,8 +51,8 @@ from tidegate.sdk.options.flags import (
     unexpected,
 )
 from tidegate.sdk.options.quantities import format_duration, parse_duration, parse_size
+from tidegate.sdk.options.registry import make_runner, runner_names
 from tidegate.sdk.options.script import misused, note_read, print_to_reader, was_read
-from tidegate.sdk.runner import find_runner, runner_names
 from tidegate.sdk.time import Duration
 from tidegate.sdk.typehints.hints import annotations_of
 
@@ -431,7 +431,7 @@ def _runner_model(runner: str) -> type[PipelineOptions]:
         hint = f"did you mean {near[0]}? " if near else ""
         raise OptionsError(f"unknown runner {shorten(runner)}: {hint}--runner takes one of {', '.join(names)}")
     try:
-        return find_runner(runner).options_model() or PipelineOptions
+        return make_runner(runner).options_model() or PipelineOptions
     except Exception as error:  # whatever the import of a plugin may raise
         raise OptionsError(f"the {runner} runner can't be loaded: {error}") from error
 
