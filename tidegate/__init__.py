@@ -45,6 +45,8 @@ from tidegate.sdk.errors import (
     UserCodeError,
     WriteError,
 )
+from tidegate.sdk.interactive import load as _load_interactive
+from tidegate.sdk.interactive_hook import provide_interactive as _provide_interactive
 from tidegate.sdk.metrics import Metrics
 from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform, ptransform_fn
 from tidegate.sdk.primitives import (
@@ -131,14 +133,16 @@ from tidegate.transforms.waiting import WaitOn
 
 if TYPE_CHECKING:
     from tidegate import io
-    from tidegate.sdk.interactive.table import show
+    from tidegate.sdk.interactive.show import show
     from tidegate.sdk.options.model import DurationOption, PipelineOptions, SizeOption
+
+_provide_interactive(_load_interactive)
 
 _LAZY = {
     "DurationOption": "tidegate.sdk.options.model",
     "PipelineOptions": "tidegate.sdk.options.model",
     "SizeOption": "tidegate.sdk.options.model",
-    "show": "tidegate.sdk.interactive.table",
+    "show": "tidegate.sdk.interactive.show",
 }
 """Names whose modules are heavy (pydantic), or seldom needed, imported when they are first asked for."""
 

@@ -23,6 +23,7 @@ from tidegate.sdk.errors import (
     said,
     shorten,
 )
+from tidegate.sdk.interactive_hook import interactive
 from tidegate.sdk.options.defaults import DEFAULTS, DefaultOptions, replaced
 from tidegate.sdk.options.registry import runner_names
 from tidegate.sdk.options.script import (
@@ -264,9 +265,7 @@ class Pipeline:
         return f"<Pipeline {self.name!r}: {steps}, {run}>"
 
     def _repr_html_(self) -> str:
-        from tidegate.sdk.interactive.html import pipeline_html
-
-        return pipeline_html(self)
+        return interactive().pipeline_html(self)
 
     def __getitem__(self, label: str) -> PCollection[Any]:
         """The output of the step of that label path, or whose path ends so: `p["count"].head(3)`.
@@ -457,9 +456,9 @@ class PCollection(Generic[T]):
         there are more than `limit` elements (None: no limit).
         """
         __tracebackhide__ = True
-        from tidegate.sdk.interactive.runs import collect
-
-        return collect(self, limit=limit, include_window_info=include_window_info, runner=runner, run_for=run_for)
+        return interactive().collect(
+            self, limit=limit, include_window_info=include_window_info, runner=runner, run_for=run_for
+        )
 
     def head(
         self,
@@ -471,9 +470,7 @@ class PCollection(Generic[T]):
     ) -> list[T]:
         """The same for the first `n` elements that the run gives; where it can, it stops reading then."""
         __tracebackhide__ = True
-        from tidegate.sdk.interactive.runs import head
-
-        return head(self, n, include_window_info=include_window_info, runner=runner, run_for=run_for)
+        return interactive().head(self, n, include_window_info=include_window_info, runner=runner, run_for=run_for)
 
     def as_data(self) -> nodes.Collection:
         """This collection in the portable pipeline."""
@@ -530,9 +527,7 @@ class PCollection(Generic[T]):
         return f"<PCollection {self.id!r}{held}: {', '.join(facts)}>"
 
     def _repr_html_(self) -> str:
-        from tidegate.sdk.interactive.html import collection_html
-
-        return collection_html(self)
+        return interactive().collection_html(self)
 
 
 class Transform(Keywords):

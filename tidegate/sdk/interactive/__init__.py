@@ -1,5 +1,19 @@
-"""Looking at data: the elements of a collection, in the author's own process and on any runner.
+"""Interactive looks at data: the elements of a collection, in the author's own process and on any runner.
 
-`run` makes a run of its own of the steps that lead to a collection, and `recorder` brings back what is in it;
-`table` shows it. All is imported when it is first asked for, since most pipelines are never looked into.
+`runs` executes the steps that lead to a collection, `recorder` brings back its elements, `table` and `show` display
+them. Nothing here is imported before its first use, because most pipelines are never looked into.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidegate.sdk.interactive_hook import Interactive
+
+
+def load() -> Interactive:
+    """Import what pipelines and collections call: see `tidegate.sdk.interactive_hook`."""
+    from tidegate.sdk.interactive import entry
+
+    return entry

@@ -1,0 +1,6 @@
+"""What `tidegate.sdk.interactive_hook` offers to pipelines and collections, as one module."""
+
+from tidegate.sdk.interactive.html import collection_html, pipeline_html
+from tidegate.sdk.interactive.runs import collect, head
+
+__all__ = ["collect", "collection_html", "head", "pipeline_html"]
