@@ -118,7 +118,6 @@ LONG_MODULES = frozenset(
     for path in (
         "runners/engine/stateful/operator.py",  # StatefulOperator
         "runners/engine/windowing/operator.py",  # WindowOperator
-        "runners/streaming/coordinator/coordinator.py",  # Coordinator: each phase of a job's life is to be a class
         "runners/streaming/state/rocksdb.py",  # the backend, and its captures and restores
         "sdk/options/model.py",  # options, and how they are read from flags
         "sdk/pipeline.py",  # the page that authors read: pipeline, collections, transforms
@@ -132,7 +131,6 @@ LARGE_CLASSES = frozenset(
         "Grouping",
         "StatefulOperator",
         "WindowOperator",
-        "Coordinator",
         "JobProcess",
         "Pipeline",  # its methods are what authors call, and each has a long docstring
         "Watcher",
