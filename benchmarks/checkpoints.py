@@ -33,7 +33,7 @@ from typing import Any, TypeAlias
 
 import tidegate as tg
 from tidegate.runners.streaming.checkpoint.tracker import Checkpoints
-from tidegate.runners.streaming.client.job_client import Job
+from tidegate.runners.streaming.client.job_client import JobClient
 from tidegate.runners.streaming.coordinator import checkpoint_coordinator
 from tidegate.runners.streaming.protocol.coordinator_io import CancelJob, CheckpointReport
 from tidegate.runners.streaming.runner import StreamingRunner
@@ -165,14 +165,14 @@ def measure(args: argparse.Namespace, backend: str, workers: int) -> Measured:
                 reports.append(message)
 
         submitted = StreamingRunner().submission(p.sealed(), PipelineOptions.from_args(flags))
-        job = Job(submitted, on_report=heard, travelling=lambda same: same)
+        job = JobClient(submitted, on_report=heard, travelling=lambda same: same)
 
         def follow(until: float) -> None:
             while (left := until - time.time()) > 0:
                 if job.ended:
                     raise SystemExit(f"the job has {job.state}: {job.error}")
                 job.wait(min(left, 0.2))
-                job.hear()
+                job.receive()
 
         while not all(Path(folder, str(part)).exists() for part in range(workers)) or not all(
             _all_there(folder, workers)
@@ -183,10 +183,10 @@ def measure(args: argparse.Namespace, backend: str, workers: int) -> Measured:
         del reports[:]
         follow(begins[-1] + TAIL)
         memory = max(_peaks(job))
-        job.ask(CancelJob())
+        job.send(CancelJob())
         while not job.ended:
             job.wait(1)
-            job.hear()
+            job.receive()
         notes = [_notes(folder, part) for part in range(workers)]
         turns = [
             Turn(
@@ -226,7 +226,7 @@ def _all_there(folder: str, parts: int) -> Iterator[bool]:
         yield bool(notes) and bool(notes[-1][3])
 
 
-def _peaks(job: Job) -> Iterator[float]:
+def _peaks(job: JobClient) -> Iterator[float]:
     """The most memory (MB) that each worker has had."""
     pid = job._process.pid
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():

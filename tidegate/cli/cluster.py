@@ -21,10 +21,10 @@ def cluster() -> None:
 )
 def start(name: str, port: int | None) -> None:
     """Start a session in the background."""
-    from tidegate.runners.streaming.session.client import Place, started
+    from tidegate.runners.streaming.session.client import SessionFiles, start_session
 
-    place = Place(name)
-    started(place, port)
+    place = SessionFiles(name)
+    start_session(place, port)
     about = place.described()
     click.echo(f"session {name} runs as process {about['pid']}, and listens at {place.socket}")
     if "port" in about:
@@ -35,9 +35,9 @@ def start(name: str, port: int | None) -> None:
 @_name
 def stop(name: str) -> None:
     """End a session and its jobs. Those with a checkpoint directory go on from there when they are run again."""
-    from tidegate.runners.streaming.session.client import opened
+    from tidegate.runners.streaming.session.client import open_session
 
-    with opened(name) as session:
+    with open_session(name) as session:
         session.end()
     click.echo(f"session {name} has ended")
 
@@ -46,10 +46,10 @@ def stop(name: str) -> None:
 @_name
 def status(name: str) -> None:
     """Say whether a session runs, and how many jobs it has."""
-    from tidegate.runners.streaming.session.client import Place, opened
+    from tidegate.runners.streaming.session.client import SessionFiles, open_session
 
-    place = Place(name)
-    with opened(name) as session:
+    place = SessionFiles(name)
+    with open_session(name) as session:
         jobs = session.jobs()
     about = place.described()
     running = sum(job.ended is None for job in jobs)

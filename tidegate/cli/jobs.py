@@ -31,9 +31,9 @@ def jobs() -> None:
 @_as_json
 def list_jobs(session: str, as_json: bool) -> None:
     """List all jobs, the latest last."""
-    from tidegate.runners.streaming.session.client import opened
+    from tidegate.runners.streaming.session.client import open_session
 
-    with opened(session) as connection:
+    with open_session(session) as connection:
         found = connection.jobs()
     if as_json:
         click.echo(json.dumps([_plain(job) for job in found], indent=1))
@@ -57,9 +57,9 @@ def list_jobs(session: str, as_json: bool) -> None:
 @_as_json
 def show(id: str, session: str, as_json: bool) -> None:
     """Show how a job is doing: its tasks, checkpoints, and what it last said."""
-    from tidegate.runners.streaming.session.client import opened
+    from tidegate.runners.streaming.session.client import open_session
 
-    with opened(session) as connection:
+    with open_session(session) as connection:
         job = connection.info(id)
     if as_json:
         click.echo(json.dumps(_plain(job), indent=1))
@@ -90,10 +90,10 @@ def logs(id: str, session: str, lines: int | None) -> None:
     """
     from pathlib import Path
 
-    from tidegate.runners.streaming.session.client import opened
+    from tidegate.runners.streaming.session.client import open_session
     from tidegate.runners.streaming.session.job_log import tail
 
-    with opened(session) as connection:
+    with open_session(session) as connection:
         job = connection.info(id)
     try:
         click.echo(tail(Path(job.log), lines), nl=False)
@@ -138,18 +138,18 @@ def stop(id: str, session: str, drain: bool, savepoint: str | None) -> None:
 def savepoint(id: str, directory: str, session: str) -> None:
     """Have a job write a savepoint to DIRECTORY, and go on."""
     from tidegate.runners.streaming.result import absolute
-    from tidegate.runners.streaming.session.client import opened
+    from tidegate.runners.streaming.session.client import open_session
 
-    with opened(session) as connection:
+    with open_session(session) as connection:
         report = connection.savepoint(id, absolute(directory))
     click.echo(f"savepoint of job {id} in {directory}: {report.size:,} bytes, {report.duration:.2f} s")
 
 
 def _keeps_nothing(id: str, session: str) -> bool:
     """Whether a job that ends has nowhere to keep what another run would go on from."""
-    from tidegate.runners.streaming.session.client import opened
+    from tidegate.runners.streaming.session.client import open_session
 
-    with opened(session) as connection:
+    with open_session(session) as connection:
         job = connection.info(id)
     return job.ended is None and job.checkpoint_dir is None
 
@@ -158,9 +158,9 @@ def _end(id: str, session: str, event: Any) -> None:
     """Tell a job to end, and wait until it has."""
     from tidegate.runners.engine.errors.transport import unpacked
     from tidegate.runners.streaming.protocol.coordinator_io import Finish
-    from tidegate.runners.streaming.session.client import opened
+    from tidegate.runners.streaming.session.client import open_session
 
-    with opened(session) as connection:
+    with open_session(session) as connection:
         for message in connection.tell_and_follow(id, event):
             match message:
                 case Finish(state="failed", error=bytes(error)):

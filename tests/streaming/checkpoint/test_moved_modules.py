@@ -27,8 +27,8 @@ import pytest
 from tests.support.streaming.child_processes import PATIENCE
 from tidegate.runners.spark.driver.commit_log import finish_interrupted
 from tidegate.runners.streaming.protocol.coordinator_io import TakeSavepoint
-from tidegate.runners.streaming.session.client import Place, opened, started
-from tidegate.runners.streaming.session.journal import Kept
+from tidegate.runners.streaming.session.client import SessionFiles, open_session, start_session
+from tidegate.runners.streaming.session.journal import Journal
 from tidegate.runners.streaming.state.files import END_SIZE
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.moved import MOVES
@@ -162,22 +162,22 @@ def test_a_session_goes_on_with_a_job_that_an_earlier_one_has_noted(
     journal.mkdir()
     for path in folder.glob("*.job"):
         path.rename(journal / path.name)
-    ((_, request),) = Kept(journal).found()
+    ((_, request),) = Journal(journal).found()
     assert not isinstance(request, str), request
     with tempfile.TemporaryDirectory(prefix="tg") as private:
         monkeypatch.setenv("XDG_RUNTIME_DIR", private)
         monkeypatch.setenv("TMPDIR", private)
         monkeypatch.setenv("TIDEGATE_GATE", "open")
-        place = Place("flat")
-        started(place)
-        with opened(place.name) as session:
+        place = SessionFiles("flat")
+        start_session(place)
+        with open_session(place.name) as session:
             # The client was on another machine.
             submitted = replace(request.submitted, directory=f"{private}/tidegate-job")
             id = session.submit(submitted, tuple(sys.path), str(folder)).id
             with suppress(RunError):  # it may be over
                 for _ in session.tell_and_follow(id, TakeSavepoint(f"{private}/savepoint")):
                     continue
-        with opened(place.name) as session:
+        with open_session(place.name) as session:
             info = session.info(id)
             assert (info.state, info.error) == ("finished", "")
             assert any("going on from checkpoint" in text for text in info.reports)

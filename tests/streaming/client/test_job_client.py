@@ -16,7 +16,7 @@ import pytest
 
 import tidegate as tg
 from tests.support.streaming.counting_job import Reports, counted, elements, follow, options, running
-from tidegate.runners.streaming.client.job_client import Job
+from tidegate.runners.streaming.client.job_client import JobClient
 from tidegate.runners.streaming.model.exit_status import signal_name
 from tidegate.runners.streaming.network.framing import Link, pair
 from tidegate.runners.streaming.protocol import coordinator_io
@@ -264,7 +264,7 @@ def test_a_savepoint_that_was_asked_of_a_process_which_dies_has_failed(tmp_path:
     try:
         follow(job, lambda: bool(told.checkpoints))
         os.kill(job._process.pid, signal.SIGSTOP)
-        job.ask(coordinator_io.TakeSavepoint(str(tmp_path / "saved")))
+        job.send(coordinator_io.TakeSavepoint(str(tmp_path / "saved")))
         kill_job(job)
         follow(job, lambda: any("going on from checkpoint" in text for text in told.texts))
     finally:
@@ -322,7 +322,7 @@ exec(sys.argv[2])
 """
 
 
-def stood_in_for(monkeypatch: pytest.MonkeyPatch, last_words: str, held: int) -> Job:
+def stood_in_for(monkeypatch: pytest.MonkeyPatch, last_words: str, held: int) -> JobClient:
     """A job whose process says something, runs these lines, and ends when nobody holds the pipe any more."""
 
     def started(*_: object) -> tuple[subprocess.Popen[bytes], Link]:
@@ -332,7 +332,7 @@ def stood_in_for(monkeypatch: pytest.MonkeyPatch, last_words: str, held: int) ->
         with theirs:
             return subprocess.Popen(command, pass_fds=[theirs.fileno(), held]), Link(ours)
 
-    monkeypatch.setattr("tidegate.runners.streaming.client.job_client._started", started)
+    monkeypatch.setattr("tidegate.runners.streaming.client.job_client._start_process", started)
     p = tg.Pipeline()
     counted(p)
     return running(p)
@@ -348,7 +348,7 @@ def test_a_job_has_ended_when_its_process_has_and_nobody_is_kept_waiting_until_t
     job.on_report = told
     while job._finish is None:
         job.link.wait(60)
-        job.hear()
+        job.receive()
     assert job._process.returncode is None
     assert (job.ended, told.all) == (False, [coordinator_io.Report("running", "first words")])
     assert not job.wait(0.01)

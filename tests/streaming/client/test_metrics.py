@@ -11,7 +11,7 @@ import pytest
 import tidegate as tg
 from tests.support.streaming.coordinator_harness import job_of, to_text
 from tests.support.streaming.counting_job import Reports, counted, follow, running
-from tidegate.runners.streaming.client.metrics import Observed
+from tidegate.runners.streaming.client.metrics import MetricsObserver
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Progress, Report
 from tidegate.runners.streaming.protocol.worker_messages import TaskStatus
@@ -21,7 +21,7 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
 
 def seen(*messages: Any, now: float = 100.0) -> dict[tuple[str, str], Any]:
     """The metrics after these messages, by step and name."""
-    observed = Observed(job_of(to_text()).plan)
+    observed = MetricsObserver(job_of(to_text()).plan)
     for message in messages:
         observed.take(message, now)
     cells = MetricCells()

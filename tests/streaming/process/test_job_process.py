@@ -43,7 +43,7 @@ class Started:
         self.link.post(CONTROL, [pickle.dumps(submitted(str(self.directory), workers))])
         self.link.wait_until_sent()
 
-    def ask(self, event: Any) -> None:
+    def send(self, event: Any) -> None:
         """Say something as its client."""
         self.link.post(CONTROL, [pickle.dumps(event)])
         self.link.wait_until_sent()
@@ -225,7 +225,7 @@ def test_client_and_workers_are_heard_while_a_manifest_is_stored(start: Any, tmp
     messages = job.messages()
     assert sorted([reported(messages), reported(messages)]) == [f"worker {n} of attempt 1 is ready" for n in range(2)]
     gate.wait_until_reached()
-    job.ask(coordinator_io.TakeSavepoint("the client"))
+    job.send(coordinator_io.TakeSavepoint("the client"))
     assert reported(messages) == "heard the client"
     (victim, _) = children(job.process.pid)
     os.kill(victim, signal.SIGUSR1)
@@ -242,8 +242,8 @@ def test_workers_are_forked_only_when_no_other_thread_is_at_work(start: Any, tmp
     for _ in range(2):
         reported(messages)
     gate.wait_until_reached()
-    job.ask(coordinator_io.StopJob())
-    job.ask(coordinator_io.TakeSavepoint("what came later"))
+    job.send(coordinator_io.StopJob())
+    job.send(coordinator_io.TakeSavepoint("what came later"))
     assert reported(messages) == "heard what came later"
     assert children(job.process.pid) == []
     gate.open()
@@ -269,7 +269,7 @@ def test_a_job_ends_though_its_storage_does_not_answer(start: Any, tmp_path: Pat
     for _ in range(2):
         reported(messages)
     gate.wait_until_reached()
-    job.ask(coordinator_io.CancelJob())
+    job.send(coordinator_io.CancelJob())
     assert list(messages) == [coordinator_io.Finish("cancelled")]
     assert job.process.wait() == 0
     assert not (tmp_path / "kept" / "chk-7").exists()

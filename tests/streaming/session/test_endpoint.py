@@ -16,8 +16,8 @@ import pytest
 from tidegate.runners.streaming.session import endpoint
 from tidegate.runners.streaming.session.endpoint import (
     LONGEST_PATH,
-    Doorkeeper,
     EndpointError,
+    Handshake,
     check_peer,
     checked,
     connect,
@@ -42,7 +42,7 @@ def kept_by(listener: socket.socket, token: bytes) -> Iterator[None]:
     def keep() -> None:
         sock, _ = listener.accept()
         with sock:
-            door = Doorkeeper(token)
+            door = Handshake(token)
             sock.sendall(door.greeting())
             while door.verdict is None and (data := sock.recv(door.wanted())):
                 sock.sendall(door.take(data))
@@ -128,7 +128,7 @@ def test_who_does_not_know_the_token_is_refused(token: bytes) -> None:
 
 def test_a_session_of_another_version_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     listener = listen_on_port(0)
-    door = Doorkeeper(b"token")
+    door = Handshake(b"token")
     port = listener.getsockname()[1]
 
     def keep() -> None:
@@ -155,7 +155,7 @@ def test_an_impostor_at_the_port_learns_nothing_and_is_found_out() -> None:
     def pretend() -> None:
         sock, _ = listener.accept()
         with sock:
-            door = Doorkeeper(b"whatever")
+            door = Handshake(b"whatever")
             sock.sendall(door.greeting())
             heard.append(sock.recv(1000))
             sock.sendall(bytes(33))
@@ -169,7 +169,7 @@ def test_an_impostor_at_the_port_learns_nothing_and_is_found_out() -> None:
 
 
 def test_an_answer_to_another_challenge_is_refused() -> None:
-    one, other = Doorkeeper(b"token"), Doorkeeper(b"token")
+    one, other = Handshake(b"token"), Handshake(b"token")
     nonce = bytes(32)
     challenge = one.greeting()[-32:]
     reply = nonce + endpoint._answer(b"token", b"client", challenge, nonce) + endpoint._version()
@@ -179,7 +179,7 @@ def test_an_answer_to_another_challenge_is_refused() -> None:
 
 
 def test_nothing_is_decided_before_all_has_come() -> None:
-    door = Doorkeeper(b"token")
+    door = Handshake(b"token")
     left = door.wanted()
     for _ in range(left - 1):
         assert door.take(b"x") == b""
@@ -225,7 +225,7 @@ class Bomb:
 def test_a_pickle_in_place_of_an_introduction_is_never_loaded(short: Path) -> None:
     listener = listen_on_port(0)
     with kept_by(listener, b"token"), socket.create_connection(listener.getsockname()) as sock:
-        sock.sendall(pickle.dumps(Bomb()).ljust(Doorkeeper(b"").wanted()))
+        sock.sendall(pickle.dumps(Bomb()).ljust(Handshake(b"").wanted()))
         told = b""
         while data := sock.recv(1000):
             told += data

@@ -32,17 +32,17 @@ from tidegate.runners.streaming.runner import StreamingRunner
 from tidegate.runners.streaming.session.client import (
     JobInfo,
     ListJobs,
-    Place,
     Refused,
     Session,
+    SessionFiles,
     ShowJob,
     SubmitJob,
     TellJob,
-    opened,
-    started,
+    open_session,
+    start_session,
 )
 from tidegate.runners.streaming.session.endpoint import EndpointError, connect
-from tidegate.runners.streaming.session.server import MOST_KNOCKING, MOST_UNREAD, SESSION_LOG
+from tidegate.runners.streaming.session.server import MOST_PENDING, MOST_UNREAD, SESSION_LOG
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.runner import PipelineState
 
@@ -50,22 +50,22 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Place]:
+def place() -> Iterator[SessionFiles]:
     """A session for all tests here, with a port."""
     with tempfile.TemporaryDirectory(prefix="tg") as directory, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_RUNTIME_DIR", directory)
         patch.setenv("TMPDIR", directory)
-        found = Place("tests")
-        started(found, port=0)
+        found = SessionFiles("tests")
+        start_session(found, port=0)
         yield found
-        with opened("tests") as session:
+        with open_session("tests") as session:
             session.end()
         assert sorted(path.name for path in Path(directory, "tidegate").iterdir()) == []
 
 
 @pytest.fixture
-def session(place: Place) -> Iterator[Session]:
-    with opened(place.name) as connection:
+def session(place: SessionFiles) -> Iterator[Session]:
+    with open_session(place.name) as connection:
         yield connection
 
 
@@ -86,13 +86,13 @@ def detached_bounded(fifo: Path) -> Any:
 
 def follow_until(id: str, reached: Any, event: Any = None, *, name: str = "tests") -> JobInfo:
     """Hear a job until something holds for what it tells."""
-    with opened(name) as session:
+    with open_session(name) as session:
         for message in session.tell_and_follow(id, event or coordinator_io.TakeSavepoint("/nowhere/at/all")):
             if reached(message):
                 break
         else:
             raise AssertionError("the job ended before")
-    with opened(name) as session:
+    with open_session(name) as session:
         return session.info(id)
 
 
@@ -100,7 +100,7 @@ def is_checkpoint(told: Any) -> bool:
     return isinstance(told, coordinator_io.CheckpointReport) and not told.error
 
 
-def test_a_detached_job_goes_on_in_the_session_and_can_be_cancelled(place: Place) -> None:
+def test_a_detached_job_goes_on_in_the_session_and_can_be_cancelled(place: SessionFiles) -> None:
     result = detached()
     assert result.wait_until_finish() is PipelineState.RUNNING
     follow_until(result.id, lambda told: isinstance(told, coordinator_io.Progress) and told.metrics.counters)
@@ -138,13 +138,15 @@ def test_a_savepoint_is_written_where_it_was_asked_for_and_the_job_goes_on(sessi
     assert report.savepoint == str(tmp_path / "savepoint")
     assert list((tmp_path / "savepoint").rglob("manifest.json"))
     assert result.state is PipelineState.RUNNING
-    with pytest.raises(RunError, match="failed"), opened("tests") as other:
+    with pytest.raises(RunError, match="failed"), open_session("tests") as other:
         other.savepoint(result.id, "/proc/no/savepoint/here")
     result.cancel()
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
-def test_a_job_whose_process_is_killed_goes_on_in_a_new_one(place: Place, session: Session, tmp_path: Path) -> None:
+def test_a_job_whose_process_is_killed_goes_on_in_a_new_one(
+    place: SessionFiles, session: Session, tmp_path: Path
+) -> None:
     result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
     follow_until(result.id, is_checkpoint)
     pid = place.described()["pid"]
@@ -161,9 +163,11 @@ def test_a_job_whose_process_is_killed_goes_on_in_a_new_one(place: Place, sessio
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs pidfd_open")
-def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(place: Place, tmp_path: Path) -> None:
-    fragile = Place("fragile")
-    started(fragile)
+def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(
+    place: SessionFiles, tmp_path: Path
+) -> None:
+    fragile = SessionFiles("fragile")
+    start_session(fragile)
     kept = detached(f"--checkpoint_dir={tmp_path / 'kept'}", "--session=fragile")
     lost = detached("--session=fragile")
     bounded = detached_bounded(tmp_path / "fifo")
@@ -174,14 +178,14 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(plac
     pid = fragile.described()["pid"]
     os.kill(pid, signal.SIGKILL)
     wait_until_gone([pid])
-    started(fragile)
+    start_session(fragile)
     try:
         after = follow_until(kept.id, is_checkpoint, name="fragile")
         assert after.checkpoint is not None
         assert after.checkpoint.checkpoint > before.checkpoint.checkpoint
         assert after.restarts == 1
         assert any("going on from checkpoint" in text for text in after.reports)
-        with opened("fragile") as session:
+        with open_session("fragile") as session:
             assert [job.id for job in session.jobs()] == [lost.id, bounded.id, kept.id]
             assert "no --checkpoint_dir from which it could go on: submit it again" in session.info(lost.id).error
             assert "a bounded job keeps no checkpoints" in session.info(bounded.id).error
@@ -193,10 +197,10 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(plac
         told = command("jobs", "logs", kept.id, "--session=fragile")
         assert "its session was killed; in a new one it goes on from its last checkpoint\n" in told
     finally:
-        with opened("fragile") as session:
+        with open_session("fragile") as session:
             session.end()
-    started(fragile)
-    with opened("fragile") as session:
+    start_session(fragile)
+    with open_session("fragile") as session:
         assert session.jobs() == ()
         session.end()
 
@@ -206,7 +210,7 @@ def test_what_a_job_prints_is_in_its_log_beside_what_is_reported_of_it(session: 
     _ = p | tg.Create(["printed"]) | tg.Map(print)
     submitted = StreamingRunner().submission(p.sealed(), options())
     info = session.submit(submitted, tuple(sys.path), str(tmp_path))
-    with opened("tests") as other, suppress(RunError):  # it may be over by now
+    with open_session("tests") as other, suppress(RunError):  # it may be over by now
         list(other.tell_and_follow(info.id, coordinator_io.TakeSavepoint("/nowhere/at/all")))
     log = Path(session.info(info.id).log)
     own = [line for line in log.read_text().splitlines() if f" tidegate job={info.id}" not in line]
@@ -226,7 +230,7 @@ def test_a_job_that_is_over_takes_no_orders(session: Session) -> None:
         list(session.tell_and_follow(result.id, coordinator_io.StopJob()))
 
 
-def test_the_port_is_open_to_who_has_the_token_alone(place: Place) -> None:
+def test_the_port_is_open_to_who_has_the_token_alone(place: SessionFiles) -> None:
     port = place.described()["port"]
     assert [stat.S_IMODE(path.stat().st_mode) for path in (place.token, place.about, place.socket)] == [0o600] * 3
     with Session(port, place.token.read_bytes()) as session:
@@ -235,26 +239,26 @@ def test_the_port_is_open_to_who_has_the_token_alone(place: Place) -> None:
         Session(port, b"guessed")
 
 
-def test_who_says_nothing_keeps_nobody_out(place: Place) -> None:
-    with socket.create_connection(("127.0.0.1", place.described()["port"])), opened("tests") as session:
+def test_who_says_nothing_keeps_nobody_out(place: SessionFiles) -> None:
+    with socket.create_connection(("127.0.0.1", place.described()["port"])), open_session("tests") as session:
         assert isinstance(session.jobs(), tuple)
 
 
-def test_a_second_session_of_the_same_name_is_refused_and_leaves_the_first_alone(place: Place) -> None:
+def test_a_second_session_of_the_same_name_is_refused_and_leaves_the_first_alone(place: SessionFiles) -> None:
     with pytest.raises(EndpointError, match="another session"):
-        started(place)
-    with opened("tests") as session:
+        start_session(place)
+    with open_session("tests") as session:
         assert isinstance(session.jobs(), tuple)
 
 
-def test_where_no_session_runs_it_is_said_how_to_start_one(place: Place) -> None:
+def test_where_no_session_runs_it_is_said_how_to_start_one(place: SessionFiles) -> None:
     with pytest.raises(EndpointError, match="tidegate cluster start --name elsewhere"):
-        opened("elsewhere")
+        open_session("elsewhere")
 
 
 def test_a_name_that_is_a_path_is_refused() -> None:
     with pytest.raises(EndpointError, match="letters, digits"):
-        Place("../elsewhere")
+        SessionFiles("../elsewhere")
 
 
 def command(*args: str) -> str:
@@ -263,7 +267,7 @@ def command(*args: str) -> str:
     return done.output
 
 
-def test_a_session_is_started_looked_at_and_stopped_by_commands(place: Place) -> None:
+def test_a_session_is_started_looked_at_and_stopped_by_commands(place: SessionFiles) -> None:
     assert "runs as process" in command("cluster", "start", "--name", "other")
     assert "0 running jobs, 0 ended" in command("cluster", "status", "--name", "other")
     assert "has ended" in command("cluster", "stop", "--name", "other")
@@ -272,7 +276,7 @@ def test_a_session_is_started_looked_at_and_stopped_by_commands(place: Place) ->
     assert "cluster start --name other" in failed.output
 
 
-def test_jobs_are_listed_shown_saved_and_stopped_by_commands(place: Place, tmp_path: Path) -> None:
+def test_jobs_are_listed_shown_saved_and_stopped_by_commands(place: SessionFiles, tmp_path: Path) -> None:
     at = "--session=tests"
     result = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
     follow_until(result.id, is_checkpoint)
@@ -299,7 +303,7 @@ def test_jobs_are_listed_shown_saved_and_stopped_by_commands(place: Place, tmp_p
     assert command("jobs", "logs", result.id, at, "--lines=1") == logs.splitlines(keepends=True)[-1]
 
 
-def test_a_job_that_keeps_nothing_is_stopped_with_a_savepoint_or_for_good(place: Place, tmp_path: Path) -> None:
+def test_a_job_that_keeps_nothing_is_stopped_with_a_savepoint_or_for_good(place: SessionFiles, tmp_path: Path) -> None:
     result = detached()
     refused = CliRunner().invoke(app, ["jobs", "stop", result.id, "--session=tests"])
     assert refused.exit_code == 2
@@ -314,7 +318,7 @@ def test_a_job_that_keeps_nothing_is_stopped_with_a_savepoint_or_for_good(place:
 # --- What an authenticated client may send ----------------------------------------------------------------------------
 
 
-def answers(place: Place, sent: bytes) -> list[Any]:
+def answers(place: SessionFiles, sent: bytes) -> list[Any]:
     """What the session says to a client that sends these bytes and then hears it out."""
     with connect(place.socket, b"") as sock:
         with suppress(OSError):  # it has been let go of before all of it was sent
@@ -346,9 +350,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("sent", HOSTILE.values(), ids=HOSTILE.keys())
-def test_a_client_that_sends_what_is_no_request_is_let_go_of_and_nobody_else(place: Place, sent: bytes) -> None:
+def test_a_client_that_sends_what_is_no_request_is_let_go_of_and_nobody_else(place: SessionFiles, sent: bytes) -> None:
     result = detached()
-    with opened("tests") as other:
+    with open_session("tests") as other:
         assert other.info(result.id).id == result.id
         (refused,) = answers(place, sent + said(ListJobs()))  # what follows is not heard any more
         assert isinstance(refused, Refused)
@@ -357,7 +361,7 @@ def test_a_client_that_sends_what_is_no_request_is_let_go_of_and_nobody_else(pla
     result.cancel()
 
 
-def test_a_client_that_reads_no_answers_is_let_go_of_and_the_log_says_so(place: Place) -> None:
+def test_a_client_that_reads_no_answers_is_let_go_of_and_the_log_says_so(place: SessionFiles) -> None:
     result = detached()
     (told,) = answers(place, said(ListJobs()))
     enough = 2 * MOST_UNREAD // len(pickle.dumps(told, 5))
@@ -365,7 +369,7 @@ def test_a_client_that_reads_no_answers_is_let_go_of_and_the_log_says_so(place: 
         with suppress(OSError):  # it is let go of before all of it has been sent
             sock.sendall(said(ListJobs()) * enough)
             sock.shutdown(socket.SHUT_WR)
-        with opened("tests") as other:
+        with open_session("tests") as other:
             logs = Path(other.info(result.id).log).parent
         link = Link(sock)
         heard = 0
@@ -374,7 +378,7 @@ def test_a_client_that_reads_no_answers_is_let_go_of_and_the_log_says_so(place: 
             heard += sum(1 for _ in link.receive())
         assert heard < enough
     (line,) = (logs / SESSION_LOG).read_text().splitlines()
-    assert "a client has been let go of: it had left 16," in line
+    assert "a client was disconnected: it had left 16," in line
     result.cancel()
 
 
@@ -385,7 +389,7 @@ class Leaving:
         return sys.exit, (7,)
 
 
-def test_a_request_of_wrong_parts_is_refused_and_its_client_may_go_on(place: Place, session: Session) -> None:
+def test_a_request_of_wrong_parts_is_refused_and_its_client_may_go_on(place: SessionFiles, session: Session) -> None:
     p = tg.Pipeline()
     _ = p | tg.Create([1]) | tg.Map(print)
     whole = SubmitJob(StreamingRunner().submission(p.sealed(), options()), ("/",), "/")
@@ -423,7 +427,7 @@ def test_a_request_of_wrong_parts_is_refused_and_its_client_may_go_on(place: Pla
     assert not list(kept.parent.rglob("*.job"))
 
 
-def test_what_is_told_to_a_running_job_is_checked_before_it_hears_it(place: Place) -> None:
+def test_what_is_told_to_a_running_job_is_checked_before_it_hears_it(place: SessionFiles) -> None:
     result = detached()
     wrong = [17, coordinator_io.Begin(), coordinator_io.StopJob("no"), coordinator_io.TakeSavepoint(None)]  # type: ignore[arg-type]
     found = answers(place, b"".join(said(TellJob(result.id, event)) for event in wrong))  # type: ignore[arg-type]
@@ -445,10 +449,10 @@ requests = st.one_of(
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(requests, max_size=5).map(b"".join))
-def test_whatever_a_client_sends_the_session_goes_on(place: Place, sent: bytes) -> None:
+def test_whatever_a_client_sends_the_session_goes_on(place: SessionFiles, sent: bytes) -> None:
     for answer in answers(place, sent):
         assert isinstance(answer, Refused)
-    with opened("tests") as other:
+    with open_session("tests") as other:
         assert isinstance(other.jobs(), tuple)
 
 
@@ -461,18 +465,20 @@ def test_a_request_that_is_too_long_is_refused_where_it_is_made(
     assert isinstance(session.jobs(), tuple)
 
 
-def test_many_who_knock_and_say_nothing_keep_nobody_out(place: Place) -> None:
+def test_many_who_knock_and_say_nothing_keep_nobody_out(place: SessionFiles) -> None:
     with ExitStack() as open_sockets:
-        for _ in range(2 * MOST_KNOCKING):
+        for _ in range(2 * MOST_PENDING):
             open_sockets.enter_context(socket.socket(socket.AF_UNIX)).connect(str(place.socket))
-        with opened("tests") as session:
+        with open_session("tests") as session:
             assert isinstance(session.jobs(), tuple)
         pid = place.described()["pid"]
-        assert len(os.listdir(f"/proc/{pid}/fd")) < MOST_KNOCKING + 40
+        assert len(os.listdir(f"/proc/{pid}/fd")) < MOST_PENDING + 40
 
 
-def test_a_file_of_a_killed_session_that_holds_no_job_is_told_and_keeps_no_session_from_starting(place: Place) -> None:
-    broken = Place("broken")
+def test_a_file_of_a_killed_session_that_holds_no_job_is_told_and_keeps_no_session_from_starting(
+    place: SessionFiles,
+) -> None:
+    broken = SessionFiles("broken")
     folder = Path(place.described()["logs"]).with_name("broken")
     folder.mkdir(mode=0o700)
     for name, content in {
@@ -482,8 +488,8 @@ def test_a_file_of_a_killed_session_that_holds_no_job_is_told_and_keeps_no_sessi
         "parts": pickle.dumps(SubmitJob(17, (), "/")),  # type: ignore[arg-type]
     }.items():
         (folder / f"{name}.job").write_bytes(content)
-    started(broken)
-    with opened("broken") as session:
+    start_session(broken)
+    with open_session("broken") as session:
         jobs = {job.id: (job.state, job.error) for job in session.jobs()}
         session.end()
     assert sorted(jobs) == ["empty", "number", "parts", "text"]

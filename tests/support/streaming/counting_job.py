@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import tidegate as tg
-from tidegate.runners.streaming.client.job_client import Job as Running
+from tidegate.runners.streaming.client.job_client import JobClient
 from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.runner import StreamingRunner
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
@@ -69,21 +69,21 @@ def options(*flags: str) -> PipelineOptions:
     return PipelineOptions.from_args(["--runner=streaming", "--workers=2", *flags])
 
 
-def running(pipeline: tg.Pipeline, *flags: str, on_report: Callable[[Any], None] | None = None) -> Running:
+def running(pipeline: tg.Pipeline, *flags: str, on_report: Callable[[Any], None] | None = None) -> JobClient:
     """A job of its own process, for a test to follow by hand."""
     submitted = StreamingRunner().submission(pipeline.sealed(), options(*flags))
-    return Running(submitted, on_report=on_report)
+    return JobClient(submitted, on_report=on_report)
 
 
-def follow(job: Running, reached: Callable[[], bool]) -> None:
+def follow(job: JobClient, reached: Callable[[], bool]) -> None:
     """Hear a job until something holds; AssertionError if it ends before."""
     while not reached():
         assert not job.ended, f"the job has {job.state}: {job.error}"
         job.link.wait(60)
-        job.hear()
+        job.receive()
 
 
-def elements(job: Running, step: str) -> int:
+def elements(job: JobClient, step: str) -> int:
     return sum(n for key, n in job.metrics.counters.items() if key.step == step and key.name == "elements_out")
 
 

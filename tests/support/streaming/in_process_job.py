@@ -15,7 +15,7 @@ from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.checkpoint.ownership import Ownership
-from tidegate.runners.streaming.client.metrics import Observed
+from tidegate.runners.streaming.client.metrics import MetricsObserver
 from tidegate.runners.streaming.coordinator.coordinator import Coordinator
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
@@ -63,7 +63,7 @@ class Alone:
         self._folder = folder
         self._told: list[bytes] = []
         self._crashes = False
-        self._observed = Observed(planned)
+        self._observed = MetricsObserver(planned)
         self.coordinator = Coordinator(self.job)
         self.worker: Worker | None = None
         self._happens(coordinator_io.Begin())

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from tidegate.runners.completion import Latch
 from tidegate.runners.engine.run_warnings import warn_of
 from tidegate.runners.plan import Plan
-from tidegate.runners.streaming.client.job_client import Job
+from tidegate.runners.streaming.client.job_client import JobClient
 from tidegate.runners.streaming.protocol.client_messages import Submit, ToClient
 from tidegate.runners.streaming.protocol.coordinator_io import (
     CancelJob,
@@ -42,9 +42,9 @@ _STATES: Final[dict[JobState, PipelineState]] = {
 
 def submit(submitted: Submit, session: str) -> Detached:
     """Have a session run a job. EndpointError if there is no such session."""
-    from tidegate.runners.streaming.session.client import opened
+    from tidegate.runners.streaming.session.client import open_session
 
-    with opened(session) as connection:
+    with open_session(session) as connection:
         info = connection.submit(submitted, tuple(sys.path), os.getcwd())
     option = "" if session == DEFAULT else f" --session {session}"
     print(f"submitted as job {info.id}; `tidegate jobs show {info.id}{option}` says how it is doing", file=sys.stderr)
@@ -67,15 +67,15 @@ class Detached(PipelineResult):
 
     def savepoint(self, directory: str) -> None:
         """Take a savepoint in a folder or URL, and go on. RunError if it could not be taken."""
-        from tidegate.runners.streaming.session.client import opened
+        from tidegate.runners.streaming.session.client import open_session
 
-        with opened(self.session) as connection:
+        with open_session(self.session) as connection:
             connection.savepoint(self.id, absolute(directory))
 
     def cancel(self) -> PipelineState:
-        from tidegate.runners.streaming.session.client import opened
+        from tidegate.runners.streaming.session.client import open_session
 
-        with opened(self.session) as connection:
+        with open_session(self.session) as connection:
             for _ in connection.tell_and_follow(self.id, CancelJob()):
                 continue
         return self.state
@@ -84,9 +84,9 @@ class Detached(PipelineResult):
         return MetricResults(self._info().metrics)
 
     def _info(self) -> JobInfo:
-        from tidegate.runners.streaming.session.client import opened
+        from tidegate.runners.streaming.session.client import open_session
 
-        with opened(self.session) as connection:
+        with open_session(self.session) as connection:
             return connection.info(self.id)
 
 
@@ -97,7 +97,7 @@ class StreamingResult(PipelineResult):
     else everything that has been read is worked off and committed. A second Ctrl-C cancels it.
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: JobClient) -> None:
         self._job = job
         self._over = Latch()
         self._interrupted = False
@@ -153,12 +153,12 @@ class StreamingResult(PipelineResult):
     def stop(self, *, drain: bool = False, savepoint: str | None = None) -> None:
         """Ask for a clean end. `drain`: the watermark goes to the end of time, so that all windows fire. `savepoint`: a
         folder or URL; the last state goes there, too."""
-        self._job.ask(StopJob(drain=drain, savepoint=savepoint))
+        self._job.send(StopJob(drain=drain, savepoint=savepoint))
 
     def savepoint(self, directory: str) -> None:
         """Take a savepoint in a folder or URL, and go on; it is there when this returns. RunError if it could not be
         taken."""
-        self._job.ask(TakeSavepoint(directory))
+        self._job.send(TakeSavepoint(directory))
         with self._news:
             self._news.wait_for(lambda: self._saved.get(directory) or self._over.opened)
             told = self._saved.get(directory)
@@ -167,7 +167,7 @@ class StreamingResult(PipelineResult):
             raise RunError(f"the savepoint in {directory} failed: {error}")
 
     def cancel(self) -> PipelineState:
-        self._job.ask(CancelJob())
+        self._job.send(CancelJob())
         self._over.wait()
         return self.state
 

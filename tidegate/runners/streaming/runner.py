@@ -14,7 +14,7 @@ from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.checkpoint.recovery import check_names
 from tidegate.runners.streaming.client.console import Lines
-from tidegate.runners.streaming.client.job_client import Job as Running
+from tidegate.runners.streaming.client.job_client import JobClient
 from tidegate.runners.streaming.client.serialization import with_values
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
@@ -92,7 +92,7 @@ class StreamingRunner(Runner):
             return submit(self.submission(pipeline, options), own.session)
         submitted = self._submission(pipeline, options)
         travelling = partial(self._travelling, pipeline, options)
-        job = Running(submitted, travelling=travelling, on_report=Lines(submitted.job))
+        job = JobClient(submitted, travelling=travelling, on_report=Lines(submitted.job))
         if self.watch is not None:
             self.watch(job.metrics)
         scripted = any(isinstance(node, portable.TestStream) for node in pipeline.nodes)

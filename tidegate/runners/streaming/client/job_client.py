@@ -1,7 +1,7 @@
-"""The client's side of a job: it starts the job's process, submits, and follows what that tells.
+"""The client's side of a job: it starts the job's process, submits the job, and receives its messages.
 
-The process is forked where that is safe (see `forking`), else started anew. Both ends of the one socket between them
-are theirs alone. If either process dies, the other notices, for the socket closes.
+The process is forked where that is safe (see `process/fork.py`), and otherwise started afresh. A socket pair connects
+the two. If either process dies, the other notices, because the socket closes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.engine.errors.transport import unpacked
-from tidegate.runners.streaming.client.metrics import Observed
+from tidegate.runners.streaming.client.metrics import MetricsObserver
 from tidegate.runners.streaming.model.exit_status import signal_name
 from tidegate.runners.streaming.model.fork_safety import can_fork
 from tidegate.runners.streaming.network.framing import CONTROL, Link, WireError, pair, unpickled
-from tidegate.runners.streaming.process.fork import Forked, fork_job
+from tidegate.runners.streaming.process.fork import ForkedJob, fork_job
 from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.protocol.client_messages import FromClient, Submit, ToClient
 from tidegate.runners.streaming.protocol.coordinator_io import CancelJob, JobState, StopJob, TakeSavepoint
@@ -35,7 +35,7 @@ from tidegate.sdk.private_files import owner_only
 if TYPE_CHECKING:
     from subprocess import Popen
 
-    from tidegate.runners.streaming.process.fork_server import Born, Nursery
+    from tidegate.runners.streaming.process.fork_server import ForkedProcess, ForkServer
 
 _ENTRY: Final = (
     "import sys; sys.path[:] = sys.argv[2:]; "
@@ -44,18 +44,18 @@ _ENTRY: Final = (
 ENDED: Final = frozenset({"finished", "failed", "cancelled", "stopped"})
 
 
-class Job:
-    """A job in a process of its own, as far as it has been heard of.
+class JobClient:
+    """A job in a process of its own, and its state according to the messages received so far.
 
-    `hear` takes what has come; whoever waits calls it until `ended`. `on_report` is called with each message. `paths`
-    and `cwd` are where its modules and relative file names are found; what is printed goes to the
-    end of the file `output`, or if there is none where this process prints.
+    `receive` handles the messages that have arrived, and is called until `ended`. `on_report` is called with each of
+    them. `paths` and `cwd` are where the job finds its modules and resolves relative file names; its output is appended
+    to the file `output`, or goes where this process prints.
 
-    A job that keeps checkpoints and whose process dies goes on in a new one, over another `link`.
+    If the process of a job with checkpoints dies, the job continues in a new process, over another `link`.
 
-    `remove` deletes the directory of a process that has ended, where that could not do so itself.
+    `remove` deletes the directory of a process that ended without deleting it.
 
-    `travelling` makes ready to leave this process what is `submitted` with its values live; None: it is so already.
+    `travelling` serializes a job that was `submitted` with live values; None: it is serialized already.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Job:
         self.metrics = MetricCells()
         self.tasks: tuple[TaskStatus, ...] = ()
         self.restarts = 0
-        self._observed = Observed(submitted.job.plan)
+        self._observed = MetricsObserver(submitted.job.plan)
         self._travelling = travelling
         self.on_report = on_report
         self._paths = list(sys.path) if paths is None else list(paths)
@@ -83,25 +83,25 @@ class Job:
         self._output = output
         self._remove = remove or partial(shutil.rmtree, ignore_errors=True)
         self._deaths = 0
-        self._left: list[str] = []  # directories of processes that have died
+        self._orphaned: list[str] = []  # directories of processes that died
         self._end: CancelJob | StopJob | None = None
-        self._finish: coordinator_io.Finish | None = None  # heard; the process that said it has yet to end
-        self._savepoints: list[str] = []  # asked for, and not heard of
+        self._finish: coordinator_io.Finish | None = None  # received; the process has yet to end
+        self._savepoints: list[str] = []  # requested, and not reported yet
         self._lock = threading.Lock()
         self._start()
 
     def _start(self) -> None:
-        self._process: Popen[bytes] | Born | Forked
-        if self._travelling is not None and not _Warm.wanted and can_fork():
+        self._process: Popen[bytes] | ForkedProcess | ForkedJob
+        if self._travelling is not None and not _SharedForkServer.wanted and can_fork():
             from tidegate.runners.streaming.process.main import run_job  # has the worker imported, once for all jobs
 
             ours, theirs = pair()
-            with theirs, _ends_held_back():
+            with theirs, _signals_blocked():
                 self._process, self.link = fork_job(self.submitted, theirs, run_job), Link(ours)
         else:
             if self._travelling is not None:
                 self.submitted, self._travelling = self._travelling(self.submitted), None
-            self._process, self.link = _started(self._paths, self._cwd, self._output)
+            self._process, self.link = _start_process(self._paths, self._cwd, self._output)
             self.link.post(CONTROL, [pickle.dumps(self.submitted, 5)])
         if self._end is not None:
             self.link.post(CONTROL, [pickle.dumps(self._end, 5)])
@@ -109,11 +109,15 @@ class Job:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the job is over, and sends nothing more."""
         return self.state in ENDED
 
-    def ask(self, event: FromClient) -> None:
-        """Tell the job; any thread may. That it is to end is told to the process that takes a dead one's place, too."""
+    def count_restart(self) -> None:
+        """The job is already the continuation of one whose process died."""
+        self.restarts += 1
+
+    def send(self, event: FromClient) -> None:
+        """Send a request; any thread may. A request to end is repeated to a process that replaces a dead one."""
         with self._lock:
             if isinstance(event, TakeSavepoint):
                 self._savepoints.append(event.directory)
@@ -123,18 +127,18 @@ class Job:
             self.link.push()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Hear the job until it has ended, at most `timeout` seconds; whether it has."""
+        """Receive messages until the job has ended, for at most `timeout` seconds; whether it has."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.ended:
             left = None if deadline is None else deadline - time.monotonic()
             if left is not None and left <= 0:
                 return False
             self.link.wait(left)
-            self.hear()
+            self.receive()
         return True
 
-    def hear(self) -> None:
-        """Take what has come, without waiting. A job has ended when its process has: until then it clears up."""
+    def receive(self) -> None:
+        """Handle the messages that have arrived, without waiting. A job is over once its process has ended."""
         told: list[ToClient] = []
         with self._lock:
             self.link.push()
@@ -145,41 +149,41 @@ class Job:
             else:
                 self._take(message)
         if fault:
-            self._put_down()
+            self._terminate()
         if self.link.closed and not self.ended:
             if self._finish is not None:
                 self._process.wait()  # the system closes its end of the link when nothing of it runs any more
                 self._take(self._finish)
             else:
-                self._died(fault)
+                self._handle_death(fault)
 
     def _receive(self, told: list[ToClient]) -> str:
-        """Add what has come; returns what is wrong with what came behind it, after which the link is dropped."""
+        """Add the messages that have arrived; returns why the bytes after them are invalid, after dropping the link."""
         try:
             while True:
                 before = len(told)
                 for kind, body, _ in self.link.receive():
                     told.append(unpickled(kind, body, ToClient))
-                if len(told) == before or not self.link.closed:  # else it may have said more before it closed
+                if len(told) == before or not self.link.closed:  # otherwise it may have sent more before it closed
                     return ""
         except WireError as error:
             self.link.drop()
             return f"killed because what it sent can't be understood: {error}"
 
     def close(self) -> None:
-        """Let go of a job: one that goes on ends, since nobody hears it any more."""
+        """Close the connection. A job that is still running ends, because its client has left."""
         self.link.close()
         self._process.wait()
-        for directory in (*self._left, self.submitted.directory):
+        for directory in (*self._orphaned, self.submitted.directory):
             self._remove(directory)
 
     def kill(self) -> None:
-        """End the job's process at once, and let go of it."""
-        self._put_down()
+        """Kill the job's process, and close the connection."""
+        self._terminate()
         self.close()
 
-    def _put_down(self) -> None:
-        """A job's process ends when its client leaves; one whose pid can't be another's by now is not asked."""
+    def _terminate(self) -> None:
+        """End the job's process: closing the link is enough, but a child of this process is killed as well."""
         from subprocess import Popen
 
         self.link.close()
@@ -208,7 +212,7 @@ class Job:
             self.on_report(message)
 
     def _count(self, metrics: MetricCells) -> None:
-        """All metrics so far take the place of those before, in the same cells: others look at them."""
+        """Replace the metrics by the latest ones, within the same cells, because others hold references to them."""
         for name in ("counters", "distributions", "gauges", "string_sets"):
             cells: dict[Any, Any] = getattr(self.metrics, name)
             now: dict[Any, Any] = getattr(metrics, name)
@@ -216,7 +220,7 @@ class Job:
             for key in cells.keys() - now.keys():  # counted by what has been undone
                 del cells[key]
 
-    def _died(self, fault: str) -> None:
+    def _handle_death(self, fault: str) -> None:
         code = self._process.wait()
         cause = fault or (f"killed by {signal_name(-code)}" if code < 0 else f"exit code {code}")
         self.link.close()
@@ -225,7 +229,7 @@ class Job:
         if settings.checkpoints.directory is not None and self._deaths <= settings.restart.attempts:
             self.restarts += 1
             with self._lock:
-                self._left.append(self.submitted.directory)
+                self._orphaned.append(self.submitted.directory)
                 self._remove(self.submitted.directory)  # as far as its workers have ended
                 self.submitted = self.submitted.elsewhere()
             self._start()
@@ -239,9 +243,9 @@ class Job:
 
 
 @contextmanager
-def _ends_held_back() -> Iterator[None]:
-    """Inside, Ctrl-C and SIGTERM wait. In the midst of a fork, what their handlers raise would be lost among what runs
-    after it, of which the locks that are let go there may then stay held."""
+def _signals_blocked() -> Iterator[None]:
+    """Defer Ctrl-C and SIGTERM. An exception that their handlers raise in the middle of a fork would be lost in the
+    callbacks that run after it, and locks that these release would stay locked."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
@@ -249,39 +253,39 @@ def _ends_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Warm:
-    """Whether this process keeps a nursery, and which."""
+class _SharedForkServer:
+    """The fork server of this process, if it keeps one."""
 
     wanted = False
-    nursery: Nursery | None = None
+    server: ForkServer | None = None
 
 
 def keep_warm() -> None:
-    """From now on fork jobs' processes from one that has the engine imported: for those who run many, as tests do."""
-    if not _Warm.wanted:
+    """Fork the processes of jobs from one that has imported the engine: for many jobs, as in tests."""
+    if not _SharedForkServer.wanted:
         import atexit
 
-        _Warm.wanted = True
-        atexit.register(_cool_down)
+        _SharedForkServer.wanted = True
+        atexit.register(_close_fork_server)
 
 
-def _cool_down() -> None:
-    if _Warm.nursery is not None:
-        _Warm.nursery.close()
+def _close_fork_server() -> None:
+    if _SharedForkServer.server is not None:
+        _SharedForkServer.server.close()
 
 
-def _started(paths: list[str], cwd: str | None, output: Path | None) -> tuple[Popen[bytes] | Born, Link]:
-    """A new job process, and this end of the socket to it."""
+def _start_process(paths: list[str], cwd: str | None, output: Path | None) -> tuple[Popen[bytes] | ForkedProcess, Link]:
+    """Start a job's process; returns it and this end of the socket to it."""
     import subprocess
 
     ours, theirs = pair()
-    if _Warm.wanted and output is None:
-        from tidegate.runners.streaming.process.fork_server import Nursery
+    if _SharedForkServer.wanted and output is None:
+        from tidegate.runners.streaming.process.fork_server import ForkServer
 
-        if _Warm.nursery is None or not _Warm.nursery.alive:
-            _Warm.nursery = Nursery()
+        if _SharedForkServer.server is None or not _SharedForkServer.server.alive:
+            _SharedForkServer.server = ForkServer()
         with theirs:
-            return _Warm.nursery.birth(theirs, 1, 2, paths, cwd), Link(ours)
+            return _SharedForkServer.server.fork(theirs, 1, 2, paths, cwd), Link(ours)
     flags = ["-O"] * sys.flags.optimize + [f"-W{option}" for option in sys.warnoptions]
     with theirs, nullcontext() if output is None else open(output, "ab", opener=owner_only) as file:
         process = subprocess.Popen(

@@ -23,7 +23,7 @@ JOB: Final = ""
 """The step of what is counted of the job as a whole."""
 
 
-class Observed:
+class MetricsObserver:
     """Of one job, by what its process tells."""
 
     def __init__(self, plan: Plan) -> None:

@@ -1,9 +1,9 @@
-"""A job's process forked from its client's: at once there, and with the elements of `Create`s without copying them.
+"""Fork a job's process from its client's: it starts at once, and shares the elements of `Create`s without a copy.
 
-Only a process of one thread may be forked: the child has that thread alone, and whatever another held stays held. The
-child keeps nothing open that was the author's, hears no signal in the author's way, and never comes back. What was open
-keeps its number, behind which there is nothing: use of it fails, rather than reach what has been opened since. What is
-printed comes where the client's process prints, also if its script has put something else in the place of `sys.stdout`.
+Only a process with one thread may be forked: the child has only that thread, and locks of others would stay locked.
+The child keeps none of the author's files open, installs none of the author's signal handlers, and never returns.
+Inherited descriptors are redirected to a dead one, so that stale use fails instead of hitting a newly opened file. The
+child prints where the client's process prints, even if the author's script has replaced `sys.stdout`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from tidegate.runners.streaming.process.child import leave_process
 from tidegate.runners.streaming.protocol.client_messages import Submit
 
 
-class Forked:
-    """The child; as `subprocess.Popen`, as far as a client asks for it."""
+class ForkedJob:
+    """The child process, with the part of the interface of `subprocess.Popen` that a client uses."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self.returncode: int | None = None
 
     def wait(self) -> int:
-        """Its exit code, or the negative number of the signal that killed it, as soon as it has ended."""
+        """Wait for its end; returns the exit code, or the negative number of the signal that killed it."""
         if self.returncode is None:
             try:
                 _, status = os.waitpid(self.pid, 0)
@@ -39,7 +39,7 @@ class Forked:
         return self.returncode
 
 
-def fork_job(submitted: Submit, theirs: socket.socket, run: Callable[[Link, Submit], None]) -> Forked:
+def fork_job(submitted: Submit, theirs: socket.socket, run: Callable[[Link, Submit], None]) -> ForkedJob:
     """Fork the process of a job, which calls `run`; `theirs` is its end of the socket to this process."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
@@ -47,23 +47,23 @@ def fork_job(submitted: Submit, theirs: socket.socket, run: Callable[[Link, Subm
                 stream.flush()
     pid = os.fork()
     if not pid:
-        _be_job(submitted, theirs, run)
-    return Forked(pid)
+        _run_child(submitted, theirs, run)
+    return ForkedJob(pid)
 
 
-def _be_job(submitted: Submit, theirs: socket.socket, run: Callable[[Link, Submit], None]) -> NoReturn:
-    """What the child does."""
+def _run_child(submitted: Submit, theirs: socket.socket, run: Callable[[Link, Submit], None]) -> NoReturn:
+    """Run the job in the child."""
     code = 1
     try:
-        _settle_in(kept=theirs.fileno())
+        _detach(kept=theirs.fileno())
         run(Link(theirs), submitted)
         code = 0
     finally:
         leave_process(code)
 
 
-def _settle_in(kept: int) -> None:
-    """Become a process that only its client's socket ties to what it was forked from."""
+def _detach(kept: int) -> None:
+    """Detach from everything inherited, except the socket to the client."""
     sys.settrace(None)
     sys.setprofile(None)
     signal.set_wakeup_fd(-1)
@@ -86,7 +86,7 @@ def _settle_in(kept: int) -> None:
 
 
 def _descriptor(stream: Any) -> int | None:
-    """Where a stream goes; None: to none of the system's files."""
+    """The descriptor of a stream; None if it has none."""
     try:
         number: int = stream.fileno()
     except (AttributeError, OSError, ValueError):

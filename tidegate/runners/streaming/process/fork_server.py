@@ -1,7 +1,7 @@
-"""A process that has the engine imported, and forks the process of each job: for those who run many small pipelines.
+"""A process that has imported the engine, and forks the process of each job: for many small pipelines, as in tests.
 
-Tests do: to import what a job needs takes longer than most of their pipelines run. A nursery lives as long as the
-process that started it, which is the only one that can talk to it.
+Importing what a job needs takes longer than most pipelines of tests run. A fork server lives as long as the process
+that started it, and serves only that process.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _ENTRY: Final = (
 )
 
 
-class Born:
-    """A job's process that a nursery has forked; as `subprocess.Popen`, as far as it is asked for.
+class ForkedProcess:
+    """A job's process that a fork server has forked; as `subprocess.Popen`, as far as it is asked for.
 
-    The nursery reaps it as soon as it has ended, and its pid may then be another process's: nothing is sent to it.
+    the fork server reaps it as soon as it has ended, and its pid may then be another process's: nothing is sent to it.
     """
 
     def __init__(self, pid: int, status: int) -> None:
@@ -43,12 +43,12 @@ class Born:
         if self.returncode is None:
             data = os.read(self._status, _STATUS.size)
             os.close(self._status)
-            # Without a word the nursery has been killed, and all that it forked with it or before.
+            # Without a word the fork server has been killed, and all that it forked with it or before.
             self.returncode = _STATUS.unpack(data)[0] if data else -signal.SIGKILL
         return self.returncode
 
 
-class Nursery:
+class ForkServer:
     """The client's end."""
 
     def __init__(self) -> None:
@@ -76,7 +76,7 @@ class Nursery:
         if self._owner == os.getpid():
             self._process.wait()
 
-    def birth(self, job: socket.socket, stdout: int, stderr: int, paths: list[str], cwd: str | None) -> Born:
+    def fork(self, job: socket.socket, stdout: int, stderr: int, paths: list[str], cwd: str | None) -> ForkedProcess:
         """A new job's process, with its end of the socket to its client."""
         status, told = os.pipe()
         try:
@@ -87,11 +87,11 @@ class Nursery:
                 (pid,) = _LENGTH.unpack(_exactly(self._socket, _LENGTH.size))
         finally:
             os.close(told)
-        return Born(pid, status)
+        return ForkedProcess(pid, status)
 
 
 def serve_forks(descriptor: int, main: Callable[[int], None]) -> None:
-    """The nursery's own life: until its client's end closes. Each process that it forks calls `main`."""
+    """the fork server's own life: until its client's end closes. Each process that it forks calls `main`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     client = socket.socket(fileno=descriptor)
     waiting: dict[int, int] = {}
@@ -108,7 +108,7 @@ def serve_forks(descriptor: int, main: Callable[[int], None]) -> None:
             for key, _ in selector.select():
                 if key.fileobj is woken:
                     woken.recv(4096)
-                    _tell_ended(waiting)
+                    _report_ended(waiting)
                     continue
                 head, descriptors, _, _ = socket.recv_fds(client, _LENGTH.size, 4)
                 if not head:
@@ -121,14 +121,14 @@ def serve_forks(descriptor: int, main: Callable[[int], None]) -> None:
                         end.close()
                     for other in waiting.values():
                         os.close(other)
-                    _live(request, descriptors, main)
+                    _run_child(request, descriptors, main)
                 waiting[pid] = descriptors.pop()
                 for passed in descriptors:
                     os.close(passed)
                 client.sendall(_LENGTH.pack(pid))
 
 
-def _live(request: bytes, descriptors: list[int], main: Callable[[int], None]) -> None:
+def _run_child(request: bytes, descriptors: list[int], main: Callable[[int], None]) -> None:
     """What a job's process does that has just been forked."""
     code = 1
     try:
@@ -150,7 +150,7 @@ def _live(request: bytes, descriptors: list[int], main: Callable[[int], None]) -
         leave_process(code)
 
 
-def _tell_ended(waiting: dict[int, int]) -> None:
+def _report_ended(waiting: dict[int, int]) -> None:
     for pid in list(waiting):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
@@ -165,6 +165,6 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while len(data) < size:
         part = connection.recv(size - len(data))
         if not part:
-            raise ConnectionError("the other end of a nursery's socket has closed")
+            raise ConnectionError("the other end of a fork server's socket has closed")
         data += part
     return data

@@ -40,7 +40,7 @@ from tidegate.runners.streaming.worker.spill_directories import clear_spilled
 from tidegate.sdk.time import SECOND
 
 
-class Decides(Protocol):
+class CoordinatorProtocol(Protocol):
     """What decides (see `coordinator.Coordinator`)."""
 
     def handle(self, event: CoordinatorEvent, now: int) -> list[Action]: ...
@@ -64,7 +64,7 @@ class JobProcess:
         self,
         opened: Opened,
         directory: Path,
-        coordinator: Decides,
+        coordinator: CoordinatorProtocol,
         client: Link,
         make: MakeTasks,
     ) -> None:

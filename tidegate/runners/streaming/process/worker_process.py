@@ -1,7 +1,7 @@
-"""A worker's process: one loop that lets its tasks work, and carries what they say and what is said to them.
+"""A worker's process: one loop that runs its tasks, and sends and receives their messages.
 
-Everything is done by one thread, except uploads of checkpoint files to a remote store. Between two rounds of work the
-sockets are looked at, without waiting while there is work; what is queued is sent as far as the sockets take it.
+One thread does everything, except uploads of checkpoint files to a remote store. After each round of work it polls the
+sockets, without waiting while there is work, and sends as much of its queues as the sockets take.
 """
 
 from __future__ import annotations
@@ -79,16 +79,16 @@ def run_worker(
     directory: Path,
     storage: Storage | None,
 ) -> int:
-    """All that a worker does, in a process that has just been forked; returns the exit code."""
-    _settle_in(batch=job.settings.batch)
+    """Run a worker in a process that has just been forked; returns the exit code."""
+    _set_up_process(batch=job.settings.batch)
     world = ProcessWorld(job, control, peers, directory, storage)
     try:
-        arrive(job)
+        install_user_types(job)
         tasks = make(job, index, attempt, world)
         world.tell(Ready())
-        shell = _Shell(job, tasks, world)
+        loop = _WorkerLoop(job, tasks, world)
         try:
-            shell.run()
+            loop.run()
         finally:
             tasks.close()
     except BaseException as error:  # also what is no Exception: nobody else would hear of it
@@ -99,15 +99,15 @@ def run_worker(
     return 0
 
 
-def arrive(job: Job) -> None:
-    """Make the author's classes that travel by value, and the coders, hold in this process."""
+def install_user_types(job: Job) -> None:
+    """Install the author's classes that were pickled by value, and the coders, in this process."""
     pipeline = job.plan.pipeline
     install_classes(pipeline.classes)
     install(tuple((cls.load(), coder.load()) for cls, coder in pipeline.coders))
 
 
 class ProcessWorld:
-    """The world of a worker that is a process of its own."""
+    """The environment of a worker that is a process of its own."""
 
     def __init__(
         self, job: Job, control: socket, peers: Mapping[int, socket], directory: Path, storage: Storage | None
@@ -134,13 +134,13 @@ class ProcessWorld:
         return UploadedFiles(storage, Background(self.waker.wake), place)
 
     def tell(self, message: ToCoordinator) -> None:
-        """Put a message for the coordinator in the queue."""
+        """Queue a message for the coordinator."""
         self.control.post(CONTROL, [pickle.dumps(message, 5)])
 
     def send(self, worker: int, channel: ChannelId, items: Sequence[Item], *, flush: bool) -> None:
-        """Encode items at once, so that what can't be pickled is raised where it is known which step gave it.
+        """Queue items, encoded at once: the caller knows which step emitted what can't be pickled.
 
-        What is not flushed leaves at the end of the round.
+        What is not flushed is sent at the end of the round.
         """
         link = self.peers[worker]
         link.post(FRAME, [_CHANNEL.pack(channel.edge, channel.source, channel.target), *encode_items(items)])
@@ -148,16 +148,16 @@ class ProcessWorld:
             link.push()
 
     def grant(self, worker: int, channel: ChannelId, credit: int) -> None:
-        """Put credit in the queue, before whatever is long."""
+        """Queue credit, ahead of long messages."""
         message = _CREDIT.pack(channel.edge, channel.source, channel.target, credit)
         self.peers[worker].post(CREDIT, [message], urgent=True)
 
     def seconds(self) -> float:
-        """A clock that only goes on, for what takes how long."""
+        """A clock for measuring durations, in seconds."""
         return time.perf_counter()
 
     def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
-        """As the settings say. What is written before it has its place is where leftovers are swept from."""
+        """The backend that the settings name. Removes first what earlier attempts left half written."""
         assert self._files is not None
         settings, files = self._settings, self._files
         _clear(self._parts, attempt)
@@ -168,7 +168,7 @@ class ProcessWorld:
         return MemoryBackend(operators, files, forks=True, full_every=settings.checkpoints.full_every)
 
     def store(self, name: str, state: bytes) -> Storing:
-        """Have a task's state written to the checkpoint directory."""
+        """Begin to write a task's state to the checkpoint directory."""
         if self._files is None:
             raise RunError("this run keeps no checkpoints")
         return self._files.put(name, state)
@@ -178,16 +178,16 @@ class ProcessWorld:
         return self._directory
 
     def links(self) -> Iterator[Link]:
-        """Those that are open."""
+        """The open links."""
         yield self.control
         yield from (link for link in self.peers.values() if not link.closed)
 
     def leave(self) -> None:
-        """Send what the coordinator is still to hear; it reads until this process has gone."""
+        """Send everything that is queued for the coordinator, which reads until this process has ended."""
         self.control.wait_until_sent()
 
 
-class _Shell:
+class _WorkerLoop:
     def __init__(self, job: Job, tasks: Tasks, world: ProcessWorld) -> None:
         self._job = job
         self._tasks = tasks
@@ -196,7 +196,7 @@ class _Shell:
         self._asked: dict[Link, int] = {}
 
     def run(self) -> None:
-        """Until the tasks have been closed, or the coordinator has gone."""
+        """Run until the tasks have been closed, or the coordinator has gone."""
         tasks, world = self._tasks, self._world
         for link in world.links():
             self._ask(link, selectors.EVENT_READ)
@@ -204,7 +204,7 @@ class _Shell:
         while not tasks.closed:
             busy = tasks.work()
             self._send()
-            for key, _ in self._selector.select(0 if busy else self._patience()):
+            for key, _ in self._selector.select(0 if busy else self._timeout()):
                 if key.fileobj is world.waker:
                     world.waker.heard()
                 else:
@@ -212,8 +212,8 @@ class _Shell:
             if world.control.closed:
                 return
 
-    def _patience(self) -> float | None:
-        """Seconds until the tasks have something to do of themselves."""
+    def _timeout(self) -> float | None:
+        """Seconds until the tasks have something to do without any input."""
         wake = self._tasks.next_wake()
         return None if wake is None else max(0.0, (wake - self._world.clock.monotonic()) / SECOND)
 
@@ -241,7 +241,7 @@ class _Shell:
             del self._asked[link]
 
     def _channel(self, form: struct.Struct, body: memoryview) -> tuple[ChannelId, list[int]]:
-        """The channel that is named, and what else there is; WireError if it can't be told."""
+        """The channel that a message names, and its further numbers; WireError if it is malformed."""
         try:
             edge, source, target, *more = form.unpack(body)
         except struct.error as error:
@@ -249,7 +249,7 @@ class _Shell:
         return ChannelId(edge, source, target), more
 
     def _decode(self, channel: ChannelId, body: memoryview, *, own: bool) -> list[Item]:
-        """The items of a frame; where one can't be rebuilt, its task has failed, and nothing comes of the frame."""
+        """The items of a frame. If one can't be unpickled, its task fails, and the frame is dropped."""
         try:
             return decode_items(body, own=own)
         except RunError as error:
@@ -260,7 +260,7 @@ class _Shell:
             return []
 
     def _ask(self, link: Link, events: int) -> None:
-        """Have the selector look for these events at a link."""
+        """Make the selector watch a link for these events."""
         before = self._asked.get(link, 0)
         if before == events:
             return
@@ -294,8 +294,8 @@ _COLLECTS: Final = (50_000, 10, 5)
 a few millions of them, and no sooner than when a quarter has been added to what stayed the last time."""
 
 
-def _settle_in(*, batch: bool) -> None:
-    """What a process that runs the author's code does first."""
+def _set_up_process(*, batch: bool) -> None:
+    """Prepare a process for running the author's code."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     gc.enable()

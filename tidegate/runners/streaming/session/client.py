@@ -1,8 +1,8 @@
-"""A session: a process that outlives its clients, and runs the jobs that they submit. Here is what they say to it.
+"""A session is a process that outlives its clients and runs the jobs they submit. Here are its requests and answers.
 
-It listens in the user's private directory (see `endpoint`), and has a process for each job as a client would. A job
-whose process dies goes on in a new one from its last checkpoint. When the session ends, its jobs end; when it is
-killed, the next session of its name goes on with them.
+It listens in the user's private directory (see `endpoint`), and starts a process for each job as a client would. A job
+whose process dies continues in a new one from its last checkpoint. When the session ends, its jobs end; when it is
+killed, the next session of its name continues them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from tidegate.sdk.portable.model import Pipeline
 from tidegate.sdk.private_files import owner_only
 
 LONGEST_REQUEST: Final = 1 << 30
-"""Bytes of what a client may ask at once: the largest pipeline, with the elements of its `Create`s."""
+"""The largest request, in bytes: a pipeline with the elements of its `Create`s."""
 LISTENING: Final = "listening"
-"""What a session's process says to who has started it."""
+"""What a session's process reports once it listens."""
 
 
 # -- requests
@@ -63,14 +63,14 @@ class ListJobs:
 
 @dataclass(frozen=True, slots=True)
 class ShowJob:
-    """How a job is doing: its `JobInfo`."""
+    """The state of a job: its `JobInfo`."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class TellJob:
-    """Something for a job to do; answered by its `JobInfo`, then come the job's messages until it has ended."""
+    """A request to a job. The answer is its `JobInfo`, followed by the job's messages until it has ended."""
 
     id: str
     event: FromClient
@@ -84,10 +84,10 @@ class EndSession:
 Request: TypeAlias = SubmitJob | ListJobs | ShowJob | TellJob | EndSession
 
 
-def fault_of(request: object) -> str:
-    """What makes a request one that can't be met whatever the session's jobs are; "" if there is nothing.
+def invalid_reason(request: object) -> str:
+    """Why a request is malformed, whatever the jobs of the session are; "" if it is well-formed.
 
-    What a client says goes on to the processes of jobs and into files that are named after them, so it is checked here.
+    Requests are passed to the processes of jobs, and name files, so they are checked before.
     """
     match request:
         case ListJobs() | EndSession() | ShowJob(id=str()):
@@ -111,14 +111,14 @@ _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The answer to what can't be done, in words."""
+    """The answer to a request that can't be met."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """How a job is doing. Times are in seconds since 1970. `reports` are the latest lines that it said."""
+    """The state of a job. Times are in seconds since 1970. `reports` are the latest lines that it reported."""
 
     id: str
     name: str
@@ -142,7 +142,7 @@ class JobInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SessionFiles:
     """The files of a session of this user."""
 
     name: str
@@ -163,7 +163,7 @@ class Place:
 
     @property
     def token(self) -> Path:
-        """What a client must know who comes by the port."""
+        """The secret that a client must know to connect to the port."""
         return private_directory() / f"{self.name}.token"
 
     def new_token(self) -> bytes:
@@ -175,12 +175,12 @@ class Place:
         return token.encode()
 
     def remove(self) -> None:
-        """All of them; the session is over."""
+        """Remove all of them; the session is over."""
         for path in (self.socket, self.about, self.token):
             path.unlink(missing_ok=True)
 
     def described(self) -> dict[str, Any]:
-        """What `about` says; {} if there is nothing."""
+        """The content of `about`; {} if there is none."""
         try:
             found = json.loads(self.about.read_text())
         except (OSError, ValueError, RecursionError):
@@ -193,7 +193,7 @@ class Session:
 
     def __init__(self, place: Path | int, token: bytes = b"") -> None:
         self._link = Link(connect(place, token))
-        self._told: deque[Any] = deque()
+        self._received: deque[Any] = deque()
 
     def __enter__(self) -> Session:
         return self
@@ -236,17 +236,17 @@ class Session:
         return answer
 
     def info(self, id: str) -> JobInfo:
-        """How a job is doing."""
+        """The state of a job."""
         answer: JobInfo = self.ask(ShowJob(id))
         return answer
 
     def tell_and_follow(self, id: str, event: FromClient) -> Iterator[ToClient]:
-        """Ask something of a job, and hear what it tells from then on, until it has ended."""
+        """Send a request to a job, and iterate over its messages until it has ended."""
         self.ask(TellJob(id, event))
         yield from self._messages()
 
     def savepoint(self, id: str, directory: str) -> CheckpointReport:
-        """Have a job take a savepoint, and wait for it. RunError if it could not."""
+        """Make a job take a savepoint, and wait until it is complete. RunError if it fails."""
         for message in self.tell_and_follow(id, TakeSavepoint(directory)):
             match message:
                 case CheckpointReport(savepoint=savepoint) as report if savepoint == directory:
@@ -256,22 +256,22 @@ class Session:
         raise RunError(f"job {id} ended before its savepoint was complete")
 
     def _messages(self) -> Iterator[Any]:
-        while self._told or not self._link.closed:
-            if self._told:
-                yield self._told.popleft()
+        while self._received or not self._link.closed:
+            if self._received:
+                yield self._received.popleft()
                 continue
             self._link.wait(None)
             try:
                 for kind, body, _ in self._link.receive():
-                    self._told.append(unpickled(kind, body, object))
+                    self._received.append(unpickled(kind, body, object))
             except WireError as error:
                 self._link.drop()
                 raise EndpointError(f"what the session sent can't be understood: {error}") from error
 
 
-def opened(name: str = DEFAULT) -> Session:
-    """The session of that name. EndpointError, saying how to start one, if there is none."""
-    place = Place(name)
+def open_session(name: str = DEFAULT) -> Session:
+    """Connect to the session of that name. EndpointError, saying how to start one, if there is none."""
+    place = SessionFiles(name)
     try:
         return Session(place.socket)
     except EndpointError as error:
@@ -279,7 +279,7 @@ def opened(name: str = DEFAULT) -> Session:
         raise EndpointError(f"{error}\n  `tidegate cluster start{option}` starts a session") from None
 
 
-def started(place: Place, port: int | None = None) -> None:
+def start_session(place: SessionFiles, port: int | None = None) -> None:
     """Start a session in the background, and return when it listens. EndpointError says why it can't."""
     import subprocess
     import sys

@@ -1,8 +1,8 @@
-"""Where a session listens: a named socket in a private directory, or, when asked for, a port of this machine.
+"""Where a session listens: a named socket in a private directory and, on request, a port of this machine.
 
-Both ends prove who they are before either takes anything the other says for data: on a named socket by the user that
-the system says the peer is, and on either by a challenge that only who has the session's token can answer. All that is
-exchanged until then has a fixed length, and nothing of it is unpickled.
+Both ends authenticate before either unpickles anything: on a named socket by the user id of the peer that the system
+reports, and on both kinds by a challenge that only a holder of the session's token can answer. All messages of the
+handshake have a fixed length.
 
     session: MAGIC · challenge      client: challenge · answer · version      session: verdict · answer
 """
@@ -167,10 +167,10 @@ def _version() -> bytes:
     return hashlib.sha256(f"{__version__} {sys.version_info.major}.{sys.version_info.minor}".encode()).digest()
 
 
-class Doorkeeper:
-    """The session's side of one introduction: no more than bytes in, bytes out.
+class Handshake:
+    """The session's side of one handshake: bytes in, bytes out, no I/O.
 
-    `take` is given what came, and returns what to send; `verdict` is None until it is known whether to let in.
+    `take` receives bytes and returns those to send; `verdict` is None until the handshake is finished.
     """
 
     def __init__(self, token: bytes) -> None:
@@ -180,15 +180,15 @@ class Doorkeeper:
         self._came = b""
 
     def greeting(self) -> bytes:
-        """What to send first."""
+        """The bytes to send first."""
         return _MAGIC + self._challenge
 
     def wanted(self) -> int:
-        """How many bytes are still to come; never read more, what follows is not ours."""
+        """How many more bytes the handshake reads; those after them belong to the protocol that follows."""
         return _REPLY - len(self._came)
 
     def take(self, data: bytes) -> bytes:
-        """Some bytes from the client."""
+        """Handle bytes from the client; returns the bytes to send."""
         self._came += data
         if len(self._came) < _REPLY:
             return b""

@@ -1,4 +1,4 @@
-"""What a session keeps of its jobs in files: when it is killed, the next one of its name goes on with them."""
+"""The journal of a session's running jobs: if the session is killed, the next one of its name continues them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tidegate.runners.streaming.protocol.client_messages import Submit
-from tidegate.runners.streaming.session.client import JobInfo, SubmitJob, fault_of
+from tidegate.runners.streaming.session.client import JobInfo, SubmitJob, invalid_reason
 from tidegate.runners.streaming.session.endpoint import private
 from tidegate.runners.streaming.session.job_log import earlier
 from tidegate.sdk import moved
@@ -17,9 +17,9 @@ from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.private_files import owner_only
 
 
-class Kept:
-    """The jobs of a session that have not ended, in a folder of this user's alone. When a session begins, what those
-    have printed there that are over goes."""
+class Journal:
+    """The submitted jobs of a session that have not ended, in a private folder. When a session begins, the logs of jobs
+    that have ended are removed."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -30,7 +30,7 @@ class Kept:
                 path.unlink()
 
     def keep(self, request: SubmitJob) -> None:
-        """A job begins."""
+        """Record a job that begins."""
         id = request.submitted.job.id
         fresh = self._directory / f"{id}.new"
         with open(fresh, "wb", opener=owner_only) as file:
@@ -38,28 +38,28 @@ class Kept:
         fresh.rename(self._directory / f"{id}.job")
 
     def drop(self, id: str) -> None:
-        """A job is over."""
+        """Remove a job that has ended."""
         (self._directory / f"{id}.job").unlink(missing_ok=True)
 
     def forget(self, id: str) -> None:
-        """A job that is over is no longer listed: what it has printed goes too."""
+        """Remove the log of a job that is no longer listed."""
         log = self.log(id)
         for path in (log, earlier(log)):
             path.unlink(missing_ok=True)
 
     def log(self, id: str) -> Path:
-        """Where a job prints."""
+        """The log of a job."""
         return self._directory / f"{id}.log"
 
     def found(self) -> list[tuple[str, SubmitJob | str]]:
-        """The jobs of the session before, the oldest first, by id. Of one that can't be understood: what is wrong with
-        it. OSError for one that can't be read now: it is not lost."""
+        """The id and the request of each job of the previous session, oldest first; for an invalid request, what is
+        wrong with it. OSError if a file can't be read at the moment, since its job is not lost."""
         found: list[tuple[str, SubmitJob | str]] = []
         jobs = [path for path in self._directory.iterdir() if path.suffix == ".job"]
         for path in sorted(jobs, key=lambda path: path.stat().st_mtime_ns):
             try:
                 request = moved.loads(path.read_bytes())
-                fault = fault_of(request) if isinstance(request, SubmitJob) else "it is no SubmitJob"
+                fault = invalid_reason(request) if isinstance(request, SubmitJob) else "it is no SubmitJob"
             except OSError:
                 raise
             except Exception as error:  # of another version of Tidegate, for instance
@@ -68,7 +68,7 @@ class Kept:
         return found
 
     def lost(self, id: str, why: str, submitted: Submit | None = None) -> JobInfo:
-        """How a job stands that the session before had, and that this one can't go on with."""
+        """The state of a job of the previous session that this one can't continue."""
         job = None if submitted is None else submitted.job
         return JobInfo(
             id=id,
@@ -90,5 +90,5 @@ class Kept:
 
 
 def logs_of(name: str) -> Path:
-    """Where the jobs of sessions of this name print."""
+    """The folder for the logs of jobs of sessions with this name."""
     return private(private(Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}-logs") / name)

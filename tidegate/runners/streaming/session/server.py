@@ -1,6 +1,6 @@
-"""The session's process: it lets clients in, starts a job's process for each job, and tells how they are doing.
+"""The session's process: it authenticates clients, starts a process for each job, and reports on the jobs.
 
-One thread, one loop. No code of the author's runs here, and nothing is unpickled of whom has not been let in.
+One thread, one loop. No code of the author's runs here, and nothing is unpickled before a client is authenticated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from tidegate.runners.streaming.client.job_client import Job
+from tidegate.runners.streaming.client.job_client import JobClient
 from tidegate.runners.streaming.network.framing import CONTROL, Link, WireError, pair, unpickled
 from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.protocol.client_messages import ToClient
@@ -32,54 +32,54 @@ from tidegate.runners.streaming.session.client import (
     EndSession,
     JobInfo,
     ListJobs,
-    Place,
     Refused,
+    SessionFiles,
     ShowJob,
     SubmitJob,
     TellJob,
-    fault_of,
+    invalid_reason,
 )
 from tidegate.runners.streaming.session.endpoint import (
     PATIENCE,
-    Doorkeeper,
     EndpointError,
+    Handshake,
     check_peer,
     listen,
     listen_on_port,
 )
 from tidegate.runners.streaming.session.job_log import JobLog, append
-from tidegate.runners.streaming.session.journal import Kept, logs_of
+from tidegate.runners.streaming.session.journal import Journal, logs_of
 from tidegate.sdk.private_files import owner_only
 
 MOST_ENDED: Final = 100
-"""So many jobs that have ended are remembered."""
+"""How many jobs that have ended stay listed."""
 REPORTS: Final = 50
 MOST_UNREAD: Final = 16 << 20
-"""Bytes that a client may leave unread; when there are more answers, it is let go of."""
+"""Bytes of answers that a client may leave unread before it is disconnected."""
 SESSION_LOG: Final = "session.log"
-"""Where a session says what concerns none of its jobs, in the folder of their logs."""
-MOST_KNOCKING: Final = 64
-"""So many may be at the door at once; when there is one more, who has been there longest is turned away."""
+"""The session's own log, in the folder of the logs of its jobs."""
+MOST_PENDING: Final = 64
+"""How many connections may be in their handshake at once; one more makes the session reject the oldest."""
 
 
 @dataclass(eq=False, slots=True)
 class _Client:
-    """Somebody who has been let in."""
+    """An authenticated client."""
 
     link: Link
     follows: set[str] = field(default_factory=set)
 
 
 @dataclass(eq=False, slots=True)
-class _Knocking:
-    """Somebody who has yet to say who it is."""
+class _PendingConnection:
+    """A connection whose handshake is not finished."""
 
     sock: socket.socket
-    door: Doorkeeper
+    handshake: Handshake
     since: float
 
 
-class _Running:
+class _SessionJob:
     """A job of the session."""
 
     def __init__(self, request: SubmitJob, log: Path, tell: Callable[[ToClient], None]) -> None:
@@ -90,9 +90,9 @@ class _Running:
         self.log = log
         self._lines = JobLog(request.submitted.job, log)
         self._tell = tell
-        self.job = Job(
+        self.job = JobClient(
             request.submitted,
-            on_report=self._heard,
+            on_report=self._handle,
             paths=request.paths,
             cwd=request.cwd,
             output=self.log,
@@ -100,7 +100,7 @@ class _Running:
         )
         self.watched = self.job.link
 
-    def _heard(self, message: ToClient) -> None:
+    def _handle(self, message: ToClient) -> None:
         match message:
             case coordinator_io.Report(text=text) if text:
                 self.reports.append(text)
@@ -112,11 +112,11 @@ class _Running:
         self._tell(message)
 
     def report(self, text: str) -> None:
-        """Something that the session has to say of the job."""
-        self._heard(coordinator_io.Report(self.job.state, text))
+        """Log and send a line of the session's own about the job."""
+        self._handle(coordinator_io.Report(self.job.state, text))
 
     def info(self) -> JobInfo:
-        """How it is doing."""
+        """The current state of the job."""
         job = self.job.submitted.job
         steps = tuple((step.stage, step.label) for step in job.plan.steps)
         return JobInfo(
@@ -139,20 +139,20 @@ class _Running:
 
 
 class Dispatcher:
-    """The session of a name; `serve` returns when it is told to end, or gets SIGTERM."""
+    """The session of a name; `serve` returns at a client's request or on SIGTERM."""
 
-    def __init__(self, place: Place, port: int | None = None) -> None:
+    def __init__(self, place: SessionFiles, port: int | None = None) -> None:
         self._place = place
         self._selector = selectors.DefaultSelector()
-        self._jobs: dict[str, _Running] = {}
+        self._jobs: dict[str, _SessionJob] = {}
         self._lost: dict[str, JobInfo] = {}
         self._clients: set[_Client] = set()
-        self._knocking: set[_Knocking] = set()
+        self._pending: set[_PendingConnection] = set()
         self._asked: dict[Link, int] = {}
         self._over = False
         self._listeners = {listen(place.socket): b""}
         self._logs = logs_of(place.name)
-        self._kept = Kept(self._logs)
+        self._journal = Journal(self._logs)
         about: dict[str, object] = {"pid": os.getpid(), "logs": str(self._logs)}
         if port is not None:
             listener = listen_on_port(port)
@@ -160,10 +160,10 @@ class Dispatcher:
             about["port"] = listener.getsockname()[1]
         with open(place.about, "w", opener=owner_only) as file:
             json.dump(about, file)
-        self._go_on()
+        self._resume_jobs()
 
     def serve(self) -> None:
-        """Until it is told to end."""
+        """Serve until a client ends the session, or SIGTERM arrives."""
         woken, waker = pair()
         waker.setblocking(False)
         signal.set_wakeup_fd(waker.fileno())
@@ -172,7 +172,7 @@ class Dispatcher:
         self._selector.register(woken, selectors.EVENT_READ, self._end)
         for listener in self._listeners:
             listener.setblocking(False)
-            self._selector.register(listener, selectors.EVENT_READ, lambda listener=listener: self._knock(listener))
+            self._selector.register(listener, selectors.EVENT_READ, lambda listener=listener: self._accept(listener))
         try:
             while not self._over:
                 for key, _ in self._selector.select(self._patience()):
@@ -183,7 +183,7 @@ class Dispatcher:
                 running.job.link.close()  # all at once: each may take a while to close
             for id, running in self._jobs.items():
                 running.job.close()
-                self._kept.drop(id)
+                self._journal.drop(id)
             self._place.remove()
 
     def _end(self) -> None:
@@ -191,7 +191,7 @@ class Dispatcher:
 
     # -- letting in
 
-    def _knock(self, listener: socket.socket) -> None:
+    def _accept(self, listener: socket.socket) -> None:
         try:
             sock, _ = listener.accept()
         except OSError:
@@ -200,47 +200,47 @@ class Dispatcher:
             if sock.family == socket.AF_UNIX:
                 check_peer(sock)
             sock.setblocking(False)
-            door = Doorkeeper(self._listeners[listener])
-            sock.send(door.greeting())
+            handshake = Handshake(self._listeners[listener])
+            sock.send(handshake.greeting())
         except (OSError, EndpointError):
             sock.close()
             return
-        if len(self._knocking) >= MOST_KNOCKING:
-            self._turn_away(min(self._knocking, key=lambda knocking: knocking.since))
-        knocking = _Knocking(sock, door, time.monotonic())
-        self._knocking.add(knocking)
-        self._selector.register(sock, selectors.EVENT_READ, lambda: self._introduced(knocking))
+        if len(self._pending) >= MOST_PENDING:
+            self._reject(min(self._pending, key=lambda pending: pending.since))
+        pending = _PendingConnection(sock, handshake, time.monotonic())
+        self._pending.add(pending)
+        self._selector.register(sock, selectors.EVENT_READ, lambda: self._shake_hands(pending))
 
-    def _introduced(self, knocking: _Knocking) -> None:
+    def _shake_hands(self, pending: _PendingConnection) -> None:
         try:
-            data = knocking.sock.recv(knocking.door.wanted())
-            answer = knocking.door.take(data)
+            data = pending.sock.recv(pending.handshake.wanted())
+            answer = pending.handshake.take(data)
             if answer:
-                knocking.sock.send(answer)
+                pending.sock.send(answer)
         except OSError:
             data = b""
-        if not data or knocking.door.verdict == "refused":
-            self._turn_away(knocking)
-        elif knocking.door.verdict == "welcome":
-            self._knocking.remove(knocking)
-            self._selector.unregister(knocking.sock)
-            client = _Client(Link(knocking.sock, longest=LONGEST_REQUEST))
+        if not data or pending.handshake.verdict == "refused":
+            self._reject(pending)
+        elif pending.handshake.verdict == "welcome":
+            self._pending.remove(pending)
+            self._selector.unregister(pending.sock)
+            client = _Client(Link(pending.sock, longest=LONGEST_REQUEST))
             self._clients.add(client)
-            self._ask(client.link, lambda: self._hear(client))
+            self._ask(client.link, lambda: self._receive(client))
 
-    def _turn_away(self, knocking: _Knocking) -> None:
-        self._knocking.remove(knocking)
-        self._selector.unregister(knocking.sock)
-        knocking.sock.close()
+    def _reject(self, pending: _PendingConnection) -> None:
+        self._pending.remove(pending)
+        self._selector.unregister(pending.sock)
+        pending.sock.close()
 
     # -- clients
 
-    def _hear(self, client: _Client) -> None:
-        """What one client sends that can't be understood, or met, ends no more than its own connection."""
+    def _receive(self, client: _Client) -> None:
+        """Answer the requests of a client. Invalid data ends only the connection of the client that sent it."""
         try:
             for kind, body, _ in client.link.receive():
                 if client.link.closed:
-                    return  # it has been let go of while what it had sent was being answered
+                    return  # it has been disconnected while its requests were being answered
                 try:
                     answer = self._answer(client, unpickled(kind, body, object))
                 except WireError:
@@ -248,14 +248,14 @@ class Dispatcher:
                 except (Exception, SystemExit) as error:
                     answer = Refused(f"{type(error).__name__}: {error}")
                 if answer is not None:
-                    self._say(client, answer)
+                    self._send(client, answer)
         except WireError as error:
-            self._say(client, Refused(str(error)))
+            self._send(client, Refused(str(error)))
             client.link.push()
             client.link.drop()
 
     def _answer(self, client: _Client, request: object) -> object:
-        if fault := fault_of(request):
+        if fault := invalid_reason(request):
             return Refused(fault)
         match request:
             case SubmitJob():
@@ -266,17 +266,17 @@ class Dispatcher:
                 self._over = True
                 return None
             case ShowJob(id=id):
-                found = self._found(id)
-                return found.info() if isinstance(found, _Running) else found
+                found = self._find(id)
+                return found.info() if isinstance(found, _SessionJob) else found
             case TellJob(id=id, event=event):
-                found = self._found(id)
+                found = self._find(id)
                 if isinstance(found, Refused):
                     return found
-                info = found.info() if isinstance(found, _Running) else found
-                if not isinstance(found, _Running) or found.job.ended:
+                info = found.info() if isinstance(found, _SessionJob) else found
+                if not isinstance(found, _SessionJob) or found.job.ended:
                     return Refused(f"job {id} is over: {info.state}")
                 client.follows.add(info.id)
-                found.job.ask(event)
+                found.job.send(event)
                 return info
         raise AssertionError(request)
 
@@ -287,17 +287,17 @@ class Dispatcher:
         ended = [other for other, running in self._jobs.items() if running.job.ended]
         for other in ended[: max(0, len(ended) - MOST_ENDED)]:
             del self._jobs[other]
-            self._kept.forget(other)
+            self._journal.forget(other)
         try:
-            self._kept.keep(request)
+            self._journal.keep(request)
             return self._start(request).info()
         except Exception as error:
-            self._kept.drop(id)
-            return Refused(f"the job can't be started: {_in_words(error)}")
+            self._journal.drop(id)
+            return Refused(f"the job can't be started: {_described(error)}")
 
-    def _start(self, request: SubmitJob) -> _Running:
+    def _start(self, request: SubmitJob) -> _SessionJob:
         id = request.submitted.job.id
-        running = _Running(request, self._kept.log(id), lambda message: self._told(id, message))
+        running = _SessionJob(request, self._journal.log(id), lambda message: self._publish(id, message))
         try:
             running.info()
         except Exception:  # nothing can be said of it, to nobody who asks
@@ -307,45 +307,46 @@ class Dispatcher:
         self._ask(running.watched, lambda: self._follow(running))
         return running
 
-    def _go_on(self) -> None:
-        """With the jobs of a session of this name that has been killed: their processes have ended with it, or are
-        about to, and find themselves fenced off. What had no checkpoints is lost."""
-        for id, found in self._kept.found():
+    def _resume_jobs(self) -> None:
+        """Continue the jobs of a killed session of this name. Their processes have ended with it, or are about to, and
+        are fenced off. Jobs without checkpoints are lost."""
+        for id, found in self._journal.found():
             if not isinstance(found, SubmitJob):
-                self._lost[id] = self._kept.lost(id, found)
+                self._lost[id] = self._journal.lost(id, found)
                 continue
             submitted = found.submitted
             settings = submitted.job.settings
             if settings.batch or settings.checkpoints.directory is None:
                 nothing = "a bounded job keeps no checkpoints" if settings.batch else "it had no --checkpoint_dir"
                 why = f"and {nothing} from which it could go on: submit it again"
-                self._lost[id] = self._kept.lost(id, why, submitted)
+                self._lost[id] = self._journal.lost(id, why, submitted)
                 continue
             try:
                 running = self._start(replace(found, submitted=submitted.elsewhere()))
             except Exception as error:
-                self._lost[id] = self._kept.lost(id, f"and it can't be started again: {_in_words(error)}", submitted)
+                why = f"and it can't be started again: {_described(error)}"
+                self._lost[id] = self._journal.lost(id, why, submitted)
                 continue
-            running.job.restarts += 1
+            running.job.count_restart()
             running.report("its session was killed; in a new one it goes on from its last checkpoint")
         for id in self._lost:
-            self._kept.drop(id)
+            self._journal.drop(id)
 
-    def _found(self, id: str) -> _Running | JobInfo | Refused:
-        """A job by its id, or a beginning of it that only one has."""
-        known: dict[str, _Running | JobInfo] = {**self._lost, **self._jobs}
+    def _find(self, id: str) -> _SessionJob | JobInfo | Refused:
+        """A job by its id, or by a prefix of it that no other job has."""
+        known: dict[str, _SessionJob | JobInfo] = {**self._lost, **self._jobs}
         fitting = [id] if id in known else [other for other in known if other.startswith(id)]
         if len(fitting) == 1:
             return known[fitting[0]]
         return Refused(f"{'several jobs begin' if fitting else 'no job begins'} with {id}")
 
-    def _say(self, client: _Client, message: object) -> None:
-        """Answer a client, or tell it what one of its jobs tells, unless it has left too much of that unread."""
+    def _send(self, client: _Client, message: object) -> None:
+        """Send an answer or a job's message to a client; disconnect it if it has left too much unread."""
         link = client.link
         if link.unsent > MOST_UNREAD:
-            link.push()  # it may have been asking faster than it was answered
+            link.push()  # it may have sent requests faster than they were answered
         if link.unsent > MOST_UNREAD:
-            left = f"a client has been let go of: it had left {link.unsent:,} bytes of answers unread"
+            left = f"a client was disconnected: it had left {link.unsent:,} bytes of answers unread"
             append(self._logs / SESSION_LOG, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {left}")
             link.drop()
             return
@@ -353,36 +354,36 @@ class Dispatcher:
 
     # -- jobs
 
-    def _follow(self, running: _Running) -> None:
+    def _follow(self, running: _SessionJob) -> None:
         job = running.job
-        job.hear()
-        if job.link is not running.watched:  # it goes on in another process
+        job.receive()
+        if job.link is not running.watched:  # it continues in another process
             self._forget(running.watched)
             running.watched = job.link
             self._ask(job.link, lambda: self._follow(running))
         if job.ended:
             self._forget(job.link)
             job.close()
-            self._kept.drop(job.submitted.job.id)
+            self._journal.drop(job.submitted.job.id)
 
-    def _told(self, id: str, message: ToClient) -> None:
-        """Pass on what a job tells. A follower that takes nothing is left without the news, not without the end."""
+    def _publish(self, id: str, message: ToClient) -> None:
+        """Pass a job's message to its followers. One that is slow misses progress, but no other message."""
         for client in self._clients:
             if id in client.follows and not (isinstance(message, coordinator_io.Progress) and client.link.waiting):
-                self._say(client, message)
+                self._send(client, message)
 
     # -- the loop
 
     def _patience(self) -> float | None:
-        if not self._knocking:
+        if not self._pending:
             return None
-        return max(0.0, min(k.since for k in self._knocking) + PATIENCE - time.monotonic())
+        return max(0.0, min(k.since for k in self._pending) + PATIENCE - time.monotonic())
 
     def _settle(self) -> None:
-        """After something has happened: send what is to be sent, and let go of who has left."""
+        """Send what is queued, and disconnect clients that have left or whose job is over."""
         late = time.monotonic() - PATIENCE
-        for knocking in [k for k in self._knocking if k.since <= late]:
-            self._turn_away(knocking)
+        for pending in [k for k in self._pending if k.since <= late]:
+            self._reject(pending)
         for client in list(self._clients):
             client.link.push()
             over = any(id in self._jobs and self._jobs[id].job.ended for id in client.follows)
@@ -397,7 +398,7 @@ class Dispatcher:
                 self._ask(running.watched)
 
     def _ask(self, link: Link, call: Callable[[], None] | None = None) -> None:
-        """Have the selector look at a link: at first for `call`, then for what is still to be sent as well."""
+        """Make the selector watch a link, the first time with the `call` to make; for writing while data is queued."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.waiting else 0)
         if call is not None:
             self._selector.register(link, events, call)
@@ -411,26 +412,26 @@ class Dispatcher:
 
 
 def _remove_beside(directory: str) -> None:
-    """Delete a job's directory while the others' jobs go on: what a killed process has left may take long."""
+    """Delete a job's directory in the background: a killed process may have left a lot."""
     if os.path.lexists(directory):
         threading.Thread(target=shutil.rmtree, args=[directory, True]).start()
 
 
-def _in_words(error: Exception) -> str:
+def _described(error: Exception) -> str:
     return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
 
 
 def main(name: str, descriptor: int, port: int | None) -> None:
-    """A session's process; it says on the pipe `descriptor` that it listens, or why it does not.
+    """Run a session's process; it reports on the pipe `descriptor` that it listens, or why it can't.
 
-    Who started it need not stay: it is not its child, and hears nothing of its terminal.
+    It detaches from the process that started it, and from its terminal.
     """
     if os.fork():
         os._exit(0)
     os.setsid()
     with open(descriptor, "w") as told:
         try:
-            dispatcher = Dispatcher(Place(name), port)
+            dispatcher = Dispatcher(SessionFiles(name), port)
         except (EndpointError, OSError) as error:
             told.write(str(error))
             sys.exit(1)
