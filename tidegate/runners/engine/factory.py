@@ -1,4 +1,4 @@
-"""From a step of the plan to the operator that executes it."""
+"""Builds the operator that executes a step of the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements that come by key: what one producer has for each key stands together, in the order in which it came.
+"""Elements grouped by key: the elements that one producer has for a key are adjacent, in order of arrival.
 
 An exchange that feeds a step which brings equal keys together anyway hands them over like this, so that it has a key
 to look up once and not for each element.

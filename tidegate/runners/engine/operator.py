@@ -1,4 +1,4 @@
-"""What an operator is: blocks, watermarks and the end of input go in, blocks come out, one bounded block at a time.
+"""The operator interface: blocks, watermarks and the end of input go in; blocks come out, one bounded block at a time.
 
 The runner pulls from the iterators that `process` and the other events return, and may leave one suspended while
 its output has nowhere to go; it takes a snapshot only between iterators.

@@ -1,4 +1,4 @@
-"""Operators joined by calls: blocks are pushed through all that follows, and marks travel down after them.
+"""A graph of operators: blocks are pushed through the steps that follow, and watermarks are propagated after them.
 
 A runner puts the steps that run in one place into a graph, gives it blocks and marks, and takes what leaves it. After
 every event, marks go down the steps in their order: a step whose input watermark has advanced ends its bundle, handles
@@ -16,7 +16,7 @@ from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.side_inputs.view import side_id
-from tidegate.runners.engine.time.watermarks import Least, Mark
+from tidegate.runners.engine.time.watermarks import Mark, MinWatermark
 from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
@@ -49,7 +49,7 @@ class _Node:
         self.clock = MIN_MICROS
         self.side_marks: dict[str, int] = {}
         self.ended = False
-        self.least = Least()
+        self.least = MinWatermark()
 
     def stands(self, marks: Mapping[str, Mark]) -> Mark:
         """How the step's inputs stand together."""

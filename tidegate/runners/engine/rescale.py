@@ -1,4 +1,4 @@
-"""Snapshots of operators cut by key, put together, and laid one over another.
+"""Rescaling: operators' snapshots are cut by key, merged, and overlaid with later incremental ones.
 
 What is by key goes where its key goes. What is not follows a rule of its own: of watermarks the least counts, of
 processing time and counters the greatest; side inputs are the same in every task, so those of the first are taken.

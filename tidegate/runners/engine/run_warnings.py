@@ -1,4 +1,4 @@
-"""What a run warns of when it is over: in the author's log, or on stderr."""
+"""Warnings about a finished run, in the author's log or on stderr."""
 
 from __future__ import annotations
 

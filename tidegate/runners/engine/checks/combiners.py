@@ -1,4 +1,4 @@
-"""`--checks all`: an author's CombineFn tried in other groupings, which other runners will use."""
+"""`--checks all`: combine an author's CombineFn in other groupings, as other runners will, and compare the results."""
 
 from __future__ import annotations
 

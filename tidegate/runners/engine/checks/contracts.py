@@ -1,4 +1,4 @@
-"""What the direct runner checks because other runners need it: elements that can travel, and are left unchanged."""
+"""The checks of `--checks`: elements must survive an exchange, and functions must not change elements they share."""
 
 from __future__ import annotations
 

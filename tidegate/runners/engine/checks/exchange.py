@@ -1,4 +1,4 @@
-"""What `--checks` look at where whole blocks cross an exchange: that their elements can travel."""
+"""The check of elements that cross an exchange as whole blocks: they must survive pickling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CompiledLoops loops as functions, and the way back: from an error to the line of a loop that it came through."""
+"""Compiled loops, and which line of a loop, and so which step, an error was raised in."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many elements each link of a chain has given since the last report, counted in as few places as will do."""
+"""Counts of the elements each link of a chain has emitted since the last report, with as few counters as possible."""
 
 from __future__ import annotations
 

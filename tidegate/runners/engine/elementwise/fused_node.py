@@ -1,4 +1,4 @@
-"""Links: element-wise nodes made ready to run, their functions loaded and their extra arguments at hand."""
+"""Links: element-wise nodes that are ready to run, with their functions loaded and their extra arguments bound."""
 
 from __future__ import annotations
 

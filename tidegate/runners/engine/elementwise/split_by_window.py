@@ -1,5 +1,4 @@
-"""A block whose elements lie in a few windows, as one block for each window: their loop need not find out per element
-in which of them it is.
+"""Splits a block whose elements are in a few windows into a block for each window.
 
 Only where timestamps are an `array`, which is where numpy is at hand.
 """

@@ -1,4 +1,4 @@
-"""Elements that reach event-time windows without a time of their own, so that all of them end up in the same windows.
+"""Counts elements that reach event-time windows without a timestamp of their own, and so all share the same windows.
 
 Nobody stamped them, or a grouping in the global window has stamped them with the end of time.
 """

@@ -1,4 +1,4 @@
-"""From what was raised to what its author reads: which step, which line, which element; engine frames trimmed."""
+"""Attributes errors to the author's code: which step, which line, which element; engine frames are trimmed."""
 
 from __future__ import annotations
 

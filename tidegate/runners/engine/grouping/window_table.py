@@ -1,5 +1,4 @@
-"""Tables by window, fired by the watermark: groupings that emit one pane per window, on time (PERFORMANCE: no timer
-per key; firing a window is popping one dict).
+"""Tables by window that the watermark fires: groupings that emit one pane per window, on time.
 
 The loop that fills the tables is the one of bounded input. Windows that have fired are tables too, which only count
 what is put into them: late elements cost the loop nothing.

@@ -1,4 +1,4 @@
-"""All of bounded input by key, before any of it is used: lists in memory, spilled to disk beyond the memory budget."""
+"""Bounded input gathered by key before any of it is used, spilled beyond the memory budget, and sorted on disk."""
 
 from __future__ import annotations
 

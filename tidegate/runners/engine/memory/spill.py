@@ -1,4 +1,4 @@
-"""What does not fit in memory: a grouping's table, written to disk in partitions by the key's hash.
+"""Tables that exceed memory, written to disk in partitions by the hash of the key.
 
 A table that has reached its budget is written out and starts empty again; each write adds one frame per partition.
 When input has ended, partitions are read back one by one. A partition that is still too large is cut again by other

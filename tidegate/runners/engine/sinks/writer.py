@@ -1,4 +1,4 @@
-"""A sink in one task: the attempts of its shards, fed in turn, and prepared together."""
+"""Writes one task's output through the attempts of its shards, in turn, and prepares them together."""
 
 from __future__ import annotations
 

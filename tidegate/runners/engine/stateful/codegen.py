@@ -1,4 +1,4 @@
-"""The source of a stateful step: one loop over a block, and one small generator for each timer callback.
+"""Generates the code of a stateful step: a loop over a block, and a small generator for each timer callback.
 
 As in codegen, nothing is called per element but the author's function; each line that runs it is known, so that an
 error names the step and the element. State cells and timers are pointed at the key in hand by plain assignments, at

@@ -1,4 +1,4 @@
-"""A stateful step at work: the author's function per element and window, with cells and timers of its key and window.
+"""The operator of stateful DoFns: the author's function runs per element and window, with its key's state and timers.
 
 One watermark or clock event evaluates each window and key that has something due once: windows by (end, start), keys
 in the order in which they came to have timers (by arrival, where a window's expiration is the author's concern),

@@ -1,4 +1,4 @@
-"""Two clocks, passed in: processing time, which authors see, and one that only measures how much time passes.
+"""Two clocks, passed in: processing time, which authors see, and a monotonic clock, which measures intervals.
 
 Processing time follows the machine's clock, which may be set forward or back at any moment. Intervals, timeouts and
 whatever else waits for a while go by the monotonic clock, which nobody sets.

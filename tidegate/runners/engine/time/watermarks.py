@@ -1,4 +1,4 @@
-"""How a collection stands, and how several inputs together do: the least watermark of those that are not idle."""
+"""Watermarks: the status of a collection, and the minimum over the inputs that are neither idle nor finished."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """How a collection stands: its watermark (µs), whether it is idle, whether it has ended."""
+    """The status of a collection: its watermark (µs), whether it is idle, whether it has ended."""
 
     watermark: int = MIN_MICROS
     idle: bool = False
@@ -19,14 +19,22 @@ class Mark:
 
     @property
     def tells(self) -> bool:
-        """Whether it lets time pass downstream. A watermark that has not left the beginning of time holds it there."""
+        """Whether event time can advance downstream. An initial watermark holds it at the beginning of time."""
         return self.watermark > MIN_MICROS or self.idle or self.ended
 
 
-class Least:
-    """Inputs that are read as one stand as the least of them (SEMANTICS, Time). Its watermark never goes back.
+class MinWatermark:
+    """The watermark of inputs that are read as one: the minimum of theirs (SEMANTICS, Time). It never goes back.
 
-    One that is idle or has ended holds nothing back; one that was idle counts again once it has caught up.
+    Inputs that are idle or have ended hold nothing back; an input that was idle counts again once it has caught up.
+
+    >>> inputs = MinWatermark()
+    >>> inputs.of({"left": Mark(30), "right": Mark(20)}).watermark
+    20
+    >>> inputs.of({"left": Mark(30), "right": Mark(20, idle=True)}).watermark
+    30
+    >>> inputs.of({"left": Mark(40), "right": Mark(25)}).watermark
+    40
     """
 
     __slots__ = ("_returning", "watermark")
@@ -36,7 +44,7 @@ class Least:
         self._returning: set[Hashable] = set()
 
     def of(self, marks: Mapping[Any, Mark]) -> Mark:
-        """How they stand together now."""
+        """The status of all inputs together."""
         live = [(name, mark) for name, mark in marks.items() if not mark.ended]
         if not live:
             return Mark(MAX_MICROS, ended=True)

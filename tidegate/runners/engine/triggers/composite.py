@@ -1,4 +1,4 @@
-"""The machines of triggers made of triggers, each under its trigger's name."""
+"""State machines of composite triggers, each named as its trigger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a trigger, as the author wrote it, to the trigger_state_machine that runs it."""
+"""Builds the state machine of a trigger from the trigger that the author wrote."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tidegate.sdk.windowing.triggers import (
 
 
 def trigger_state_machine(trigger: Trigger) -> TriggerStateMachine:
-    """The trigger_state_machine of a trigger; unpickles its functions."""
+    """The state machine of a trigger; unpickles the author's functions."""
     match trigger:
         case AfterWatermark(early=early, late=late):
             return composite.AfterWatermark(

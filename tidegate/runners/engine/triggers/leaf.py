@@ -1,4 +1,4 @@
-"""The machines of triggers that go by elements and clocks, each under its trigger's name."""
+"""State machines of triggers that depend on elements and clocks, each named as its trigger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Windows that merge, in the general window operator: which windows each key has, and how cells become one.
+"""Merging windows in the general window operator: which windows each key has, and how their panes become one.
 
 Here a window belongs to one key. An element comes with its own windows; these are merged with the key's, the element
 enters what results, and only then is the trigger asked (SEMANTICS, Triggers, Merging). Sessions have a short way: most

@@ -1,4 +1,4 @@
-"""The state of a window operator: per window a table of cells by key. And its panes on their way out."""
+"""The state of the window operator: for each active window, a table of pane states by key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds the output watermark of a grouping: the timestamps of results still to come, the least first."""
+"""Holds of a grouping's output watermark."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from tidegate.sdk.time import MAX_MICROS
 
 
 class WatermarkHolds:
-    """Cells by the timestamp (µs) at which they held the watermark when they were last looked at.
+    """Panes by the timestamp (µs) at which they held the watermark when they were last inspected.
 
-    A cell's own timestamp may have moved since, or be gone: entries are put right when they come to the top.
+    A pane's timestamp may have changed since, or the pane may have fired: entries are corrected when they reach the top
+    of the heap.
     """
 
     def __init__(self) -> None:
@@ -21,12 +22,12 @@ class WatermarkHolds:
         self._serial = count()
 
     def add(self, window: ActiveWindow, cell: PaneState, at: int) -> None:
-        """A cell whose elements hold the watermark at `at`."""
+        """Hold the watermark at `at` for a pane."""
         cell.heaped = at
         heappush(self._heap, (at, next(self._serial), window, cell))
 
     def least(self) -> int:
-        """Where the watermark is held."""
+        """The timestamp at which the watermark is held; MAX_MICROS if no pane holds it."""
         heap = self._heap
         while heap:
             at, _, window, cell = heap[0]

@@ -1,4 +1,4 @@
-"""Instants at which windows want to be looked at again: one queue per clock for a whole operator."""
+"""When windows have work to do again: one queue per clock for the whole operator."""
 
 from __future__ import annotations
 

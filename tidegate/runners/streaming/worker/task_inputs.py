@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from tidegate.runners.engine.time.watermarks import Least, Mark
+from tidegate.runners.engine.time.watermarks import Mark, MinWatermark
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.runners.streaming.network.channels import InputChannel
@@ -37,7 +37,7 @@ class TaskInputs:
                 self._stored_sides.append(channel)
         for _, edge in layout.edges_into(env.task.stage):
             self._marks.setdefault(edge.collection, {})
-        self._minima = {collection: Least() for collection in self._marks}
+        self._minima = {collection: MinWatermark() for collection in self._marks}
         self._order = list(self.channels.values())
         self._turn = 0
 
