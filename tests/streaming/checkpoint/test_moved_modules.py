@@ -182,7 +182,8 @@ def test_a_session_goes_on_with_a_job_that_an_earlier_one_has_noted(
             assert (info.state, info.error) == ("finished", "")
             assert any("going on from checkpoint" in text for text in info.reports)
             session.end()
-    # Of what waited for side inputs, that version could put elements into an unaligned checkpoint which came after it.
+    # In that version the child that wrote a checkpoint also read what its parent had spilled since: the archive's
+    # checkpoint holds elements waiting for side inputs that the sources give again. No later version can tell them.
     found = [line for line in certain(lines(folder)) if not line.startswith("beside ")]
     assert found == [line for line in whole if not line.startswith("beside ")]
     assert set(certain(lines(folder))) == set(whole)
