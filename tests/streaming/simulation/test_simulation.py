@@ -24,7 +24,7 @@ from tests.streaming.simulation.world import Simulation, WorkerProcess
 from tidegate.runners.engine.state.keyed_state import KeyedState
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.streaming.checkpoint import epoch_fencing
-from tidegate.runners.streaming.checkpoint.tracker import Checkpoints
+from tidegate.runners.streaming.checkpoint.tracker import CheckpointTracker
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.worker_messages import Prepared, SplitProgress
 from tidegate.runners.streaming.state import memory
@@ -85,7 +85,7 @@ def acknowledge_before_writing(patch: pytest.MonkeyPatch) -> None:
 
 def leave_it_to_the_system(patch: pytest.MonkeyPatch) -> None:
     """A manifest is in place while what it names may still be lost with the power."""
-    patch.setattr(Checkpoints, "fresh", lambda self, files: ())
+    patch.setattr(CheckpointTracker, "new_files", lambda self, files: ())
 
 
 def commit_early(patch: pytest.MonkeyPatch) -> None:
