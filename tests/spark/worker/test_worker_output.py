@@ -60,10 +60,6 @@ import sys
 
 import tidegate as tg
 
-p = tg.Pipeline(options=["--runner", "spark", "--spark_master", "local[2]", "--spark_partitions", "2"])
-numbers = p | tg.Create(range(100)) | tg.Reshuffle()
-total = tg.AsSingleton(numbers | tg.CombineGlobally(sum))
-
 
 def share(x, total, last):
     if x == last:
@@ -71,22 +67,29 @@ def share(x, total, last):
     return str(x / total)
 
 
-_ = numbers | tg.Map(share, total, int(sys.argv[2])) | tg.io.WriteToText(sys.argv[1])
-try:
-    p.run()
-except tg.UserCodeError:
-    print("failed")
-else:
-    print("done")
+for last in sys.argv[2:]:
+    p = tg.Pipeline(options=["--runner", "spark", "--spark_master", "local[2]", "--spark_partitions", "2"])
+    numbers = p | tg.Create(range(100)) | tg.Reshuffle()
+    total = tg.AsSingleton(numbers | tg.CombineGlobally(sum))
+    _ = numbers | tg.Map(share, total, int(last)) | tg.io.WriteToText(sys.argv[1])
+    try:
+        p.run()
+    except tg.UserCodeError:
+        print("failed")
+    else:
+        print("done")
 """
 
 
 @needs_spark
-@pytest.mark.parametrize("turn", range(2))
-@pytest.mark.parametrize(("last", "said"), [("-1", "done\n"), ("7", "failed\n")], ids=["ends well", "fails"])
-def test_a_small_script_leaves_nothing_on_standard_error(last: str, said: str, turn: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("lasts", "said"),
+    [(["7", "-1"], "failed\ndone\n"), (["-1", "7"], "done\nfailed\n")],
+    ids=["ends after a success", "ends after a failure"],
+)
+def test_a_small_script_leaves_nothing_on_standard_error(lasts: list[str], said: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    command = [sys.executable, str(script), str(tmp_path / "out" / "part"), last]
+    command = [sys.executable, str(script), str(tmp_path / "out" / "part"), *lasts]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == (said, "")
