@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import tidegate as tg
-from tidegate.runners.streaming.checkpoint.tracker import Checkpoints
+from tidegate.runners.streaming.checkpoint.tracker import CheckpointTracker
 from tidegate.runners.streaming.client.job_client import JobClient
 from tidegate.runners.streaming.coordinator import checkpoint_coordinator
 from tidegate.runners.streaming.protocol.coordinator_io import CancelJob, CheckpointReport
@@ -109,7 +109,7 @@ class Count(tg.DoFn):
         count.write((count.read() or 0) + element[1])
 
 
-class Alternating(Checkpoints):
+class Alternating(CheckpointTracker):
     """Checkpoints in turns, by the wall clock."""
 
     def next_wake(self) -> int | None:
@@ -251,7 +251,8 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--memory_budget", default="1GB")
     args = parser.parse_args()
-    checkpoint_coordinator.Checkpoints = Alternating  # type: ignore[misc, attr-defined]  # what a job's process, forked, begins with
+    # A job's process is forked from this one, and so uses it.
+    checkpoint_coordinator.CheckpointTracker = Alternating  # type: ignore[misc, attr-defined]
     print(f"{args.keys:,} keys, {args.state}, {args.repeat} runs of {args.turns} turns; "
           f"Python {sys.version.split()[0]}, {os.cpu_count()} cores")  # fmt: skip
     print(f"{'backend':8}{'workers':>8}{'without/s':>12}{'with/s':>12}{'cost':>22}{'pause ms':>10}{'gap ms':>8}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state.keyed_state import KeyedState, Touched
-from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, Checkpoints
+from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, CheckpointTracker
 from tidegate.runners.streaming.model.settings import CheckpointSettings
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, StateHandle
@@ -39,7 +39,7 @@ OPERATORS: Mapping[str, Operator] = {"step": Untouched()}
 )
 def test_no_checkpoint_builds_on_files_that_may_be_gone(rounds: list[tuple[str, int]], full_every: int) -> None:
     """Whoever takes parts hears late, and not of all at once, which checkpoints are complete."""
-    checkpoints = Checkpoints(CheckpointSettings(tolerated_failures=1000))
+    checkpoints = CheckpointTracker(CheckpointSettings(tolerated_failures=1000))
     changes = IncrementalChain(full_every)
     there: set[str] = set()
     unheard: list[int] = []
@@ -58,7 +58,7 @@ def test_no_checkpoint_builds_on_files_that_may_be_gone(rounds: list[tuple[str, 
             changes.stored(number, chain)
         checkpoints.acknowledge(Acknowledge(number, TASK, StateHandle(chain)))
         if what == "give up":
-            checkpoints.abandon(0)
+            checkpoints.abort(0)
             continue
         there -= set(checkpoints.complete([name for name, _, _ in chain], 0))
         assert {name for name, _, _ in chain} <= there

@@ -20,7 +20,7 @@ from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.protocol.client_messages import Submit
 from tidegate.runners.streaming.result import StreamingResult, submit
-from tidegate.runners.streaming.state.rocksdb import rocksdb
+from tidegate.runners.streaming.state.rocksdb_store import rocksdb
 from tidegate.sdk.options.defaults import DefaultOptions, default_memory_budget
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.runner import Finished, PipelineResult, Runner, RunOptions
