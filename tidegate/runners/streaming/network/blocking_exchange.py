@@ -1,7 +1,7 @@
-"""The results of a finished region, kept on disk until their consumers are done: one run of frames for each reader.
+"""Blocking exchanges: the results of a finished region on disk, one subpartition of frames for each consumer.
 
-A frame is compressed, and checked when it is read. A run gets its name when it is whole: what a task that died had
-written is never found.
+Frames are compressed and have a checksum. A file gets its final name when it is complete, so that the output of a task
+that died is never read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class SubpartitionWriter:
         self._file: BinaryIO | None = None
 
     def write(self, block: Block) -> None:
-        """Some elements. RunError when the disk is full; PicklingError for what can't be pickled."""
+        """Append elements. RunError when the disk is full; PicklingError for what can't be pickled."""
         data = zlib.compress(b"".join(encode_items([block])), _LEVEL)
         with self._keeping():
             if self._file is None:
@@ -45,7 +45,7 @@ class SubpartitionWriter:
             self._file.write(data)
 
     def finish(self) -> None:
-        """Everything is written. RunError when it does not fit."""
+        """Complete the file. RunError when the disk is full."""
         if self._file is None:
             return
         with self._keeping():
@@ -53,7 +53,7 @@ class SubpartitionWriter:
             os.replace(self._path, self._directory / subpartition_file(self.channel))
 
     def abandon(self) -> None:
-        """The task has failed."""
+        """Remove the file after a failure of the task."""
         if self._file is not None:
             with contextlib.suppress(OSError):  # what is still to be written may have no room
                 self._file.close()
@@ -69,13 +69,13 @@ class SubpartitionWriter:
 
 
 class SubpartitionTarget:
-    """A run as a target: it takes no watermarks and no barriers, only elements and their end."""
+    """A subpartition as the target of a router. Watermarks and barriers are not stored."""
 
-    def __init__(self, run: SubpartitionWriter) -> None:
-        self._run = run
+    def __init__(self, writer: SubpartitionWriter) -> None:
+        self._writer = writer
 
     def add(self, block: Block, now: int) -> None:
-        self._run.write(block)
+        self._writer.write(block)
 
     def mark(self, mark: Mark, now: int) -> None:
         return
@@ -85,7 +85,7 @@ class SubpartitionTarget:
 
 
 class SubpartitionReader:
-    """The receiving end: what a finished task has written, frame by frame; then the mark of its end."""
+    """The receiving end: the blocks that a finished task has written, then the mark of the end."""
 
     blocked = False
 
@@ -96,7 +96,7 @@ class SubpartitionReader:
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to take."""
+        """Whether there is an item to take."""
         return not self._ended
 
     def take(self) -> Block | Mark:
@@ -108,12 +108,12 @@ class SubpartitionReader:
         return Mark(ended=True)
 
     def skip(self) -> None:
-        """What was read here is in the state that the task goes on from."""
+        """Skip the blocks: the restored state of the task includes them."""
         self._frames = iter(())
 
 
 def subpartition_file(channel: ChannelId) -> str:
-    """The file of a channel's run; there is none where nothing was written."""
+    """The name of a channel's file; there is no file if nothing was written."""
     return f"run-{channel.edge}.{channel.source}.{channel.target}"
 
 

@@ -1,8 +1,7 @@
-"""The two ends of a channel: blocks go as far as the receiver has given credit, events need none and keep their place.
+"""The two ends of a channel, with credit-based flow control: a block needs credit, an event does not; both keep order.
 
-Small blocks wait for others until together they are a full one, or the buffer timeout has passed; a mark waits with
-them, and gives way to a later one: a watermark that is late does no harm, one that is early does. A barrier waits for
-nothing.
+Small blocks are buffered until together they fill a block, or the buffer timeout has passed. A mark waits behind them,
+and a later mark replaces it: a late watermark does no harm, an early one does. Barriers are not buffered.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tidegate.sdk.data.block import Block, joined
 
 
 class OutputChannel:
-    """The sending end. `send` takes items that may leave: for every block among them there was credit."""
+    """The sending end. `send` transmits items; there is credit for every block among them."""
 
     __slots__ = (
         "_block_size",
@@ -38,9 +37,9 @@ class OutputChannel:
         self.credit = credit
         self.ended = False
         self.all_full: set[ChannelId] = set()
-        """Those that are full of the channels that share this set."""
+        """The channels without credit, among those that share this set."""
         self.since: int | None = None
-        """Since when (µs of the monotonic clock) something has been waiting for more."""
+        """Since when (µs of the monotonic clock) blocks or a mark have been buffered."""
         self._block_size = block_size
         self._send = send
         self._held: list[Block] = []
@@ -50,11 +49,11 @@ class OutputChannel:
 
     @property
     def full(self) -> bool:
-        """Whether blocks wait for credit: the task should make no more."""
+        """Whether items wait for credit: the task should produce no more."""
         return bool(self._queue)
 
     def add(self, block: Block, now: int) -> None:
-        """Some elements. A mark that waits now waits for them, too."""
+        """Buffer elements, ahead of a mark that is buffered."""
         self._held.append(block)
         self._size += len(block)
         if self._size >= self._block_size:
@@ -63,7 +62,7 @@ class OutputChannel:
             self.since = now
 
     def mark(self, mark: Mark, now: int) -> None:
-        """How the collection stands now; one that has ended leaves at once."""
+        """Buffer the mark of the collection. One that has ended is sent at once."""
         self._mark = mark
         if mark.ended:
             self.ended = True
@@ -72,14 +71,14 @@ class OutputChannel:
             self.since = now
 
     def barrier(self, barrier: Barrier) -> None:
-        """A barrier, behind all that has been given."""
+        """Send a barrier behind everything added before."""
         self._cut()
         self._queue.append(barrier)
         self.since = None
         self.pump()
 
     def overtake(self, barrier: Barrier) -> list[Block]:
-        """A barrier, ahead of what waits for credit; returns the blocks that it has overtaken."""
+        """Send a barrier ahead of everything that waits for credit; returns the blocks it has overtaken."""
         self._cut()
         overtaken = [item for item in self._queue if isinstance(item, Block)]
         self._queue.appendleft(barrier)
@@ -88,18 +87,18 @@ class OutputChannel:
         return overtaken
 
     def flush(self) -> None:
-        """Let go of what is there."""
+        """Send what is buffered, as far as there is credit."""
         self._cut()
         self.since = None
         self.pump()
 
     def grant(self, credit: int) -> None:
-        """The receiver takes this many blocks more."""
+        """Add credit for this many more blocks."""
         self.credit += credit
         self.pump()
 
     def pump(self) -> None:
-        """Send what may leave."""
+        """Send queued items as far as there is credit."""
         leaving: list[Item] = []
         while self._queue:
             if isinstance(self._queue[0], Block):
@@ -115,7 +114,7 @@ class OutputChannel:
             self._send(leaving)
 
     def _cut(self) -> None:
-        """What is held becomes one block, and the mark follows it."""
+        """Queue the buffered blocks as one, and the mark behind it."""
         if self._held:
             self._queue.append(joined(self._held))
             self._held = []
@@ -126,14 +125,14 @@ class OutputChannel:
 
 
 class InputChannel:
-    """The receiving end. `grant` tells the sender that it may send so many blocks more."""
+    """The receiving end. `grant` gives the sender credit for further blocks."""
 
     __slots__ = ("_free", "_grant", "_items", "_owed", "_recording", "_step", "_until", "blocked", "id")
 
     def __init__(self, id: ChannelId, credit: int, grant: Callable[[int], None]) -> None:
         self.id = id
         self.blocked = False
-        """Whether what comes next belongs behind a barrier that others have yet to reach."""
+        """Whether the channel has delivered a barrier that other channels have not delivered yet."""
         self._items: deque[Item] = deque()
         self._grant = grant
         self._owed = 0
@@ -144,11 +143,11 @@ class InputChannel:
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to take now."""
+        """Whether there is an item to take now."""
         return bool(self._items) and not self.blocked
 
     def put(self, items: Iterable[Item]) -> None:
-        """Items from the sender, in order."""
+        """Append items from the sender, in order."""
         if self._recording is None:
             self._items.extend(items)
             return
@@ -157,7 +156,7 @@ class InputChannel:
             self._record(item)
 
     def take(self) -> Item:
-        """The next item; room for a block is given back in runs."""
+        """The next item. Credit is granted again for several blocks at once."""
         item = self._items.popleft()
         if isinstance(item, Block):
             if self._free:
@@ -170,13 +169,13 @@ class InputChannel:
         return item
 
     def put_back(self, blocks: Sequence[Block]) -> None:
-        """Blocks that had been under way when a snapshot was taken, ahead of what comes now; they took no credit."""
+        """Put blocks that were in flight when a snapshot was taken ahead of new ones; they have used no credit."""
         self._items.extendleft(reversed(blocks))
         self._free += len(blocks)
 
     def record(self, checkpoint: int, note: Callable[[Block], None], done: Callable[[], None]) -> None:
-        """Tell `note` of the blocks ahead of a checkpoint's barrier, which overtakes them: those that are here, and
-        those to come; `done` is called when it has come, perhaps at once."""
+        """Call `note` with each block that a checkpoint's barrier has overtaken: those in the queue, and those that
+        arrive before the barrier does. Call `done` when it has arrived, which may be at once."""
         self._recording = note
         self._until = checkpoint, done
         for item in list(self._items):
@@ -185,7 +184,7 @@ class InputChannel:
             self._record(item)
 
     def stop_recording(self) -> None:
-        """The checkpoint is given up, or the channel has ended."""
+        """The checkpoint was aborted, or the channel has ended."""
         self._recording = None
 
     def _record(self, item: Item) -> None:
