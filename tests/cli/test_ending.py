@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.child_processes import PATIENCE, Told
+from tests.support.streaming.child_processes import TIMEOUT, EventPipe
 from tidegate.cli.ending import TERMINATED, ending_at_sigterm
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +88,7 @@ class Service:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._process: subprocess.Popen[str] | None = None
-        self.told = Told(str(folder / "fifo"))
+        self.told = EventPipe(str(folder / "fifo"))
 
     def start(self, script: str, *flags: str) -> None:
         (self._folder / "script.py").write_text(script)
@@ -130,7 +130,7 @@ class Service:
     def ended(self) -> tuple[int, str]:
         """Its exit code, and what it has said."""
         assert self._process is not None
-        _, said = self._process.communicate(timeout=PATIENCE)
+        _, said = self._process.communicate(timeout=TIMEOUT)
         return self._process.returncode, said
 
     def written(self) -> list[str]:

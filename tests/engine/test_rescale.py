@@ -15,7 +15,7 @@ import tidegate as tg
 from tests.engine.grouping.test_grouping_paths import fired_on_time
 from tests.engine.grouping.test_grouping_paths import operator as grouping
 from tests.engine.stateful import test_timers as timers
-from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, maker
+from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, operator_factory
 from tests.support.window_operators import (
     ASSIGNERS,
     RESULTS,
@@ -349,7 +349,9 @@ PIPELINES = [stateful_with_side, plain_with_side, combined_with_side]
 def test_what_waits_for_side_inputs_goes_on_in_any_number_of_tasks(
     pipeline: Any, events: list[Event], at: int, sizes: tuple[int, int]
 ) -> None:
-    goes_on_anywhere(maker(pipeline, "step"), rising(events), at, sizes, keyed=pipeline is not plain_with_side)
+    goes_on_anywhere(
+        operator_factory(pipeline, "step"), rising(events), at, sizes, keyed=pipeline is not plain_with_side
+    )
 
 
 @pytest.mark.parametrize("pipeline", PIPELINES, ids=["stateful", "plain", "combined"])
@@ -358,11 +360,11 @@ def test_what_waits_for_side_inputs_goes_on_in_any_number_of_tasks(
 def test_what_waits_for_side_inputs_can_be_saved_by_what_has_changed(
     pipeline: Any, events: list[Event], places: frozenset[int]
 ) -> None:
-    builds_up(maker(pipeline, "step"), rising(events), places)
+    builds_up(operator_factory(pipeline, "step"), rising(events), places)
 
 
 def test_a_side_input_that_has_not_changed_is_not_saved_again() -> None:
-    operator = maker(stateful_with_side, "step")()
+    operator = operator_factory(stateful_with_side, "step")()
     answer(operator, at_second(7, 3, SIDE))
     assert operator.touched() is None
     answer(operator, Watermark(5 * SECOND, SIDE))

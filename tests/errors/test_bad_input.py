@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import tidegate as tg
-from tests.support.failing_pipelines import told
+from tests.support.failing_pipelines import error_message
 from tidegate.cli import app
 from tidegate.sdk.portable.json import dump
 
@@ -23,7 +23,7 @@ def reading(path: Path) -> Callable[[tg.Pipeline], Any]:
 
 def test_a_missing_file_is_told_when_the_pipeline_is_built(tmp_path: Path) -> None:
     (tmp_path / "sales.txt").touch()
-    assert told(reading(tmp_path / "sale.txt")) == (
+    assert error_message(reading(tmp_path / "sale.txt")) == (
         f"BuildError: no file matches '{tmp_path}/sale.txt': looked in {tmp_path}; there is sales.txt. "
         "If it may be that there is none, say allow_empty=True\n  in step 'read/Read', applied at HERE"
     )
@@ -32,7 +32,7 @@ def test_a_missing_file_is_told_when_the_pipeline_is_built(tmp_path: Path) -> No
 def test_a_gzip_that_is_cut_short_is_told_with_its_step(tmp_path: Path) -> None:
     path = tmp_path / "sales.txt.gz"
     path.write_bytes(gzip.compress(bytes(range(256)) * 40, mtime=0)[:60])
-    assert told(reading(path)) == (
+    assert error_message(reading(path)) == (
         f"ReadError: {path}: not a whole gzip file: EOFError: it ends in the middle: it was cut short. "
         "If it is not gzip at all, say compression='none'\n  in step 'read/Read', applied at HERE"
     )
@@ -41,7 +41,7 @@ def test_a_gzip_that_is_cut_short_is_told_with_its_step(tmp_path: Path) -> None:
 def test_a_gzip_that_is_none_is_told_with_its_step(tmp_path: Path) -> None:
     path = tmp_path / "sales.txt.gz"
     path.write_text("plain text\n")
-    assert told(reading(path)) == (
+    assert error_message(reading(path)) == (
         f"ReadError: {path}: not a whole gzip file: error: Error -3 while decompressing data: incorrect header check. "
         "If it is not gzip at all, say compression='none'\n  in step 'read/Read', applied at HERE"
     )
@@ -50,7 +50,7 @@ def test_a_gzip_that_is_none_is_told_with_its_step(tmp_path: Path) -> None:
 def test_a_line_that_is_no_text_is_told_with_its_number_and_step(tmp_path: Path) -> None:
     path = tmp_path / "sales.txt"
     path.write_bytes(b"first\ncaf\xe9 au lait\n")
-    assert told(reading(path)) == (
+    assert error_message(reading(path)) == (
         f"ReadError: {path}, line 2 (byte 9): 0xe9 is not utf-8. If the file is in another encoding, say so with "
         "encoding=…; errors='replace' puts U+FFFD in the place of what can't be decoded\n"
         "  in step 'read/Read', applied at HERE"
@@ -87,7 +87,7 @@ class FailsOnTime(tg.DoFn):
     ("method", "about"), [("process", "element: ('a', 1)"), ("ring", "key: 'a'"), ("leave", "key: 'a'")]
 )
 def test_an_exception_in_a_stateful_step_names_method_and_key(method: str, about: str) -> None:
-    assert told(lambda p: p | tg.Create([("a", 1)]) | "save" >> tg.ParDo(FailsOnTime(method))) == (
+    assert error_message(lambda p: p | tg.Create([("a", 1)]) | "save" >> tg.ParDo(FailsOnTime(method))) == (
         f"UserCodeError: OSError: disk full\n  in step 'save', applied at HERE\n  while calling {method}\n  {about}"
     )
 

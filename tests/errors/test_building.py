@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.failing_pipelines import failure, told
+from tests.support.failing_pipelines import error_message, run_to_failure
 from tidegate.sdk.options.registry import runner_names
 
 A_LOCK = threading.Lock()
@@ -40,14 +40,14 @@ class Keeps(tg.DoFn):
 
 def test_a_closure_over_a_lock_names_step_variable_and_type() -> None:
     guard = threading.Lock()
-    assert told(lambda p: p | tg.Create([1]) | "guarded" >> tg.Map(lambda x: (guard, x))) == (
+    assert error_message(lambda p: p | tg.Create([1]) | "guarded" >> tg.Map(lambda x: (guard, x))) == (
         "PicklingError: <lambda> can't be pickled: it captures variable 'guard' of type _thread.lock. "
         "Create it inside the function or in DoFn.setup()\n  in step 'guarded', applied at HERE"
     )
 
 
 def test_a_global_lock_names_the_global() -> None:
-    assert told(lambda p: p | tg.Create([1]) | "guarded" >> tg.Map(lambda x: (A_LOCK, x))) == (
+    assert error_message(lambda p: p | tg.Create([1]) | "guarded" >> tg.Map(lambda x: (A_LOCK, x))) == (
         "PicklingError: <lambda> can't be pickled: it captures variable 'A_LOCK' of type _thread.lock. "
         "Create it inside the function or in DoFn.setup()\n  in step 'guarded', applied at HERE"
     )
@@ -55,7 +55,7 @@ def test_a_global_lock_names_the_global() -> None:
 
 def test_a_file_open_for_writing_names_the_variable(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as out:
-        assert told(lambda p: p | tg.Create([1]) | "log" >> tg.Map(lambda x: out.write(str(x)))) == (
+        assert error_message(lambda p: p | tg.Create([1]) | "log" >> tg.Map(lambda x: out.write(str(x)))) == (
             "PicklingError: <lambda> can't be pickled: it captures variable 'out' of type _io.TextIOWrapper. "
             "Create it inside the function or in DoFn.setup()\n  in step 'log', applied at HERE"
         )
@@ -63,7 +63,7 @@ def test_a_file_open_for_writing_names_the_variable(tmp_path: Path) -> None:
 
 def test_a_lock_deep_inside_an_object_is_found() -> None:
     cache = Cache()
-    assert told(lambda p: p | tg.Create([1]) | "look up" >> tg.Map(lambda x: (cache, x))) == (
+    assert error_message(lambda p: p | tg.Create([1]) | "look up" >> tg.Map(lambda x: (cache, x))) == (
         "PicklingError: <lambda> can't be pickled: it captures variable 'cache', whose cache.parts['a'][0] is of type "
         "_thread.lock. Create it inside the function or in DoFn.setup()\n  in step 'look up', applied at HERE"
     )
@@ -71,7 +71,7 @@ def test_a_lock_deep_inside_an_object_is_found() -> None:
 
 def test_a_lock_in_a_slot_is_found() -> None:
     slotted = Slotted()
-    assert "it captures variable 'slotted', whose slotted.lock is of type _thread.lock." in told(
+    assert "it captures variable 'slotted', whose slotted.lock is of type _thread.lock." in error_message(
         lambda p: p | tg.Create([1]) | "look up" >> tg.Map(lambda x: (slotted, x))
     )
 
@@ -82,8 +82,9 @@ def test_a_lock_behind_another_function_says_through_which() -> None:
     def inner(x: int) -> Any:
         return guard, x
 
-    assert "<lambda> can't be pickled: it captures variable 'guard' of type _thread.lock (through 'inner')." in told(
-        lambda p: p | tg.Create([1]) | "guarded" >> tg.Map(lambda x: inner(x))
+    assert (
+        "<lambda> can't be pickled: it captures variable 'guard' of type _thread.lock (through 'inner')."
+        in error_message(lambda p: p | tg.Create([1]) | "guarded" >> tg.Map(lambda x: inner(x)))
     )
 
 
@@ -91,34 +92,36 @@ def test_a_lock_as_a_default_names_the_parameter() -> None:
     def inner(x: int, guard: Any = A_LOCK) -> Any:
         return x
 
-    assert "inner can't be pickled: it captures variable 'guard' of type _thread.lock." in told(
+    assert "inner can't be pickled: it captures variable 'guard' of type _thread.lock." in error_message(
         lambda p: p | tg.Create([1]) | "inner" >> tg.Map(inner)
     )
 
 
 def test_a_lock_kept_by_a_dofn_names_the_attribute() -> None:
-    assert told(lambda p: p | tg.Create([1]) | tg.ParDo(Keeps(threading.Lock()))) == (
+    assert error_message(lambda p: p | tg.Create([1]) | tg.ParDo(Keeps(threading.Lock()))) == (
         "PicklingError: Keeps can't be pickled: self.kept is of type _thread.lock. "
         "Create it inside the function or in DoFn.setup()\n  in step 'ParDo(Keeps)', applied at HERE"
     )
 
 
 def test_a_lock_as_extra_argument_is_named_by_its_place() -> None:
-    assert told(lambda p: p | tg.Create([1]) | "extra" >> tg.Map(lambda x, a, b: x, 1, A_LOCK)) == (
+    assert error_message(lambda p: p | tg.Create([1]) | "extra" >> tg.Map(lambda x, a, b: x, 1, A_LOCK)) == (
         "PicklingError: extra arguments can't be pickled: item [1] is of type _thread.lock. "
         "Create it inside the function or in DoFn.setup()\n  in step 'extra', applied at HERE"
     )
 
 
 def test_a_lock_bound_by_a_partial_is_found() -> None:
-    assert "partial(<lambda>) can't be pickled: self.args[0] is of type _thread.lock." in told(
+    assert "partial(<lambda>) can't be pickled: self.args[0] is of type _thread.lock." in error_message(
         lambda p: p | tg.Create([1]) | "bound" >> tg.Map(functools.partial(lambda guard, x: x, A_LOCK))
     )
 
 
 def test_a_lock_captured_by_a_combiner_names_the_variable() -> None:
     guard = threading.Lock()
-    assert told(lambda p: p | tg.Create([1]) | "most" >> tg.CombineGlobally(lambda values: (guard, max(values)))) == (
+    assert error_message(
+        lambda p: p | tg.Create([1]) | "most" >> tg.CombineGlobally(lambda values: (guard, max(values)))
+    ) == (
         "PicklingError: <lambda> can't be pickled: it captures variable 'guard' of type _thread.lock. "
         "Create it inside the function or in DoFn.setup()\n  in step 'most', applied at HERE"
     )
@@ -129,7 +132,7 @@ def length(text: str) -> int:
 
 
 def test_a_type_clash_between_steps_names_both_types() -> None:
-    assert told(lambda p: p | tg.Create([1]) | tg.Map(length)) == (
+    assert error_message(lambda p: p | tg.Create([1]) | tg.Map(length)) == (
         "TypeCheckError: Map(length) takes str, but its input holds int: int given where str is wanted. "
         "If the annotation is wrong, correct it, or say .with_input_types(...)\n"
         "  in step 'Map(length)', applied at HERE"
@@ -137,7 +140,7 @@ def test_a_type_clash_between_steps_names_both_types() -> None:
 
 
 def test_grouping_what_are_surely_no_pairs_is_refused() -> None:
-    assert told(lambda p: p | tg.Create([1]) | tg.GroupByKey()) == (
+    assert error_message(lambda p: p | tg.Create([1]) | tg.GroupByKey()) == (
         "TypeCheckError: GroupByKey takes pairs (key, value), but its input holds int: "
         "int given where tuple[Any, Any] is wanted. tg.WithKeys(fn) makes pairs, with the key that fn gives for an "
         "element\n  in step 'GroupByKey', applied at HERE"
@@ -184,7 +187,7 @@ class Asks(tg.DoFn):
 def test_a_step_that_needs_keys_is_refused_what_are_surely_no_pairs(
     dofn: tg.DoFn, what: str, elements: list[Any]
 ) -> None:
-    message = told(lambda p: p | tg.Create(elements) | "keyed" >> tg.ParDo(dofn))
+    message = error_message(lambda p: p | tg.Create(elements) | "keyed" >> tg.ParDo(dofn))
     name = type(dofn).__name__
     assert message.startswith(f"TypeCheckError: ParDo({name}) {what}, so it takes pairs (key, value), but its input")
     assert message.endswith(
@@ -201,7 +204,7 @@ def test_a_step_that_needs_keys_takes_pairs_and_what_may_be_some() -> None:
 
 def test_collections_of_two_pipelines_do_not_mix() -> None:
     other = tg.Pipeline() | tg.Create([1])
-    assert told(lambda p: (p | tg.Create([1]), other) | tg.Flatten()) == (
+    assert error_message(lambda p: (p | tg.Create([1]), other) | tg.Flatten()) == (
         "BuildError: Flatten: PCollections of two different pipelines"
     )
 
@@ -212,28 +215,28 @@ def test_a_label_that_is_taken_is_refused() -> None:
         _ = ones | "text" >> tg.Map(str)
         _ = ones | "text" >> tg.Map(str)
 
-    assert told(build) == (
+    assert error_message(build) == (
         "BuildError: there is a step 'text' already: labels are unique, so give this one another\n"
         "  in step 'text', applied at HERE"
     )
 
 
 def test_iterating_a_collection_says_what_to_do_instead() -> None:
-    assert told(lambda p: list(p | tg.Create([1]))) == (
+    assert error_message(lambda p: list(p | tg.Create([1]))) == (
         "BuildError: PCollection('Create') can't be iterated: it exists only while the pipeline runs. "
         "Apply a transform, such as tg.Map(print)"
     )
 
 
 def test_what_is_no_transform_is_refused() -> None:
-    assert told(lambda p: p | tg.Create([1]) | 5) == (  # type: ignore[operator]
+    assert error_message(lambda p: p | tg.Create([1]) | 5) == (  # type: ignore[operator]
         "BuildError: 5 is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection\n"
         "  applied at HERE"
     )
 
 
 def test_a_pipeline_without_steps_is_refused() -> None:
-    assert told(lambda p: None) == (
+    assert error_message(lambda p: None) == (
         "BuildError: this pipeline has no steps: apply one, such as `pipeline | tg.Create([1, 2, 3])`"
     )
 
@@ -254,14 +257,14 @@ def test_a_pipeline_without_steps_is_refused() -> None:
     ],
 )
 def test_arguments_that_make_no_step_are_refused(build: Any, message: str) -> None:
-    assert told(build) == message
+    assert error_message(build) == message
 
 
 def test_a_function_that_takes_no_element_is_refused() -> None:
     def nothing() -> int:
         return 1
 
-    assert "nothing() can't be called with the element: too many positional arguments" in told(
+    assert "nothing() can't be called with the element: too many positional arguments" in error_message(
         lambda p: p | tg.Create([1]) | tg.Map(nothing)
     )
 
@@ -283,7 +286,7 @@ def test_without_type_checks_nothing_is_compared_while_building() -> None:
 
 @pytest.mark.parametrize("exc_class", [3, "ValueError", (), (ValueError, 3), int])
 def test_what_dead_letters_catch_must_be_exceptions(exc_class: Any) -> None:
-    assert told(lambda p: p | tg.Create([1]) | tg.Map(str).with_exception_handling(exc_class=exc_class)) == (
+    assert error_message(lambda p: p | tg.Create([1]) | tg.Map(str).with_exception_handling(exc_class=exc_class)) == (
         f"BuildError: exc_class is an exception class, or a tuple of them, not {exc_class!r}"
     )
 
@@ -293,7 +296,7 @@ def test_a_collection_in_a_closure_is_refused_with_what_to_do_instead() -> None:
         numbers = p | tg.Create([1])
         numbers | "pairs" >> tg.Map(lambda x: (x, numbers))
 
-    assert told(build) == (
+    assert error_message(build) == (
         "PicklingError: <lambda> can't be pickled: PCollection('Create') can't go into a function: it exists only "
         "while the pipeline runs. Hand its values over as a side input, such as tg.Map(f, tg.AsList(pcoll))\n"
         "  in step 'pairs', applied at HERE"
@@ -301,14 +304,14 @@ def test_a_collection_in_a_closure_is_refused_with_what_to_do_instead() -> None:
 
 
 def test_a_pipeline_in_a_closure_is_refused() -> None:
-    assert "<lambda> can't be pickled: a Pipeline can't go into a function" in told(
+    assert "<lambda> can't be pickled: a Pipeline can't go into a function" in error_message(
         lambda p: p | tg.Create([1]) | "all" >> tg.Map(lambda x: (x, p))
     )
 
 
 @pytest.mark.parametrize("family", [tg.combiners.Count, tg.combiners.Count()])
 def test_a_family_of_steps_taken_for_a_step_lists_its_steps(family: Any) -> None:
-    assert told(lambda p: p | tg.Create([1]) | family) == (
+    assert error_message(lambda p: p | tg.Create([1]) | family) == (
         "BuildError: Count is a family of steps: "
         "write Count.Globally(...) or Count.PerKey(...) or Count.PerElement(...)\n  applied at HERE"
     )
@@ -316,7 +319,7 @@ def test_a_family_of_steps_taken_for_a_step_lists_its_steps(family: Any) -> None
 
 @pytest.mark.parametrize("name", ["", 3, b"label"])
 def test_a_name_is_a_string_that_says_something(name: Any) -> None:
-    assert told(lambda p: p | tg.Create([1]) | tg.Map(str, name=name)) == (
+    assert error_message(lambda p: p | tg.Create([1]) | tg.Map(str, name=name)) == (
         f"BuildError: a label is a string that says something, not {name!r}"
     )
 
@@ -330,7 +333,7 @@ def test_a_name_is_a_string_that_says_something(name: Any) -> None:
     ],
 )
 def test_what_is_no_runner_is_refused(runner: Any, message: str) -> None:
-    assert told(lambda p: p | tg.Create([1]), runner) == f"OptionsError: {message}"
+    assert error_message(lambda p: p | tg.Create([1]), runner) == f"OptionsError: {message}"
 
 
 def test_what_are_no_options_is_refused() -> None:
@@ -364,21 +367,21 @@ def table_of(name: str) -> Any:
 
 
 def test_an_exception_in_expand_names_the_composite_and_where_it_was_applied() -> None:
-    assert told(lambda p: p | tg.Create([1]) | "rates" >> LooksUp()) == (
+    assert error_message(lambda p: p | tg.Create([1]) | "rates" >> LooksUp()) == (
         "ExpandError: ValueError: no table sales\n  in step 'rates', applied at HERE\n"
         "  while the pipeline was being built"
     )
 
 
 def test_an_exception_in_an_inner_expand_is_told_once_by_its_whole_label() -> None:
-    assert told(lambda p: p | tg.Create([1]) | "rates" >> Outer()) == (
+    assert error_message(lambda p: p | tg.Create([1]) | "rates" >> Outer()) == (
         "ExpandError: ValueError: no table sales\n  in step 'rates/look up', applied at HERE\n"
         "  while the pipeline was being built"
     )
 
 
 def test_the_cause_of_an_error_in_expand_has_the_authors_frames_alone() -> None:
-    error = failure(lambda p: p | tg.Create([1]) | "rates" >> Outer())
+    error = run_to_failure(lambda p: p | tg.Create([1]) | "rates" >> Outer())
     assert isinstance(error, tg.BuildError)
     assert isinstance(error.__cause__, ValueError)
     assert [frame.name for frame in traceback.extract_tb(error.__cause__.__traceback__)] == ["expand", "table_of"]
@@ -388,7 +391,7 @@ def test_an_exception_in_a_function_that_is_applied_names_it_too() -> None:
     def rates(input: tg.PCollection[int]) -> Any:
         return input | table_of("rates")
 
-    assert told(lambda p: p | tg.Create([1]) | rates) == (
+    assert error_message(lambda p: p | tg.Create([1]) | rates) == (
         "ExpandError: ValueError: no table rates\n  in step 'rates', applied at HERE\n"
         "  while the pipeline was being built"
     )
@@ -398,7 +401,7 @@ def test_a_composite_without_expand_says_so() -> None:
     class Empty(tg.PTransform[Any, Any]):
         pass
 
-    assert told(lambda p: p | tg.Create([1]) | "empty" >> Empty()) == (
+    assert error_message(lambda p: p | tg.Create([1]) | "empty" >> Empty()) == (
         "ExpandError: NotImplementedError: Empty.expand is missing\n  in step 'empty', applied at HERE\n"
         "  while the pipeline was being built"
     )
@@ -423,6 +426,6 @@ def test_a_pipeline_that_has_not_run_has_no_result() -> None:
 
 @pytest.mark.parametrize("step", [tg.Map, tg.FlatMap, tg.Filter])
 def test_a_function_of_key_and_value_is_told_of_the_steps_that_unpack_pairs(step: Any) -> None:
-    message = told(lambda p: p | tg.Create([("a", 1)]) | "pairs" >> step(lambda k, v: [k, v]))
+    message = error_message(lambda p: p | tg.Create([("a", 1)]) | "pairs" >> step(lambda k, v: [k, v]))
     assert "missing a required argument: 'v'. An element is one argument" in message
     assert "tg.MapTuple or tg.FlatMapTuple unpacks it" in message

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.failing_pipelines import told
+from tests.support.failing_pipelines import error_message
 
 MANNERS = (
     ": elements are shared between steps, so they must not be changed once they are given. "
@@ -122,7 +122,7 @@ TWO: Any = tg.Create([1, 2])
 def test_what_is_changed_after_it_was_given_names_the_step_and_both_values(
     source: Any, step: Callable[[], Any], before: str, after: str, checks: str
 ) -> None:
-    assert told(lambda p: p | source | "gather" >> step(), checks=checks) == changed(before, after, "gather")
+    assert error_message(lambda p: p | source | "gather" >> step(), checks=checks) == changed(before, after, "gather")
 
 
 def test_a_function_that_gives_its_own_list_again_is_found() -> None:
@@ -135,7 +135,7 @@ def test_a_function_that_gives_its_own_list_again_is_found() -> None:
 
         _ = p | TWO | "gather" >> tg.Map(note) | tg.Map(len)
 
-    assert told(build) == changed("[1]", "[1, 2]", "gather")
+    assert error_message(build) == changed("[1]", "[1, 2]", "gather")
 
 
 @pytest.mark.parametrize("partial", [True, False])
@@ -143,7 +143,7 @@ def test_dead_letters_do_not_hide_that_an_element_was_changed(partial: bool) -> 
     def build(p: tg.Pipeline) -> None:
         _ = p | ONE | "gather" >> tg.FlatMap(growing).with_exception_handling(partial=partial)
 
-    assert told(build) == changed("[0]", "[0, 1]", "gather")
+    assert error_message(build) == changed("[0]", "[0, 1]", "gather")
 
 
 def test_a_later_step_that_changes_what_it_got_long_ago_is_told_with_the_step_that_gave_it() -> None:
@@ -158,7 +158,7 @@ def test_a_later_step_that_changes_what_it_got_long_ago_is_told_with_the_step_th
                 self.first += element
 
     build = lambda p: p | TWO | "lists" >> tg.Map(lambda x: [x]) | "fold" >> tg.ParDo(Folds())  # noqa: E731
-    assert told(build) == changed("[1]", "[1, 2]", "lists")
+    assert error_message(build) == changed("[1]", "[1, 2]", "lists")
 
 
 class KeepsByKey(tg.DoFn):
@@ -192,7 +192,7 @@ class TimesOut(tg.DoFn):
 @pytest.mark.parametrize("dofn", [KeepsByKey(), TimesOut()], ids=["process", "timer"])
 def test_a_stateful_step_that_changes_what_it_gave_is_named(dofn: tg.DoFn) -> None:
     pairs = tg.Create([("a", 1), ("a", 2)])
-    assert told(lambda p: p | pairs | "gather" >> tg.ParDo(dofn)) == changed("[1]", "[1, 2]", "gather")
+    assert error_message(lambda p: p | pairs | "gather" >> tg.ParDo(dofn)) == changed("[1]", "[1, 2]", "gather")
 
 
 # -- what is left alone
@@ -260,7 +260,9 @@ def test_without_checks_nothing_is_looked_at() -> None:
 
 def test_a_step_with_more_results_than_are_held_is_found_by_those_that_make_room() -> None:
     build = lambda p: p | tg.Create(range(500)) | "gather" >> tg.ParDo(KeepsInPairs())  # noqa: E731
-    assert told(build).startswith("CheckError: an element it gave was changed afterwards from ('a', [0]) to ('a', [0, ")
+    assert error_message(build).startswith(
+        "CheckError: an element it gave was changed afterwards from ('a', [0]) to ('a', [0, "
+    )
 
 
 def test_a_step_whose_many_results_are_large_keeps_few_of_them() -> None:
@@ -297,4 +299,4 @@ def test_a_combiner_that_adds_to_its_first_input_is_told_with_the_step_that_gave
             return accumulator
 
     build = lambda p: p | TWO | "lists" >> tg.Map(lambda x: ("k", [x])) | tg.CombinePerKey(AddsUp()) | tg.Map(str)  # noqa: E731
-    assert told(build) == changed("('k', [1])", "('k', [1, 2])", "lists")
+    assert error_message(build) == changed("('k', [1])", "('k', [1, 2])", "lists")

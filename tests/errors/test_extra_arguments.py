@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.failing_pipelines import told
+from tests.support.failing_pipelines import error_message
 from tidegate.testing import TestPipeline, assert_that, equal_to
 
 
@@ -105,7 +105,7 @@ STEPS: dict[str, tuple[Callable[[Any], Any], str]] = {
 @pytest.mark.parametrize("case", STEPS)
 def test_a_function_that_can_not_take_them_is_refused_with_its_signature(case: str) -> None:
     write, says = STEPS[case]
-    message = told(write)
+    message = error_message(write)
     assert message.startswith("BuildError: ")
     assert says in message
     assert "applied at HERE" in message

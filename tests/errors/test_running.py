@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.failing_pipelines import failure, told
+from tests.support.failing_pipelines import error_message, run_to_failure
 
 
 class Fails(tg.DoFn):
@@ -62,26 +62,26 @@ class FailsLater(tg.DoFn):
 
 @pytest.mark.parametrize("method", ["setup", "start_bundle", "finish_bundle", "teardown"])
 def test_an_exception_in_a_life_cycle_method_names_it(method: str) -> None:
-    assert told(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(Fails(method))) == (
+    assert error_message(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(Fails(method))) == (
         f"UserCodeError: OSError: disk full\n  in step 'save', applied at HERE\n  while calling {method}"
     )
 
 
 @pytest.mark.parametrize("dofn", [Fails("process"), FailsLater("process")])
 def test_an_exception_in_process_names_the_element(dofn: tg.DoFn) -> None:
-    assert told(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(dofn)) == (
+    assert error_message(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(dofn)) == (
         "UserCodeError: OSError: disk full\n  in step 'save', applied at HERE\n  while calling process\n  element: 7"
     )
 
 
 def test_an_exception_in_a_generator_finish_bundle_names_it() -> None:
-    assert told(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(FailsLater("finish_bundle"))) == (
+    assert error_message(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(FailsLater("finish_bundle"))) == (
         "UserCodeError: OSError: disk full\n  in step 'save', applied at HERE\n  while calling finish_bundle"
     )
 
 
 def test_the_cause_is_the_authors_exception_with_the_authors_frames_alone() -> None:
-    error = failure(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(Fails("process")))
+    error = run_to_failure(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(Fails("process")))
     assert isinstance(error.__cause__, OSError)
     names = [frame.name for frame in traceback.extract_tb(error.__cause__.__traceback__)]
     assert names == ["process", "fail"]
@@ -95,7 +95,7 @@ def test_a_failed_teardown_does_not_hide_why_the_run_failed() -> None:
         def teardown(self) -> None:
             raise OSError("and then this")
 
-    assert "OSError: disk full" in told(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(Both()))
+    assert "OSError: disk full" in error_message(lambda p: p | tg.Create([7]) | "save" >> tg.ParDo(Both()))
 
 
 def test_every_step_is_torn_down_even_if_one_teardown_fails(tmp_path: Any) -> None:
@@ -118,7 +118,7 @@ def test_every_step_is_torn_down_even_if_one_teardown_fails(tmp_path: Any) -> No
         )
         _ = first | tg.Reshuffle() | "third" >> tg.ParDo(Marks("third", False))
 
-    assert "OSError: first can't close\n  in step 'first'" in told(build)
+    assert "OSError: first can't close\n  in step 'first'" in error_message(build)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second", "third"]
 
 
@@ -173,7 +173,7 @@ def test_an_exception_in_a_combiner_per_key_names_the_method(method: str) -> Non
     def build(p: tg.Pipeline) -> None:
         _ = p | tg.Create([("a", 1), ("a", 2)]) | "add up" >> tg.CombinePerKey(FailingSum(method)) | tg.Map(str)
 
-    assert told(build) == (
+    assert error_message(build) == (
         "UserCodeError: OSError: disk full\n  in step 'add up', applied at HERE\n"
         f"  while calling FailingSum.{method}{PER_KEY[method]}"
     )
@@ -187,7 +187,7 @@ def test_an_exception_in_a_combiner_over_everything_names_the_method(method: str
     def build(p: tg.Pipeline) -> None:
         _ = p | tg.Create([1, 2]) | "add up" >> tg.CombineGlobally(FailingSum(method)) | tg.Map(str)
 
-    assert told(build) == (
+    assert error_message(build) == (
         "UserCodeError: OSError: disk full\n  in step 'add up', applied at HERE\n"
         f"  while calling FailingSum.{method}{GLOBALLY[method]}"
     )
@@ -202,25 +202,25 @@ def test_checks_all_finds_what_only_combining_in_parts_calls(method: str, keyed:
         else:
             _ = p | tg.Create([1, 2]) | "add up" >> tg.CombineGlobally(FailingSum(method)) | tg.Map(str)
 
-    assert told(build, checks="all") == (
+    assert error_message(build, checks="all") == (
         f"UserCodeError: OSError: disk full\n  in step 'add up', applied at HERE\n  while calling FailingSum.{method}"
     )
 
 
 def test_a_plain_callable_that_fails_names_the_key() -> None:
-    assert told(
+    assert error_message(
         lambda p: p | tg.Create([("a", 0)]) | "ratio" >> tg.CombinePerKey(lambda vs: 1 / vs[0]) | tg.Map(str)
     ) == ("UserCodeError: ZeroDivisionError: division by zero\n  in step 'ratio', applied at HERE\n  key: 'a'")
 
 
 def test_a_plain_callable_over_everything_that_fails_names_the_step() -> None:
-    assert told(lambda p: p | tg.Create([0]) | "ratio" >> tg.CombineGlobally(lambda vs: 1 / vs[0]) | tg.Map(str)) == (
-        "UserCodeError: ZeroDivisionError: division by zero\n  in step 'ratio', applied at HERE"
-    )
+    assert error_message(
+        lambda p: p | tg.Create([0]) | "ratio" >> tg.CombineGlobally(lambda vs: 1 / vs[0]) | tg.Map(str)
+    ) == ("UserCodeError: ZeroDivisionError: division by zero\n  in step 'ratio', applied at HERE")
 
 
 def test_sums_of_what_can_not_be_added_name_the_element() -> None:
-    assert told(lambda p: p | tg.Create([("a", "b")]) | "add up" >> tg.CombinePerKey(sum) | tg.Map(str)) == (
+    assert error_message(lambda p: p | tg.Create([("a", "b")]) | "add up" >> tg.CombinePerKey(sum) | tg.Map(str)) == (
         "UserCodeError: TypeError: unsupported operand type(s) for +: 'int' and 'str'\n"
         "  in step 'add up', applied at HERE\n  while calling SumFn.add_input\n  element: ('a', 'b')"
     )
@@ -235,7 +235,7 @@ def any_of(value: Any) -> Callable[[int], Any]:
 @pytest.mark.parametrize("checks", ["sample", "all"])
 def test_what_is_no_pair_can_not_be_grouped(value: Any, checks: str) -> None:
     build = lambda p: p | tg.Create([0]) | tg.Map(any_of(value)) | "group" >> tg.GroupByKey() | tg.Map(str)
-    assert told(build, checks=checks) == (
+    assert error_message(build, checks=checks) == (
         f"RunError: this step takes pairs (key, value), and got {value!r}. tg.WithKeys(fn) makes pairs, with the key "
         "that fn gives for an element\n  in step 'group', applied at HERE"
     )
@@ -251,7 +251,7 @@ class Counts(tg.DoFn):
 @pytest.mark.parametrize("checks", ["sample", "all"])
 def test_what_is_no_pair_has_no_state(value: Any, checks: str) -> None:
     build = lambda p: p | tg.Create([0]) | tg.Map(any_of(value)) | "count" >> tg.ParDo(Counts()) | tg.Map(str)
-    assert told(build, checks=checks) == (
+    assert error_message(build, checks=checks) == (
         f"RunError: this step takes pairs (key, value), and got {value!r}. tg.WithKeys(fn) makes pairs, with the key "
         "that fn gives for an element\n  in step 'count', applied at HERE"
     )
@@ -273,15 +273,15 @@ NAN = (
 
 def test_nan_is_no_key() -> None:
     keys = [(float(n), n) for n in range(3000)]
-    assert told(lambda p: p | tg.Create([(float("nan"), 1)]) | "group" >> tg.GroupByKey() | tg.Map(str)) == NAN
+    assert error_message(lambda p: p | tg.Create([(float("nan"), 1)]) | "group" >> tg.GroupByKey() | tg.Map(str)) == NAN
     build = lambda p: p | tg.Create([*keys, (float("nan"), 1)]) | "group" >> tg.GroupByKey() | tg.Map(str)
-    assert told(build) == NAN
+    assert error_message(build) == NAN
 
 
 @pytest.mark.parametrize("checks", ["sample", "all", "off"])
 def test_a_list_is_no_key(checks: str) -> None:
     build = lambda p: p | tg.Create([0]) | tg.Map(any_of(([1], 2))) | "group" >> tg.GroupByKey() | tg.Map(str)
-    assert told(build, checks=checks) == (
+    assert error_message(build, checks=checks) == (
         "KeyEncodingError: a key of type list has no canonical encoding: [1]: it can change; use tuple(key)\n"
         "  in step 'group', applied at HERE"
     )
@@ -320,7 +320,7 @@ def test_an_element_that_pickling_changes_is_refused() -> None:
     build = lambda p: (
         p | tg.Create([5]) | tg.Map(lambda x: ("a", Forgetful(x))) | "group" >> tg.GroupByKey() | tg.Map(str)
     )
-    assert told(build) == (
+    assert error_message(build) == (
         "CheckError: the element ('a', Forgetful(5)) comes back as ('a', Forgetful(0)) after pickling: "
         "it does not survive an exchange\n  in step 'group', applied at HERE"
     )
@@ -329,7 +329,7 @@ def test_an_element_that_pickling_changes_is_refused() -> None:
 @pytest.mark.parametrize("checks", ["sample", "off"])
 @pytest.mark.parametrize("step", [tg.FlatMap, tg.ParDo])
 def test_a_flat_map_that_returns_a_number_says_which(step: Any, checks: str) -> None:
-    assert told(lambda p: p | tg.Create([3]) | "expand" >> step(lambda x: x + 1), checks=checks) == (
+    assert error_message(lambda p: p | tg.Create([3]) | "expand" >> step(lambda x: x + 1), checks=checks) == (
         "UserCodeError: TypeError: this step's function must return an iterable or None, and returned 4 (int); "
         "for one result per element use tg.Map\n  in step 'expand', applied at HERE\n  element: 3"
     )
@@ -337,7 +337,7 @@ def test_a_flat_map_that_returns_a_number_says_which(step: Any, checks: str) -> 
 
 def test_a_map_tuple_of_what_is_no_tuple_says_so() -> None:
     build = lambda p: p | tg.Create([0]) | tg.Map(any_of(5)) | "add" >> tg.MapTuple(lambda a, b: a + b)
-    assert told(build) == (
+    assert error_message(build) == (
         "UserCodeError: TypeError: this step's function takes the items of a tuple, and the element is int\n"
         "  in step 'add', applied at HERE\n  element: 5"
     )
@@ -345,11 +345,13 @@ def test_a_map_tuple_of_what_is_no_tuple_says_so() -> None:
 
 def test_an_undeclared_tag_says_how_to_declare_it() -> None:
     odd = lambda x: tg.TaggedOutput("odd", x)
-    assert told(lambda p: p | tg.Create([3]) | "sort" >> tg.Map(odd) | tg.Map(str)) == (
+    assert error_message(lambda p: p | tg.Create([3]) | "sort" >> tg.Map(odd) | tg.Map(str)) == (
         "RunError: this step gave an output tagged 'odd', but declares none: add .with_outputs('odd')\n"
         "  in step 'sort', applied at HERE"
     )
-    assert told(lambda p: (p | tg.Create([3]) | "sort" >> tg.Map(odd).with_outputs("even")).even | tg.Map(str)) == (
+    assert error_message(
+        lambda p: (p | tg.Create([3]) | "sort" >> tg.Map(odd).with_outputs("even")).even | tg.Map(str)
+    ) == (
         "RunError: this step gave an output tagged 'odd', but declares 'even': add .with_outputs('odd')\n"
         "  in step 'sort', applied at HERE"
     )
@@ -363,7 +365,7 @@ def test_a_tag_inside_a_timestamp_is_refused_however_often_it_comes() -> None:
     from tidegate.runners.direct import DirectRunner
 
     for block_size in (1, 3):
-        assert told(build, DirectRunner(block_size=block_size)) == (
+        assert error_message(build, DirectRunner(block_size=block_size)) == (
             "RunError: this step gave a TaggedOutput inside another wrapper: TaggedOutput('odd', 3). "
             "Put the tag outside\n"
             "  in step 'sort', applied at HERE"
@@ -394,7 +396,7 @@ def append_and_yield(values: list[int]) -> Iterator[int]:
     ids=["map", "flat_map", "generator", "filter", "map caught", "generator caught", "filter caught"],
 )
 def test_an_element_that_a_step_changes_is_reported(step: Any) -> None:
-    assert told(lambda p: p | tg.Create([[1]]) | "change" >> step) == (
+    assert error_message(lambda p: p | tg.Create([[1]]) | "change" >> step) == (
         "CheckError: the element was changed from [1] to [1, 2]: elements are shared between steps, so they must not "
         "be changed in place. Make a new value instead\n  in step 'change', applied at HERE"
     )
@@ -410,7 +412,7 @@ def locked(x: int) -> Any:
     ids=["group", "reshuffle", "globally", "per key"],
 )
 def test_an_element_that_can_not_be_pickled_is_refused_at_an_exchange(step: Any) -> None:
-    message = told(lambda p: p | tg.Create([1]) | tg.Map(locked) | "cross" >> step | tg.Map(str))
+    message = error_message(lambda p: p | tg.Create([1]) | tg.Map(locked) | "cross" >> step | tg.Map(str))
     assert message.startswith("CheckError: the element ('a', {'lock': <unlocked _thread.lock object at ")
     assert "can't travel to another worker: value[1]['lock'], <unlocked _thread.lock object" in message
     assert message.endswith("of type lock: cannot pickle '_thread.lock' object\n  in step 'cross', applied at HERE")
@@ -421,7 +423,7 @@ def wrong(x: int) -> int:
 
 
 def test_runtime_type_checks_name_value_and_type() -> None:
-    assert told(lambda p: p | tg.Create([1]) | "typed" >> tg.Map(wrong), type_check="runtime") == (
+    assert error_message(lambda p: p | tg.Create([1]) | "typed" >> tg.Map(wrong), type_check="runtime") == (
         "CheckError: the step gave '1', which is no int, as its annotation says\n  in step 'typed', applied at HERE"
     )
 
@@ -444,12 +446,12 @@ class KeepsFirst(tg.CombineFn[int, list[int], int]):
 
 def test_checks_all_reports_a_combiner_that_can_not_work_in_parts() -> None:
     keyed = lambda p: p | tg.Create([("a", 1), ("a", 2)]) | "add up" >> tg.CombinePerKey(KeepsFirst()) | tg.Map(str)
-    assert told(keyed, checks="all") == (
+    assert error_message(keyed, checks="all") == (
         "CheckError: KeepsFirst gives 3 for 2 inputs of key 'a' in one go, and 1 when they are combined in 2 parts and "
         "merged: other runners combine in parts, so both must agree\n  in step 'add up', applied at HERE"
     )
     overall = lambda p: p | tg.Create([1, 2]) | "add up" >> tg.CombineGlobally(KeepsFirst()) | tg.Map(str)
-    assert told(overall, checks="all") == (
+    assert error_message(overall, checks="all") == (
         "CheckError: KeepsFirst gives 3 for 2 inputs in one go, and 1 when they are combined in 2 parts and "
         "merged: other runners combine in parts, so both must agree\n  in step 'add up', applied at HERE"
     )
@@ -459,7 +461,7 @@ def test_more_dead_letters_than_the_threshold_fail_the_run() -> None:
     def build(p: tg.Pipeline) -> None:
         _ = p | tg.Create([1, 0, 0, 0]) | "divide" >> tg.Map(lambda x: 1 / x).with_exception_handling(threshold=0.5)
 
-    assert told(build) == (
+    assert error_message(build) == (
         "RunError: 3 of 4 elements failed in this bundle, more than the threshold of 50% that with_exception_handling "
         "allows\n  in step 'divide', applied at HERE"
     )
@@ -470,7 +472,7 @@ def test_the_threshold_counts_elements_whose_timestamps_were_set_before_too() ->
         stamped = p | tg.Create([1, 0, 0, 0]) | "stamp" >> tg.Map(lambda x: tg.TimestampedValue(x, 1))
         _ = stamped | "divide" >> tg.Map(lambda x: 1 / x).with_exception_handling(threshold=0.5)
 
-    assert "RunError: 3 of 4 elements failed in this bundle" in told(build)
+    assert "RunError: 3 of 4 elements failed in this bundle" in error_message(build)
 
 
 def test_just_the_threshold_is_no_failure() -> None:
@@ -480,13 +482,13 @@ def test_just_the_threshold_is_no_failure() -> None:
 
 
 def test_a_stop_iteration_of_the_authors_is_an_error_like_any_other() -> None:
-    assert told(lambda p: p | tg.Create([1]) | "first" >> tg.Map(lambda x: next(iter([])))) == (
+    assert error_message(lambda p: p | tg.Create([1]) | "first" >> tg.Map(lambda x: next(iter([])))) == (
         "UserCodeError: StopIteration: \n  in step 'first', applied at HERE\n  element: 1"
     )
 
 
 def test_an_error_of_tidegates_that_the_authors_code_runs_into_names_the_step() -> None:
-    assert told(lambda p: p | tg.Create([0]) | "cut" >> tg.Map(lambda x: tg.FixedWindows(x))) == (
+    assert error_message(lambda p: p | tg.Create([0]) | "cut" >> tg.Map(lambda x: tg.FixedWindows(x))) == (
         "UserCodeError: BuildError: FixedWindows: size must be longer than 0 (at least one microsecond), not 0\n"
         "  in step 'cut', applied at HERE\n  element: 0"
     )
@@ -502,7 +504,7 @@ class EmitsPlain(tg.DoFn):
 
 def test_a_plain_value_from_finish_bundle_needs_the_global_window() -> None:
     build = lambda p: p | tg.Create([1]) | tg.WindowInto(tg.FixedWindows(5)) | "late" >> tg.ParDo(EmitsPlain())
-    assert told(build) == (
+    assert error_message(build) == (
         "RunError: finish_bundle gave 1: outside the global window it must give tg.WindowedValue\n"
         "  in step 'late', applied at HERE"
     )
@@ -513,14 +515,14 @@ def test_an_element_whose_repr_fails_is_still_named() -> None:
         def __repr__(self) -> str:
             raise ValueError("no")
 
-    assert told(lambda p: p | tg.Create([Shy()]) | "divide" >> tg.Map(lambda x: 1 / 0)) == (
+    assert error_message(lambda p: p | tg.Create([Shy()]) | "divide" >> tg.Map(lambda x: 1 / 0)) == (
         "UserCodeError: ZeroDivisionError: division by zero\n  in step 'divide', applied at HERE\n"
         "  element: <Shy whose repr raised ValueError>"
     )
 
 
 def test_a_long_element_is_cut_short() -> None:
-    error = failure(lambda p: p | tg.Create(["x" * 5000]) | "divide" >> tg.Map(lambda x: 1 / 0))
+    error = run_to_failure(lambda p: p | tg.Create(["x" * 5000]) | "divide" >> tg.Map(lambda x: 1 / 0))
     assert isinstance(error, tg.UserCodeError)
     assert error.element is not None
     assert len(error.element) == 120
@@ -533,11 +535,11 @@ def test_the_element_is_the_failing_steps_own_input() -> None:
         chain = chain | tg.FlatMap(lambda x: [x, x + 1]) | tg.WindowInto(tg.FixedWindows(5))
         _ = chain | "divide" >> tg.Map(lambda x: 1 / (x - 21)) | tg.Map(str) | tg.Map(len)
 
-    assert told(build).endswith("in step 'divide', applied at HERE\n  element: 21")
+    assert error_message(build).endswith("in step 'divide', applied at HERE\n  element: 21")
 
 
 def test_a_stop_iteration_inside_a_generator_names_the_step_too() -> None:
-    assert told(
+    assert error_message(
         lambda p: p | tg.Create([1]) | "pieces" >> tg.FlatMap(lambda x: (next(iter([])) for _ in range(2)))
     ) == (
         "UserCodeError: RuntimeError: generator raised StopIteration\n  in step 'pieces', applied at HERE\n  element: 1"
@@ -545,10 +547,10 @@ def test_a_stop_iteration_inside_a_generator_names_the_step_too() -> None:
 
 
 def test_leaving_the_process_from_a_step_is_a_failure_not_a_success() -> None:
-    assert told(lambda p: p | tg.Create([1]) | "leave" >> tg.Map(lambda x: sys.exit(0))) == (
+    assert error_message(lambda p: p | tg.Create([1]) | "leave" >> tg.Map(lambda x: sys.exit(0))) == (
         "UserCodeError: SystemExit: 0\n  in step 'leave', applied at HERE\n  element: 1"
     )
-    assert told(
+    assert error_message(
         lambda p: p | tg.Create([1]) | "leave" >> tg.CombineGlobally(lambda values: sys.exit(0)) | tg.Map(print)
     ) == ("RunError: the pipeline's own code called sys.exit(0)")
 
@@ -565,7 +567,7 @@ def speechless(element: Any) -> Any:
 
 
 def test_an_exception_that_cannot_be_printed_is_told_all_the_same() -> None:
-    assert told(lambda p: p | tg.Create([1]) | "mute" >> tg.Map(speechless)) == (
+    assert error_message(lambda p: p | tg.Create([1]) | "mute" >> tg.Map(speechless)) == (
         "UserCodeError: Unspeakable: <an exception whose text raised ValueError>\n"
         "  in step 'mute', applied at HERE\n  element: 1"
     )
@@ -588,7 +590,7 @@ def test_a_dead_letter_shows_the_authors_frames_alone() -> None:
 
 def test_a_temporary_directory_that_is_none_is_named(tmp_path: Path) -> None:
     place = tmp_path / "nowhere"
-    assert told(
+    assert error_message(
         lambda p: p | tg.Create(range(5000)) | tg.Map(lambda n: (n, n)) | tg.GroupByKey() | tg.Map(print),
         memory_budget="1k",
         temp_dir=place,

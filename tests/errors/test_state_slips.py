@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.failing_pipelines import told
+from tests.support.failing_pipelines import error_message
 from tidegate.sdk.authoring.state import methods_of, offers
 from tidegate.testing import TestPipeline, assert_that, equal_to
 
@@ -28,7 +28,7 @@ TIMER_HAS = "a timer has set(at, tag='', output_timestamp=None) and clear(tag=''
 
 
 def applied(dofn: tg.DoFn) -> str:
-    return told(lambda p: p | tg.Create([("a", 1)]) | "step" >> tg.ParDo(dofn) | tg.Map(str))
+    return error_message(lambda p: p | tg.Create([("a", 1)]) | "step" >> tg.ParDo(dofn) | tg.Map(str))
 
 
 # -- refused when the pipeline is built

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import tidegate as tg
-from tests.support.example_scripts import EXAMPLES, example, lines_of, tidegate
+from tests.support.example_scripts import EXAMPLES, lines_of, load_example, tidegate_command
 from tidegate.testing import TestPipeline, TestStream, assert_that, equal_to
 
-alerts = example("alerts")
+alerts = load_example("alerts")
 
 
 @pytest.mark.parametrize("runner", ["direct", "streaming"])
@@ -45,7 +45,7 @@ def test_each_mean_is_written_once_though_the_run_is_stopped_and_gone_on_with(tm
     command += ["--output", tmp_path / "out/watch", "--every", "0.02", "--window", "1"]
     seen = 0
     for _ in range(2):
-        tidegate(*command)
+        tidegate_command(*command)
         means = [line.rpartition(":")[0] for line in lines_of(tmp_path / "out/watch-means")]
         assert len(means) == len(set(means)) > seen  # one for each window and machine
         seen = len(means)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.support.example_scripts import EXAMPLES, tidegate
+from tests.support.example_scripts import EXAMPLES, tidegate_command
 
 NAMES = sorted(path.name for path in EXAMPLES.glob("*.py"))
 
@@ -30,4 +30,4 @@ def test_the_command_an_example_gives_is_one_the_runner_accepts(name: str) -> No
     found = re.search(rf"tidegate run examples/{name} (.+)", docstring)
     assert found is not None
     flags = found[1].replace("'examples/data/", f"'{EXAMPLES}/data/").replace("'", "").split()
-    assert tidegate("check", EXAMPLES / name, *flags).startswith("ok: ")
+    assert tidegate_command("check", EXAMPLES / name, *flags).startswith("ok: ")

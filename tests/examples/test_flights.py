@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.support.example_scripts import EXAMPLES, example, succeed
+from tests.support.example_scripts import EXAMPLES, load_example, run_successfully
 
 NEW_YORK = ZoneInfo("America/New_York")
 EVERY = 20_000
@@ -22,7 +22,7 @@ EVERY = 20_000
 def rows() -> list[tuple[float, dict[str, str]]]:
     """Every flight with the instant it left (or should have left, if it was cancelled)."""
     found = []
-    with zipfile.ZipFile(example("flights").installed_flights()) as archive, archive.open("flights.csv") as file:
+    with zipfile.ZipFile(load_example("flights").installed_flights()) as archive, archive.open("flights.csv") as file:
         for row in csv.DictReader(io.TextIOWrapper(file, "utf-8")):
             at = datetime.strptime(row["time_hour"], "%Y-%m-%dT%H:%M:%S%z").timestamp() + int(row["minute"]) * 60
             delay = row["dep_delay"]
@@ -34,7 +34,7 @@ def rows() -> list[tuple[float, dict[str, str]]]:
 def lines(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """What the example writes, by the name of the file."""
     folder = tmp_path_factory.mktemp("flights")
-    succeed(sys.executable, EXAMPLES / "flights.py", "--output", folder, "--every", str(EVERY))
+    run_successfully(sys.executable, EXAMPLES / "flights.py", "--output", folder, "--every", str(EVERY))
     return {path.name.partition("-")[0]: path.read_text().splitlines() for path in folder.glob("*.txt")}
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.example_scripts import DATA, example, lines_of
+from tests.support.example_scripts import DATA, lines_of, load_example
 
-sales_report = example("sales_report")
+sales_report = load_example("sales_report")
 
 
 @pytest.fixture(scope="module")

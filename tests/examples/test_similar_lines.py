@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.support.example_scripts import example, lines_of
+from tests.support.example_scripts import lines_of, load_example
 
-similar_lines = example("similar_lines")
+similar_lines = load_example("similar_lines")
 
 PLAY = """\
 But, soft! what light through yonder window breaks?

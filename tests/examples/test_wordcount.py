@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.example_scripts import DATA, EXAMPLES, call, example, lines_of, succeed, tidegate
+from tests.support.example_scripts import (
+    DATA,
+    EXAMPLES,
+    lines_of,
+    load_example,
+    run_command,
+    run_successfully,
+    tidegate_command,
+)
 
-wordcount = example("wordcount")
+wordcount = load_example("wordcount")
 TEXTS = sorted(DATA.glob("*.txt"))
 
 
@@ -38,7 +46,9 @@ def test_the_split_keeps_apostrophes_inside_words() -> None:
 
 
 def test_the_script_gives_the_counts_of_a_counter(tmp_path: Path) -> None:
-    succeed(sys.executable, EXAMPLES / "wordcount.py", "--input", DATA / "*.txt", "--output", tmp_path / "counts")
+    run_successfully(
+        sys.executable, EXAMPLES / "wordcount.py", "--input", DATA / "*.txt", "--output", tmp_path / "counts"
+    )
     assert written(tmp_path / "counts") == expected()
 
 
@@ -49,14 +59,14 @@ def test_case_can_be_ignored(tmp_path: Path) -> None:
 
 
 def test_the_command_gives_the_counts_of_a_counter(tmp_path: Path) -> None:
-    tidegate("run", EXAMPLES / "wordcount.py", "--input", DATA / "*.txt", "--output", tmp_path / "counts")
+    tidegate_command("run", EXAMPLES / "wordcount.py", "--input", DATA / "*.txt", "--output", tmp_path / "counts")
     assert written(tmp_path / "counts") == expected()
 
 
 def test_gzipped_input_gives_the_same_counts(tmp_path: Path) -> None:
     for path in TEXTS:
         (tmp_path / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
-    tidegate("run", EXAMPLES / "wordcount.py", "--input", tmp_path / "*.gz", "--output", tmp_path / "counts")
+    tidegate_command("run", EXAMPLES / "wordcount.py", "--input", tmp_path / "*.gz", "--output", tmp_path / "counts")
     assert written(tmp_path / "counts") == expected()
 
 
@@ -67,9 +77,9 @@ def test_the_compiled_pipeline_gives_the_same_counts(tmp_path: Path, zipped: boo
     text.write_bytes(gzip.compress(content) if zipped else content)
     compiled = tmp_path / "pipeline.json"
     flags = ("--input", text, "--output", tmp_path / "counts")
-    tidegate("compile", EXAMPLES / "wordcount.py", "-o", compiled, *flags)
+    tidegate_command("compile", EXAMPLES / "wordcount.py", "-o", compiled, *flags)
     assert not list(tmp_path.glob("counts*")), "compiling runs nothing"
-    tidegate("run", compiled)
+    tidegate_command("run", compiled)
     assert written(tmp_path / "counts") == expected()
 
 
@@ -81,7 +91,7 @@ def test_two_runs_write_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_a_missing_input_is_told_before_anything_runs(tmp_path: Path) -> None:
-    done = call(
+    done = run_command(
         sys.executable, EXAMPLES / "wordcount.py", "--input", tmp_path / "none", "--output", tmp_path / "counts"
     )
     assert done.returncode != 0

@@ -1,7 +1,7 @@
 """Corner cases of windows, lateness, triggers, panes, timestamps, evictors, state and inputs, as data.
 
-Each is a strategy, a script for one key (see `kit`) and the panes that key gives, in order. What a pattern leaves
-out is not looked at.
+Each is a strategy, a script for one key (see `stream_scripts`) and the panes that key gives, in order. What a pattern
+leaves out is not looked at.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import tidegate as tg
-from tests.support.stream_scripts import INFINITY, C, Idle, Other, W
+from tests.support.stream_scripts import INFINITY, AdvanceClock, Idle, SecondInput, Watermark
 from tidegate.testing import Fired, early, fired, late, on_time
 
 GLOBAL = tg.GlobalWindow()
@@ -239,7 +239,7 @@ WINDOWS = [
     Case(
         "an_assigner_of_the_authors_own_may_merge_windows",
         into(LongestOfName(), both(), A),
-        [("x1", 0), ("y1", 3), ("x2", 5), W(13), W(15)],
+        [("x1", 0), ("y1", 3), ("x2", 5), Watermark(13), Watermark(15)],
         [
             early(["x1"], Trip(tg.Timestamp(10), "x"), 0),
             early(["y1"], Trip(tg.Timestamp(13), "y"), 0),
@@ -257,7 +257,7 @@ WINDOWS = [
     Case(
         "lateness_under_windows_that_merge_is_that_of_the_merged_window",
         into(LongestOfName()),
-        [("x1", 5), W(12), ("x2", 0), ("y1", 1), INFINITY],
+        [("x1", 5), Watermark(12), ("x2", 0), ("y1", 1), INFINITY],
         [on_time(["x1", "x2"], Trip(tg.Timestamp(15), "x"), 0)],
         dropped_late=1,
     ),
@@ -309,7 +309,7 @@ SESSIONS = [
     Case(
         "a_bridge_takes_the_earliest_clock",
         into(tg.Sessions(10), tg.Repeatedly(tg.AfterProcessingTime(5)), D),
-        [("a", 0), C(3), ("b", 15), ("c", 8), C(2), C(100), INFINITY],
+        [("a", 0), AdvanceClock(3), ("b", 15), ("c", 8), AdvanceClock(2), AdvanceClock(100), INFINITY],
         [early(["a", "b", "c"], (0, 25), 0)],
     ),
     Case(
@@ -341,25 +341,25 @@ SESSIONS = [
     Case(
         "a_bridge_under_a_period_of_event_time",
         into(tg.Sessions(10), tg.EveryEventTime(20), D),
-        [("a", 0), ("b", 15), ("c", 8), W(20), INFINITY],
+        [("a", 0), ("b", 15), ("c", 8), Watermark(20), INFINITY],
         [early(["a", "b", "c"], (0, 25), 0)],
     ),
     Case(
         "a_bridge_under_a_period_of_processing_time",
         into(tg.Sessions(10), tg.EveryProcessingTime(10), D),
-        [("a", 0), C(3), ("b", 15), C(4), ("c", 8), C(3), W(25)],
+        [("a", 0), AdvanceClock(3), ("b", 15), AdvanceClock(4), ("c", 8), AdvanceClock(3), Watermark(25)],
         [early(["a", "b", "c"], (0, 25), 0)],
     ),
     Case(
         "a_bridge_under_any_of_a_count_and_a_clock_adds_the_counts",
         into(tg.Sessions(10), tg.Repeatedly(tg.AfterAny(tg.AfterCount(4), tg.AfterProcessingTime(5))), D),
-        [("a", 0), C(3), ("b", 15), ("c", 8), ("d", 9), C(100), W(25)],
+        [("a", 0), AdvanceClock(3), ("b", 15), ("c", 8), ("d", 9), AdvanceClock(100), Watermark(25)],
         [early(["a", "b", "c", "d"], (0, 25), 0)],
     ),
     Case(
         "a_bridge_under_any_of_a_count_and_a_clock_takes_the_earliest_clock",
         into(tg.Sessions(10), tg.Repeatedly(tg.AfterAny(tg.AfterCount(4), tg.AfterProcessingTime(5))), D),
-        [("a", 0), C(3), ("b", 15), ("c", 8), C(2), ("d", 9), W(25)],
+        [("a", 0), AdvanceClock(3), ("b", 15), ("c", 8), AdvanceClock(2), ("d", 9), Watermark(25)],
         [early(["a", "b", "c"], (0, 25), 0), on_time(["d"], (0, 25), 1)],
     ),
     Case(
@@ -373,19 +373,19 @@ SESSIONS = [
     Case(
         "a_bridge_under_never_waits_for_the_merged_windows_closing",
         into(tg.Sessions(10), tg.Never(), None, 5),
-        [("a", 0), ("b", 15), ("c", 8), W(25), ("d", 3), W(30)],
+        [("a", 0), ("b", 15), ("c", 8), Watermark(25), ("d", 3), Watermark(30)],
         [on_time(["a", "b", "c", "d"], (0, 25), 0, is_last=True)],
     ),
     Case(
         "a_bridge_of_sessions_that_have_fired_on_time_is_late_at_once",
         into(tg.Sessions(10), None, None, LONG),
-        [("a", 0), ("b", 15), W(25), ("c", 8)],
+        [("a", 0), ("b", 15), Watermark(25), ("c", 8)],
         [on_time(["a"], FIRST, 0), on_time(["b"], (15, 25), 0), late(["a", "b", "c"], (0, 25), 0)],
     ),
     Case(
         "a_bridge_of_sessions_that_have_fired_on_time_goes_on_with_the_late_trigger",
         into(tg.Sessions(10), tg.AfterWatermark(late=tg.AfterCount(2)), D, LONG),
-        [("a", 0), W(10), ("b", 15), W(25), ("c", 8), ("d", 9)],
+        [("a", 0), Watermark(10), ("b", 15), Watermark(25), ("c", 8), ("d", 9)],
         [on_time(["a"], FIRST, 0), on_time(["b"], (15, 25), 0), late(["c", "d"], (0, 25), 0)],
     ),
     Case(
@@ -425,25 +425,25 @@ SESSIONS = [
     Case(
         "a_session_that_has_fired_on_time_is_not_on_time_again_until_its_merged_end",
         into(tg.Sessions(5), None, None, LONG),
-        [("a", 0), W(5), ("b", 3), W(8)],
+        [("a", 0), Watermark(5), ("b", 3), Watermark(8)],
         [on_time(["a"], (0, 5), 0), on_time(["a", "b"], (0, 8), 0)],
     ),
     Case(
         "a_late_element_inside_a_session_that_has_fired_refires_it",
         into(tg.Sessions(5), None, None, LONG),
-        [("a", 0), ("b", 4), W(9), ("c", 2)],
+        [("a", 0), ("b", 4), Watermark(9), ("c", 2)],
         [on_time(["a", "b"], (0, 9), 0), late(["a", "b", "c"], (0, 9), 1)],
     ),
     Case(
         "an_element_too_late_for_a_session_of_its_own_may_join_one_that_lives",
         into(tg.Sessions(10)),
-        [("a", 5), W(12), ("b", 1), INFINITY],
+        [("a", 5), Watermark(12), ("b", 1), INFINITY],
         [on_time(["a", "b"], (1, 15), 0)],
     ),
     Case(
         "an_element_too_late_for_a_session_of_its_own_is_dropped",
         into(tg.Sessions(10)),
-        [("a", 30), W(12), ("b", 1), INFINITY],
+        [("a", 30), Watermark(12), ("b", 1), INFINITY],
         [on_time(["a"], (30, 40), 0)],
         dropped_late=1,
     ),
@@ -469,70 +469,70 @@ LATENESS = [
     Case(
         "the_watermark_has_passed_an_end_when_it_is_there",
         into(),
-        [("a", 3), W(END_OF_FIRST), ("b", 4), W(10), ("c", 5), INFINITY],
+        [("a", 3), Watermark(END_OF_FIRST), ("b", 4), Watermark(10), ("c", 5), INFINITY],
         [on_time(["a", "b"], FIRST, 0, is_first=True, is_last=True)],
         dropped_late=1,
     ),
     Case(
         "late_within_lateness_fires_at_once",
         into(TEN, None, None, LONG),
-        [("a", 1), W(10), ("b", 2), W(11)],
+        [("a", 1), Watermark(10), ("b", 2), Watermark(11)],
         [on_time(["a"], FIRST, 0, is_last=False), late(["a", "b"], FIRST, 1, nonspeculative_index=1)],
     ),
     Case(
         "late_within_lateness_discarding_gives_the_late_element_alone",
         into(TEN, None, D, LONG),
-        [("a", 1), W(10), ("b", 2), W(11)],
+        [("a", 1), Watermark(10), ("b", 2), Watermark(11)],
         [on_time(["a"], FIRST, 0), late(["b"], FIRST, 1)],
     ),
     Case(
         "an_element_as_late_as_the_lateness_is_dropped",
         into(TEN, None, None, 5),
-        [("a", 1), W(14.999999), ("b", 2), W(15), ("c", 3)],
+        [("a", 1), Watermark(14.999999), ("b", 2), Watermark(15), ("c", 3)],
         [on_time(["a"], FIRST, 0), late(["a", "b"], FIRST, 1)],
         dropped_late=1,
     ),
     Case(
         "each_of_several_windows_is_judged_by_itself",
         into(tg.SlidingWindows(10, 5)),
-        [("a", 7), W(10), ("b", 8), INFINITY],
+        [("a", 7), Watermark(10), ("b", 8), INFINITY],
         [on_time(["a"], FIRST, 0), on_time(["a", "b"], (5, 15), 0)],
     ),
     Case(
         "each_of_several_windows_is_late_by_itself",
         into(tg.SlidingWindows(10, 5), None, None, 3),
-        [("a", 7), W(10), ("b", 8), W(13), ("c", 9), INFINITY],
+        [("a", 7), Watermark(10), ("b", 8), Watermark(13), ("c", 9), INFINITY],
         [on_time(["a"], FIRST, 0), late(["a", "b"], FIRST, 1), on_time(["a", "b", "c"], (5, 15), 0)],
     ),
     Case(
         "a_window_first_seen_after_its_end_fires_with_its_first_element",
         into(TEN, None, None, LONG),
-        [W(20), ("a", 5), ("b", 6)],
+        [Watermark(20), ("a", 5), ("b", 6)],
         [late(["a"], FIRST, 0, nonspeculative_index=0, is_first=True), late(["a", "b"], FIRST, 1)],
     ),
     Case(
         "a_window_first_seen_after_its_end_fires_at_once_whatever_late_says",
         into(TEN, tg.AfterWatermark(late=tg.AfterCount(2)), D, LONG),
-        [W(20), ("a", 5), ("b", 6), ("c", 7)],
+        [Watermark(20), ("a", 5), ("b", 6), ("c", 7)],
         [late(["a"], FIRST, 0), late(["b", "c"], FIRST, 1)],
     ),
     Case(
         "expiry_saturates_at_the_end_of_time",
         into(TEN, None, None, tg.Duration(micros=2**63 - 1)),
-        [("a", 1), W(10), W(9e12), ("b", 2), INFINITY],
+        [("a", 1), Watermark(10), Watermark(9e12), ("b", 2), INFINITY],
         [on_time(["a"], FIRST, 0), late(["a", "b"], FIRST, 1)],
     ),
     Case(
         "what_has_come_since_the_last_firing_is_emitted_at_expiry",
         into(TEN, tg.AfterWatermark(late=tg.AfterCount(2)), D, 20),
-        [("a", 1), W(10), ("b", 2), ("c", 3), ("d", 4), W(30), ("e", 5)],
+        [("a", 1), Watermark(10), ("b", 2), ("c", 3), ("d", 4), Watermark(30), ("e", 5)],
         [on_time(["a"], FIRST, 0), late(["b", "c"], FIRST, 1), late(["d"], FIRST, 2, is_last=True)],
         dropped_late=1,
     ),
     Case(
         "a_watermark_that_is_there_already_changes_nothing",
         into(),
-        [("a", 1), W(10), W(10), ("b", 6), W(10), INFINITY],
+        [("a", 1), Watermark(10), Watermark(10), ("b", 6), Watermark(10), INFINITY],
         [on_time(["a"], FIRST, 0)],
         dropped_late=1,
     ),
@@ -542,33 +542,33 @@ TRIGGERS = [
     Case(
         "an_on_time_pane_is_emitted_even_if_nothing_is_new",
         into(TEN, both(), A),
-        [("a", 1), W(10)],
+        [("a", 1), Watermark(10)],
         [early(["a"], FIRST, 0), on_time(["a"], FIRST, 1, nonspeculative_index=0)],
     ),
     Case(
         "an_empty_on_time_pane_of_a_grouping_is_an_empty_list",
         into(TEN, both(), D),
-        [("a", 1), W(10)],
+        [("a", 1), Watermark(10)],
         [early(["a"], FIRST, 0), on_time([], FIRST, 1)],
     ),
     Case(
         "an_empty_on_time_pane_of_a_combiner_is_its_identity",
         into(TEN, both(), D),
-        [(5, 1), W(10)],
+        [(5, 1), Watermark(10)],
         [early(5, FIRST, 0), on_time(0, FIRST, 1)],
         group=tg.CombinePerKey(sum),
     ),
     Case(
         "an_empty_on_time_pane_of_a_combiner_without_identity_is_not_emitted",
         into(TEN, both(), D),
-        [(5, 1), W(10)],
+        [(5, 1), Watermark(10)],
         [early(5, FIRST, 0)],
         group=tg.CombinePerKey(max),
     ),
     Case(
         "an_empty_on_time_pane_of_a_plain_callable_is_not_emitted",
         into(TEN, both(), D),
-        [(5, 1), W(10)],
+        [(5, 1), Watermark(10)],
         [early(10, FIRST, 0)],
         group=tg.CombinePerKey(lambda values: 2 * sum(values)),
     ),
@@ -587,49 +587,67 @@ TRIGGERS = [
     Case(
         "an_early_count_leaves_the_rest_to_the_on_time_pane",
         into(TEN, both(2), D),
-        [("a", 1), ("b", 2), ("c", 3), W(10)],
+        [("a", 1), ("b", 2), ("c", 3), Watermark(10)],
         [early(["a", "b"], FIRST, 0), on_time(["c"], FIRST, 1)],
     ),
     Case(
         "a_delay_counts_from_the_panes_first_element",
         into(TEN, tg.Repeatedly(tg.AfterProcessingTime(5)), D),
-        [("a", 1), C(4), ("b", 2), C(1), ("c", 3), C(4), C(1), W(10)],
+        [
+            ("a", 1),
+            AdvanceClock(4),
+            ("b", 2),
+            AdvanceClock(1),
+            ("c", 3),
+            AdvanceClock(4),
+            AdvanceClock(1),
+            Watermark(10),
+        ],
         [early(["a", "b"], FIRST, 0), early(["c"], FIRST, 1)],
     ),
     Case(
         "a_delay_is_rounded_up_to_its_alignment",
         into(TEN, tg.Repeatedly(tg.AfterProcessingTime(3, align_to=10)), D),
-        [C(2), ("a", 1), C(4), ("b", 2), C(4), ("c", 3), C(9), W(10)],
+        [
+            AdvanceClock(2),
+            ("a", 1),
+            AdvanceClock(4),
+            ("b", 2),
+            AdvanceClock(4),
+            ("c", 3),
+            AdvanceClock(9),
+            Watermark(10),
+        ],
         [early(["a", "b"], FIRST, 0), on_time(["c"], FIRST, 1)],
     ),
     Case(
         "a_clock_that_fires_after_the_end_gives_a_late_pane",
         into(TEN, tg.Repeatedly(tg.AfterProcessingTime(5)), D, LONG),
-        [("a", 1), W(10), C(5), W(11)],
+        [("a", 1), Watermark(10), AdvanceClock(5), Watermark(11)],
         [late(["a"], FIRST, 0, nonspeculative_index=0)],
     ),
     Case(
         "several_due_instants_of_the_clock_give_one_pane",
         into(TEN, tg.EveryProcessingTime(5), D),
-        [("a", 1), C(17), C(17), ("b", 2), C(5), W(10)],
+        [("a", 1), AdvanceClock(17), AdvanceClock(17), ("b", 2), AdvanceClock(5), Watermark(10)],
         [early(["a"], FIRST, 0), early(["b"], FIRST, 1)],
     ),
     Case(
         "several_due_instants_of_the_watermark_give_one_pane_at_the_windows_end",
         into(tg.FixedWindows(20), tg.EveryEventTime(5), D),
-        [W(0), ("a", 1), W(4.999999), ("b", 2), W(5), ("c", 7), W(20)],
+        [Watermark(0), ("a", 1), Watermark(4.999999), ("b", 2), Watermark(5), ("c", 7), Watermark(20)],
         [early(["a", "b"], (0, 20), 0), on_time(["c"], (0, 20), 1)],
     ),
     Case(
         "a_period_of_event_time_without_new_elements_emits_nothing",
         into(tg.FixedWindows(20), tg.EveryEventTime(5), A),
-        [("a", 1), W(5), W(10), W(20)],
+        [("a", 1), Watermark(5), Watermark(10), Watermark(20)],
         [early(["a"], (0, 20), 0)],
     ),
     Case(
         "a_period_of_processing_time_ends_with_the_window",
         into(TEN, tg.EveryProcessingTime(60), D),
-        [("a", 1), W(10)],
+        [("a", 1), Watermark(10)],
         [on_time(["a"], FIRST, 0)],
     ),
     Case(
@@ -647,7 +665,7 @@ TRIGGERS = [
     Case(
         "any_fires_at_the_first_of_its_parts",
         into(TEN, tg.Repeatedly(tg.AfterAny(tg.AfterCount(3), tg.AfterProcessingTime(5))), D),
-        [("a", 1), C(5), ("b", 2), ("c", 3), ("d", 4), C(5), W(10)],
+        [("a", 1), AdvanceClock(5), ("b", 2), ("c", 3), ("d", 4), AdvanceClock(5), Watermark(10)],
         [early(["a"], FIRST, 0), early(["b", "c", "d"], FIRST, 1)],
     ),
     Case(
@@ -681,7 +699,7 @@ TRIGGERS = [
     Case(
         "a_period_that_ends_or_finally_counts_anew_from_the_first_element_of_each_pane",
         into(HUNDRED, each(3).or_finally(tg.EveryEventTime(10)), D),
-        [("a", 1), ("b", 2), ("c", 3), W(12), ("d", 13), ("e", 14), W(21), ("f", 22)],
+        [("a", 1), ("b", 2), ("c", 3), Watermark(12), ("d", 13), ("e", 14), Watermark(21), ("f", 22)],
         [early(["a", "b", "c"], (0, 100), 0), early(["d", "e"], (0, 100), 1, is_last=True)],
         dropped_closed=1,
         options=UNSAFE,
@@ -689,7 +707,7 @@ TRIGGERS = [
     Case(
         "a_period_of_the_clock_that_ends_or_finally_counts_anew_too",
         into(HUNDRED, each(3).or_finally(tg.EveryProcessingTime(10)), D),
-        [("a", 1), ("b", 2), ("c", 3), C(12), ("d", 13), ("e", 14), C(9), ("f", 22)],
+        [("a", 1), ("b", 2), ("c", 3), AdvanceClock(12), ("d", 13), ("e", 14), AdvanceClock(9), ("f", 22)],
         [early(["a", "b", "c"], (0, 100), 0), early(["d", "e"], (0, 100), 1, is_last=True)],
         dropped_closed=1,
         options=UNSAFE,
@@ -697,43 +715,43 @@ TRIGGERS = [
     Case(
         "a_session_that_merges_ahead_of_the_watermark_is_on_time_again",
         into(tg.Sessions(10), tg.Repeatedly(each(2).or_finally(tg.DefaultTrigger())), D, 20),
-        [("a", 0), W(12), ("b", 9), ("c", 8), W(20)],
+        [("a", 0), Watermark(12), ("b", 9), ("c", 8), Watermark(20)],
         [on_time(["a"], FIRST, 0), early(["b", "c"], (0, 19), 0), on_time([], (0, 19), 1, nonspeculative_index=0)],
     ),
     Case(
         "a_period_fires_at_the_new_end_of_a_session_that_merges_ahead_of_the_watermark",
         into(tg.Sessions(10), tg.EveryEventTime(100), D, 20),
-        [("a", 0), W(12), ("b", 9), W(20), ("c", 5), W(39)],
+        [("a", 0), Watermark(12), ("b", 9), Watermark(20), ("c", 5), Watermark(39)],
         [on_time(["a"], FIRST, 0), on_time(["b"], (0, 19), 0), late(["c"], (0, 19), 1, is_last=True)],
     ),
     Case(
         "or_finally_after_the_watermark_emits_its_on_time_pane",
         into(TEN, each().or_finally(tg.AfterWatermark()), D),
-        [("a", 1), W(10)],
+        [("a", 1), Watermark(10)],
         [early(["a"], FIRST, 0), on_time([], FIRST, 1, is_last=True)],
     ),
     Case(
         "after_each_may_end_with_the_watermark",
         into(TEN, tg.AfterEach(tg.AfterCount(1), tg.AfterWatermark()), D),
-        [("a", 1), ("b", 2), W(10)],
+        [("a", 1), ("b", 2), Watermark(10)],
         [early(["a"], FIRST, 0), on_time(["b"], FIRST, 1, is_last=True)],
     ),
     Case(
         "all_keeps_that_the_watermark_has_passed",
         into(TEN, tg.Repeatedly(tg.AfterAll(tg.AfterWatermark(), tg.AfterCount(2))), D, LONG),
-        [("a", 1), W(10), ("b", 2)],
+        [("a", 1), Watermark(10), ("b", 2)],
         [late(["a", "b"], FIRST, 0, nonspeculative_index=0)],
     ),
     Case(
         "a_repeated_after_watermark_fires_at_each_late_element",
         into(TEN, tg.Repeatedly(tg.AfterWatermark()), D, LONG),
-        [("a", 1), W(10), ("b", 2), ("c", 3)],
+        [("a", 1), Watermark(10), ("b", 2), ("c", 3)],
         [on_time(["a"], FIRST, 0), late(["b"], FIRST, 1), late(["c"], FIRST, 2)],
     ),
     Case(
         "a_period_first_seen_after_the_windows_end_fires_with_the_first_element",
         into(TEN, tg.EveryEventTime(5), D, LONG),
-        [W(20), ("a", 5), ("b", 6), ("c", 7), W(25)],
+        [Watermark(20), ("a", 5), ("b", 6), ("c", 7), Watermark(25)],
         [late(["a"], FIRST, 0), late(["b", "c"], FIRST, 1)],
     ),
     Case(
@@ -747,7 +765,7 @@ TRIGGERS = [
     Case(
         "a_bare_after_watermark_is_finished_with_its_pane",
         into(TEN, tg.AfterWatermark(), None, LONG),
-        [("a", 1), W(10), ("b", 2), INFINITY],
+        [("a", 1), Watermark(10), ("b", 2), INFINITY],
         [on_time(["a"], FIRST, 0, is_last=True)],
         dropped_closed=1,
         options=UNSAFE,
@@ -755,26 +773,26 @@ TRIGGERS = [
     Case(
         "never_fires_only_at_closing",
         into(TEN, tg.Never(), None, 10),
-        [("a", 1), W(10), ("b", 2), W(20), ("c", 3)],
+        [("a", 1), Watermark(10), ("b", 2), Watermark(20), ("c", 3)],
         [on_time(["a", "b"], FIRST, 0, is_last=True)],
         dropped_late=1,
     ),
     Case(
         "leftovers_of_a_count_are_emitted_when_the_window_closes",
         into(TEN, each(10), D),
-        [("a", 1), ("b", 2), W(10)],
+        [("a", 1), ("b", 2), Watermark(10)],
         [on_time(["a", "b"], FIRST, 0, is_last=True)],
     ),
     Case(
         "an_early_trigger_starts_anew_after_each_pane",
         into(TEN, tg.AfterWatermark(early=tg.AfterProcessingTime(5)), D),
-        [("a", 1), C(5), ("b", 2), C(4), C(1), W(10)],
+        [("a", 1), AdvanceClock(5), ("b", 2), AdvanceClock(4), AdvanceClock(1), Watermark(10)],
         [early(["a"], FIRST, 0), early(["b"], FIRST, 1), on_time([], FIRST, 2)],
     ),
     Case(
         "early_is_silent_once_the_window_has_ended",
         into(TEN, tg.AfterWatermark(early=tg.AfterCount(1), late=tg.AfterCount(2)), D, LONG),
-        [("a", 1), W(10), ("b", 2), W(11)],
+        [("a", 1), Watermark(10), ("b", 2), Watermark(11)],
         [early(["a"], FIRST, 0), on_time([], FIRST, 1), late(["b"], FIRST, 2)],
     ),
 ]
@@ -783,7 +801,7 @@ PANES = [
     Case(
         "indices_count_all_panes_and_those_that_are_not_early",
         into(TEN, both(), A, LONG),
-        [("a", 1), ("b", 2), W(10), ("c", 3), ("d", 4), W(11)],
+        [("a", 1), ("b", 2), Watermark(10), ("c", 3), ("d", 4), Watermark(11)],
         [
             early(["a"], FIRST, 0, is_first=True, is_last=False),
             early(["a", "b"], FIRST, 1, is_first=False),
@@ -795,13 +813,13 @@ PANES = [
     Case(
         "an_on_time_pane_is_the_last_if_nothing_may_be_late",
         into(TEN, both(), D),
-        [("a", 1), W(10)],
+        [("a", 1), Watermark(10)],
         [early(["a"], FIRST, 0, is_last=False), on_time([], FIRST, 1, is_first=False, is_last=True)],
     ),
     Case(
         "an_element_before_the_watermark_but_in_an_open_window_is_not_late",
         into(),
-        [W(8), ("a", 3), W(10)],
+        [Watermark(8), ("a", 3), Watermark(10)],
         [on_time(["a"], FIRST, 0)],
     ),
 ]
@@ -810,43 +828,43 @@ TIMESTAMPS = [
     Case(
         "a_pane_is_stamped_with_its_windows_last_instant",
         into(),
-        [("a", 3), ("b", 7), W(10)],
+        [("a", 3), ("b", 7), Watermark(10)],
         [on_time(["a", "b"], FIRST, timestamp=END_OF_FIRST)],
     ),
     Case(
         "earliest_takes_the_least_timestamp",
         into(timestamp_combiner=EARLIEST),
-        [("a", 7), ("b", 3), W(10)],
+        [("a", 7), ("b", 3), Watermark(10)],
         [on_time(["a", "b"], FIRST, timestamp=3)],
     ),
     Case(
         "latest_takes_the_greatest_timestamp",
         into(timestamp_combiner=LATEST),
-        [("a", 7), ("b", 3), W(10)],
+        [("a", 7), ("b", 3), Watermark(10)],
         [on_time(["a", "b"], FIRST, timestamp=7)],
     ),
     Case(
         "earliest_leaves_out_elements_behind_the_watermark",
         into(timestamp_combiner=EARLIEST),
-        [W(5), ("a", 3), ("b", 7), W(10)],
+        [Watermark(5), ("a", 3), ("b", 7), Watermark(10)],
         [on_time(["a", "b"], FIRST, timestamp=7)],
     ),
     Case(
         "an_element_exactly_at_the_watermark_is_not_behind_it",
         into(timestamp_combiner=EARLIEST),
-        [W(5), ("a", 5), ("b", 7), W(10)],
+        [Watermark(5), ("a", 5), ("b", 7), Watermark(10)],
         [on_time(["a", "b"], FIRST, timestamp=5)],
     ),
     Case(
         "earliest_of_elements_all_behind_the_watermark_is_the_windows_last_instant",
         into(timestamp_combiner=EARLIEST),
-        [W(8), ("a", 3), W(10)],
+        [Watermark(8), ("a", 3), Watermark(10)],
         [on_time(["a"], FIRST, timestamp=END_OF_FIRST)],
     ),
     Case(
         "earliest_ranges_over_what_has_come_since_the_last_firing",
         into(TEN, both(), A, timestamp_combiner=EARLIEST),
-        [("a", 3), ("b", 7), W(10)],
+        [("a", 3), ("b", 7), Watermark(10)],
         [
             early(["a"], FIRST, timestamp=3),
             early(["a", "b"], FIRST, timestamp=7),
@@ -856,7 +874,7 @@ TIMESTAMPS = [
     Case(
         "a_late_pane_is_stamped_with_the_windows_last_instant",
         into(TEN, None, D, LONG, timestamp_combiner=LATEST),
-        [("a", 3), W(10), ("b", 4), W(11)],
+        [("a", 3), Watermark(10), ("b", 4), Watermark(11)],
         [on_time(["a"], FIRST, timestamp=3), late(["b"], FIRST, timestamp=END_OF_FIRST)],
     ),
     Case(
@@ -871,19 +889,19 @@ EVICTORS = [
     Case(
         "keep_last_before_a_firing",
         into(evictor=tg.KeepLast(2)),
-        [("a", 1), ("b", 2), ("c", 3), W(10)],
+        [("a", 1), ("b", 2), ("c", 3), Watermark(10)],
         [on_time(["b", "c"], FIRST, 0)],
     ),
     Case(
         "what_is_evicted_before_is_gone_for_a_late_refire",
         into(TEN, None, None, LONG, evictor=tg.KeepLast(3)),
-        [("a", 1), ("b", 2), ("c", 3), ("d", 4), W(10), ("e", 5), W(11)],
+        [("a", 1), ("b", 2), ("c", 3), ("d", 4), Watermark(10), ("e", 5), Watermark(11)],
         [on_time(["b", "c", "d"], FIRST, 0), late(["c", "d", "e"], FIRST, 1)],
     ),
     Case(
         "what_is_left_after_a_firing_is_seen_by_a_late_refire",
         into(TEN, None, None, LONG, evictor=tg.KeepLast(1, when="after")),
-        [("a", 1), ("b", 2), ("c", 3), W(10), ("d", 5), W(11)],
+        [("a", 1), ("b", 2), ("c", 3), Watermark(10), ("d", 5), Watermark(11)],
         [on_time(["a", "b", "c"], FIRST, 0), late(["c", "d"], FIRST, 1)],
     ),
     Case(
@@ -901,49 +919,49 @@ EVICTORS = [
     Case(
         "keep_recent_is_measured_from_the_greatest_timestamp",
         into(evictor=tg.KeepRecent(5)),
-        [("a", 4), ("b", 9), ("c", 5), ("d", 4.000001), W(10)],
+        [("a", 4), ("b", 9), ("c", 5), ("d", 4.000001), Watermark(10)],
         [on_time(["b", "c", "d"], FIRST, 0)],
     ),
     Case(
         "keep_within_delta_compares_with_the_last_arrival",
         into(evictor=tg.KeepWithinDelta(3, lambda element, last: abs(element - last))),
-        [(1, 1), (5, 2), (9, 3), (3, 4), (6, 5), W(10)],
+        [(1, 1), (5, 2), (9, 3), (3, 4), (6, 5), Watermark(10)],
         [on_time([5, 6], FIRST, 0)],
     ),
     Case(
         "an_evictor_that_leaves_nothing_emits_nothing",
         into(evictor=tg.KeepWithinDelta(0, lambda element, last: 0)),
-        [(1, 1), (2, 2), W(10)],
+        [(1, 1), (2, 2), Watermark(10)],
         [],
     ),
     Case(
         "an_evictor_that_left_nothing_behind_emits_no_empty_on_time_pane",
         into(TEN, both(), A, evictor=tg.KeepWithinDelta(0, lambda element, last: 0, when="after")),
-        [(1, 1), W(10)],
+        [(1, 1), Watermark(10)],
         [early([1], FIRST, 0)],
     ),
     Case(
         "an_evictor_chooses_for_an_on_time_pane_without_new_elements_too",
         into(TEN, both(), A, evictor=tg.KeepLast(1)),
-        [(1, 1), (2, 2), W(10)],
+        [(1, 1), (2, 2), Watermark(10)],
         [early([1], FIRST, 0), early([2], FIRST, 1), on_time([2], FIRST, 2)],
     ),
     Case(
         "an_evictor_after_leaves_nothing_behind_when_panes_discard",
         into(TEN, None, D, LONG, evictor=tg.KeepLast(1, when="after")),
-        [(1, 1), (2, 2), W(10), (3, 3)],
+        [(1, 1), (2, 2), Watermark(10), (3, 3)],
         [on_time([1, 2], FIRST, 0), late([3], FIRST, 1)],
     ),
     Case(
         "an_evictor_of_the_authors_own",
         into(evictor=Halves()),
-        [*((n, n) for n in range(5)), W(10)],
+        [*((n, n) for n in range(5)), Watermark(10)],
         [on_time([0, 2, 4], FIRST, 0)],
     ),
     Case(
         "a_combiner_sees_what_the_evictor_keeps",
         into(evictor=tg.KeepLast(2)),
-        [(1, 1), (2, 2), (4, 3), W(10)],
+        [(1, 1), (2, 2), (4, 3), Watermark(10)],
         [on_time(6, FIRST, 0)],
         group=tg.CombinePerKey(sum),
     ),
@@ -1001,7 +1019,7 @@ PRESETS = [
     Case(
         "landmark_windows_hold_everything_since",
         into(tg.LandmarkWindows(since=10, every=5)),
-        [("a", 9.999999), ("b", 10), W(15), ("c", 16), W(20), W(25)],
+        [("a", 9.999999), ("b", 10), Watermark(15), ("c", 16), Watermark(20), Watermark(25)],
         [early(["b"], GLOBAL, 0, timestamp=10), early(["b", "c"], GLOBAL, 1, timestamp=16)],
     ),
 ]
@@ -1010,7 +1028,7 @@ STATE = [
     Case(
         "state_is_collected_when_its_window_expires",
         into(TEN, lateness=5),
-        [("a", 1), ("b", 11), W(14.999999), ("c", 2), W(15), ("d", 3), ("e", 12)],
+        [("a", 1), ("b", 11), Watermark(14.999999), ("c", 2), Watermark(15), ("d", 3), ("e", 12)],
         [
             fired(("a", 1, 1), FIRST),
             fired(("b", 1, 1), (10, 20)),
@@ -1023,28 +1041,28 @@ STATE = [
     Case(
         "state_expires_when_its_time_to_live_has_passed_since_the_last_write",
         into(),
-        [("a", 1), C(4.999999), ("b", 2), C(4.999999), ("c", 3), C(5), ("d", 4)],
+        [("a", 1), AdvanceClock(4.999999), ("b", 2), AdvanceClock(4.999999), ("c", 3), AdvanceClock(5), ("d", 4)],
         [fired(("a", 1, 1)), fired(("b", 2, 2)), fired(("c", 3, 3)), fired(("d", 4, 1))],
         group=tg.ParDo(Numbered()),
     ),
     Case(
         "a_timer_for_the_past_fires_before_the_next_element",
         into(),
-        [W(5), (3, 6), ("next", 7)],
+        [Watermark(5), (3, 6), ("next", 7)],
         [fired("alarm", FIRST, timestamp=3), fired("next", FIRST, timestamp=7)],
         group=tg.ParDo(Alarms()),
     ),
     Case(
         "a_timer_for_where_the_watermark_is_fires_before_the_next_element",
         into(),
-        [W(5), (5, 6), ("next", 7)],
+        [Watermark(5), (5, 6), ("next", 7)],
         [fired("alarm", FIRST, timestamp=5), fired("next", FIRST, timestamp=7)],
         group=tg.ParDo(Alarms()),
     ),
     Case(
         "a_timer_waits_until_the_watermark_is_there",
         into(),
-        [(5, 1), W(4.999999), ("next", 7), W(5), ("last", 8)],
+        [(5, 1), Watermark(4.999999), ("next", 7), Watermark(5), ("last", 8)],
         [fired("next"), fired("alarm", FIRST, timestamp=5), fired("last")],
         group=tg.ParDo(Alarms()),
     ),
@@ -1054,29 +1072,47 @@ INPUTS = [
     Case(
         "the_watermark_of_two_inputs_is_the_lesser",
         into(),
-        [("a", 1), W(100), Other(("b", 2)), Other(W(9.999999)), Other(("c", 3)), Other(W(10)), ("d", 4)],
+        [
+            ("a", 1),
+            Watermark(100),
+            SecondInput(("b", 2)),
+            SecondInput(Watermark(9.999999)),
+            SecondInput(("c", 3)),
+            SecondInput(Watermark(10)),
+            ("d", 4),
+        ],
         [on_time(["a", "b", "c"], FIRST, 0)],
         dropped_late=1,
     ),
     Case(
         "an_idle_input_does_not_count",
         into(),
-        [("a", 1), Other(Idle()), W(10), ("b", 2)],
+        [("a", 1), SecondInput(Idle()), Watermark(10), ("b", 2)],
         [on_time(["a"], FIRST, 0)],
         dropped_late=1,
     ),
     Case(
         "when_all_inputs_are_idle_the_watermark_stands",
         into(),
-        [("a", 1), W(5), Other(W(7)), Idle(), Other(Idle()), ("b", 2), Other(("c", 3)), W(10), Other(W(10))],
+        [
+            ("a", 1),
+            Watermark(5),
+            SecondInput(Watermark(7)),
+            Idle(),
+            SecondInput(Idle()),
+            ("b", 2),
+            SecondInput(("c", 3)),
+            Watermark(10),
+            SecondInput(Watermark(10)),
+        ],
         [on_time(["a", "b", "c"], FIRST, 0)],
     ),
     Case(
         "an_input_that_comes_back_counts_once_it_has_caught_up",
         into(),
         [
-            *(Other(Idle()), W(10), Other(("late", 1)), Other(("a", 11))),
-            *(W(15), Other(W(15)), W(20), ("b", 12), Other(W(20))),
+            *(SecondInput(Idle()), Watermark(10), SecondInput(("late", 1)), SecondInput(("a", 11))),
+            *(Watermark(15), SecondInput(Watermark(15)), Watermark(20), ("b", 12), SecondInput(Watermark(20))),
         ],
         [on_time(["a", "b"], (10, 20), 0)],
         dropped_late=1,
@@ -1084,7 +1120,15 @@ INPUTS = [
     Case(
         "a_watermark_that_is_there_already_on_one_of_two_inputs_changes_nothing",
         into(),
-        [("a", 1), W(20), Other(W(10)), Other(W(10)), ("b", 2), ("c", 11), Other(W(20))],
+        [
+            ("a", 1),
+            Watermark(20),
+            SecondInput(Watermark(10)),
+            SecondInput(Watermark(10)),
+            ("b", 2),
+            ("c", 11),
+            SecondInput(Watermark(20)),
+        ],
         [on_time(["a"], FIRST, 0), on_time(["c"], (10, 20), 0)],
         dropped_late=1,
     ),

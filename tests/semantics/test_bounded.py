@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.stream_scripts import INFINITY, panes
+from tests.support.stream_scripts import INFINITY, panes_of_script
 from tidegate.testing import PaneRecorder, Recorded, TestPipeline, TestStream, assert_that, early, equal_to, on_time
 
 TEN = tg.FixedWindows(10)
@@ -83,7 +83,7 @@ def test_where_order_can_show_elements_come_in_timestamp_order(runner: str, into
 
 @pytest.mark.parametrize("into", ORDER_SHOWS.values(), ids=ORDER_SHOWS)
 def test_bounded_panes_are_those_of_a_stream_that_arrived_in_order(stream_runner: str, into: Any) -> None:
-    streamed = panes(stream_runner, [*ORDERED, INFINITY], into)
+    streamed = panes_of_script(stream_runner, [*ORDERED, INFINITY], into)
     assert bounded(stream_runner, SHUFFLED, into) == streamed
     assert streamed != []
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.stream_scripts import C, W, panes, stream
+from tests.support.stream_scripts import AdvanceClock, Watermark, panes_of_script, to_test_stream
 from tidegate.testing import PaneRecorder, TestPipeline, assert_that, early, equal_to, is_empty, is_not_empty, on_time
 
 TEN = tg.FixedWindows(10)
@@ -68,25 +68,29 @@ def test_list_and_tuple_hold_all_values(runner: str, combiner: Any) -> None:
 
 def test_a_plain_callable_is_called_once_per_pane_with_all_values(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterCount(2)), accumulation=tg.ACCUMULATING)
-    found = panes(stream_runner, [(1, 1), (2, 2), (7, 3), (4, 4), W(10)], into, tg.CombinePerKey(spread))
+    found = panes_of_script(
+        stream_runner, [(1, 1), (2, 2), (7, 3), (4, 4), Watermark(10)], into, tg.CombinePerKey(spread)
+    )
     assert found == [early(201, index=0), early(406, index=1)]
 
 
 def test_a_combine_fn_under_panes(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, tg.AfterWatermark(early=tg.AfterCount(2)), accumulation=tg.ACCUMULATING)
-    found = panes(stream_runner, [(1, 1), (2, 2), (6, 3), W(10)], into, tg.CombinePerKey(Mean()))
+    found = panes_of_script(stream_runner, [(1, 1), (2, 2), (6, 3), Watermark(10)], into, tg.CombinePerKey(Mean()))
     assert found == [early(1.5, index=0), on_time(3.0, index=1)]
 
 
 def test_sessions_that_merge_merge_their_accumulators(stream_runner: str) -> None:
     into = tg.WindowInto(tg.Sessions(10))
-    found = panes(stream_runner, [(1, 0), (2, 15), (6, 8), W(100)], into, tg.CombinePerKey(Mean()))
+    found = panes_of_script(stream_runner, [(1, 0), (2, 15), (6, 8), Watermark(100)], into, tg.CombinePerKey(Mean()))
     assert found == [on_time(3.0, (0, 25))]
 
 
 def test_a_processing_time_trigger_combines_what_has_come(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterProcessingTime(1)), accumulation=tg.DISCARDING)
-    found = panes(stream_runner, [(1, 1), (2, 2), C(1), (3, 3), W(10)], into, tg.CombinePerKey(sum))
+    found = panes_of_script(
+        stream_runner, [(1, 1), (2, 2), AdvanceClock(1), (3, 3), Watermark(10)], into, tg.CombinePerKey(sum)
+    )
     assert found == [early(3), on_time(3)]
 
 
@@ -101,14 +105,16 @@ def test_combine_globally_gives_its_default_for_empty_bounded_input(runner: str,
 @pytest.mark.parametrize("where", ["windows", "unbounded"])
 def test_combine_globally_must_do_without_defaults_elsewhere(where: str) -> None:
     pipeline = TestPipeline()
-    source = pipeline | tg.Create([1]) | tg.WindowInto(TEN) if where == "windows" else pipeline | stream([(1, 1)])
+    source = (
+        pipeline | tg.Create([1]) | tg.WindowInto(TEN) if where == "windows" else pipeline | to_test_stream([(1, 1)])
+    )
     with pytest.raises(tg.BuildError, match=r"without_defaults\(\)"):
         _ = source | tg.CombineGlobally(sum)
 
 
 def test_combine_globally_gives_one_result_per_window(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        numbers = pipeline | stream([(1, 1), (2, 11), (4, 12)]) | tg.Map(lambda pair: pair[1])
+        numbers = pipeline | to_test_stream([(1, 1), (2, 11), (4, 12)]) | tg.Map(lambda pair: pair[1])
         sums = numbers | tg.WindowInto(TEN) | tg.CombineGlobally(sum).without_defaults()
         assert_that(sums, equal_to([on_time(1, (0, 10)), on_time(6, (10, 20))]), panes=True)
 
@@ -158,14 +164,14 @@ def test_checks_try_other_groupings_whatever_the_windows(windows: Any, mode: str
 @pytest.mark.parametrize("mode", ["batch", "streaming"])
 @pytest.mark.parametrize("windows", GROUPED.values(), ids=GROUPED)
 def test_checks_change_no_result(windows: Any, mode: str) -> None:
-    def panes(checks: str) -> Any:
+    def panes_of_script(checks: str) -> Any:
         pipeline, recorder = TestPipeline("direct", {"checks": checks, "mode": mode}), PaneRecorder()
         elements = timed([1, 2, 4, 20, 3, 12, 8, 7, 21])
         _ = pipeline | tg.Create(elements) | windows | tg.CombinePerKey(Mean()) | recorder
         pipeline.run()
         return recorder.per_key()
 
-    assert panes("all") == panes("sample")
+    assert panes_of_script("all") == panes_of_script("sample")
 
 
 def test_checks_try_a_combine_fn_with_arguments() -> None:
@@ -268,7 +274,7 @@ def test_an_empty_on_time_pane_gives_the_result_of_no_input_or_nothing(
 ) -> None:
     into = tg.WindowInto(TEN, tg.AfterWatermark(early=tg.AfterCount(1)), accumulation=tg.DISCARDING)
     pipeline = TestPipeline(stream_runner)
-    windowed = pipeline | stream([(3, 1), W(10)]) | into
+    windowed = pipeline | to_test_stream([(3, 1), Watermark(10)]) | into
     combined: Any = (
         windowed | tg.GroupByKey() | tg.CombineValues(combiner) if as_values else windowed | tg.CombinePerKey(combiner)
     )

@@ -9,7 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.semantics.corner_cases import CASES, Case
-from tests.support.stream_scripts import KEY, Ran, W, run
+from tests.support.stream_scripts import KEY, ScriptResult, Watermark, run_script
 from tidegate.testing import PaneRecorder, TestPipeline
 
 
@@ -17,7 +17,9 @@ from tidegate.testing import PaneRecorder, TestPipeline
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_corner(stream_runner: str, case: Case, together: bool) -> None:
     options = {**case.options, "runner": stream_runner}
-    ran = run(stream_runner, case.script, tg.WindowInto(**case.into), case.group, together=together, options=options)
+    ran = run_script(
+        stream_runner, case.script, tg.WindowInto(**case.into), case.group, together=together, options=options
+    )
     assert ran.of_key == list(case.expected)
     assert (ran.counted("dropped_late"), ran.counted("dropped_closed")) == (case.dropped_late, case.dropped_closed)
 
@@ -26,7 +28,7 @@ def test_the_table_has_at_least_sixty_corners() -> None:
     assert len(CASES) >= 60
 
 
-def bounded(runner: str, cases: Iterable[Case], options: Any = None) -> dict[str, Ran]:
+def bounded(runner: str, cases: Iterable[Case], options: Any = None) -> dict[str, ScriptResult]:
     """What each case gives if its elements are bounded data, whatever else its script says: all in one pipeline."""
     pipeline = TestPipeline(runner, {"runner": runner, "allow_unsafe_triggers": True, **(options or {})})
     recorders: dict[str, PaneRecorder] = {}
@@ -40,7 +42,7 @@ def bounded(runner: str, cases: Iterable[Case], options: Any = None) -> dict[str
         recorders[case.name] = PaneRecorder(f"{case.name}: panes")
         _ = grouped | recorders[case.name]
     result = pipeline.run()
-    return {name: Ran(recorder.per_key(), result) for name, recorder in recorders.items()}
+    return {name: ScriptResult(recorder.per_key(), result) for name, recorder in recorders.items()}
 
 
 def elements_of(script: Iterable[Any]) -> list[Any]:
@@ -53,7 +55,7 @@ def is_in_order(case: Case) -> bool:
     elements = elements_of(case.script)
     times = [tg.Timestamp.of(at) for _, at, *_ in elements]
     match case.script[len(elements) :]:
-        case [] | [W()]:
+        case [] | [Watermark()]:
             return list(case.script[: len(elements)]) == elements and times == sorted(times)
     return False
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.stream_scripts import W, run
+from tests.support.stream_scripts import Watermark, run_script
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink
 from tidegate.testing import TestPipeline, TestStream, assert_that, equal_to
 
@@ -155,5 +155,5 @@ def test_two_runs_of_one_script_give_the_same_panes(stream_runner: str) -> None:
         allowed_lateness=30,
     )
     script = [(n, (n * 7) % 40, n % 4) for n in range(40)]
-    script = [*script[:20], W(15), *script[20:], W(40), ("late", 12, 1)]
-    assert run(stream_runner, script, into).panes == run(stream_runner, script, into).panes
+    script = [*script[:20], Watermark(15), *script[20:], Watermark(40), ("late", 12, 1)]
+    assert run_script(stream_runner, script, into).panes == run_script(stream_runner, script, into).panes

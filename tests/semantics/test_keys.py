@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import tidegate as tg
-from tests.support.stream_scripts import W, run
+from tests.support.stream_scripts import Watermark, run_script
 from tidegate.sdk.data import coders
 from tidegate.testing import TestPipeline, assert_that, equal_to, is_not_empty
 
@@ -153,12 +153,14 @@ def test_a_type_with_a_registered_coder_is_a_key(runner: str) -> None:
 
 
 def test_equal_keys_meet_in_streams_too(stream_runner: str) -> None:
-    ran = run(stream_runner, [("a", 1, 1), ("b", 2, 1.0), ("c", 3, True), W(10)], tg.WindowInto(tg.FixedWindows(10)))
+    ran = run_script(
+        stream_runner, [("a", 1, 1), ("b", 2, 1.0), ("c", 3, True), Watermark(10)], tg.WindowInto(tg.FixedWindows(10))
+    )
     assert {key: [record.value for record in found] for key, found in ran.panes.items()} == {1: [["a", "b", "c"]]}
 
 
 def test_values_of_a_key_and_window_keep_their_producers_order(stream_runner: str) -> None:
     script = [(n, (7 * n) % 10, n % 3) for n in range(60)]
-    ran = run(stream_runner, [*script, W(10)], tg.WindowInto(tg.FixedWindows(10)))
+    ran = run_script(stream_runner, [*script, Watermark(10)], tg.WindowInto(tg.FixedWindows(10)))
     for key in range(3):
         assert [record.value for record in ran.panes[key]] == [[n for n in range(60) if n % 3 == key]]

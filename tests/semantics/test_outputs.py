@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.stream_scripts import W, stream
+from tests.support.stream_scripts import Watermark, to_test_stream
 from tidegate.testing import TestPipeline, assert_that, equal_to
 
 SEEN = tg.ValueStateSpec("seen")
@@ -117,7 +117,9 @@ def test_dead_letters_that_are_read_as_a_side_input_alone_are_whole(runner: str)
 def test_late_data_is_that_of_its_own_grouping(stream_runner: str) -> None:
     pipeline = TestPipeline(stream_runner)
     windowed = (
-        pipeline | stream([("a", 1), W(10), ("late for the first", 2), ("b", 12)]) | tg.WindowInto(tg.FixedWindows(10))
+        pipeline
+        | to_test_stream([("a", 1), Watermark(10), ("late for the first", 2), ("b", 12)])
+        | tg.WindowInto(tg.FixedWindows(10))
     )
     first = windowed | "first" >> tg.GroupByKey().with_late_data("late")
     second = first.main | "second" >> tg.GroupByKey().with_late_data("late")

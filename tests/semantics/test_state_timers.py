@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.stream_scripts import INFINITY, C, W, stream
+from tests.support.stream_scripts import INFINITY, AdvanceClock, Watermark, to_test_stream
 from tidegate.testing import (
     PaneRecorder,
     Recorded,
@@ -28,7 +28,7 @@ TEN = tg.FixedWindows(10)
 def run(runner: str, script: Iterable[Any], fn: tg.DoFn, into: Any = None, *, together: bool = False) -> list[Recorded]:
     """The elements a stateful DoFn gives on a script."""
     pipeline = TestPipeline(runner)
-    events = pipeline | stream(script, together=together)
+    events = pipeline | to_test_stream(script, together=together)
     recorder = PaneRecorder()
     _ = (events if into is None else events | into) | tg.ParDo(fn) | recorder
     pipeline.run()
@@ -144,7 +144,7 @@ class Remember(tg.DoFn):
 
 
 def test_a_time_to_live_counts_processing_time_from_the_last_write(stream_runner: str) -> None:
-    script = [("a", 0), C(9), ("?", 0), ("b", 0), C(9), ("?", 0), C(2), ("?", 0)]
+    script = [("a", 0), AdvanceClock(9), ("?", 0), ("b", 0), AdvanceClock(9), ("?", 0), AdvanceClock(2), ("?", 0)]
     assert values(stream_runner, script, Remember()) == ["a", "b", None]
 
 
@@ -253,13 +253,13 @@ class Commands(tg.DoFn):
 
 
 def test_an_event_timer_fires_when_the_watermark_passes_it_and_is_stamped_with_it(stream_runner: str) -> None:
-    script = [(("event", 15), 1), W(14.999999), ("before", 2), W(15), ("after", 3)]
+    script = [(("event", 15), 1), Watermark(14.999999), ("before", 2), Watermark(15), ("after", 3)]
     found = run(stream_runner, script, Commands(), tg.WindowInto(tg.FixedWindows(20)))
     assert found == [fired("before"), fired("event k", (0, 20), timestamp=15), fired("after")]
 
 
 def test_a_processing_timer_fires_when_the_clock_passes_it_and_is_stamped_with_its_element(stream_runner: str) -> None:
-    script = [(("clock", 5), 3), C(4.999999), ("before", 2), C(0.000001), ("after", 4)]
+    script = [(("clock", 5), 3), AdvanceClock(4.999999), ("before", 2), AdvanceClock(0.000001), ("after", 4)]
     found = run(stream_runner, script, Commands())
     assert found == [fired("before"), fired("clock k", timestamp=3), fired("after")]
 
@@ -271,10 +271,10 @@ def test_setting_a_timer_again_moves_it_and_clearing_removes_it(stream_runner: s
         (("clock", 5), 1),
         (("clear", ""), 1),
         (("event", 15), 1),
-        W(5),
-        C(100),
+        Watermark(5),
+        AdvanceClock(100),
         ("nothing yet", 9),
-        W(15),
+        Watermark(15),
     ]
     assert values(stream_runner, script, Commands()) == ["nothing yet", "event k"]
 
@@ -285,9 +285,9 @@ def test_dynamic_tags_are_timers_of_their_own(stream_runner: str) -> None:
         (("event", 6, {"tag": "b"}), 1),
         (("event", 7, {"tag": "c"}), 1),
         (("clear", "b"), 1),
-        W(5),
+        Watermark(5),
         ("between", 1),
-        W(10),
+        Watermark(10),
     ]
     assert values(stream_runner, script, Commands()) == ["event k a", "between", "event k c"]
 
@@ -315,27 +315,32 @@ class Ordered(tg.DoFn):
 
 
 def test_due_timers_fire_by_timestamp_declaration_and_tag(stream_runner: str) -> None:
-    found = values(stream_runner, [("a", 1), W(10)], Ordered())
+    found = values(stream_runner, [("a", 1), Watermark(10)], Ordered())
     assert found == [("second", "earlier"), ("first", "a"), ("first", "b"), ("second", "")]
 
 
 @pytest.mark.parametrize("together", [False, True])
 def test_a_timer_set_for_the_past_fires_before_the_next_element(stream_runner: str, together: bool) -> None:
-    script = [W(10), C(10), (("event", 5), 11), ("next", 11), (("clock", 3), 11), ("last", 11)]
+    script = [Watermark(10), AdvanceClock(10), (("event", 5), 11), ("next", 11), (("clock", 3), 11), ("last", 11)]
     found = values(stream_runner, script, Commands(), together=together)
     assert found == ["event k", "next", "clock k", "last"]
 
 
 def test_an_output_timestamp_may_be_given(stream_runner: str) -> None:
-    script = [(("event", 5, {"output_timestamp": 3}), 1), (("clock", 5, {"output_timestamp": 2}), 1), C(5), W(5)]
+    script = [
+        (("event", 5, {"output_timestamp": 3}), 1),
+        (("clock", 5, {"output_timestamp": 2}), 1),
+        AdvanceClock(5),
+        Watermark(5),
+    ]
     found = run(stream_runner, script, Commands())
     assert found == [fired("clock k", timestamp=2), fired("event k", timestamp=3)]
 
 
 def test_the_output_timestamp_of_a_timer_holds_the_output_watermark(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        script = [(("event", 15, {"output_timestamp": 3}), 1), W(14), W(15), INFINITY]
-        made = pipeline | stream(script) | tg.WindowInto(tg.FixedWindows(20)) | tg.ParDo(Commands())
+        script = [(("event", 15, {"output_timestamp": 3}), 1), Watermark(14), Watermark(15), INFINITY]
+        made = pipeline | to_test_stream(script) | tg.WindowInto(tg.FixedWindows(20)) | tg.ParDo(Commands())
         again = made | tg.Map(lambda text: ("k", text)) | "seconds" >> tg.WindowInto(tg.FixedWindows(1))
         assert_that(again | tg.GroupByKey(), equal_to([on_time(("k", ["event k"]), (3, 4))]), panes=True)
 
@@ -349,7 +354,9 @@ def test_a_timer_past_its_windows_expiry_is_an_error(stream_runner: str) -> None
 
 def test_a_timer_exactly_at_its_windows_expiry_fires(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, allowed_lateness=5)
-    assert values(stream_runner, [(("event", 15), 1), W(14.999999), W(15)], Commands(), into) == ["event k"]
+    assert values(stream_runner, [(("event", 15), 1), Watermark(14.999999), Watermark(15)], Commands(), into) == [
+        "event k"
+    ]
 
 
 class Expire(tg.DoFn):
@@ -366,13 +373,13 @@ class Expire(tg.DoFn):
 
 
 def test_window_expiration_runs_just_before_state_is_collected(stream_runner: str) -> None:
-    script = [("a", 1), ("b", 2), W(14.999999), ("c", 3), W(15), ("d", 4), W(100)]
+    script = [("a", 1), ("b", 2), Watermark(14.999999), ("c", 3), Watermark(15), ("d", 4), Watermark(100)]
     found = run(stream_runner, script, Expire(), tg.WindowInto(TEN, allowed_lateness=5))
     assert found == [fired(("k", ["a", "b", "c"]), (0, 10), timestamp=9.999999)]
 
 
 def test_the_global_window_expires_at_the_end_of_input(stream_runner: str) -> None:
-    script = [("a", 1), ("b", 2, "other"), W(1000)]
+    script = [("a", 1), ("b", 2, "other"), Watermark(1000)]
     assert sorted(values(stream_runner, script, Expire())) == [("k", ["a"]), ("other", ["b"])]
 
 
@@ -394,7 +401,7 @@ class LastTimer(tg.DoFn):
 
 def test_window_expiration_at_the_end_of_input_runs_but_its_timers_are_dropped_and_counted(stream_runner: str) -> None:
     pipeline = TestPipeline(stream_runner)
-    assert_that(pipeline | stream([("a", 1), W(10)]) | tg.ParDo(LastTimer()), equal_to(["expired"]))
+    assert_that(pipeline | to_test_stream([("a", 1), Watermark(10)]) | tg.ParDo(LastTimer()), equal_to(["expired"]))
     result = pipeline.run()
     assert result.metrics().counter("dropped_timers") == 1
 
@@ -419,8 +426,8 @@ def test_a_looping_timer_in_the_global_window_goes_on_after_the_input_up_to_a_li
     stream_runner: str, capfd: Any, caplog: Any
 ) -> None:
     pipeline = TestPipeline(stream_runner, {"max_end_timers": 3})
-    script = [("a", 1), W(10), W(20), ("b", 25, "other")]
-    ticks = pipeline | stream(script) | tg.ParDo(Looping())
+    script = [("a", 1), Watermark(10), Watermark(20), ("b", 25, "other")]
+    ticks = pipeline | to_test_stream(script) | tg.ParDo(Looping())
     # The timer that was set before the end of input is none of the three.
     assert_that(ticks, equal_to([10.0, 20.0, 30.0, 40.0, 50.0, 60.0] * 2))
     result = pipeline.run()
@@ -537,7 +544,7 @@ def test_what_timers_give_after_the_end_is_not_late_for_what_follows(runner: str
 
 
 def test_timers_of_keys_and_windows_are_their_own(stream_runner: str) -> None:
-    script = [(("event", 8), 1), (("event", 5), 2, "other"), (("event", 15), 12), W(20)]
+    script = [(("event", 8), 1), (("event", 5), 2, "other"), (("event", 15), 12), Watermark(20)]
     found = run(stream_runner, script, Commands(), tg.WindowInto(TEN))
     assert sorted(found, key=lambda record: record.timestamp) == [
         fired("event other", (0, 10), timestamp=5),
@@ -570,7 +577,7 @@ class Fails(tg.DoFn):
 
 def test_an_error_in_a_timer_names_the_step_and_the_key(stream_runner: str) -> None:
     with pytest.raises(tg.UserCodeError, match="ZeroDivisionError: boom") as caught:
-        values(stream_runner, [("a", 1, "the key"), W(10)], Fails())
+        values(stream_runner, [("a", 1, "the key"), Watermark(10)], Fails())
     assert caught.value.step == "ParDo(Fails)"
     assert "the key" in str(caught.value)
 
@@ -599,7 +606,7 @@ class Buffer(tg.DoFn):
 
 def test_finish_bundle_runs_before_a_watermark_is_handled(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        windowed = pipeline | stream([("a", 1), ("b", 2), W(10), ("c", 11)]) | tg.WindowInto(TEN)
+        windowed = pipeline | to_test_stream([("a", 1), ("b", 2), Watermark(10), ("c", 11)]) | tg.WindowInto(TEN)
         grouped = windowed | tg.ParDo(Buffer(windowed=True)) | tg.GroupByKey()
         expected = [on_time(("k", ["a", "b"]), (0, 10)), on_time(("k", ["c"]), (10, 20))]
         assert_that(grouped, equal_to(expected), panes=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.stream_scripts import W, panes
+from tests.support.stream_scripts import Watermark, panes_of_script
 from tidegate.sdk.connectors.sources import SimpleSource, Split
 from tidegate.testing import (
     PaneRecorder,
@@ -124,7 +124,7 @@ def test_processing_time_does_not_move_event_time(stream_runner: str) -> None:
 def test_a_watermark_that_is_there_already_changes_nothing(stream_runner: str) -> None:
     trigger = tg.AfterWatermark(early=tg.AfterCount(1))
     into = tg.WindowInto(tg.FixedWindows(10), trigger, accumulation=tg.DISCARDING)
-    found = panes(stream_runner, [W(20), W(20), ("a", 3), W(20), ("b", 25)], into)
+    found = panes_of_script(stream_runner, [Watermark(20), Watermark(20), ("a", 3), Watermark(20), ("b", 25)], into)
     assert found == [early(["b"], (20, 30)), on_time([], (20, 30))]
 
 

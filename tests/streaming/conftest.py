@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.support.streaming.exactly_once_pipeline import Run
-from tests.support.streaming.killable_run import Victim
-from tests.support.streaming.small_filesystem import SmallDisk, small_disk
+from tests.support.streaming.killable_run import KillableRun
+from tests.support.streaming.small_filesystem import SmallFilesystem, mount_small_filesystem
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Iterator[type[Victim]]:
-    victims: list[Victim] = []
+def begin(tmp_path: Path) -> Iterator[type[KillableRun]]:
+    victims: list[KillableRun] = []
 
-    def start(*flags: str, in_the_way: int | None = None, **how: object) -> Victim:
+    def start(*flags: str, in_the_way: int | None = None, **how: object) -> KillableRun:
         if in_the_way is not None:  # a file where a checkpoint's folder would be
             (tmp_path / "checkpoints").mkdir()
             (tmp_path / "checkpoints" / f"chk-{in_the_way:06}").touch()
-        victims.append(Victim(Run(str(tmp_path), **how), list(flags)))  # type: ignore[arg-type]
+        victims.append(KillableRun(Run(str(tmp_path), **how), list(flags)))  # type: ignore[arg-type]
         return victims[-1]
 
     yield start  # type: ignore[misc]
@@ -29,7 +29,7 @@ def begin(tmp_path: Path) -> Iterator[type[Victim]]:
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
+def disk(tmp_path: Path) -> Iterator[SmallFilesystem]:
     """A file system of 8 MB."""
-    with small_disk(tmp_path / "disk", 8) as made:
+    with mount_small_filesystem(tmp_path / "disk", 8) as made:
         yield made

@@ -1,4 +1,4 @@
-"""The commands that the docstrings of examples give, for tests that run them on each of the runners."""
+"""The commands documented in the docstrings of examples, for tests that run them on every runner."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ ENDLESS: Final = ("alerts.py",)
 BOUNDED: Final = tuple(sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in ENDLESS))
 
 
-def arguments(name: str, output: Path) -> list[str]:
-    """What the docstring of an example says to run, with the output in the folder `output`."""
+def documented_arguments(name: str, output: Path) -> list[str]:
+    """The arguments of the command in an example's docstring, with its output directed to the folder `output`."""
     docstring = ast.get_docstring(ast.parse((EXAMPLES / name).read_text(encoding="utf-8"))) or ""
     found = re.search(rf"tidegate run examples/{name} (.+)", docstring)
     assert found is not None
@@ -25,6 +25,6 @@ def arguments(name: str, output: Path) -> list[str]:
     return ["run", str(EXAMPLES / name), *words]
 
 
-def written(output: Path) -> list[str]:
+def lines_written(output: Path) -> list[str]:
     """All lines of all files, sorted."""
     return sorted(line for path in output.rglob("*") if path.is_file() for line in path.read_text().splitlines())

@@ -1,4 +1,4 @@
-"""What the tests of examples share: loading one, running commands as a user does, and reading what was written."""
+"""Loads examples, runs them by commands as a user does, and reads their output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EXAMPLES = ROOT / "examples"
 DATA = EXAMPLES / "data"
 
 
-def example(name: str) -> ModuleType:
+def load_example(name: str) -> ModuleType:
     """The example as a module, loaded from its file as `tidegate run` loads it."""
     spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
     assert spec is not None
@@ -25,22 +25,24 @@ def example(name: str) -> ModuleType:
     return module
 
 
-def call(*command: str | Path) -> subprocess.CompletedProcess[str]:
+def run_command(*command: str | Path) -> subprocess.CompletedProcess[str]:
     """Run a command, with this working copy as the Tidegate that it finds."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))}
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120, env=env)
 
 
-def succeed(*command: str | Path) -> str:
+def run_successfully(*command: str | Path) -> str:
     """Run a command that has to succeed; what it printed."""
-    done = call(*command)
+    done = run_command(*command)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def tidegate(*arguments: str | Path) -> str:
-    """Run the `tidegate` command of this environment."""
-    return succeed(sys.executable, "-c", "import sys; from tidegate.cli import main; sys.exit(main())", *arguments)
+def tidegate_command(*arguments: str | Path) -> str:
+    """Run the `tidegate_command` command of this environment."""
+    return run_successfully(
+        sys.executable, "-c", "import sys; from tidegate.cli import main; sys.exit(main())", *arguments
+    )
 
 
 def lines_of(prefix: Path) -> list[str]:

@@ -1,4 +1,4 @@
-"""Running pipelines that must fail, and reading what their authors are told."""
+"""Runs pipelines that must fail, and returns the errors that their authors see."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ import tidegate as tg
 HERE = str(Path(__file__).parents[1])
 
 
-def failure(build: Callable[[tg.Pipeline], Any], runner: tg.Runner | None = None, **options: Any) -> tg.TidegateError:
+def run_to_failure(
+    build: Callable[[tg.Pipeline], Any], runner: tg.Runner | None = None, **options: Any
+) -> tg.TidegateError:
     """Build and run a pipeline, and return the error, one of Tidegate's own."""
     pipeline = tg.Pipeline(runner, options or None)
     with pytest.raises(tg.TidegateError) as raised:  # noqa: PT012 - either may fail, building or running
@@ -24,9 +26,9 @@ def failure(build: Callable[[tg.Pipeline], Any], runner: tg.Runner | None = None
     return raised.value
 
 
-def told(build: Callable[[tg.Pipeline], Any], runner: tg.Runner | None = None, **options: Any) -> str:
+def error_message(build: Callable[[tg.Pipeline], Any], runner: tg.Runner | None = None, **options: Any) -> str:
     """The kind and the whole message of the error. The line a step was applied at is checked, and left out."""
-    error = failure(build, runner, **options)
+    error = run_to_failure(build, runner, **options)
     return f"{type(error).__name__}: {_without_line(str(error))}"
 
 

@@ -1,4 +1,4 @@
-"""Cells run in a real kernel, one after another, as a notebook would."""
+"""Runs cells in a real kernel, one after another, as a notebook does."""
 
 from __future__ import annotations
 

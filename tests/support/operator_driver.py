@@ -1,4 +1,4 @@
-"""Feeding an operator events and reading what it emits, whole or with its state saved and restored at any position."""
+"""Feeds events to an operator and reads its output, with its state saved and restored at any position if asked to."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Elements:
 
 @dataclass(frozen=True)
 class Watermark:
-    """The watermark goes to `micros`: the main input's, or that of the side input `side`."""
+    """Advances the watermark of the main input, or of the side input `side`, to `micros`."""
 
     micros: int
     side: str = ""
@@ -39,7 +39,7 @@ class Watermark:
 
 @dataclass(frozen=True)
 class Clock:
-    """Processing time goes to `micros`."""
+    """Advances processing time to `micros`."""
 
     micros: int
 
@@ -50,7 +50,7 @@ Out: TypeAlias = tuple[str, Any, int, tuple[Any, ...]]
 
 
 def context(*, checks: str | None = None, block_size: int = 4096, max_end_timers: int = 1_000_000) -> Context:
-    """What an operator is given, with plenty of memory."""
+    """An operator's context with plenty of memory."""
     directory = Path(tempfile.gettempdir())
     made = None if checks is None else Checks(checks)  # type: ignore[arg-type]
     return Context(
@@ -89,7 +89,7 @@ def read(emitted: Iterable[tuple[str, Block]]) -> Iterator[Out]:
 
 
 def feed(operator: Operator, event: Event, *, cut: int = 4096) -> list[Out]:
-    """Give an operator one event; elements in blocks of at most `cut`."""
+    """Feed one event to an operator; elements go in blocks of at most `cut`."""
     match event:
         case Elements(items=items, collection=collection):
             out: list[Out] = []
@@ -126,6 +126,6 @@ def run_restored(make: Callable[[], Operator], events: list[Event], at: int) -> 
     return out + run(second, events[at:])
 
 
-def maker(make: Callable[[tg.Pipeline], Any], label: str, **kwargs: Any) -> Callable[[], Operator]:
+def operator_factory(make: Callable[[tg.Pipeline], Any], label: str, **kwargs: Any) -> Callable[[], Operator]:
     """`operator(...)`, to be called more than once."""
     return partial(operator, make, label, **kwargs)

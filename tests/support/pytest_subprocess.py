@@ -1,4 +1,4 @@
-"""Running pytest on a user's own test file, in a process of its own."""
+"""Runs pytest on a test file of the user's, in a process of its own."""
 
 from __future__ import annotations
 

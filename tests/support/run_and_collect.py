@@ -1,4 +1,4 @@
-"""Running a pipeline and getting its collections back: values, with timestamps, windows and panes.
+"""Runs a pipeline and returns its collections: values with timestamps, windows and panes.
 
     found = collect(lambda p: {"doubled": p | tg.Create([1, 2]) | tg.Map(lambda x: 2 * x)})
     assert found.values("doubled") == [2, 4]

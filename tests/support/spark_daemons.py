@@ -1,4 +1,4 @@
-"""Spark's own processes beside the tests: started, awaited by what they say, stopped."""
+"""Starts Spark's own daemons, waits for a line of their output, and stops them."""
 
 from __future__ import annotations
 

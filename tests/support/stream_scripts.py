@@ -1,8 +1,8 @@
-"""Scripts and runs for the tests of the contract.
+"""Scripts of streams for the tests of the contract, and runs of them.
 
-A script is a list of events: `("a", 3)` is the element "a" at 3 s under key "k", `("a", 3, "other")` under another
-key, `W(10)` a watermark, `C(5)` a step of the clock. What stands in `Other` happens on a second input; both may be
-`Idle()`. The end of the script is the end of input.
+A script is a list of events: `("a", 3)` is the element "a" at 3 s under key "k", `("a", 3, "other")` under another key,
+`Watermark(10)` advances the watermark, `AdvanceClock(5)` the clock. `SecondInput(event)` is an event of a second input;
+either input may be `Idle()`. The end of the script is the end of input.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ KEY = "k"
 
 
 @dataclass(frozen=True)
-class W:
+class Watermark:
     """The watermark advances to `to`."""
 
     to: Any
 
 
 @dataclass(frozen=True)
-class C:
+class AdvanceClock:
     """The clock advances by `by` seconds."""
 
     by: float
@@ -33,25 +33,25 @@ class C:
 
 @dataclass(frozen=True)
 class Idle:
-    """The input gives nothing for now."""
+    """The input is idle until its next event."""
 
 
 @dataclass(frozen=True)
-class Other:
+class SecondInput:
     """The event is one of a second input, with which the first is flattened."""
 
     event: Any
 
 
-INFINITY = W(tg.MAX_TIMESTAMP)
+INFINITY = Watermark(tg.MAX_TIMESTAMP)
 
 
 def has_two_inputs(script: Iterable[Any]) -> bool:
     """Whether a script has events of a second input; its stream then has two outputs, main and other."""
-    return any(isinstance(event, Other) for event in script)
+    return any(isinstance(event, SecondInput) for event in script)
 
 
-def stream(script: Sequence[Any], *, together: bool = False) -> TestStream:
+def to_test_stream(script: Sequence[Any], *, together: bool = False) -> TestStream:
     """The script as a TestStream; `together` sends neighbouring elements as one block."""
     made = TestStream().with_outputs("other") if has_two_inputs(script) else TestStream()
     block: list[Any] = []
@@ -63,15 +63,15 @@ def stream(script: Sequence[Any], *, together: bool = False) -> TestStream:
             block.clear()
 
     for item in script:
-        event, tag = (item.event, "other") if isinstance(item, Other) else (item, None)
+        event, tag = (item.event, "other") if isinstance(item, SecondInput) else (item, None)
         if not together or tag != before:
             flush()
         before = tag
         match event:
-            case W(to=to):
+            case Watermark(to=to):
                 flush()
                 made.advance_watermark_to(to, tag=tag)
-            case C(by=by):
+            case AdvanceClock(by=by):
                 flush()
                 made.advance_processing_time(by)
             case Idle():
@@ -84,8 +84,8 @@ def stream(script: Sequence[Any], *, together: bool = False) -> TestStream:
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What a grouping gave: records by key, and the run's counters of dropped elements."""
+class ScriptResult:
+    """The panes a grouping emitted, by key, and the run's result with its counters."""
 
     panes: dict[Any, list[Recorded]]
     result: tg.PipelineResult
@@ -100,7 +100,7 @@ class Ran:
         return self.result.metrics().counter(name)
 
 
-def run(
+def run_script(
     runner: str,
     script: Sequence[Any],
     into: tg.WindowInto[Any] | None,
@@ -109,10 +109,10 @@ def run(
     together: bool = False,
     options: Mapping[str, Any] | None = None,
     then: Callable[[Any], Any] | None = None,
-) -> Ran:
-    """Run a script through windows and a grouping (GroupByKey if none is given); what came out, by key."""
+) -> ScriptResult:
+    """Run a script through windows and a grouping (GroupByKey if none is given); the panes, by key."""
     pipeline = TestPipeline(runner, options)
-    windowed: Any = pipeline | stream(script, together=together)
+    windowed: Any = pipeline | to_test_stream(script, together=together)
     if has_two_inputs(script):
         windowed = (windowed.main, windowed.other) | tg.Flatten()
     if into is not None:
@@ -123,11 +123,11 @@ def run(
     recorder = PaneRecorder()
     _ = grouped | recorder
     result = pipeline.run()
-    return Ran(recorder.per_key(), result)
+    return ScriptResult(recorder.per_key(), result)
 
 
-def panes(
+def panes_of_script(
     runner: str, script: Sequence[Any], into: tg.WindowInto[Any], grouping: Any = None, **more: Any
 ) -> list[Recorded]:
     """The panes of the one key of a script, in order."""
-    return run(runner, script, into, grouping, **more).of_key
+    return run_script(runner, script, into, grouping, **more).of_key

@@ -1,5 +1,5 @@
-"""Window operators under test: built without a pipeline, driven with events, their panes read back; and the random
-strategies and streams that they are tried with."""
+"""Builds window operators without a pipeline, feeds them events and reads their panes; and draws the random windowing
+strategies and streams that they are tested with."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def read(emitted: Any) -> list[tuple[Any, ...]]:
 
 
 @dataclass
-class Drive:
+class EventDriver:
     """Feeds events to an operator, elements between two others as blocks cut at `cuts` (positions in the events)."""
 
     operator: Any

@@ -1,5 +1,5 @@
-"""What a grouping emits, the slow and obvious way: one event at a time, everything in lists, every window of every key
-looked at after every event. Written from SEMANTICS alone; the engine is compared with it.
+"""A reference model of grouping, slow and obvious: it takes one event at a time, keeps everything in lists, and checks
+every window of every key after each event. It follows SEMANTICS alone, and tests compare the engine with it.
 
 An event is ("element", key, x, t, windows), ("watermark", t) or ("clock", t). Times are µs.
 """
@@ -414,7 +414,7 @@ class Cell:
 
 
 @dataclass
-class Model:
+class WindowReferenceModel:
     """`result(values) -> value`, for a list of values in arrival order; `identity`: also for none. Without a `clock`
     processing time has no meaning, as on bounded input.
     """

@@ -17,7 +17,7 @@ from tests.support.window_operators import (
     EVICTORS,
     HERE,
     RESULTS,
-    Drive,
+    EventDriver,
     combine,
     context,
     elements_block,
@@ -27,7 +27,7 @@ from tests.support.window_operators import (
     strategies,
     streams,
 )
-from tests.support.window_reference_model import Model
+from tests.support.window_reference_model import WindowReferenceModel
 from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.grouping.window_table import MOST_PARTS
 from tidegate.runners.engine.operator import Context, Operator
@@ -85,7 +85,7 @@ def grouping(name: str) -> Any:
     return group() if combiner is None else combine(combiner)
 
 
-class Derives(Drive):
+class Derives(EventDriver):
     """Feeds blocks whose windows an assigner tells from the timestamps."""
 
     assigner: Any = None
@@ -129,19 +129,19 @@ def test_tables_fired_by_the_watermark_give_the_panes_of_the_general_path(
 ) -> None:
     strategy, events, cuts = case
     _, result, identity = RESULTS[name]
-    model = Model(strategy, result, identity)
+    model = WindowReferenceModel(strategy, result, identity)
     expected = model.run(events)
 
     def make() -> Operator:
         return operator("window_major", grouping(name), strategy, ctx, assigns=assigns and derived)
 
     ctx = context()
-    drive = (Derives if derived else Drive)(make(), cuts, make if restart else None)
+    drive = (Derives if derived else EventDriver)(make(), cuts, make if restart else None)
     if derived:
         drive.assigner = strategy.assigner if not assigns else ASSIGNERS["global"]  # type: ignore[attr-defined]
     assert drive.run(events) == expected
     assert dropped(drive.operator) == len(model.late)
-    general = (Derives if derived else Drive)(operator("general", grouping(name), strategy), cuts)
+    general = (Derives if derived else EventDriver)(operator("general", grouping(name), strategy), cuts)
     if derived:
         general.assigner = strategy.assigner  # type: ignore[attr-defined]
     assert general.run(events) == expected
@@ -166,7 +166,7 @@ def test_parts_that_leave_before_each_control_event_merge_to_the_same_panes(case
         if event[0] == "watermark":
             assert not list(parts.on_watermark(event[1]))
             out += read(merge.on_watermark(event[1]))
-    expected = Model(strategy, result, identity).run(events)
+    expected = WindowReferenceModel(strategy, result, identity).run(events)
     assert sorted(out, key=repr) == sorted(expected, key=repr)
 
 
@@ -193,7 +193,7 @@ def test_a_combine_without_keys_is_fired_by_the_watermark_too(case: Any, name: s
     node = combine(combiner, key="none")
     events = [("element", None, *event[2:]) if event[0] == "element" else event for event in events]
     op = operator("window_major", node, strategy)
-    model = Model(strategy, result, identity)
+    model = WindowReferenceModel(strategy, result, identity)
     out: list[Any] = []
     for event in events:
         if restart:
@@ -255,13 +255,13 @@ def bounded(draw: Any, names: tuple[str, ...]) -> tuple[WindowingStrategy, list[
 def test_sessions_cut_in_sorted_order_are_those_of_the_general_path(case: Any, name: str, derived: bool) -> None:
     strategy, events, cuts = case
     _, result, identity = RESULTS[name]
-    drive: Any = Drive(operator("sessions", grouping(name), strategy), cuts)
+    drive: Any = EventDriver(operator("sessions", grouping(name), strategy), cuts)
     if derived and not element_dependent(strategy.assigner):
         drive = Derives(operator("sessions", grouping(name), strategy), cuts)
         drive.assigner = strategy.assigner
-    expected = Model(strategy, result, identity).run(events)
+    expected = WindowReferenceModel(strategy, result, identity).run(events)
     assert drive.run(events) == expected
-    general = Drive(operator("general", grouping(name), strategy), cuts)
+    general = EventDriver(operator("general", grouping(name), strategy), cuts)
     assert general.run(events) == expected
 
 
@@ -276,7 +276,7 @@ def test_blocks_of_both_kinds_of_windows_may_come(case: Any, combiner: Any) -> N
         if i in cuts and not element_dependent(strategy.assigner):
             block = Block(block.values, block.timestamps, DerivedFrom(strategy.assigner))
         list(op.process(block, "in"))
-    expected = Model(strategy, combiner or list, False).run(events)
+    expected = WindowReferenceModel(strategy, combiner or list, False).run(events)
     assert read(op.on_watermark(MAX_MICROS)) == expected
 
 
@@ -295,16 +295,16 @@ def test_sessions_combined_in_parts_are_the_same_sessions(case: Any, name: str) 
         for _, block in part.on_watermark(MAX_MICROS):
             list(merge.process(block, "in"))
     out = read(merge.on_watermark(MAX_MICROS))
-    assert sorted(out, key=repr) == sorted(Model(strategy, result, identity).run(events), key=repr)
+    assert sorted(out, key=repr) == sorted(WindowReferenceModel(strategy, result, identity).run(events), key=repr)
 
 
 @settings(max_examples=100)
 @given(bounded(("global", "fixed", "sliding", "cumulative")), st.sampled_from(sorted(RESULTS)))
 def test_one_table_at_the_end_of_input_gives_the_panes_of_the_general_path(case: Any, name: str) -> None:
     strategy, events, cuts = case
-    general = Drive(operator("general", grouping(name), strategy), cuts).run(events)
+    general = EventDriver(operator("general", grouping(name), strategy), cuts).run(events)
     table = operator("table", grouping(name), strategy)
-    Drive(table, cuts).run(events[:-1])
+    EventDriver(table, cuts).run(events[:-1])
     assert read(table.finish()) == general
 
 
@@ -328,7 +328,7 @@ def test_the_general_path_combines_in_parts_under_any_timestamp_combiner(
         for _, block in part.on_watermark(MAX_MICROS):
             list(merge.process(block, "in"))
     out = read(merge.on_watermark(MAX_MICROS))
-    assert sorted(out, key=repr) == sorted(Model(strategy, result, identity).run(events), key=repr)
+    assert sorted(out, key=repr) == sorted(WindowReferenceModel(strategy, result, identity).run(events), key=repr)
 
 
 @st.composite
@@ -355,8 +355,8 @@ def test_bounded_elements_are_presented_per_key_in_timestamp_order(case: Any, na
     strategy, events, cuts = case
     _, result, identity = RESULTS[name]
     op = operator("general", grouping(name), strategy, context(block_size=size), ordered=True)
-    out = Drive(op, cuts).run(events)
-    assert out == Model(strategy, result, identity, clock=None).run(in_order(events))
+    out = EventDriver(op, cuts).run(events)
+    assert out == WindowReferenceModel(strategy, result, identity, clock=None).run(in_order(events))
 
 
 @settings(max_examples=15, suppress_health_check=LENIENT)
@@ -365,13 +365,15 @@ def test_order_and_sessions_are_the_same_when_input_spills(tmp_path: Path, case:
     strategy, events, _ = case
     _, result, identity = RESULTS[name]
     ctx = context(memory_budget=1, temp_dir=tmp_path)
-    out = Drive(operator("general", grouping(name), strategy, ctx, ordered=True), frozenset(range(99))).run(events)
-    expected = Model(strategy, result, identity, clock=None).run(in_order(events))
+    out = EventDriver(operator("general", grouping(name), strategy, ctx, ordered=True), frozenset(range(99))).run(
+        events
+    )
+    expected = WindowReferenceModel(strategy, result, identity, clock=None).run(in_order(events))
     assert Counter(map(repr, out)) == Counter(map(repr, expected))
     if strategy.assigner == ASSIGNERS["sessions"]:
         plain = WindowingStrategy(strategy.assigner)
-        out = Drive(operator("sessions", grouping(name), plain, ctx), frozenset(range(99))).run(events)
-        assert Counter(map(repr, out)) == Counter(map(repr, Model(plain, result, identity).run(events)))
+        out = EventDriver(operator("sessions", grouping(name), plain, ctx), frozenset(range(99))).run(events)
+        assert Counter(map(repr, out)) == Counter(map(repr, WindowReferenceModel(plain, result, identity).run(events)))
 
 
 @pytest.mark.parametrize("path", ["sessions", "ordered"])

@@ -12,8 +12,18 @@ from tests.engine import test_rescale
 from tests.engine.grouping.test_grouping_paths import BARE, Derives, dropped, grouping, operator
 from tests.engine.state import test_tiered
 from tests.engine.test_rescale import Make, as_events
-from tests.support.window_operators import ASSIGNERS, RESULTS, Drive, combine, context, group, micros, read, streams
-from tests.support.window_reference_model import Model
+from tests.support.window_operators import (
+    ASSIGNERS,
+    RESULTS,
+    EventDriver,
+    combine,
+    context,
+    group,
+    micros,
+    read,
+    streams,
+)
+from tests.support.window_reference_model import WindowReferenceModel
 from tidegate.runners.engine.grouping.sessions import streaming
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state.key_wakeups import KeyWakeups
@@ -67,20 +77,20 @@ def test_sessions_fired_by_the_watermark_are_those_of_the_general_path(
 ) -> None:
     strategy, events, cuts = case
     result, identity = (len, True) if name == "count" else RESULTS[name][1:]
-    model = Model(strategy, result, identity)
+    model = WindowReferenceModel(strategy, result, identity)
     expected = model.run(events)
     ctx = context(block_size=size)
 
     def make() -> Operator:
         return operator("live_sessions", node_of(name), strategy, ctx)
 
-    kind = Derives if derived and not element_dependent(strategy.assigner) else Drive
+    kind = Derives if derived and not element_dependent(strategy.assigner) else EventDriver
     drive = kind(make(), cuts, make if restart else None)
     drive.assigner = strategy.assigner  # type: ignore[attr-defined]
     assert drive.run(events) == expected
     assert dropped(drive.operator) == len(model.late)
     assert drive.operator.hold() == MAX_MICROS
-    general = Drive(operator("general", node_of(name), strategy), cuts)
+    general = EventDriver(operator("general", node_of(name), strategy), cuts)
     assert general.run(events) == expected
     assert dropped(general.operator) == len(model.late)
 
@@ -90,12 +100,12 @@ def test_sessions_fired_by_the_watermark_are_those_of_the_general_path(
 def test_blocks_of_both_kinds_of_windows_may_come(case: Case, every: int) -> None:
     strategy, events, _ = case
     op = operator("live_sessions", combine(len), strategy)
-    drives = [Drive(op, frozenset(range(99))), Derives(op, frozenset(range(99)))]
+    drives = [EventDriver(op, frozenset(range(99))), Derives(op, frozenset(range(99)))]
     drives[1].assigner = strategy.assigner  # type: ignore[attr-defined]
     out: list[Any] = []
     for i, event in enumerate(events):
         out += drives[0 if element_dependent(strategy.assigner) or i % every else 1].run([event])
-    assert out == Model(strategy, len, True).run(events)
+    assert out == WindowReferenceModel(strategy, len, True).run(events)
 
 
 def test_an_element_that_is_late_by_itself_is_not_where_its_session_goes_on() -> None:

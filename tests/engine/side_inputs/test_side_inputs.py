@@ -20,8 +20,8 @@ from tests.support.operator_driver import (
     Watermark,
     context,
     feed,
-    maker,
     operator,
+    operator_factory,
     run,
     run_restored,
 )
@@ -246,7 +246,7 @@ def test_elements_wait_for_the_last_of_several_side_inputs_even_when_all_else_ha
     assert op.hold() == 2 * SECOND
     assert values(run(op, [Watermark(10 * SECOND, late)], end=False)) == [("x", ["s"], ["t"])]
     for position in range(len(events) + 1):
-        assert values(run_restored(maker(make, STEP), events, position)) == [("x", ["s"], ["t"])]
+        assert values(run_restored(operator_factory(make, STEP), events, position)) == [("x", ["s"], ["t"])]
 
 
 def test_waiting_elements_are_not_late_for_a_stateful_step_when_they_go_on() -> None:
@@ -284,7 +284,7 @@ def test_waiting_elements_are_not_late_for_a_stateful_step_when_they_go_on() -> 
     whole = [(("k", 1), 7, 1), (("k", 2), 7, 2), ("k", "end", 2)]
     assert values(run(operator(make, STEP), events)) == whole
     for position in range(len(events) + 1):
-        assert values(run_restored(maker(make, STEP), events, position)) == whole
+        assert values(run_restored(operator_factory(make, STEP), events, position)) == whole
 
 
 def test_extra_arguments_of_a_combiner_may_be_side_inputs_that_differ_by_window() -> None:
@@ -368,7 +368,7 @@ def by_window(out: list[Out]) -> dict[Any, list[Any]]:
 @settings(max_examples=40)
 @given(st.lists(event, max_size=10), st.integers(1, 3))
 def test_neither_blocks_nor_restores_show_in_the_result(events: list[Event], cut: int) -> None:
-    step = maker(sliding, STEP)
+    step = operator_factory(sliding, STEP)
     whole = by_window(run(step(), events))
     assert by_window(run(step(), events, cut=cut)) == whole
     for position in range(len(events) + 1):

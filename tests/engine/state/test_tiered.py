@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tests.engine.stateful import test_timers as timers
 from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
-from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, maker
+from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, operator_factory
 from tests.support.window_operators import ASSIGNERS, RESULTS, combine, group, window_operator
 from tidegate.runners.engine.grouping.accumulation import Buffer
 from tidegate.runners.engine.rescale import merged, part
@@ -227,7 +227,7 @@ def test_state_that_is_gone_is_gone_from_the_store_too() -> None:
 
 def test_what_has_outlived_its_time_to_live_goes_in_time_though_its_key_has_slept() -> None:
     """Its date then stands behind those of keys that were there meanwhile."""
-    some = paged(maker(briefly, "step"), 1 << 20)
+    some = paged(operator_factory(briefly, "step"), 1 << 20)
     answer(some, Clock(0))
     answer(some, Elements(((("old", 1), 0, (GLOBAL_WINDOW,)),)))
     some.spill(["old"])

@@ -14,8 +14,8 @@ from tests.support.operator_driver import (
     Elements,
     Watermark,
     context,
-    maker,
     operator,
+    operator_factory,
     run,
     run_restored,
 )
@@ -265,7 +265,7 @@ def test_a_timer_past_its_windows_expiry_is_an_error_and_one_at_it_is_none() -> 
 
 
 def test_a_timer_on_the_clock_that_is_due_after_a_restart_fires_at_the_first_clock() -> None:
-    make = maker(made_by(Alarms()), STEP)
+    make = operator_factory(made_by(Alarms()), STEP)
     events = [Clock(0), at((("k", ("tick", 10)), 1)), Clock(50 * SECOND)]
     assert values(run_restored(make, events, 2)) == [("element", 10), ("tick", "k", 1.0)]
 
@@ -376,7 +376,7 @@ def test_a_ttl_counts_from_the_last_write_and_clears_state_that_nobody_reads() -
                 short.write(True)
                 yield element
 
-    make = maker(made_by(Once()), STEP)
+    make = operator_factory(made_by(Once()), STEP)
     events = [
         Clock(100 * SECOND),
         at((("k", 1), 0), (("k", 2), 0)),

@@ -18,8 +18,8 @@ from tests.support.operator_driver import (
     Out,
     Watermark,
     context,
-    maker,
     operator,
+    operator_factory,
     run,
     run_restored,
 )
@@ -251,7 +251,7 @@ def pipeline(p: tg.Pipeline) -> Any:
     return p | tg.Create([("a", ())]) | windows | "step" >> tg.ParDo(Scripted())
 
 
-step = maker(pipeline, "step")
+step = operator_factory(pipeline, "step")
 
 
 def by_key(out: list[Out]) -> dict[str, list[Out]]:

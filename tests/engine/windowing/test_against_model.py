@@ -7,8 +7,17 @@ from typing import Any
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
-from tests.support.window_operators import RESULTS, Drive, combine, context, group, strategies, streams, window_operator
-from tests.support.window_reference_model import Model
+from tests.support.window_operators import (
+    RESULTS,
+    EventDriver,
+    combine,
+    context,
+    group,
+    strategies,
+    streams,
+    window_operator,
+)
+from tests.support.window_reference_model import WindowReferenceModel
 
 
 @st.composite
@@ -20,7 +29,7 @@ def cases(draw: Any) -> tuple[Any, ...]:
     node = group() if combiner is None else combine(combiner)
     cuts = frozenset(draw(st.sets(st.integers(0, len(events)))))
     note(f"{strategy!r}\n{name}\n{events!r}\ncuts {sorted(cuts)}")
-    return strategy, node, Model(strategy, result, identity), events, cuts
+    return strategy, node, WindowReferenceModel(strategy, result, identity), events, cuts
 
 
 @settings(max_examples=400)
@@ -29,7 +38,7 @@ def test_any_strategy_gives_the_panes_of_the_model_however_blocks_are_cut(case: 
     strategy, node, model, events, cuts = case
     operator = window_operator(node, strategy, context(block_size=size))
     expected = model.run(events)
-    assert Drive(operator, cuts).run(events) == expected
+    assert EventDriver(operator, cuts).run(events) == expected
     counts = {key.name: n for key, n in operator.context.metrics.counters.items()}
     assert counts.get("dropped_late", 0) == len(model.late)
     assert counts.get("dropped_closed", 0) == model.closed
@@ -39,7 +48,7 @@ def test_any_strategy_gives_the_panes_of_the_model_however_blocks_are_cut(case: 
 @given(cases())
 def test_a_snapshot_restored_before_every_event_changes_nothing(case: Any) -> None:
     strategy, node, model, events, cuts = case
-    drive = Drive(window_operator(node, strategy), cuts, restart=lambda: window_operator(node, strategy))
+    drive = EventDriver(window_operator(node, strategy), cuts, restart=lambda: window_operator(node, strategy))
     assert drive.run(events) == model.run(events)
 
 
@@ -48,7 +57,7 @@ def test_a_snapshot_restored_before_every_event_changes_nothing(case: Any) -> No
 def test_the_output_watermark_is_held_by_what_waits_and_came_in_time(case: Any) -> None:
     strategy, node, model, events, _ = case
     operator = window_operator(node, strategy)
-    drive = Drive(operator, frozenset(range(len(events))))
+    drive = EventDriver(operator, frozenset(range(len(events))))
     for event in events:
         drive.run([event])
         model.step(event)

@@ -9,7 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.semantics.corner_cases import ByName
-from tests.support.stream_scripts import INFINITY, W, run, stream
+from tests.support.stream_scripts import INFINITY, Watermark, run_script, to_test_stream
 from tidegate.testing import (
     PaneRecorder,
     TestPipeline,
@@ -23,16 +23,16 @@ from tidegate.testing import (
 )
 
 TEN = tg.FixedWindows(10)
-LATE_SCRIPT = [("a", 1), W(10), ("b", 2), ("c", 11), INFINITY]
+LATE_SCRIPT = [("a", 1), Watermark(10), ("b", 2), ("c", 11), INFINITY]
 
 
 def test_what_every_window_refused_is_counted(stream_runner: str) -> None:
-    ran = run(stream_runner, LATE_SCRIPT, tg.WindowInto(TEN))
+    ran = run_script(stream_runner, LATE_SCRIPT, tg.WindowInto(TEN))
     assert ran.of_key == [on_time(["a"], (0, 10)), on_time(["c"], (10, 20))]
     assert ran.counted("dropped_late") == 1
 
 
-LATE_TOGETHER = [(1, 1), W(10), (2, 2), (4, 3), (4, 3), (16, 5, "other"), (32, 15, "other"), (64, 12), INFINITY]
+LATE_TOGETHER = [(1, 1), Watermark(10), (2, 2), (4, 3), (4, 3), (16, 5, "other"), (32, 15, "other"), (64, 12), INFINITY]
 """Of those that come together behind the watermark, three have the same key, and two are even equal."""
 
 
@@ -44,7 +44,7 @@ LATE_TOGETHER = [(1, 1), W(10), (2, 2), (4, 3), (4, 3), (16, 5, "other"), (32, 1
 def test_late_elements_are_counted_one_by_one_however_they_are_combined(
     stream_runner: str, combine: Any, expected: list[Any]
 ) -> None:
-    ran = run(stream_runner, LATE_TOGETHER, tg.WindowInto(TEN), tg.CombinePerKey(combine), together=True)
+    ran = run_script(stream_runner, LATE_TOGETHER, tg.WindowInto(TEN), tg.CombinePerKey(combine), together=True)
     assert [pane.value for pane in ran.of_key] == expected
     assert ran.counted("dropped_late") == 4
 
@@ -54,7 +54,7 @@ def test_late_elements_of_a_combine_without_keys_are_counted_one_by_one(stream_r
     named = isinstance(windows, ByName)
     with TestPipeline(stream_runner) as pipeline:
         script = [("x" if named else 1, at) for at in (1, 2, 3)]
-        late = stream([script[0], W(100), *script[1:], INFINITY], together=True)
+        late = to_test_stream([script[0], Watermark(100), *script[1:], INFINITY], together=True)
         out = pipeline | late | tg.WindowInto(windows) | tg.CombineGlobally(len).without_defaults()
         assert_that(out, equal_to([1]))
     assert pipeline.result.metrics().counter("dropped_late") == 2
@@ -62,7 +62,7 @@ def test_late_elements_of_a_combine_without_keys_are_counted_one_by_one(stream_r
 
 def test_late_elements_that_are_their_own_keys_are_counted_one_by_one(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        elements = pipeline | stream(LATE_TOGETHER, together=True) | tg.WindowInto(TEN)
+        elements = pipeline | to_test_stream(LATE_TOGETHER, together=True) | tg.WindowInto(TEN)
         assert_that(
             elements | tg.CombinePerElement(len),
             equal_to([(("k", 1), 1), (("other", 32), 1), (("k", 64), 1)]),
@@ -74,8 +74,8 @@ def test_late_elements_that_are_their_own_keys_are_counted_one_by_one(stream_run
 def test_an_element_that_some_window_took_is_not_counted_as_late_however_it_is_combined(
     stream_runner: str, grouping: Any
 ) -> None:
-    script = [(1, 7), W(10), (2, 8), (4, 11), (8, 9), (16, 3), (32, 4), (64, 12), INFINITY]
-    ran = run(stream_runner, script, tg.WindowInto(tg.SlidingWindows(10, 5)), grouping, together=True)
+    script = [(1, 7), Watermark(10), (2, 8), (4, 11), (8, 9), (16, 3), (32, 4), (64, 12), INFINITY]
+    ran = run_script(stream_runner, script, tg.WindowInto(tg.SlidingWindows(10, 5)), grouping, together=True)
     expected: dict[tuple[int, int], list[int]] = {(0, 10): [1], (5, 15): [1, 2, 4, 8, 64], (10, 20): [4, 64]}
     result: Any = sum if ran.of_key[0].value == 1 else list
     assert ran.of_key == [on_time(result(values), window) for window, values in expected.items()]
@@ -94,8 +94,8 @@ class Filtered(tg.PTransform[Any, Any]):
 
 @pytest.mark.parametrize("grouping", [tg.GroupByKey(), tg.CombinePerKey(list)], ids=["GroupByKey", "CombinePerKey"])
 def test_only_elements_that_reach_a_grouping_are_late_for_it(stream_runner: str, grouping: Any) -> None:
-    script = [("y", 1), W(100), ("x", 2), ("y", 3), ("x", 4), INFINITY]
-    ran = run(stream_runner, script, None, Filtered(grouping), together=True)
+    script = [("y", 1), Watermark(100), ("x", 2), ("y", 3), ("x", 4), INFINITY]
+    ran = run_script(stream_runner, script, None, Filtered(grouping), together=True)
     assert ran.counted("dropped_late") == 1
 
 
@@ -113,7 +113,7 @@ def test_late_data_is_emitted_in_the_global_window_with_its_timestamp(
     stream_runner: str, grouping: Any, expected: list[Any]
 ) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        out = pipeline | stream(LATE_SCRIPT) | tg.WindowInto(TEN) | grouping.with_late_data("late")
+        out = pipeline | to_test_stream(LATE_SCRIPT) | tg.WindowInto(TEN) | grouping.with_late_data("late")
         assert_that(out.main, equal_to(expected))
         assert_that(out.late, equal_to([fired(("k", "b"), tg.GlobalWindow(), timestamp=2)]), panes=True)
     assert pipeline.result.metrics().counter("dropped_late") == 0
@@ -121,8 +121,8 @@ def test_late_data_is_emitted_in_the_global_window_with_its_timestamp(
 
 def test_an_element_that_some_window_took_is_not_late_data(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        script = [("a", 7), W(10), ("b", 8), INFINITY]
-        windowed = pipeline | stream(script) | tg.WindowInto(tg.SlidingWindows(10, 5))
+        script = [("a", 7), Watermark(10), ("b", 8), INFINITY]
+        windowed = pipeline | to_test_stream(script) | tg.WindowInto(tg.SlidingWindows(10, 5))
         out = windowed | tg.GroupByKey().with_late_data("late")
         assert_that(
             out.main, equal_to([on_time(("k", ["a"]), (0, 10)), on_time(("k", ["a", "b"]), (5, 15))]), panes=True
@@ -132,16 +132,18 @@ def test_an_element_that_some_window_took_is_not_late_data(stream_runner: str) -
 
 def test_an_element_that_was_given_no_window_is_not_late_data(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        script = [("nowhere", 3), W(100), ("nowhere", 4), ("x", 5), INFINITY]
-        out = pipeline | stream(script) | tg.WindowInto(ByName()) | tg.GroupByKey().with_late_data("late")
+        script = [("nowhere", 3), Watermark(100), ("nowhere", 4), ("x", 5), INFINITY]
+        out = pipeline | to_test_stream(script) | tg.WindowInto(ByName()) | tg.GroupByKey().with_late_data("late")
         assert_that(out.main, is_empty())
         assert_that(out.late, equal_to([("k", "x")]))
 
 
 def test_late_data_of_sessions_is_what_no_live_session_took(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        script = [("a", 5), W(12), ("joins", 1), ("late", -20), INFINITY]
-        out = pipeline | stream(script) | tg.WindowInto(tg.Sessions(10)) | tg.GroupByKey().with_late_data("late")
+        script = [("a", 5), Watermark(12), ("joins", 1), ("late", -20), INFINITY]
+        out = (
+            pipeline | to_test_stream(script) | tg.WindowInto(tg.Sessions(10)) | tg.GroupByKey().with_late_data("late")
+        )
         assert_that(out.main, equal_to([("k", ["a", "joins"])]))
         assert_that(out.late, equal_to([("k", "late")]))
 
@@ -149,7 +151,7 @@ def test_late_data_of_sessions_is_what_no_live_session_took(stream_runner: str) 
 def test_what_comes_after_a_finished_trigger_is_counted_apart(stream_runner: str) -> None:
     options = {"allow_unsafe_triggers": True}
     into = tg.WindowInto(TEN, tg.AfterCount(1))
-    ran = run(stream_runner, [("a", 1), ("b", 2), W(10), ("c", 3)], into, options=options)
+    ran = run_script(stream_runner, [("a", 1), ("b", 2), Watermark(10), ("c", 3)], into, options=options)
     assert (ran.counted("dropped_closed"), ran.counted("dropped_late")) == (1, 1)
 
 
@@ -163,15 +165,15 @@ class Seen(tg.DoFn):
 
 def test_dropping_applies_to_state_too(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        seen = pipeline | stream(LATE_SCRIPT) | tg.WindowInto(TEN) | tg.ParDo(Seen())
+        seen = pipeline | to_test_stream(LATE_SCRIPT) | tg.WindowInto(TEN) | tg.ParDo(Seen())
         assert_that(seen, equal_to([("k", ("a", 1)), ("k", ("c", 1))]))
     assert pipeline.result.metrics().counter("dropped_late") == 1
 
 
 def test_state_of_each_of_several_windows_is_late_by_itself(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        script = [("a", 7), W(10), ("b", 8), W(15), ("c", 9), INFINITY]
-        seen = pipeline | stream(script) | tg.WindowInto(tg.SlidingWindows(10, 5)) | tg.ParDo(Seen())
+        script = [("a", 7), Watermark(10), ("b", 8), Watermark(15), ("c", 9), INFINITY]
+        seen = pipeline | to_test_stream(script) | tg.WindowInto(tg.SlidingWindows(10, 5)) | tg.ParDo(Seen())
         expected = [
             fired(("k", ("a", 1)), (0, 10)),
             fired(("k", ("a", 1)), (5, 15)),
@@ -183,22 +185,22 @@ def test_state_of_each_of_several_windows_is_late_by_itself(stream_runner: str) 
 
 def test_element_wise_steps_drop_nothing(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        mapped = pipeline | stream(LATE_SCRIPT) | tg.WindowInto(TEN) | tg.Map(lambda pair: pair[1])
+        mapped = pipeline | to_test_stream(LATE_SCRIPT) | tg.WindowInto(TEN) | tg.Map(lambda pair: pair[1])
         assert_that(mapped, equal_to(["a", "b", "c"]))
 
 
 def test_state_is_collected_at_expiry_and_a_key_starts_anew_in_the_next_window(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, allowed_lateness=5)
-    ran = run(stream_runner, [("a", 1), W(15), ("b", 11), W(20), ("c", 12), W(25)], into)
+    ran = run_script(stream_runner, [("a", 1), Watermark(15), ("b", 11), Watermark(20), ("c", 12), Watermark(25)], into)
     assert ran.of_key == [on_time(["a"], (0, 10), 0), on_time(["b"], (10, 20), 0), late(["b", "c"], (10, 20), 1)]
 
 
 def test_late_data_of_a_cogroup_is_the_pair_as_it_came(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        stream = pipeline | TestStream().add_elements([tg.TimestampedValue(("k", 1), 1)]).advance_watermark_to(
+        to_test_stream = pipeline | TestStream().add_elements([tg.TimestampedValue(("k", 1), 1)]).advance_watermark_to(
             10
         ).add_elements([tg.TimestampedValue(("k", 2), 2)])
-        left = stream | tg.WindowInto(tg.FixedWindows(10))
+        left = to_test_stream | tg.WindowInto(tg.FixedWindows(10))
         right = left | tg.Filter(lambda pair: pair[1] > 5)
         out = (left, right) | tg.CoGroupByKey().with_late_data("late")
         assert_that(out.main, equal_to([("k", ([1], []))]), label="main")
@@ -207,10 +209,10 @@ def test_late_data_of_a_cogroup_is_the_pair_as_it_came(stream_runner: str) -> No
 
 def test_late_data_of_a_group_by_is_the_element_as_it_came(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
-        stream = pipeline | TestStream().add_elements([tg.TimestampedValue("ab", 1)]).advance_watermark_to(
+        to_test_stream = pipeline | TestStream().add_elements([tg.TimestampedValue("ab", 1)]).advance_watermark_to(
             10
         ).add_elements([tg.TimestampedValue("cd", 2)])
-        out = stream | tg.WindowInto(tg.FixedWindows(10)) | tg.GroupBy(len).with_late_data("late")
+        out = to_test_stream | tg.WindowInto(tg.FixedWindows(10)) | tg.GroupBy(len).with_late_data("late")
         assert_that(out.main, equal_to([(2, ["ab"])]), label="main")
         assert_that(out.late, equal_to(["cd"]), label="late")
 
@@ -267,7 +269,7 @@ def test_late_elements_of_aggregates_come_whole(
     def sale(price: int, at: int) -> Any:
         return tg.TimestampedValue(tg.Row(user="ann", day=1, price=price), at)
 
-    stream = (
+    to_test_stream = (
         TestStream()
         .add_elements([sale(3, 1), sale(5, 2)])
         .advance_watermark_to(20)
@@ -276,7 +278,7 @@ def test_late_elements_of_aggregates_come_whole(
     )
     main, refused = PaneRecorder("main"), PaneRecorder("late")
     pipeline = TestPipeline(stream_runner, {"checks": "all"} if stream_runner == "direct" else None)
-    out = pipeline | stream.with_output_types(tg.Row) | tg.WindowInto(assigner) | step
+    out = pipeline | to_test_stream.with_output_types(tg.Row) | tg.WindowInto(assigner) | step
     _ = out.main | main
     _ = out.late | refused
     result = pipeline.run()

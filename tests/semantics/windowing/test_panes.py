@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tidegate as tg
-from tests.support.stream_scripts import INFINITY, W, run, stream
+from tests.support.stream_scripts import INFINITY, Watermark, run_script, to_test_stream
 from tidegate.testing import (
     PaneRecorder,
     TestPipeline,
@@ -38,9 +38,9 @@ def test_a_bounded_window_has_one_pane_on_time_first_and_last(runner: str) -> No
 
 def test_element_wise_steps_keep_the_pane(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, BOTH, accumulation=tg.DISCARDING)
-    ran = run(
+    ran = run_script(
         stream_runner,
-        [("a", 1), W(10)],
+        [("a", 1), Watermark(10)],
         into,
         then=lambda out: out | tg.Filter(bool) | tg.Map(lambda pair: (pair[0], len(pair[1]))),
     )
@@ -49,7 +49,7 @@ def test_element_wise_steps_keep_the_pane(stream_runner: str) -> None:
 
 def test_indices_are_of_one_key_and_window(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterCount(1)), accumulation=tg.DISCARDING)
-    ran = run(stream_runner, [(1, 1, "x"), (2, 2, "x"), (3, 3, "y"), (4, 11, "x"), INFINITY], into)
+    ran = run_script(stream_runner, [(1, 1, "x"), (2, 2, "x"), (3, 3, "y"), (4, 11, "x"), INFINITY], into)
     assert ran.panes == {
         "x": [early([1], (0, 10), 0), early([2], (0, 10), 1), early([4], (10, 20), 0)],
         "y": [early([3], (0, 10), 0)],
@@ -67,16 +67,16 @@ def test_discarding_holds_what_is_new_and_accumulating_all(
     stream_runner: str, accumulation: object, expected: list[list[int]]
 ) -> None:
     into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterCount(1)), accumulation=accumulation)
-    ran = run(stream_runner, [(n, n) for n in (1, 2, 3, 4)], into)
+    ran = run_script(stream_runner, [(n, n) for n in (1, 2, 3, 4)], into)
     assert [record.value for record in ran.of_key] == expected
 
 
 def test_results_are_emitted_before_the_watermark_that_caused_them(stream_runner: str) -> None:
     # In the same windows downstream they are on time, not late.
     again = "again" >> tg.WindowInto(TEN)
-    ran = run(
+    ran = run_script(
         stream_runner,
-        [("a", 1), W(10), ("b", 11), W(20)],
+        [("a", 1), Watermark(10), ("b", 11), Watermark(20)],
         tg.WindowInto(TEN),
         then=lambda out: out | again | "group" >> tg.GroupByKey(),
     )
@@ -86,9 +86,9 @@ def test_results_are_emitted_before_the_watermark_that_caused_them(stream_runner
 def test_a_pending_earliest_timestamp_holds_the_output_watermark(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, timestamp_combiner=tg.TimestampCombiner.EARLIEST)
     seconds = "seconds" >> tg.WindowInto(tg.FixedWindows(1))
-    ran = run(
+    ran = run_script(
         stream_runner,
-        [("a", 3), ("b", 7), W(9), W(10)],
+        [("a", 3), ("b", 7), Watermark(9), Watermark(10)],
         into,
         then=lambda out: out | seconds | "group" >> tg.GroupByKey(),
     )
@@ -98,9 +98,9 @@ def test_a_pending_earliest_timestamp_holds_the_output_watermark(stream_runner: 
 
 def test_an_end_of_window_stamp_holds_the_output_watermark_only_at_the_end(stream_runner: str) -> None:
     seconds = "seconds" >> tg.WindowInto(tg.FixedWindows(1))
-    ran = run(
+    ran = run_script(
         stream_runner,
-        [("a", 3), W(10)],
+        [("a", 3), Watermark(10)],
         tg.WindowInto(TEN),
         then=lambda out: out | seconds | "group" >> tg.GroupByKey(),
     )
@@ -110,9 +110,9 @@ def test_an_end_of_window_stamp_holds_the_output_watermark_only_at_the_end(strea
 def test_late_elements_hold_nothing_so_a_late_pane_may_be_late_downstream(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, None, accumulation=tg.DISCARDING, allowed_lateness=100)
     strict = "strict" >> tg.WindowInto(TEN, allowed_lateness=0)
-    ran = run(
+    ran = run_script(
         stream_runner,
-        [("a", 1), W(10), ("b", 2), W(11)],
+        [("a", 1), Watermark(10), ("b", 2), Watermark(11)],
         into,
         then=lambda out: out | strict | "group" >> tg.GroupByKey(),
     )
@@ -125,10 +125,10 @@ def test_a_late_element_that_waits_does_not_hold_the_output_watermark(stream_run
         TEN, tg.AfterWatermark(late=tg.AfterCount(2)), accumulation=tg.DISCARDING, allowed_lateness=100
     )
     strict = "strict" >> tg.WindowInto(TEN, allowed_lateness=0)
-    ran = run(
+    ran = run_script(
         stream_runner,
         # "b" waits for another late element while the watermark goes on: "c" and "d" find their window closed.
-        [("a", 1), W(10), ("b", 2), ("x", 11), W(20), ("c", 12), ("d", 13), W(40)],
+        [("a", 1), Watermark(10), ("b", 2), ("x", 11), Watermark(20), ("c", 12), ("d", 13), Watermark(40)],
         into,
         then=lambda out: out | strict | "group" >> tg.GroupByKey(),
     )
@@ -141,24 +141,30 @@ def test_early_and_on_time_panes_are_never_behind_the_output_watermark(stream_ru
         tg.FixedWindows(100), BOTH, accumulation=tg.ACCUMULATING, timestamp_combiner=tg.TimestampCombiner.EARLIEST
     )
     seconds = "seconds" >> tg.WindowInto(tg.FixedWindows(1), accumulation=tg.DISCARDING)
-    script = [("a", 3), W(5), ("b", 7), W(8), ("c", 9), ("d", 2), W(100)]
-    ran = run(stream_runner, script, into, then=lambda out: out | seconds | "group" >> tg.GroupByKey())
+    script = [("a", 3), Watermark(5), ("b", 7), Watermark(8), ("c", 9), ("d", 2), Watermark(100)]
+    ran = run_script(stream_runner, script, into, then=lambda out: out | seconds | "group" >> tg.GroupByKey())
     assert ran.counted("dropped_late") == 0
 
 
 def test_panes_are_seen_by_a_dofn(stream_runner: str) -> None:
     with TestPipeline(stream_runner) as pipeline:
         into = tg.WindowInto(TEN, BOTH, accumulation=tg.DISCARDING, allowed_lateness=50)
-        grouped = pipeline | stream([("a", 1), W(10), ("b", 2)]) | into | tg.GroupByKey()
+        grouped = pipeline | to_test_stream([("a", 1), Watermark(10), ("b", 2)]) | into | tg.GroupByKey()
         timings = grouped | tg.Map(lambda pair, pane=tg.DoFn.PaneInfoParam: pane.timing.name)
         assert_that(timings, equal_to(["EARLY", "ON_TIME", "LATE"]))
 
 
 def test_a_run_gives_the_same_panes_wherever_blocks_end(stream_runner: str) -> None:
     into = tg.WindowInto(tg.Sessions(5), BOTH, accumulation=tg.ACCUMULATING, allowed_lateness=20)
-    script = [(n, t) for n, t in enumerate([1, 9, 4, 3, 30, 28, 2, 33])] + [W(12), (8, 6), (9, 13), W(40), (10, 31)]
-    apart = run(stream_runner, script, into)
-    together = run(stream_runner, script, into, together=True)
+    script = [(n, t) for n, t in enumerate([1, 9, 4, 3, 30, 28, 2, 33])] + [
+        Watermark(12),
+        (8, 6),
+        (9, 13),
+        Watermark(40),
+        (10, 31),
+    ]
+    apart = run_script(stream_runner, script, into)
+    together = run_script(stream_runner, script, into, together=True)
     assert together.of_key == apart.of_key
     assert apart.of_key != []
 
@@ -166,7 +172,7 @@ def test_a_run_gives_the_same_panes_wherever_blocks_end(stream_runner: str) -> N
 def test_a_recorded_pane_equals_the_pattern_it_prints_as(stream_runner: str) -> None:
     pipeline = TestPipeline(stream_runner)
     recorder = PaneRecorder()
-    _ = pipeline | stream([("a", 1), W(10)]) | tg.WindowInto(TEN) | tg.GroupByKey() | recorder
+    _ = pipeline | to_test_stream([("a", 1), Watermark(10)]) | tg.WindowInto(TEN) | tg.GroupByKey() | recorder
     pipeline.run()
     [record] = recorder.records()
     assert repr(record) == "fired(('k', ['a']), window=(0, 10), timing='on_time', index=0, is_last=True)"

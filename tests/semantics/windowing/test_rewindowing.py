@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.stream_scripts import INFINITY, W, stream
+from tests.support.stream_scripts import INFINITY, Watermark, to_test_stream
 from tidegate.testing import PaneRecorder, Recorded, TestPipeline, TestStream, on_time
 
 TEN = tg.FixedWindows(10)
@@ -195,7 +195,7 @@ def test_the_same_holds_of_a_stream(stream_runner: str, before: str, after: str,
 
     def run(*between: Any) -> list[Recorded]:
         pipeline = TestPipeline(stream_runner)
-        pcoll: Any = pipeline | stream(script, together=together) | "before" >> tg.WindowInto(SEVERAL[before])
+        pcoll: Any = pipeline | to_test_stream(script, together=together) | "before" >> tg.WindowInto(SEVERAL[before])
         for step in between:
             pcoll = pcoll | step
         return recorded(pipeline, pcoll | "anew" >> anew | tg.CombinePerKey(len))
@@ -207,7 +207,9 @@ def test_the_same_holds_of_a_stream(stream_runner: str, before: str, after: str,
 
 def test_every_window_of_a_late_element_is_judged_by_itself_again(stream_runner: str) -> None:
     pipeline = TestPipeline(stream_runner)
-    windowed = pipeline | stream([(1, 1), W(10), (2, 9), INFINITY]) | tg.WindowInto(tg.SlidingWindows(4, 2))
+    windowed = (
+        pipeline | to_test_stream([(1, 1), Watermark(10), (2, 9), INFINITY]) | tg.WindowInto(tg.SlidingWindows(4, 2))
+    )
     # At 9 the element is in [6, 10) and in [8, 12). WindowInto drops nothing: both are late for [0, 10).
     result = PaneRecorder()
     _ = windowed | "again" >> tg.WindowInto(TEN) | tg.GroupByKey() | result

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.stream_scripts import INFINITY, C, W, panes, run
+from tests.support.stream_scripts import INFINITY, AdvanceClock, Watermark, panes_of_script, run_script
 from tidegate.testing import TestPipeline, early, on_time
 
 TEN = tg.FixedWindows(10)
@@ -81,8 +81,8 @@ def test_only_the_last_part_of_after_each_may_never_finish() -> None:
 )
 def test_predicates_see_the_value_the_group_will_hold(stream_runner: str, grouping: Any) -> None:
     into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterElement(lambda value: value == "!")), accumulation=tg.DISCARDING)
-    found = panes(
-        stream_runner, [("a", 1), ("!", 2), W(10)], into, grouping, then=lambda out: out | tg.MapTuple(listed)
+    found = panes_of_script(
+        stream_runner, [("a", 1), ("!", 2), Watermark(10)], into, grouping, then=lambda out: out | tg.MapTuple(listed)
     )
     assert found == [early(["a", "!"])]
 
@@ -90,9 +90,9 @@ def test_predicates_see_the_value_the_group_will_hold(stream_runner: str, groupi
 def test_predicates_of_a_combine_without_keys_see_the_element(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterElement(lambda e: e == ("k", "!"))), accumulation=tg.DISCARDING)
     grouping = tg.CombineGlobally(list).without_defaults()
-    ran = run(
+    ran = run_script(
         stream_runner,
-        [("a", 1), ("!", 2), W(10)],
+        [("a", 1), ("!", 2), Watermark(10)],
         into,
         grouping,
         then=lambda out: out | tg.Map(lambda all: ("k", all)),
@@ -102,7 +102,7 @@ def test_predicates_of_a_combine_without_keys_see_the_element(stream_runner: str
 
 def test_predicates_of_a_cogroup_see_values_without_their_collections_mark(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterElement(lambda value: value == "!")), accumulation=tg.DISCARDING)
-    found = panes(stream_runner, [("a", 1), ("!", 2), ("b", 3), W(10)], into, Halved())
+    found = panes_of_script(stream_runner, [("a", 1), ("!", 2), ("b", 3), Watermark(10)], into, Halved())
     assert found == [early((["a"], ["!"])), on_time((["b"], []))]
 
 
@@ -120,14 +120,14 @@ def listed(key: Any, values: Any) -> Any:
 
 def test_assigners_see_the_element_at_the_window_into(stream_runner: str) -> None:
     into = tg.WindowInto(tg.Sessions(lambda element: element[1]))
-    found = panes(stream_runner, [(5, 0), (1, 10), INFINITY], into)
+    found = panes_of_script(stream_runner, [(5, 0), (1, 10), INFINITY], into)
     assert found == [on_time([5], (0, 5)), on_time([1], (10, 11))]
 
 
 def test_keys_and_windows_have_triggers_of_their_own(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, tg.Repeatedly(tg.AfterCount(2)), accumulation=tg.DISCARDING)
     script = [(1, 1, "x"), (2, 1, "y"), (3, 12, "x"), (4, 2, "x"), (5, 3, "y"), (6, 13, "x"), INFINITY]
-    ran = run(stream_runner, script, into)
+    ran = run_script(stream_runner, script, into)
     assert ran.panes == {
         "x": [early([1, 4], (0, 10), 0), early([3, 6], (10, 20), 0)],
         "y": [early([2, 5], (0, 10), 0)],
@@ -137,12 +137,14 @@ def test_keys_and_windows_have_triggers_of_their_own(stream_runner: str) -> None
 def test_one_event_evaluates_a_key_and_window_once(stream_runner: str) -> None:
     trigger = tg.Repeatedly(tg.AfterAny(tg.AfterProcessingTime(1), tg.AfterProcessingTime(2)))
     into = tg.WindowInto(TEN, trigger, accumulation=tg.DISCARDING)
-    assert panes(stream_runner, [("a", 1), C(100), C(100), W(10)], into) == [early(["a"], index=0)]
+    assert panes_of_script(stream_runner, [("a", 1), AdvanceClock(100), AdvanceClock(100), Watermark(10)], into) == [
+        early(["a"], index=0)
+    ]
 
 
 def test_one_watermark_over_several_windows_fires_them_by_their_ends(stream_runner: str) -> None:
     into = tg.WindowInto(tg.SlidingWindows(10, 5))
-    found = panes(stream_runner, [("c", 21), ("a", 1), ("b", 11), INFINITY], into)
+    found = panes_of_script(stream_runner, [("c", 21), ("a", 1), ("b", 11), INFINITY], into)
     assert [record.window.end.seconds() for record in found] == [5, 10, 15, 20, 25, 30]
 
 
@@ -158,7 +160,7 @@ def boom(*args: Any) -> Any:
 def test_an_error_in_a_trigger_names_the_step_and_the_key(stream_runner: str, trigger: Any) -> None:
     into = tg.WindowInto(TEN, trigger, accumulation=tg.DISCARDING)
     with pytest.raises(tg.UserCodeError, match="ZeroDivisionError: boom") as caught:
-        run(stream_runner, [("a", 1, "the key"), ("b", 2, "the key"), W(10)], into)
+        run_script(stream_runner, [("a", 1, "the key"), ("b", 2, "the key"), Watermark(10)], into)
     assert caught.value.step == "GroupByKey"
     assert "the key" in str(caught.value)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)

@@ -9,7 +9,7 @@ import pytest
 
 import tidegate as tg
 from tests.semantics.corner_cases import ByName
-from tests.support.stream_scripts import INFINITY, W, run
+from tests.support.stream_scripts import INFINITY, Watermark, run_script
 from tidegate.testing import (
     ANY,
     PaneRecorder,
@@ -153,11 +153,11 @@ def regroup(grouped: Any) -> Any:
 
 def test_a_further_grouping_of_sessions_uses_the_exact_windows_and_never_merges(stream_runner: str) -> None:
     script = [("a", 0), ("b", 2), ("c", 20), INFINITY]
-    ran = run(stream_runner, script, tg.WindowInto(tg.Sessions(5)), then=regroup)
+    ran = run_script(stream_runner, script, tg.WindowInto(tg.Sessions(5)), then=regroup)
     assert ran.of_key == [on_time([["a", "b"]], (0, 7)), on_time([["c"]], (20, 25))]
     # Windows of different keys that overlap stay apart, too.
     script = [("a", 0, "x"), ("b", 2, "y"), INFINITY]
-    ran = run(
+    ran = run_script(
         stream_runner,
         script,
         tg.WindowInto(tg.Sessions(5)),
@@ -167,7 +167,7 @@ def test_a_further_grouping_of_sessions_uses_the_exact_windows_and_never_merges(
 
 
 def test_sessions_merge_again_once_they_are_windowed_again(stream_runner: str) -> None:
-    ran = run(
+    ran = run_script(
         stream_runner,
         [("a", 0, "x"), ("b", 2, "y"), INFINITY],
         tg.WindowInto(tg.Sessions(5)),
@@ -244,14 +244,14 @@ def test_window_into_inherits_nothing_but_the_lateness() -> None:
 
 def test_early_panes_go_on_to_a_further_grouping_as_they_come(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, tg.AfterWatermark(early=tg.AfterCount(2)), accumulation=tg.DISCARDING)
-    ran = run(stream_runner, [("a", 1), ("b", 2), ("c", 3), W(10)], into, then=regroup)
+    ran = run_script(stream_runner, [("a", 1), ("b", 2), ("c", 3), Watermark(10)], into, then=regroup)
     # The on-time pane arrives before the watermark that caused it, so it is early there.
     assert ran.of_key == [early([["a", "b"]], index=0), early([["c"]], index=1), on_time([], index=2)]
 
 
 def test_late_panes_go_on_to_a_further_grouping_as_they_come(stream_runner: str) -> None:
     into = tg.WindowInto(TEN, accumulation=tg.DISCARDING, allowed_lateness=100)
-    ran = run(stream_runner, [("a", 1), W(10), ("b", 2), W(11)], into, then=regroup)
+    ran = run_script(stream_runner, [("a", 1), Watermark(10), ("b", 2), Watermark(11)], into, then=regroup)
     assert ran.of_key == [on_time([["a"]], index=0), late([["b"]], index=1)]
 
 
@@ -281,7 +281,7 @@ def test_unbounded_data_in_the_global_window_is_not_grouped_unless_the_trigger_c
 
 
 def test_a_window_of_the_authors_own_type_travels(stream_runner: str) -> None:
-    ran = run(stream_runner, [("x1", 1), INFINITY], tg.WindowInto(ByName()), then=regroup)
+    ran = run_script(stream_runner, [("x1", 1), INFINITY], tg.WindowInto(ByName()), then=regroup)
     assert ran.of_key == [on_time([["x1"]], ANY, 0)]
     assert ran.of_key[0].window.name == "x"
 
@@ -295,5 +295,5 @@ def test_a_window_of_the_authors_own_type_travels(stream_runner: str) -> None:
 )
 def test_what_goes_wrong_in_an_assigner_names_the_step(stream_runner: str, assigner: Any, problem: str) -> None:
     with pytest.raises(tg.UserCodeError, match=problem) as caught:
-        run(stream_runner, [("a", 1), INFINITY], tg.WindowInto(assigner, name="by hand"))
+        run_script(stream_runner, [("a", 1), INFINITY], tg.WindowInto(assigner, name="by hand"))
     assert caught.value.step == "by hand"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.support.example_commands import BOUNDED, ENDLESS, EXAMPLES, arguments, written
+from tests.support.example_commands import BOUNDED, ENDLESS, EXAMPLES, documented_arguments, lines_written
 from tidegate.cli import app
 
 
@@ -22,9 +22,9 @@ def test_an_example_writes_the_same_on_spark(name: str, flags: list[str], tmp_pa
     for runner in (["--runner", "direct"], flags):
         output = tmp_path / runner[1]
         output.mkdir()
-        done = CliRunner().invoke(app, [*arguments(name, output), *runner])
+        done = CliRunner().invoke(app, [*documented_arguments(name, output), *runner])
         assert done.exit_code == 0, done.output
-        results.append(written(output))
+        results.append(lines_written(output))
     assert results[0] == results[1]
     assert results[0]
 

@@ -10,8 +10,14 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.coordinator_harness import Play, job_of, of, sent, to_text
-from tests.support.streaming.isolated_worker import Alone
+from tests.support.streaming.coordinator_harness import (
+    CoordinatorHarness,
+    actions_of_type,
+    count_words_to_text,
+    make_job,
+    messages_sent,
+)
+from tests.support.streaming.isolated_worker import IsolatedWorker
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.model.job_spec import Job
@@ -52,7 +58,7 @@ def stubborn(folder: Path) -> Job:
     def write(p: tg.Pipeline) -> None:
         _ = p | tg.Create([1]) | "keep" >> tg.Write(Stubborn(str(folder)))
 
-    return job_of(write)
+    return make_job(write)
 
 
 def with_a_sink_that_is_not_installed(job: Job) -> Job:
@@ -71,7 +77,7 @@ def the_sink(job: Job) -> int:
 
 
 def test_what_one_run_wrote_is_removed_though_that_of_another_can_not_be_and_that_is_told(tmp_path: Path) -> None:
-    world, job = Alone(tmp_path), stubborn(tmp_path)
+    world, job = IsolatedWorker(tmp_path), stubborn(tmp_path)
     Worker(job, 0, 1, world).on_message(AbortOutput(the_sink(job), ("first", "second")))  # type: ignore[arg-type]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["first", "second"]
     (answer,) = world.told
@@ -86,7 +92,7 @@ def test_what_one_run_wrote_is_removed_though_that_of_another_can_not_be_and_tha
 def test_a_sink_that_can_not_be_loaded_is_an_error_of_its_step_and_not_the_end_of_the_worker(
     tmp_path: Path, asked: str
 ) -> None:
-    world, job = Alone(tmp_path), with_a_sink_that_is_not_installed(stubborn(tmp_path))
+    world, job = IsolatedWorker(tmp_path), with_a_sink_that_is_not_installed(stubborn(tmp_path))
     worker = Worker(job, 0, 1, world)  # type: ignore[arg-type]
     step = the_sink(job)
     (stage,) = [each.stage for each in job.plan.steps if each.id == step]
@@ -108,37 +114,37 @@ def test_a_sink_that_can_not_be_loaded_is_an_error_of_its_step_and_not_the_end_o
 WHY = packed(RunError("not yours"))
 
 
-def aborting() -> tuple[Play, AbortOutput]:
+def aborting() -> tuple[CoordinatorHarness, AbortOutput]:
     """A job whose second attempt removes what the first has written."""
-    play = Play(job_of(to_text()))
+    play = CoordinatorHarness(make_job(count_words_to_text()))
     play.ready()
     play.tell(WorkerGone(0, 1, "killed"))
     play.wait(1)
     play.attempt = 2
     play.taken()
-    (abort,) = sent(play.ready(), AbortOutput)
+    (abort,) = messages_sent(play.ready(), AbortOutput)
     return play, abort
 
 
 def test_a_job_does_not_go_on_over_output_that_could_not_be_removed() -> None:
     play, abort = aborting()
     told = play.say(0, OutputAborted(abort.step, WHY, "not yours"))
-    assert sent(told, Deploy) == []
-    (report,) = of(told, Report)
+    assert messages_sent(told, Deploy) == []
+    (report,) = actions_of_type(told, Report)
     assert report.state == "restarting"
     assert report.text.startswith("the uncommitted output of 'write/Write' could not be removed: not yours; ")
 
 
 def test_a_cancelled_job_says_what_could_not_be_removed_and_ends() -> None:
-    play = Play(job_of(to_text()))
+    play = CoordinatorHarness(make_job(count_words_to_text()))
     play.ready()
     play.tell(CancelJob())
     for worker in range(2):
         play.tell(WorkerGone(worker, 1, "its process ended with exit code 0"))
     play.attempt = 2
-    (abort,) = sent(play.ready(), AbortOutput)
+    (abort,) = messages_sent(play.ready(), AbortOutput)
     told = play.say(0, OutputAborted(abort.step, WHY, "not yours"))
-    assert [report.text for report in of(told, Report)] == [
+    assert [report.text for report in actions_of_type(told, Report)] == [
         "the uncommitted output of 'write/Write' could not be removed: not yours"
     ]
-    assert of(told, Finish) == [Finish("cancelled")]
+    assert actions_of_type(told, Finish) == [Finish("cancelled")]

@@ -9,8 +9,8 @@ import pytest
 
 from tests.engine.test_rescale import answer, by_key
 from tests.streaming.state.test_backend import Held, Kind, as_elements, awaited
-from tests.support.streaming.coordinator_harness import Play, job_of
-from tests.support.streaming.counting_job import counted
+from tests.support.streaming.coordinator_harness import CoordinatorHarness, make_job
+from tests.support.streaming.counting_job import windowed_counts
 from tidegate.runners.streaming.checkpoint.catalog import latest
 from tidegate.runners.streaming.checkpoint.epoch_fencing import open_job
 from tidegate.runners.streaming.checkpoint.ownership import Ownership
@@ -30,10 +30,10 @@ class Running:
         folder = str(self.held.disk.root)
         settings = CheckpointSettings(directory=folder, interval=10, tolerated_failures=3)
         backend = "rocksdb" if "rocksdb" in kind else "memory"
-        job = job_of(counted, workers=1, checkpoints=settings, state_backend=backend)
+        job = make_job(windowed_counts, workers=1, checkpoints=settings, state_backend=backend)
         opened = open_job(job, root / "unused", "test")
         self.ownership = Ownership(opened, open_storage)
-        self.play = Play(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
+        self.play = CoordinatorHarness(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
         self.happens(self.play.ready())
         self.task, *self.others = self.play.tasks()
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.streaming.child_processes import PATIENCE
+from tests.support.streaming.child_processes import TIMEOUT
 from tidegate.runners.spark.driver.commit_log import finish_interrupted
 from tidegate.runners.streaming.protocol.coordinator_io import TakeSavepoint
 from tidegate.runners.streaming.session.client import SessionFiles, open_session, start_session
@@ -67,7 +67,7 @@ def run(folder: Path, target: Path, *flags: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.streaming.child_processes import PATIENCE
+from tests.support.streaming.child_processes import TIMEOUT
 from tidegate.runners.streaming.state import task_state
 from tidegate.sdk import moved
 
@@ -45,7 +45,7 @@ def run(folder: Path, *flags: str) -> list[str]:
         env={**os.environ, "PYTHONPATH": paths, "TIDEGATE_GATE": "open"},
         stderr=subprocess.PIPE,
         text=True,
-        timeout=PATIENCE,
+        timeout=TIMEOUT,
     )
     assert done.returncode == 0, done.stderr
     assert not list(folder.glob("out/.tidegate-*"))

@@ -13,7 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.support.streaming.coordinator_harness import Play, job_of, of, sent, to_text
+from tests.support.streaming.coordinator_harness import (
+    CoordinatorHarness,
+    actions_of_type,
+    count_words_to_text,
+    make_job,
+    messages_sent,
+)
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch, open_job, superseded
 from tidegate.runners.streaming.checkpoint.job_record import record
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError
@@ -60,15 +66,15 @@ def stateful(fn: tg.DoFn, label: str = "count", more: bool = False) -> Callable[
 
 def manifest_of(job: Job, *, ended: bool = False, prepared: str = "") -> Manifest:
     """What a job's first checkpoint would be."""
-    play = Play(job)
+    play = CoordinatorHarness(job)
     play.ready()
     play.wait(job.settings.checkpoints.interval)
-    (store,) = of(play.acknowledge(1, ended=ended, prepared=prepared), Store)
+    (store,) = actions_of_type(play.acknowledge(1, ended=ended, prepared=prepared), Store)
     return loads(store.data)
 
 
 def test_each_task_reads_what_the_task_of_its_number_stored() -> None:
-    job = job_of(stateful(Count()))
+    job = make_job(stateful(Count()))
     resume = resumed(job, manifest_of(job), "checkpoint 1")
     for task, parts in resume.restore.items():
         assert [(part.task, part.parallelism) for part in parts] == [(task, 2)]
@@ -76,8 +82,8 @@ def test_each_task_reads_what_the_task_of_its_number_stored() -> None:
 
 
 def test_state_is_found_by_label_where_stages_have_changed() -> None:
-    saved = manifest_of(job_of(stateful(Count())))
-    job = job_of(stateful(Count(), more=True))
+    saved = manifest_of(make_job(stateful(Count())))
+    job = make_job(stateful(Count(), more=True))
     resume = resumed(job, saved, "checkpoint 1")
     counting = next(step for step in job.plan.steps if step.label == "count")
     before = next(step for step in saved.steps if step.label == "count")
@@ -104,47 +110,47 @@ def test_every_task_s_state_is_read_and_every_task_reads_some(olds: int, news: i
 
 
 def test_another_number_of_workers_is_no_hindrance() -> None:
-    saved = manifest_of(job_of(stateful(Count()), workers=2))
-    job = job_of(stateful(Count()), workers=3)
+    saved = manifest_of(make_job(stateful(Count()), workers=2))
+    job = make_job(stateful(Count()), workers=3)
     counting = next(step for step in job.plan.steps if step.label == "count")
     restore = resumed(job, saved, "checkpoint 1").restore
     assert [part.task.index for part in restore[TaskId(counting.stage, 1)]] == [0, 1]
 
 
 def test_changed_types_of_state_are_refused_with_both_named() -> None:
-    saved = manifest_of(job_of(stateful(Count())))
+    saved = manifest_of(make_job(stateful(Count())))
     with pytest.raises(ResumeError, match=r"'count'.*seen: value.*now.*seen: bag"):
-        resumed(job_of(stateful(CountOther())), saved, "checkpoint 1")
+        resumed(make_job(stateful(CountOther())), saved, "checkpoint 1")
 
 
 def test_state_that_no_step_claims_is_refused_unless_it_may_be_dropped() -> None:
-    saved = manifest_of(job_of(stateful(Count())))
+    saved = manifest_of(make_job(stateful(Count())))
     with pytest.raises(ResumeError, match=r"'count'.*--allow_dropped_state"):
-        resumed(job_of(stateful(Count(), label="tally")), saved, "checkpoint 1")
-    allowed = job_of(stateful(Count(), label="tally"), allow_dropped_state=True)
+        resumed(make_job(stateful(Count(), label="tally")), saved, "checkpoint 1")
+    allowed = make_job(stateful(Count(), label="tally"), allow_dropped_state=True)
     tally = next(step for step in allowed.plan.steps if step.label == "tally")
     assert TaskId(tally.stage, 0) not in resumed(allowed, saved, "checkpoint 1").restore
 
 
 def test_the_number_of_key_groups_is_fixed_by_the_first_checkpoint() -> None:
-    saved = manifest_of(job_of(stateful(Count())))
+    saved = manifest_of(make_job(stateful(Count())))
     with pytest.raises(ResumeError, match="--max_parallelism 128"):
-        resumed(job_of(stateful(Count()), max_parallelism=64), saved, "checkpoint 1")
+        resumed(make_job(stateful(Count()), max_parallelism=64), saved, "checkpoint 1")
 
 
 def test_output_that_may_not_be_committed_is_not_forgotten() -> None:
-    saved = manifest_of(job_of(to_text()), prepared="x")
+    saved = manifest_of(make_job(count_words_to_text()), prepared="x")
 
     def without(p: tg.Pipeline) -> None:
         words = p | "words" >> tg.Create(["a"])
         words | "pairs" >> tg.Map(lambda word: (word, 1)) | "sum" >> tg.CombinePerKey(sum)
 
     with pytest.raises(ResumeError, match="output of 'write/Write' that may not be committed"):
-        resumed(job_of(without, allow_dropped_state=True), saved, "checkpoint 1")
+        resumed(make_job(without, allow_dropped_state=True), saved, "checkpoint 1")
 
 
 def test_progress_that_does_not_fit_its_splits_is_an_error() -> None:
-    job = job_of(stateful(Count()))
+    job = make_job(stateful(Count()))
     saved = manifest_of(job)
     damaged = replace(saved, tasks=tuple(replace(t, splits=tuple(t.splits)) for t in saved.tasks), lists={"words": ()})
     from tidegate.runners.streaming.protocol.worker_messages import SplitProgress
@@ -160,9 +166,9 @@ def test_a_stateful_step_with_a_numbered_label_is_to_be_named() -> None:
         pairs | tg.ParDo(Count())
         pairs | tg.ParDo(Count())
 
-    with pytest.raises(ResumeError, match=r"'.*' at .*test_resume.*name it"):
-        check_names(job_of(write).plan)
-    check_names(job_of(stateful(Count())).plan)
+    with pytest.raises(ResumeError, match=r"'.*' at .*test_recovery.*name it"):
+        check_names(make_job(write).plan)
+    check_names(make_job(stateful(Count())).plan)
 
 
 # -- opening a directory
@@ -176,10 +182,10 @@ def checkpointed(job: Job, folder: Path) -> LocalStorage:
     """A directory with one checkpoint of a job."""
     opened = open_job(kept(job, folder), folder / "unused", "test")
     storage = LocalStorage(folder)
-    play = Play(opened.job, opened.resume, opened.epoch)
+    play = CoordinatorHarness(opened.job, opened.resume, opened.epoch)
     play.ready()
     play.wait(10)
-    (store,) = of(play.acknowledge(1, prepared="x"), Store)
+    (store,) = actions_of_type(play.acknowledge(1, prepared="x"), Store)
     made = loads(store.data)
     data = b"0123456789"
     from zlib import crc32
@@ -199,7 +205,7 @@ def checkpointed(job: Job, folder: Path) -> LocalStorage:
 
 
 def test_a_run_on_a_directory_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
-    job = job_of(stateful(Count()))
+    job = make_job(stateful(Count()))
     checkpointed(replace(job, run="first"), tmp_path)
     opened = open_job(kept(replace(job, run="second"), tmp_path), tmp_path / "unused", "test")
     assert opened.resume is not None
@@ -209,7 +215,7 @@ def test_a_run_on_a_directory_goes_on_where_the_last_one_was(tmp_path: Path) -> 
 
 
 def test_whoever_was_there_before_is_fenced_off(tmp_path: Path) -> None:
-    job = kept(job_of(stateful(Count())), tmp_path)
+    job = kept(make_job(stateful(Count())), tmp_path)
     first = open_job(job, tmp_path / "unused", "test")
     assert first.fenced() == ""
     second = open_job(job, tmp_path / "unused", "test")
@@ -218,7 +224,7 @@ def test_whoever_was_there_before_is_fenced_off(tmp_path: Path) -> None:
 
 
 def test_a_process_that_was_taken_for_dead_can_not_remove_what_its_successor_has_prepared(tmp_path: Path) -> None:
-    job = kept(job_of(to_text(str(tmp_path / "out"))), tmp_path / "checkpoints")
+    job = kept(make_job(count_words_to_text(str(tmp_path / "out"))), tmp_path / "checkpoints")
     first, second = (open_job(job, tmp_path / "unused", "test").job for _ in range(2))
     assert second.run == first.run
     node = next(step for step in job.plan.steps if step.is_sink).tail
@@ -239,7 +245,7 @@ def test_a_process_that_was_taken_for_dead_can_not_remove_what_its_successor_has
 
 
 def test_what_a_process_wrote_late_is_removed_by_those_that_come_after_its_successor(tmp_path: Path) -> None:
-    job = job_of(to_text(str(tmp_path / "out")))
+    job = make_job(count_words_to_text(str(tmp_path / "out")))
     saved = replace(manifest_of(job), epoch=2)
     node = next(step for step in job.plan.steps if step.is_sink).tail
     assert isinstance(node, Write)
@@ -248,7 +254,9 @@ def test_what_a_process_wrote_late_is_removed_by_those_that_come_after_its_succe
     attempt.write(["late"])
     attempt.prepare()
     third = replace(job, epoch=3)
-    (abort,) = sent(Play(third, resumed(third, saved, "checkpoint 1"), epoch=3).ready(), AbortOutput)
+    (abort,) = messages_sent(
+        CoordinatorHarness(third, resumed(third, saved, "checkpoint 1"), epoch=3).ready(), AbortOutput
+    )
     for run in abort.runs:
         sink.abort(run)
     assert list(tmp_path.iterdir()) == []
@@ -263,7 +271,7 @@ def test_epochs_are_claimed_one_after_another(tmp_path: Path) -> None:
 
 def finished(folder: Path) -> Job:
     """A job that has finished in a directory, as it is submitted again."""
-    job = replace(job_of(stateful(Count())), parts={"step 'count'": "1", "option --output": "2"})
+    job = replace(make_job(stateful(Count())), parts={"step 'count'": "1", "option --output": "2"})
     counted = MetricCells({MetricKey("count", "mine", "seen"): 7})
     checkpointed(job, folder).write("job.json", record(job, "finished", counted))
     return replace(job, id="second", run="second")
@@ -330,7 +338,7 @@ def test_a_finished_job_runs_again_where_that_is_asked_for_and_goes_on_after_a_c
 
 
 def test_a_job_whose_process_died_after_it_had_recorded_the_end_ends_again(tmp_path: Path) -> None:
-    job = job_of(stateful(Count()))
+    job = make_job(stateful(Count()))
     checkpointed(job, tmp_path).write("job.json", record(job, "finished"))
     opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
     assert opened.resume is not None
@@ -338,50 +346,50 @@ def test_a_job_whose_process_died_after_it_had_recorded_the_end_ends_again(tmp_p
 
 
 def test_another_pipeline_s_directory_is_refused_and_its_owner_goes_on(tmp_path: Path) -> None:
-    owner = open_job(kept(job_of(stateful(Count())), tmp_path), tmp_path / "unused", "test")
+    owner = open_job(kept(make_job(stateful(Count())), tmp_path), tmp_path / "unused", "test")
 
     def other(p: tg.Pipeline) -> None:
         numbers = p | "numbers" >> tg.Create([("a", 1)])
         numbers | "another" >> tg.ParDo(Count())
 
     with pytest.raises(ResumeError, match="another pipeline"):
-        open_job(kept(job_of(other), tmp_path), tmp_path / "unused", "test")
+        open_job(kept(make_job(other), tmp_path), tmp_path / "unused", "test")
     assert owner.fenced() == ""
 
 
 def test_what_does_not_fit_is_refused_before_the_owner_is_fenced_off(tmp_path: Path) -> None:
-    job = job_of(stateful(Count()))
+    job = make_job(stateful(Count()))
     checkpointed(job, tmp_path)
     owner = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
     with pytest.raises(ResumeError, match="seen: bag"):
-        open_job(kept(job_of(stateful(CountOther())), tmp_path), tmp_path / "unused", "test")
+        open_job(kept(make_job(stateful(CountOther())), tmp_path), tmp_path / "unused", "test")
     assert owner.fenced() == ""
 
 
 def test_files_of_checkpoints_that_were_never_completed_stay_until_the_next_is_complete(tmp_path: Path) -> None:
-    job = job_of(stateful(Count()))
+    job = make_job(stateful(Count()))
     storage = checkpointed(job, tmp_path)
     storage.write("chk-000002/0.0.1.state", b"left")
     (tmp_path / "chk-000002" / ".0.1.1.state.77.beef.part").write_bytes(b"half")
     opened = open_job(kept(job, tmp_path), tmp_path / "unused", "test")
     assert storage.list("chk-000002") == ["chk-000002/0.0.1.state"]
-    play = Play(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
+    play = CoordinatorHarness(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
     play.clear_away(play.ready())
     play.wait(10)
     play.acknowledge(3)
-    (delete,) = of(play.tell(Stored(3)), Delete)
+    (delete,) = actions_of_type(play.tell(Stored(3)), Delete)
     assert {"chk-000002/.0.1.1.state.77.beef.part", "chk-000002/0.0.1.state"} < set(delete.names)
 
 
 def test_a_job_without_a_directory_keeps_its_checkpoints_in_its_own(tmp_path: Path) -> None:
-    opened = open_job(job_of(stateful(Count())), tmp_path, "test")
+    opened = open_job(make_job(stateful(Count())), tmp_path, "test")
     assert opened.storage is not None
     opened.storage.write("chk-000001/a", b"")
     assert (tmp_path / "checkpoints" / "chk-000001" / "a").exists()
 
 
 def test_a_bounded_job_keeps_none_and_says_what_is_of_no_use(tmp_path: Path) -> None:
-    opened = open_job(kept(job_of(stateful(Count()), batch=True), tmp_path), tmp_path / "unused", "test")
+    opened = open_job(kept(make_job(stateful(Count()), batch=True), tmp_path), tmp_path / "unused", "test")
     assert opened.storage is None
     assert "--checkpoint_dir is not used" in opened.notes[0]
     assert list(tmp_path.iterdir()) == []
@@ -390,7 +398,7 @@ def test_a_bounded_job_keeps_none_and_says_what_is_of_no_use(tmp_path: Path) -> 
 @pytest.mark.parametrize("own", [False, True], ids=["without a directory", "into a new directory"])
 def test_a_job_begins_from_a_savepoint_which_is_then_its_own(tmp_path: Path, own: bool) -> None:
     saved = tmp_path / "saved"
-    job = job_of(stateful(Count()))
+    job = make_job(stateful(Count()))
     checkpointed(replace(job, run="first"), saved)
     later = replace(job, run="second", settings=replace(job.settings, from_savepoint=str(saved)))
     if own:
@@ -412,7 +420,7 @@ def test_a_job_begins_from_a_savepoint_which_is_then_its_own(tmp_path: Path, own
 
 
 def test_where_there_is_no_savepoint_that_is_said(tmp_path: Path) -> None:
-    job = job_of(stateful(Count()), from_savepoint=str(tmp_path / "nothing"))
+    job = make_job(stateful(Count()), from_savepoint=str(tmp_path / "nothing"))
     with pytest.raises(ResumeError, match="there is no savepoint in"):
         open_job(job, tmp_path / "run", "test")
 
@@ -421,4 +429,4 @@ def test_where_there_is_no_savepoint_that_is_said(tmp_path: Path) -> None:
 def test_a_directory_that_can_not_be_one_is_refused_by_name(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=rf"checkpoints can't be kept in .*{name}: Not a directory"):
-        open_job(kept(job_of(stateful(Count())), tmp_path / name), tmp_path / "unused", "test")
+        open_job(kept(make_job(stateful(Count())), tmp_path / name), tmp_path / "unused", "test")

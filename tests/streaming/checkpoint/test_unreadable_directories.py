@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.streaming.checkpoint.test_recovery import Count, checkpointed, kept, stateful
-from tests.support.streaming.coordinator_harness import Play, job_of, of
+from tests.support.streaming.coordinator_harness import CoordinatorHarness, actions_of_type, make_job
 from tidegate.runners.streaming.checkpoint.catalog import latest
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened, open_job
 from tidegate.runners.streaming.checkpoint.manifest import ManifestError
@@ -82,7 +82,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def at_work(folder: Path) -> Job:
     """A job that has gone on once, from a checkpoint it had."""
-    job = job_of(stateful(Count()))
+    job = make_job(stateful(Count()))
     checkpointed(replace(job, id="first", run="first"), folder)
     open_job(kept(replace(job, id="second"), folder), folder / "unused", "test")
     return job
@@ -196,7 +196,7 @@ def test_so_are_epochs_that_went_on_from_a_checkpoint(tmp_path: Path) -> None:
 
 def test_a_process_that_died_before_it_did_anything_is_no_job(tmp_path: Path) -> None:
     LocalStorage(tmp_path).create("epochs/000001", b"{}")
-    opened = open_job(kept(job_of(stateful(Count())), tmp_path), tmp_path / "unused", "test")
+    opened = open_job(kept(make_job(stateful(Count())), tmp_path), tmp_path / "unused", "test")
     assert (opened.resume, opened.epoch) == (None, 2)
 
 
@@ -212,11 +212,11 @@ def test_state_is_given_up_by_both_flags_alone(tmp_path: Path) -> None:
     assert latest(LocalStorage(tmp_path)) == (None, [])  # but nobody goes on from it
     again = open_job(kept(given_up, tmp_path), tmp_path / "unused", "test")
     assert (again.resume, again.job.run) == (None, "third")
-    play = Play(again.job, again.resume, again.epoch, again.first, again.leftovers)
+    play = CoordinatorHarness(again.job, again.resume, again.epoch, again.first, again.leftovers)
     play.ready()
     play.wait(10)
     play.acknowledge(again.first)
-    (delete,) = of(play.tell(Stored(again.first)), Delete)
+    (delete,) = actions_of_type(play.tell(Stored(again.first)), Delete)
     assert again.first > 1
     assert delete.names[0] == "chk-000001/manifest.json"
 
@@ -225,7 +225,7 @@ def test_state_is_given_up_by_both_flags_alone(tmp_path: Path) -> None:
 
 
 def owned(folder: Path) -> tuple[Opened, Ownership]:
-    opened = open_job(kept(job_of(stateful(Count())), folder), folder / "unused", "test")
+    opened = open_job(kept(make_job(stateful(Count())), folder), folder / "unused", "test")
     return opened, Ownership(opened, open_storage)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.counting_job import counted, options
+from tests.support.streaming.counting_job import job_options, windowed_counts
 from tidegate.runners.streaming.client.console import LOGGER, Lines
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import TaskId
@@ -27,8 +27,8 @@ from tidegate.sdk.time import MIN_MICROS
 
 def job(**settings: Any) -> Job:
     p = tg.Pipeline()
-    counted(p)
-    submitted = StreamingRunner().submission(p.sealed(), options())
+    windowed_counts(p)
+    submitted = StreamingRunner().submission(p.sealed(), job_options())
     return replace(submitted.job, id="job", settings=replace(submitted.job.settings, **settings))
 
 

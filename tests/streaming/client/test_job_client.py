@@ -15,7 +15,14 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.counting_job import Reports, counted, elements, follow, options, running
+from tests.support.streaming.counting_job import (
+    ReportLog,
+    elements_out,
+    follow_until,
+    job_options,
+    start_job,
+    windowed_counts,
+)
 from tidegate.runners.streaming.client.job_client import JobClient
 from tidegate.runners.streaming.model.exit_status import signal_name
 from tidegate.runners.streaming.network.framing import Link, pair
@@ -137,7 +144,7 @@ def test_values_that_cannot_travel_name_the_step_before_anything_runs() -> None:
 
 
 def test_steps_that_keep_state_have_names_where_checkpoints_are_kept(tmp_path: Path) -> None:
-    p = tg.Pipeline(runner="streaming", options=options(f"--checkpoint_dir={tmp_path}"))
+    p = tg.Pipeline(runner="streaming", options=job_options(f"--checkpoint_dir={tmp_path}"))
     for _ in range(2):
         _ = counted_without_names(p)
     with pytest.raises(BuildError, match="name it"):
@@ -145,15 +152,15 @@ def test_steps_that_keep_state_have_names_where_checkpoints_are_kept(tmp_path: P
 
 
 def counted_without_names(p: tg.Pipeline) -> Any:
-    from tests.support.streaming.counting_job import Counting
+    from tests.support.streaming.counting_job import CountingSource
 
-    numbers = p | tg.Read(Counting()) | tg.WindowInto(tg.FixedWindows(100)) | tg.Map(lambda n: (n, 1))
+    numbers = p | tg.Read(CountingSource()) | tg.WindowInto(tg.FixedWindows(100)) | tg.Map(lambda n: (n, 1))
     return numbers | tg.GroupByKey()
 
 
 def test_a_run_that_goes_on_counts_meanwhile_and_can_be_cancelled() -> None:
-    p = tg.Pipeline(runner="streaming", options=options())
-    counted(p)
+    p = tg.Pipeline(runner="streaming", options=job_options())
+    windowed_counts(p)
     result: Any = p.run()
     assert result.state is PipelineState.RUNNING
     while not result.metrics().counter("elements_out", step="count"):
@@ -164,8 +171,8 @@ def test_a_run_that_goes_on_counts_meanwhile_and_can_be_cancelled() -> None:
 
 
 def test_a_run_takes_a_savepoint_and_goes_on(tmp_path: Path) -> None:
-    p = tg.Pipeline(runner="streaming", options=options())
-    counted(p)
+    p = tg.Pipeline(runner="streaming", options=job_options())
+    windowed_counts(p)
     result: Any = p.run()
     result.savepoint(str(tmp_path / "saved"))
     assert list((tmp_path / "saved").glob("chk-*/manifest.json"))
@@ -178,8 +185,8 @@ def test_a_run_takes_a_savepoint_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_run_for_some_time_ends_by_itself() -> None:
-    p = tg.Pipeline(runner="streaming", options=options("--run_for=200ms"))
-    counted(p)
+    p = tg.Pipeline(runner="streaming", options=job_options("--run_for=200ms"))
+    windowed_counts(p)
     result = p.run()
     assert result.wait_until_finish() is PipelineState.DONE
     assert result.metrics().counter("elements_out", step="numbers") > 0
@@ -188,10 +195,10 @@ def test_a_run_for_some_time_ends_by_itself() -> None:
 INTERRUPTED = """
 import sys
 import tidegate as tg
-from tests.support.streaming.counting_job import counted
+from tests.support.streaming.counting_job import windowed_counts
 
 p = tg.Pipeline(runner="streaming", options=["--runner=streaming", "--workers=2", *sys.argv[1:]])
-counted(p) | tg.Map(lambda kv: print("fired", flush=True))
+windowed_counts(p) | tg.Map(lambda kv: print("fired", flush=True))
 print(p.run().wait_until_finish())
 """
 
@@ -238,17 +245,17 @@ def test_a_killed_process_is_replaced_and_the_job_goes_on_from_its_last_checkpoi
     tmp_path: Path, kill: Callable[[Any], None]
 ) -> None:
     p = tg.Pipeline()
-    counted(p)
-    told = Reports()
+    windowed_counts(p)
+    told = ReportLog()
     flags = ["--checkpoint_interval=50ms", "--restart_delay=10ms", f"--checkpoint_dir={tmp_path / 'kept'}"]
-    job = running(p, *flags, on_report=told)
+    job = start_job(p, *flags, on_report=told)
     directory = job.submitted.directory
     try:
-        follow(job, lambda: bool(told.checkpoints) and elements(job, "count") > 0)
+        follow_until(job, lambda: bool(told.checkpoints) and elements_out(job, "count") > 0)
         kill(job)
-        follow(job, lambda: any("going on from checkpoint" in text for text in told.texts))
+        follow_until(job, lambda: any("going on from checkpoint" in text for text in told.texts))
         before = max(told.checkpoints)
-        follow(job, lambda: max(told.checkpoints) > before)
+        follow_until(job, lambda: max(told.checkpoints) > before)
     finally:
         job.close()
     # The workers of a process that was killed may yet write where it was.
@@ -258,15 +265,15 @@ def test_a_killed_process_is_replaced_and_the_job_goes_on_from_its_last_checkpoi
 
 def test_a_savepoint_that_was_asked_of_a_process_which_dies_has_failed(tmp_path: Path) -> None:
     p = tg.Pipeline()
-    counted(p)
-    told = Reports()
-    job = running(p, "--checkpoint_interval=50ms", f"--checkpoint_dir={tmp_path / 'kept'}", on_report=told)
+    windowed_counts(p)
+    told = ReportLog()
+    job = start_job(p, "--checkpoint_interval=50ms", f"--checkpoint_dir={tmp_path / 'kept'}", on_report=told)
     try:
-        follow(job, lambda: bool(told.checkpoints))
+        follow_until(job, lambda: bool(told.checkpoints))
         os.kill(job._process.pid, signal.SIGSTOP)
         job.send(coordinator_io.TakeSavepoint(str(tmp_path / "saved")))
         kill_job(job)
-        follow(job, lambda: any("going on from checkpoint" in text for text in told.texts))
+        follow_until(job, lambda: any("going on from checkpoint" in text for text in told.texts))
     finally:
         job.close()
     (report,) = [r for r in told.all if isinstance(r, coordinator_io.CheckpointReport) and r.savepoint]
@@ -275,10 +282,10 @@ def test_a_savepoint_that_was_asked_of_a_process_which_dies_has_failed(tmp_path:
 
 def test_a_job_whose_process_is_killed_and_that_keeps_nothing_has_failed() -> None:
     p = tg.Pipeline()
-    counted(p)
-    job = running(p)
+    windowed_counts(p)
+    job = start_job(p)
     try:
-        follow(job, lambda: elements(job, "count") > 0)
+        follow_until(job, lambda: elements_out(job, "count") > 0)
         kill_job(job)
         job.wait()
         assert job.state == "failed"
@@ -290,10 +297,10 @@ def test_a_job_whose_process_is_killed_and_that_keeps_nothing_has_failed() -> No
 
 def test_a_job_whose_process_is_killed_by_a_realtime_signal_says_by_which() -> None:
     p = tg.Pipeline()
-    counted(p)
-    job = running(p)
+    windowed_counts(p)
+    job = start_job(p)
     try:
-        follow(job, lambda: elements(job, "count") > 0)
+        follow_until(job, lambda: elements_out(job, "count") > 0)
         os.kill(job._process.pid, signal.SIGRTMIN + 1)
         job.wait()
         assert str(job.error) == "the job's process has died (killed by SIGRTMIN+1), and its workers with it"
@@ -334,8 +341,8 @@ def stood_in_for(monkeypatch: pytest.MonkeyPatch, last_words: str, held: int) ->
 
     monkeypatch.setattr("tidegate.runners.streaming.client.job_client._start_process", started)
     p = tg.Pipeline()
-    counted(p)
-    return running(p)
+    windowed_counts(p)
+    return start_job(p)
 
 
 def test_a_job_has_ended_when_its_process_has_and_nobody_is_kept_waiting_until_then(
@@ -344,7 +351,7 @@ def test_a_job_has_ended_when_its_process_has_and_nobody_is_kept_waiting_until_t
     held, holding = os.pipe()
     finish = 'client.post(CONTROL, [pickle.dumps(coordinator_io.Finish("finished"))])\nclient.wait_until_sent()'
     job = stood_in_for(monkeypatch, finish, held)
-    told = Reports()
+    told = ReportLog()
     job.on_report = told
     while job._finish is None:
         job.link.wait(60)
@@ -363,7 +370,7 @@ def test_a_job_has_ended_when_its_process_has_and_nobody_is_kept_waiting_until_t
 def test_a_job_whose_process_sends_what_is_no_message_is_killed_and_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     held, holding = os.pipe()
     job = stood_in_for(monkeypatch, "client.wait_until_sent(); sock.send(b'no frame at all')", held)
-    told = Reports()
+    told = ReportLog()
     job.on_report = told
     job.wait()
     assert told.all == [coordinator_io.Report("running", "first words"), coordinator_io.Finish("failed")]
@@ -379,15 +386,15 @@ def test_a_job_whose_process_sends_what_is_no_message_is_killed_and_has_failed(m
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
 def test_a_job_goes_on_without_checkpoint_directory_when_a_worker_is_killed() -> None:
     p = tg.Pipeline()
-    counted(p)
-    told = Reports()
-    job = running(p, "--checkpoint_interval=50ms", "--restart_delay=10ms", on_report=told)
+    windowed_counts(p)
+    told = ReportLog()
+    job = start_job(p, "--checkpoint_interval=50ms", "--restart_delay=10ms", on_report=told)
     try:
-        follow(job, lambda: bool(told.checkpoints))
+        follow_until(job, lambda: bool(told.checkpoints))
         kill_worker(job)
-        follow(job, lambda: any("killed by SIGKILL" in text and "going on" in text for text in told.texts))
+        follow_until(job, lambda: any("killed by SIGKILL" in text and "going on" in text for text in told.texts))
         last = max(told.checkpoints)
-        follow(job, lambda: max(told.checkpoints) > last)
+        follow_until(job, lambda: max(told.checkpoints) > last)
     finally:
         job.close()
     assert not Path(job.submitted.directory).exists()
@@ -397,13 +404,13 @@ def test_metrics_go_to_a_file_as_json_lines(tmp_path: Path) -> None:
     import json
 
     p = tg.Pipeline()
-    counted(p)
+    windowed_counts(p)
     path = tmp_path / "metrics.jsonl"
-    told = Reports()
+    told = ReportLog()
     flags = [f"--metrics_file={path}", "--metrics_interval=10ms", "--checkpoint_interval=50ms"]
-    job = running(p, *flags, on_report=told)
+    job = start_job(p, *flags, on_report=told)
     try:
-        follow(job, lambda: len(told.checkpoints) > 1 and elements(job, "count") > 0 and len(job.tasks) == 4)
+        follow_until(job, lambda: len(told.checkpoints) > 1 and elements_out(job, "count") > 0 and len(job.tasks) == 4)
     finally:
         job.close()
     lines = [json.loads(line) for line in path.read_text().splitlines()]
@@ -418,7 +425,7 @@ def test_metrics_go_to_a_file_as_json_lines(tmp_path: Path) -> None:
 
 def test_a_backend_whose_package_is_missing_is_refused_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    p = tg.Pipeline(runner="streaming", options=options("--state_backend=rocksdb"))
+    p = tg.Pipeline(runner="streaming", options=job_options("--state_backend=rocksdb"))
     p | tg.Create([1]) | tg.Map(print)
     with pytest.raises(UnsupportedError, match=r"pip install 'tidegate\[rocksdb\]'"):
         p.run()

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.coordinator_harness import job_of, to_text
-from tests.support.streaming.counting_job import Reports, counted, follow, running
+from tests.support.streaming.coordinator_harness import count_words_to_text, make_job
+from tests.support.streaming.counting_job import ReportLog, follow_until, start_job, windowed_counts
 from tidegate.runners.streaming.client.metrics import MetricsObserver
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Progress, Report
@@ -21,7 +21,7 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND
 
 def seen(*messages: Any, now: float = 100.0) -> dict[tuple[str, str], Any]:
     """The metrics after these messages, by step and name."""
-    observed = MetricsObserver(job_of(to_text()).plan)
+    observed = MetricsObserver(make_job(count_words_to_text()).plan)
     for message in messages:
         observed.take(message, now)
     cells = MetricCells()
@@ -89,11 +89,11 @@ def test_checkpoints_and_restarts_are_the_jobs() -> None:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_run_has_them_in_its_metrics() -> None:
     p = tg.Pipeline()
-    counted(p)
-    reports = Reports()
-    job = running(p, "--checkpoint_interval=50ms", on_report=reports)
+    windowed_counts(p)
+    reports = ReportLog()
+    job = start_job(p, "--checkpoint_interval=50ms", on_report=reports)
     key = MetricKey("count", ENGINE, "watermark")
-    follow(job, lambda: len(reports.checkpoints) > 1 and key in job.metrics.gauges)
+    follow_until(job, lambda: len(reports.checkpoints) > 1 and key in job.metrics.gauges)
     metrics = MetricResults(job.metrics)
     job.close()
     assert metrics.counter("checkpoints") > 0

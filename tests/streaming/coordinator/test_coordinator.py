@@ -12,8 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.support.streaming.coordinator_harness import Play, deployed, job_of, of, sent, to_text
-from tests.support.streaming.counting_job import Counting
+from tests.support.streaming.coordinator_harness import (
+    CoordinatorHarness,
+    actions_of_type,
+    count_words_to_text,
+    deployed_tasks,
+    make_job,
+    messages_sent,
+)
+from tests.support.streaming.counting_job import CountingSource
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.checkpoint.recovery import resumed
@@ -77,29 +84,29 @@ KEPT = CheckpointSettings(directory="/somewhere", interval=10.0)
 USER_ERROR = packed(UserCodeError("it broke", step="Map", where="x.py:1", element="7"))
 
 
-def running(**settings: Any) -> Play:
+def running(**settings: Any) -> CoordinatorHarness:
     """A stream at work."""
-    play = Play(job_of(to_text(), **settings))
+    play = CoordinatorHarness(make_job(count_words_to_text(), **settings))
     play.ready()
     play.taken()
     return play
 
 
-def completed(play: Play, checkpoint: int, prepared: str = "") -> list[Any]:
+def completed(play: CoordinatorHarness, checkpoint: int, prepared: str = "") -> list[Any]:
     """A checkpoint is due, and all goes well with it, up to its commits."""
     play.wait(10)
     play.acknowledge(checkpoint, prepared=prepared)
     return play.tell(Stored(checkpoint))
 
 
-def commit_all(play: Play, actions: Iterable[Any]) -> list[Any]:
+def commit_all(play: CoordinatorHarness, actions: Iterable[Any]) -> list[Any]:
     told = []
-    for commit in sent(actions, Commit):
+    for commit in messages_sent(actions, Commit):
         told += play.say(0, Committed(commit.step, commit.checkpoint))
     return told
 
 
-def gone(play: Play) -> list[Any]:
+def gone(play: CoordinatorHarness) -> list[Any]:
     told = []
     for worker in range(play.job.settings.workers):
         told += play.tell(WorkerGone(worker, play.attempt, "its process ended with exit code 0"))
@@ -110,23 +117,25 @@ def gone(play: Play) -> list[Any]:
 
 
 def test_nothing_is_deployed_before_all_workers_are_ready() -> None:
-    play = Play(job_of(to_text()))
-    assert of(play.taken(), StartWorkers) == [StartWorkers(1)]
+    play = CoordinatorHarness(make_job(count_words_to_text()))
+    assert actions_of_type(play.taken(), StartWorkers) == [StartWorkers(1)]
     assert play.say(0, Ready()) == []
-    assert sent(play.say(1, Ready()), ListSplits)
+    assert messages_sent(play.say(1, Ready()), ListSplits)
 
 
 def test_tasks_are_deployed_when_the_splits_are_known_and_each_worker_gets_its_own() -> None:
-    play = Play(job_of(to_text()))
+    play = CoordinatorHarness(make_job(count_words_to_text()))
     play.say(0, Ready())
     asked = play.say(1, Ready())
-    assert deployed(asked) == []
+    assert deployed_tasks(asked) == []
     actions = play.list_splits(asked)
-    assert deployed(actions) == sorted(play.tasks())
+    assert deployed_tasks(actions) == sorted(play.tasks())
     for worker in range(2):
-        mine = [message for message in sent(actions, Deploy) if worker in {task.index for task in message.tasks}]
+        mine = [
+            message for message in messages_sent(actions, Deploy) if worker in {task.index for task in message.tasks}
+        ]
         assert [{task.index for task in deploy.tasks} for deploy in mine] == [{worker}]
-    deals = sent(actions, AssignSplits)
+    deals = messages_sent(actions, AssignSplits)
     assert [(deal.task.index, [split.id for split in deal.splits], deal.more) for deal in deals] == [
         (0, ["split 0"], True),
         (1, ["split 1"], True),
@@ -136,7 +145,7 @@ def test_tasks_are_deployed_when_the_splits_are_known_and_each_worker_gets_its_o
 def test_whoever_asks_for_splits_gets_more_until_there_are_none() -> None:
     play = running()
     source = TaskId(0, 1)
-    dealt = [sent(play.say(1, RequestSplit(source, 0)), AssignSplits)[0] for _ in range(3)]
+    dealt = [messages_sent(play.say(1, RequestSplit(source, 0)), AssignSplits)[0] for _ in range(3)]
     assert [([split.id for split in deal.splits], deal.more) for deal in dealt] == [
         (["split 2"], True),
         (["split 3"], False),
@@ -147,22 +156,22 @@ def test_whoever_asks_for_splits_gets_more_until_there_are_none() -> None:
 # -- batch
 
 
-def batch(**settings: Any) -> Play:
-    play = Play(job_of(to_text(), batch=True, **settings))
+def batch(**settings: Any) -> CoordinatorHarness:
+    play = CoordinatorHarness(make_job(count_words_to_text(), batch=True, **settings))
     play.ready()
     return play
 
 
-def regions(play: Play) -> list[list[TaskId]]:
+def regions(play: CoordinatorHarness) -> list[list[TaskId]]:
     return [list(play.job.layout.tasks(region)) for region in range(len(play.job.plan.regions))]
 
 
 def test_a_bounded_job_deploys_a_region_when_the_one_before_it_is_done() -> None:
     play = batch()
     first, second = regions(play)
-    assert deployed(play.taken()) == first
-    assert deployed(play.end_all(first[:-1])) == []
-    assert deployed(play.end_all(first[-1:])) == second
+    assert deployed_tasks(play.taken()) == first
+    assert deployed_tasks(play.end_all(first[:-1])) == []
+    assert deployed_tasks(play.end_all(first[-1:])) == second
 
 
 def test_a_bounded_job_commits_once_for_each_sink_when_all_is_done_and_then_ends() -> None:
@@ -171,12 +180,12 @@ def test_a_bounded_job_commits_once_for_each_sink_when_all_is_done_and_then_ends
     play.end_all(first)
     for task in second:
         play.say(task.index, TaskEnded(task, (Prepared("write/Write", (Committable((task.index, 0), "x"),)),)))
-    (commit,) = sent(play.taken(), Commit)
+    (commit,) = messages_sent(play.taken(), Commit)
     assert commit.checkpoint is None
     assert [piece.order for piece in commit.committables] == [(0, 0), (1, 0)]
     told = play.say(0, Committed(commit.step, None))
-    assert len(sent(told, Cancel)) == 2
-    assert of(gone(play), Finish) == [Finish("finished")]
+    assert len(messages_sent(told, Cancel)) == 2
+    assert actions_of_type(gone(play), Finish) == [Finish("finished")]
 
 
 def test_a_lost_worker_makes_a_bounded_job_repeat_only_the_region_that_is_not_done() -> None:
@@ -185,13 +194,13 @@ def test_a_lost_worker_makes_a_bounded_job_repeat_only_the_region_that_is_not_do
     play.end_all(first)
     play.end_all(second[:1])
     told = play.tell(WorkerGone(1, 1, "killed by SIGKILL"))
-    assert of(told, StopWorkers) == [StopWorkers(0.0)]
-    assert of(play.wait(1), StartWorkers) == [StartWorkers(2)]
+    assert actions_of_type(told, StopWorkers) == [StopWorkers(0.0)]
+    assert actions_of_type(play.wait(1), StartWorkers) == [StartWorkers(2)]
     play.attempt = 2
     play.taken()
     play.ready()
-    (abort,) = sent(play.taken(), AbortOutput)
-    assert deployed(play.say(0, OutputAborted(abort.step))) == second
+    (abort,) = messages_sent(play.taken(), AbortOutput)
+    assert deployed_tasks(play.say(0, OutputAborted(abort.step))) == second
 
 
 def test_what_is_done_counts_once_when_workers_are_lost() -> None:
@@ -204,7 +213,7 @@ def test_what_is_done_counts_once_when_workers_are_lost() -> None:
     play.wait(1)
     play.attempt = 2
     play.ready()
-    for step in {abort.step for abort in sent(play.taken(), AbortOutput)}:
+    for step in {abort.step for abort in messages_sent(play.taken(), AbortOutput)}:
         play.say(0, OutputAborted(step))
     play.now += 1_000_000
     play.say(0, Heartbeat((), MetricCells(counters={key: 5})))
@@ -215,45 +224,45 @@ def test_what_is_done_counts_once_when_workers_are_lost() -> None:
 def with_history(p: tg.Pipeline) -> None:
     """A live stream, each of whose elements is looked up in bounded history."""
     history = p | "history" >> tg.Create([1, 2, 3]) | "known" >> tg.Map(str)
-    _ = p | "live" >> tg.Read(Counting()) | "look up" >> tg.Map(lambda n, known: n in known, tg.AsList(history))
+    _ = p | "live" >> tg.Read(CountingSource()) | "look up" >> tg.Map(lambda n, known: n in known, tg.AsList(history))
 
 
 def test_what_history_has_counted_is_still_known_to_the_jobs_next_process() -> None:
     """Its tasks are over before the first checkpoint of the attempt, which so has no files of theirs."""
-    play = Play(job_of(with_history, checkpoints=KEPT))
+    play = CoordinatorHarness(make_job(with_history, checkpoints=KEPT))
     play.ready()
     key = MetricKey("known", ENGINE, "elements_out")
     history, *live = regions(play)
     for task in history:
         play.list_splits(play.say(task.index, TaskEnded(task, metrics=MetricCells(counters={key: 2}))))
     play.tell(WorkerGone(0, 1, "killed by SIGKILL"))
-    assert not set(deployed(restarted(play))) & set(history)
+    assert not set(deployed_tasks(restarted(play))) & set(history)
     play.taken()
     play.wait(10)
     tasks = [task for region in live for task in region]
     for task in tasks:
         handle = StateHandle(((f"chk-000001/{task}.state", 10, 1),))
         play.say(task.index, Acknowledge(1, task, handle))
-    (store,) = of(play.taken(), Store)
+    (store,) = actions_of_type(play.taken(), Store)
     resume = resumed(play.job, loads(store.data), "checkpoint 1")
-    next = Play(play.job, resume, epoch=2)
+    next = CoordinatorHarness(play.job, resume, epoch=2)
     next.ready()
     next.now += SECOND
     next.say(0, Heartbeat((), MetricCells()))
-    assert of(next.said, Progress)[-1].metrics.counters == {key: 2 * len(history)}
+    assert actions_of_type(next.said, Progress)[-1].metrics.counters == {key: 2 * len(history)}
 
 
 def test_a_bounded_job_does_not_retry_an_error_of_the_authors() -> None:
     play = batch()
     told = play.say(0, TaskFailed(TaskId(0, 0), USER_ERROR, user=True, element="7"))
-    assert of(told, StartWorkers) == []
-    assert sent(told, Cancel)
+    assert actions_of_type(told, StartWorkers) == []
+    assert messages_sent(told, Cancel)
     gone(play)
     play.attempt += 1
     play.ready()
-    for abort in sent(play.taken(), AbortOutput):
+    for abort in messages_sent(play.taken(), AbortOutput):
         play.say(0, OutputAborted(abort.step))
-    (finish,) = of(play.taken(), Finish)
+    (finish,) = actions_of_type(play.taken(), Finish)
     assert finish.state == "failed"
     assert finish.error is not None
     assert str(unpacked(finish.error)) == "it broke"
@@ -265,11 +274,11 @@ def test_lost_workers_are_replaced_only_so_often_without_progress() -> None:
         play.tell(WorkerGone(0, play.attempt, "killed"))
         play.wait(0)
         play.attempt += 1
-    assert of(play.taken(), StartWorkers)[-1] == StartWorkers(3)
+    assert actions_of_type(play.taken(), StartWorkers)[-1] == StartWorkers(3)
     play.tell(WorkerGone(0, play.attempt, "killed by SIGKILL"))
     play.tell(WorkerGone(1, play.attempt, "killed"))
     play.wait(60)
-    (finish,) = of(play.taken(), Finish)
+    (finish,) = actions_of_type(play.taken(), Finish)
     assert finish.error is not None
     assert "killed by SIGKILL" in str(unpacked(finish.error))
 
@@ -279,46 +288,46 @@ def test_lost_workers_are_replaced_only_so_often_without_progress() -> None:
 
 def test_a_checkpoint_is_triggered_at_all_workers_when_its_time_has_come() -> None:
     play = running()
-    assert sent(play.wait(9.9), Trigger) == []
-    assert sent(play.wait(0.1), Trigger) == [Trigger(1, "checkpoint")] * 2
-    assert sent(play.wait(60), Trigger) == []  # one at a time
+    assert messages_sent(play.wait(9.9), Trigger) == []
+    assert messages_sent(play.wait(0.1), Trigger) == [Trigger(1, "checkpoint")] * 2
+    assert messages_sent(play.wait(60), Trigger) == []  # one at a time
 
 
 def test_commits_begin_only_when_the_manifest_is_stored() -> None:
     play = running()
     play.wait(10)
     acknowledged = play.acknowledge(1, prepared="x")
-    (store,) = of(acknowledged, Store)
+    (store,) = actions_of_type(acknowledged, Store)
     assert store.name == "chk-000001/manifest.json"
     assert [c.step for c in loads(store.data).commits] == ["write/Write"]
-    assert sent(acknowledged, Commit) == []
+    assert messages_sent(acknowledged, Commit) == []
     told = play.tell(Stored(1))
-    assert sent(told, Completed) == [Completed(1)] * 2
-    (commit,) = sent(told, Commit)
+    assert messages_sent(told, Completed) == [Completed(1)] * 2
+    (commit,) = messages_sent(told, Commit)
     assert (commit.checkpoint, len(commit.committables)) == (1, 2)
 
 
 def test_the_next_commits_wait_for_those_before_and_stand_in_the_manifest_until_then() -> None:
     play = running()
-    first = sent(completed(play, 1, "x"), Commit)[0]
+    first = messages_sent(completed(play, 1, "x"), Commit)[0]
     play.wait(10)
-    (store,) = of(play.acknowledge(2, prepared="y"), Store)
+    (store,) = actions_of_type(play.acknowledge(2, prepared="y"), Store)
     assert [c.checkpoint for c in loads(store.data).commits] == [1, 2]
-    assert sent(play.tell(Stored(2)), Commit) == []
-    assert [c.checkpoint for c in sent(play.say(0, Committed(first.step, 1)), Commit)] == [2]
+    assert messages_sent(play.tell(Stored(2)), Commit) == []
+    assert [c.checkpoint for c in messages_sent(play.say(0, Committed(first.step, 1)), Commit)] == [2]
 
 
 def test_a_checkpoint_of_which_a_task_says_nothing_is_given_up_in_time() -> None:
     play = running(checkpoints=CheckpointSettings(timeout=5.0, tolerated_failures=1))
     play.wait(10)
     told = play.wait(5)
-    assert sent(told, Aborted) == [Aborted(1)] * 2
-    assert "5 s" in of(told, CheckpointReport)[0].error
-    assert of(told, StopWorkers) == []
+    assert messages_sent(told, Aborted) == [Aborted(1)] * 2
+    assert "5 s" in actions_of_type(told, CheckpointReport)[0].error
+    assert actions_of_type(told, StopWorkers) == []
     again = play.wait(10)
-    assert sent(again, Trigger)[0] == Trigger(2, "checkpoint")
+    assert messages_sent(again, Trigger)[0] == Trigger(2, "checkpoint")
     play.wait(5)
-    assert of(play.taken(), StopWorkers) == [StopWorkers(0.0)]
+    assert actions_of_type(play.taken(), StopWorkers) == [StopWorkers(0.0)]
 
 
 def test_what_was_prepared_for_a_checkpoint_that_is_given_up_goes_with_the_next() -> None:
@@ -332,7 +341,7 @@ def test_what_was_prepared_for_a_checkpoint_that_is_given_up_goes_with_the_next(
     play.wait(5)
     play.taken()
     play.acknowledge(2, prepared="y")
-    (commit,) = sent(play.tell(Stored(2)), Commit)
+    (commit,) = messages_sent(play.tell(Stored(2)), Commit)
     assert [piece.order for piece in commit.committables] == [(0, 1), (1, 1), (0, 2), (1, 2)]
 
 
@@ -341,10 +350,10 @@ def test_a_task_that_declines_ends_the_checkpoint_and_what_it_prepared_is_kept()
     play.wait(10)
     prepared = (Prepared("write/Write", (Committable((1, 1), "x"),)),)
     told = play.say(1, Decline(1, TaskId(1, 1), "the disk is full", prepared))
-    assert "the disk is full" in of(told, CheckpointReport)[0].error
+    assert "the disk is full" in actions_of_type(told, CheckpointReport)[0].error
     play.wait(10)
     play.acknowledge(2)
-    (commit,) = sent(play.tell(Stored(2)), Commit)
+    (commit,) = messages_sent(play.tell(Stored(2)), Commit)
     assert [piece.order for piece in commit.committables] == [(1, 1)]
 
 
@@ -357,9 +366,9 @@ def test_a_last_checkpoint_that_fails_is_tried_again_after_longer_and_longer_pau
     told = play.end_all() if ends == "input" else play.tell(StopJob())
     waited = []
     for number in range(1, 7):
-        assert {trigger.checkpoint for trigger in sent(told, Trigger)} == {number}
+        assert {trigger.checkpoint for trigger in messages_sent(told, Trigger)} == {number}
         told = play.say(1, Decline(number, TaskId(1, 1), "the disk is full"))
-        assert not sent(told, Trigger)
+        assert not messages_sent(told, Trigger)
         wake = play.coordinator.next_wake()
         assert wake is not None, "nobody would begin it again"
         waited.append((wake - play.now) / SECOND)
@@ -377,13 +386,13 @@ def test_the_work_of_cleaning_up_does_not_grow_with_each_checkpoint_that_fails()
     asked: list[set[str]] = []
     for number in range(1, 41):
         play.wait(10)
-        (delete,) = of(play.say(1, Decline(number, TaskId(1, 1), "the store refuses it")), Delete)
+        (delete,) = actions_of_type(play.say(1, Decline(number, TaskId(1, 1), "the store refuses it")), Delete)
         assert f"chk-{number:06}" in {folder.rstrip("/") for folder in delete.folders}
         asked.append(set(delete.folders))
     assert max(map(len, asked)) == len(asked[-1]) <= 10
     play.wait(10)
     play.acknowledge(41)
-    (delete,) = of(play.tell(Stored(41)), Delete)
+    (delete,) = actions_of_type(play.tell(Stored(41)), Delete)
     assert set(delete.folders) == set().union(*asked), "what was written late is removed, too"
 
 
@@ -395,13 +404,13 @@ def test_a_restart_forgets_how_long_the_last_checkpoint_was_to_wait() -> None:
     play.wait(1)
     play.attempt += 1
     play.clear_away(play.ready())
-    assert {trigger.checkpoint for trigger in sent(play.end_all(), Trigger)} == {2}
+    assert {trigger.checkpoint for trigger in messages_sent(play.end_all(), Trigger)} == {2}
 
 
 def test_older_checkpoints_are_deleted_when_a_newer_one_is_complete_manifest_first() -> None:
     play = running()
     completed(play, 1)
-    (delete,) = of(completed(play, 2), Delete)
+    (delete,) = actions_of_type(completed(play, 2), Delete)
     assert delete.names[0] == "chk-000001/manifest.json"
     assert set(delete.names[1:]) == {f"chk-000001/{task}.state" for task in play.tasks()}
 
@@ -411,28 +420,28 @@ def test_a_manifest_that_can_not_be_stored_is_a_failed_checkpoint() -> None:
     play.wait(10)
     play.acknowledge(1, prepared="x")
     told = play.tell(Stored(1, "OSError: disk full"))
-    assert sent(told, Commit) == []
-    assert sent(told, Aborted) == [Aborted(1)] * 2
+    assert messages_sent(told, Commit) == []
+    assert messages_sent(told, Aborted) == [Aborted(1)] * 2
 
 
 def test_the_end_of_input_takes_a_last_checkpoint_and_ends_after_its_commits() -> None:
     play = running()
-    assert sent(play.end_all(), Trigger) == [Trigger(1, "checkpoint")] * 2
+    assert messages_sent(play.end_all(), Trigger) == [Trigger(1, "checkpoint")] * 2
     play.acknowledge(1, ended=True, prepared="x")
     told = play.tell(Stored(1))
-    assert sent(told, Cancel) == []
+    assert messages_sent(told, Cancel) == []
     told = commit_all(play, told)
-    assert sent(told, Cancel) == []  # what its sinks leave is removed first
-    assert len(sent(play.clear_away(told), Cancel)) == 2
-    assert of(gone(play), Finish) == [Finish("finished")]
+    assert messages_sent(told, Cancel) == []  # what its sinks leave is removed first
+    assert len(messages_sent(play.clear_away(told), Cancel)) == 2
+    assert actions_of_type(gone(play), Finish) == [Finish("finished")]
 
 
 def test_a_checkpoint_whose_manifest_is_on_its_way_when_input_ends_is_not_the_last_one() -> None:
     play = running()
     play.wait(10)
     play.acknowledge(1)
-    assert sent(play.end_all(), Trigger) == []
-    assert sent(play.tell(Stored(1)), Trigger) == [Trigger(2, "checkpoint")] * 2
+    assert messages_sent(play.end_all(), Trigger) == []
+    assert messages_sent(play.tell(Stored(1)), Trigger) == [Trigger(2, "checkpoint")] * 2
 
 
 def test_a_checkpoint_that_tasks_still_store_when_all_input_has_ended_makes_way_for_the_last() -> None:
@@ -442,31 +451,31 @@ def test_a_checkpoint_that_tasks_still_store_when_all_input_has_ended_makes_way_
     early, late = (Prepared("write/Write", (Committable((n, 1), "x"),)) for n in (0, 1))
     play.say(0, Acknowledge(1, TaskId(writer.stage, 0), prepared=(early,)))
     told = play.end_all()
-    assert sent(told, Aborted) == [Aborted(1)] * 2
-    assert sent(told, Trigger) == [Trigger(2, "checkpoint")] * 2
-    assert of(told, CheckpointReport) == []
+    assert messages_sent(told, Aborted) == [Aborted(1)] * 2
+    assert messages_sent(told, Trigger) == [Trigger(2, "checkpoint")] * 2
+    assert actions_of_type(told, CheckpointReport) == []
     play.say(1, Decline(1, TaskId(writer.stage, 1), "given up", (late,)))
     play.acknowledge(2)
-    (commit,) = sent(play.tell(Stored(2)), Commit)
+    (commit,) = messages_sent(play.tell(Stored(2)), Commit)
     assert [piece.order for piece in commit.committables] == [(0, 1), (1, 1)]
-    assert of(play.taken(), StopWorkers) == []
+    assert actions_of_type(play.taken(), StopWorkers) == []
 
 
 def test_a_finished_job_says_so_in_its_directory() -> None:
     play = running(checkpoints=KEPT)
     play.end_all()
     play.acknowledge(1, ended=True)
-    (store,) = of(play.clear_away(play.tell(Stored(1))), Store)
+    (store,) = actions_of_type(play.clear_away(play.tell(Stored(1))), Store)
     assert store.name == "job.json"
     assert b'"finished"' in store.data
     play.tell(Stored(0))
-    assert of(gone(play), Finish) == [Finish("finished")]
+    assert actions_of_type(gone(play), Finish) == [Finish("finished")]
 
 
 # -- failures
 
 
-def restarted(play: Play) -> list[Any]:
+def restarted(play: CoordinatorHarness) -> list[Any]:
     """The wait is over, and a fresh set of workers is up."""
     wake = play.coordinator.next_wake()
     assert wake is not None
@@ -484,39 +493,39 @@ def test_a_stream_goes_on_from_its_last_checkpoint_with_positions_and_state() ->
     play.tell(Stored(1))
     play.tell(WorkerGone(0, 1, "killed by SIGKILL"))
     restarted(play)
-    (abort,) = sent(play.taken(), AbortOutput)
+    (abort,) = messages_sent(play.taken(), AbortOutput)
     told = play.say(0, OutputAborted(abort.step))
-    assert sent(told, ListSplits) == []
-    for deploy in sent(told, Deploy):
+    assert messages_sent(told, ListSplits) == []
+    for deploy in messages_sent(told, Deploy):
         assert [part.task for part in deploy.restore] == list(deploy.tasks)
         assert all(part.handle.files[0][0].startswith("chk-000001/") for part in deploy.restore)
-    deals = sent(told, AssignSplits)
+    deals = messages_sent(told, AssignSplits)
     assert [(s.id, s.position) for deal in deals for s in deal.splits] == [("split 1", 17), ("split 2", None)]
-    assert sent(play.say(0, RequestSplit(TaskId(0, 0), 0)), AssignSplits)[0].splits[0].id == "split 3"
+    assert messages_sent(play.say(0, RequestSplit(TaskId(0, 0), 0)), AssignSplits)[0].splits[0].id == "split 3"
 
 
 def test_a_commit_that_was_under_way_is_made_again_before_output_is_removed_and_tasks_are_deployed() -> None:
     play = running()
-    (commit,) = sent(completed(play, 1, "x"), Commit)
+    (commit,) = messages_sent(completed(play, 1, "x"), Commit)
     play.tell(WorkerGone(0, 1, "killed"))
     told = restarted(play)
-    assert sent(told, Commit) == [commit]
-    assert sent(told, AbortOutput) == []
+    assert messages_sent(told, Commit) == [commit]
+    assert messages_sent(told, AbortOutput) == []
     told = play.say(0, Committed(commit.step, 1))
-    assert sent(told, AbortOutput) == [AbortOutput(commit.step, ("run",))]
-    assert deployed(told) == []
-    assert deployed(play.say(0, OutputAborted(commit.step))) == play.tasks()
+    assert messages_sent(told, AbortOutput) == [AbortOutput(commit.step, ("run",))]
+    assert deployed_tasks(told) == []
+    assert deployed_tasks(play.say(0, OutputAborted(commit.step))) == play.tasks()
 
 
 def test_a_manifest_that_is_in_place_counts_though_its_attempt_was_lost_before_that_was_heard() -> None:
     play = running(restart=RestartSettings(delay=0.0))
     play.wait(10)
     play.acknowledge(1, prepared="x")
-    assert of(play.tell(WorkerGone(0, 1, "killed")), StopWorkers)
-    assert of(play.wait(60), StartWorkers) == []  # where to go on from is not known yet
-    assert of(play.tell(Stored(1)), StartWorkers) == [StartWorkers(2)]
+    assert actions_of_type(play.tell(WorkerGone(0, 1, "killed")), StopWorkers)
+    assert actions_of_type(play.wait(60), StartWorkers) == []  # where to go on from is not known yet
+    assert actions_of_type(play.tell(Stored(1)), StartWorkers) == [StartWorkers(2)]
     play.attempt = 2
-    assert [commit.checkpoint for commit in sent(play.ready(), Commit)] == [1]
+    assert [commit.checkpoint for commit in messages_sent(play.ready(), Commit)] == [1]
 
 
 def test_output_of_a_manifest_that_is_on_its_way_is_not_removed_by_a_job_that_fails() -> None:
@@ -525,7 +534,7 @@ def test_output_of_a_manifest_that_is_on_its_way_is_not_removed_by_a_job_that_fa
     play.acknowledge(1, prepared="x")
     play.tell(WorkerGone(0, 1, "killed"))
     play.tell(WorkerGone(1, 1, "killed"))
-    assert of(play.taken(), StartWorkers) == []
+    assert actions_of_type(play.taken(), StartWorkers) == []
     assert play.coordinator.next_wake() is None
 
 
@@ -534,7 +543,7 @@ def test_what_an_earlier_attempt_says_is_not_heard() -> None:
     play.wait(10)
     play.tell(WorkerGone(0, 1, "killed"))
     restarted(play)
-    for abort in sent(play.taken(), AbortOutput):
+    for abort in messages_sent(play.taken(), AbortOutput):
         play.say(0, OutputAborted(abort.step))
     assert play.say(1, TaskFailed(TaskId(0, 1), USER_ERROR, user=True), attempt=1) == []
     assert play.tell(WorkerGone(1, 1, "killed")) == []
@@ -547,51 +556,51 @@ def test_the_same_error_on_the_same_element_fails_at_once_and_another_does_not()
     seven = TaskFailed(TaskId(0, 0), USER_ERROR, user=True, element="7")
     eight = TaskFailed(TaskId(0, 0), packed(RunError("other")), user=True, element="8")
     for message in (seven, eight, seven):
-        assert of(play.say(0, message), Report)[-1].state == "restarting"
+        assert actions_of_type(play.say(0, message), Report)[-1].state == "restarting"
         restarted(play)
-        for abort in sent(play.taken(), AbortOutput):
+        for abort in messages_sent(play.taken(), AbortOutput):
             play.say(0, OutputAborted(abort.step))
     told = play.say(0, seven)
-    assert of(told, Report)[0].text.endswith("the same error came up again on the same element")
+    assert actions_of_type(told, Report)[0].text.endswith("the same error came up again on the same element")
 
 
 def test_a_worker_that_dies_while_it_commits_lists_or_aborts_does_not_stop_the_job() -> None:
-    play = Play(job_of(to_text()))
+    play = CoordinatorHarness(make_job(count_words_to_text()))
     play.say(0, Ready())
     play.say(1, Ready())  # listing
     play.tell(WorkerGone(0, 1, "killed"))
     told = restarted(play)
-    for abort in sent(told, AbortOutput):
+    for abort in messages_sent(told, AbortOutput):
         play.tell(WorkerGone(0, 2, "killed"))  # aborting
         assert abort
     told = restarted(play)
-    for abort in sent(told, AbortOutput):
+    for abort in messages_sent(told, AbortOutput):
         told += play.list_splits(play.say(0, OutputAborted(abort.step)))
-    assert deployed(told) == play.tasks()
+    assert deployed_tasks(told) == play.tasks()
 
 
 def test_a_worker_that_is_silent_for_too_long_is_replaced() -> None:
     play = running(task_timeout=5.0)
-    assert of(play.wait(4), StopWorkers) == []
+    assert actions_of_type(play.wait(4), StopWorkers) == []
     for worker in range(2):
         play.say(worker, Heartbeat((), MetricCells()))
-    assert of(play.wait(4), StopWorkers) == []
+    assert actions_of_type(play.wait(4), StopWorkers) == []
     play.wait(0.5)
     play.say(1, Heartbeat((), MetricCells()))
     told = play.wait(1)
-    assert of(told, StopWorkers) == [StopWorkers(0.0)]
-    assert "worker 0" in of(told, Report)[0].text
+    assert actions_of_type(told, StopWorkers) == [StopWorkers(0.0)]
+    assert "worker 0" in actions_of_type(told, Report)[0].text
     restarted(play)
-    assert of(play.wait(5), StopWorkers) == [StopWorkers(0.0)]
+    assert actions_of_type(play.wait(5), StopWorkers) == [StopWorkers(0.0)]
 
 
 def test_a_worker_is_not_called_silent_before_it_has_been_started() -> None:
     """That may have to wait for a store that takes its time."""
-    play = Play(job_of(to_text(), task_timeout=5.0))
-    assert of(play.wait(60), StopWorkers) == []
+    play = CoordinatorHarness(make_job(count_words_to_text(), task_timeout=5.0))
+    assert actions_of_type(play.wait(60), StopWorkers) == []
     play.tell(WorkersStarted(1))
-    assert of(play.wait(4), StopWorkers) == []
-    assert of(play.wait(1), StopWorkers) == [StopWorkers(0.0)]
+    assert actions_of_type(play.wait(4), StopWorkers) == []
+    assert actions_of_type(play.wait(1), StopWorkers) == [StopWorkers(0.0)]
 
 
 def test_no_worker_is_called_stuck_unless_a_timeout_is_asked_for() -> None:
@@ -602,21 +611,21 @@ def test_no_worker_is_called_stuck_unless_a_timeout_is_asked_for() -> None:
 def test_a_directory_that_can_not_be_asked_whose_it_is_costs_an_attempt_and_not_the_job() -> None:
     play = running(restart=RestartSettings(attempts=1, delay=1.0))
     told = play.tell(Unreachable("OSError: no route to host"))
-    assert of(told, StopWorkers) == [StopWorkers(0.0)]
-    assert "no route to host" in of(told, Report)[0].text
-    assert of(play.wait(1), StartWorkers) == [StartWorkers(2)]
+    assert actions_of_type(told, StopWorkers) == [StopWorkers(0.0)]
+    assert "no route to host" in actions_of_type(told, Report)[0].text
+    assert actions_of_type(play.wait(1), StartWorkers) == [StartWorkers(2)]
     told = play.tell(Unreachable("OSError: no route to host"))
-    assert of(told, StopWorkers) != []
-    assert of(told, Report)[0].state == "finishing"
+    assert actions_of_type(told, StopWorkers) != []
+    assert actions_of_type(told, Report)[0].state == "finishing"
 
 
 def test_who_is_fenced_off_kills_its_workers_and_does_nothing_more() -> None:
     play = running()
     told = play.tell(Fenced("another run has taken over"))
-    assert of(told, StopWorkers) == [StopWorkers(0.0)]
-    (finish,) = of(told, Finish)
+    assert actions_of_type(told, StopWorkers) == [StopWorkers(0.0)]
+    (finish,) = actions_of_type(told, Finish)
     assert finish.state == "failed"
-    assert sent(told, AbortOutput) == []
+    assert messages_sent(told, AbortOutput) == []
     assert play.say(0, TaskFailed(None, USER_ERROR, user=True)) == []
     assert play.coordinator.next_wake() is None
 
@@ -627,13 +636,13 @@ def test_who_is_fenced_off_kills_its_workers_and_does_nothing_more() -> None:
 def test_a_cancelled_job_commits_nothing_and_leaves_no_output() -> None:
     play = running()
     told = play.tell(CancelJob())
-    assert len(sent(told, Cancel)) == 2
-    assert sent(told, Commit) == []
-    assert of(gone(play), StartWorkers) == [StartWorkers(2)]
+    assert len(messages_sent(told, Cancel)) == 2
+    assert messages_sent(told, Commit) == []
+    assert actions_of_type(gone(play), StartWorkers) == [StartWorkers(2)]
     play.attempt = 2
     play.taken()
     play.ready()
-    for abort in sent(play.taken(), AbortOutput):
+    for abort in messages_sent(play.taken(), AbortOutput):
         assert play.say(0, OutputAborted(abort.step))[-1] == Finish("cancelled")
 
 
@@ -641,64 +650,64 @@ def test_workers_that_do_not_end_when_they_are_told_do_not_hold_up_the_job() -> 
     play = running()
     play.tell(CancelJob())
     play.wait(100)
-    assert of(play.taken(), Finish) == [Finish("cancelled")]
+    assert actions_of_type(play.taken(), Finish) == [Finish("cancelled")]
 
 
 @pytest.mark.parametrize("before", ["new", "starting", "waiting"])
 def test_a_job_can_be_cancelled_at_any_time(before: str) -> None:
-    play = Play(job_of(to_text()))
+    play = CoordinatorHarness(make_job(count_words_to_text()))
     if before == "waiting":
         play.ready()
         play.tell(WorkerGone(0, 1, "killed"))
     play.tell(CancelJob())
     play.wait(100)
-    assert of(play.taken(), Finish) == [Finish("cancelled")]
+    assert actions_of_type(play.taken(), Finish) == [Finish("cancelled")]
 
 
 def test_stop_takes_a_checkpoint_after_which_sources_give_nothing_and_commits_it() -> None:
     play = running(checkpoints=KEPT)
     told = play.tell(StopJob())
-    assert sent(told, Trigger) == [Trigger(1, "savepoint")] * 2
-    assert sent(told, StopSources) == [StopSources(drain=False)] * 2
+    assert messages_sent(told, Trigger) == [Trigger(1, "savepoint")] * 2
+    assert messages_sent(told, StopSources) == [StopSources(drain=False)] * 2
     play.acknowledge(1, prepared="x")
     told = play.tell(Stored(1))
-    assert sent(told, Cancel) == []
+    assert messages_sent(told, Cancel) == []
     cleared = play.clear_away(commit_all(play, told))  # nothing of it is left where it is written
-    (store,) = of(cleared, Store)
+    (store,) = actions_of_type(cleared, Store)
     assert loads(store.data).commits == ()  # whoever goes on from here owes nothing
-    assert sent(play.tell(Stored(0)), Cancel)
-    assert of(gone(play), Finish) == [Finish("stopped")]
+    assert messages_sent(play.tell(Stored(0)), Cancel)
+    assert actions_of_type(gone(play), Finish) == [Finish("stopped")]
 
 
 def test_stop_into_a_savepoint_writes_it_there_and_ends_when_that_is_done() -> None:
     play = running()
-    assert sent(play.tell(StopJob(savepoint="/saved")), Trigger) == [Trigger(1, "savepoint")] * 2
-    (own,) = of(play.acknowledge(1, prepared="x"), Store)
+    assert messages_sent(play.tell(StopJob(savepoint="/saved")), Trigger) == [Trigger(1, "savepoint")] * 2
+    (own,) = actions_of_type(play.acknowledge(1, prepared="x"), Store)
     assert own.directory is None
     told = play.tell(Stored(1))
-    assert of(told, Store) == []  # its output is committed first
-    (copy,) = of(commit_all(play, told), Store)
+    assert actions_of_type(told, Store) == []  # its output is committed first
+    (copy,) = actions_of_type(commit_all(play, told), Store)
     assert (copy.directory, copy.name, loads(copy.data).commits) == ("/saved", own.name, ())
     told = play.tell(Stored(1))
-    assert of(told, CheckpointReport)[0].savepoint == "/saved"
-    assert sent(told, Cancel) == []
-    assert sent(play.clear_away(told), Cancel)
+    assert actions_of_type(told, CheckpointReport)[0].savepoint == "/saved"
+    assert messages_sent(told, Cancel) == []
+    assert messages_sent(play.clear_away(told), Cancel)
 
 
 def test_stop_without_a_place_to_keep_what_follows_drains() -> None:
     play = running()
-    assert sent(play.tell(StopJob()), StopSources) == [StopSources(drain=True)] * 2
+    assert messages_sent(play.tell(StopJob()), StopSources) == [StopSources(drain=True)] * 2
     play.end_all()
     play.acknowledge(1, ended=True)
     play.clear_away(play.tell(Stored(1)))
-    assert of(gone(play), Finish) == [Finish("finished")]
+    assert actions_of_type(gone(play), Finish) == [Finish("finished")]
 
 
 def test_a_drain_takes_no_checkpoint_before_its_last() -> None:
     play = running(checkpoints=KEPT)
     play.tell(StopJob(drain=True))
-    assert sent(play.wait(100), Trigger) == []
-    assert sent(play.end_all(), Trigger) == [Trigger(1, "checkpoint")] * 2
+    assert messages_sent(play.wait(100), Trigger) == []
+    assert messages_sent(play.end_all(), Trigger) == [Trigger(1, "checkpoint")] * 2
 
 
 def test_a_drain_goes_on_after_a_failure() -> None:
@@ -706,40 +715,40 @@ def test_a_drain_goes_on_after_a_failure() -> None:
     play.tell(StopJob(drain=True))
     play.tell(WorkerGone(0, 1, "killed"))
     told = restarted(play)
-    for abort in sent(told, AbortOutput):
+    for abort in messages_sent(told, AbortOutput):
         told += play.say(0, OutputAborted(abort.step))
-    assert sent(told, StopSources) == [StopSources(drain=True)] * 2
+    assert messages_sent(told, StopSources) == [StopSources(drain=True)] * 2
 
 
 def test_a_job_that_runs_for_some_time_stops_by_itself() -> None:
     play = running(checkpoints=CheckpointSettings(directory="/somewhere", interval=1e6), run_for=30.0)
     assert play.wait(29) == []
-    assert sent(play.wait(1), Trigger) == [Trigger(1, "savepoint")] * 2
+    assert messages_sent(play.wait(1), Trigger) == [Trigger(1, "savepoint")] * 2
 
 
 def test_a_savepoint_is_a_checkpoint_that_is_copied_away_and_the_job_goes_on() -> None:
     play = running()
-    assert sent(play.tell(TakeSavepoint("/saved")), Trigger) == [Trigger(1, "savepoint")] * 2
+    assert messages_sent(play.tell(TakeSavepoint("/saved")), Trigger) == [Trigger(1, "savepoint")] * 2
     play.acknowledge(1, prepared="x")
     told = commit_all(play, play.tell(Stored(1)))
-    assert [store.directory for store in of(told, Store)] == ["/saved"]
-    assert sent(play.wait(100), Trigger) == []  # none begins while it is copied
+    assert [store.directory for store in actions_of_type(told, Store)] == ["/saved"]
+    assert messages_sent(play.wait(100), Trigger) == []  # none begins while it is copied
     told = play.tell(Stored(1, "OSError: no space"))
-    assert of(told, CheckpointReport)[-1].error == "OSError: no space"
-    assert sent(told, Trigger) == [Trigger(2, "checkpoint")] * 2
+    assert actions_of_type(told, CheckpointReport)[-1].error == "OSError: no space"
+    assert messages_sent(told, Trigger) == [Trigger(2, "checkpoint")] * 2
 
 
 def test_whoever_waits_for_a_savepoint_hears_that_the_job_was_restarted_meanwhile() -> None:
     play = running()
     play.tell(TakeSavepoint("/saved"))
     told = [*play.tell(WorkerGone(0, 1, "killed")), *play.wait(1)]
-    (report,) = of(told, CheckpointReport)
+    (report,) = actions_of_type(told, CheckpointReport)
     assert (report.savepoint, report.error) == ("/saved", "the job was restarted meanwhile")
 
 
 def test_a_bounded_job_says_that_it_has_no_savepoints() -> None:
     play = batch()
-    (report,) = of(play.tell(TakeSavepoint("/saved")), CheckpointReport)
+    (report,) = actions_of_type(play.tell(TakeSavepoint("/saved")), CheckpointReport)
     assert "no savepoints" in report.error
 
 
@@ -749,30 +758,30 @@ def test_a_bounded_job_says_that_it_has_no_savepoints() -> None:
 def test_another_process_commits_what_a_manifest_holds_before_it_deploys() -> None:
     play = running()
     play.wait(10)
-    (store,) = of(play.acknowledge(1, prepared="x"), Store)
+    (store,) = actions_of_type(play.acknowledge(1, prepared="x"), Store)
     resume = resumed(play.job, loads(store.data), "checkpoint 1")
-    later = Play(play.job, resume, epoch=2)
-    assert of(later.taken(), StartWorkers) == [StartWorkers(1_000_001)]
+    later = CoordinatorHarness(play.job, resume, epoch=2)
+    assert actions_of_type(later.taken(), StartWorkers) == [StartWorkers(1_000_001)]
     told = later.ready()
-    (commit,) = sent(told, Commit)
+    (commit,) = messages_sent(told, Commit)
     assert commit.checkpoint == 1
     told = later.say(0, Committed(commit.step, 1))
     told += later.say(0, OutputAborted(commit.step))
-    assert deployed(told) == later.tasks()
-    assert sent(later.wait(10), Trigger)[0].checkpoint == 2
+    assert deployed_tasks(told) == later.tasks()
+    assert messages_sent(later.wait(10), Trigger)[0].checkpoint == 2
 
 
 def test_another_process_has_only_to_commit_when_all_input_had_ended() -> None:
     play = running()
     play.end_all()
-    (store,) = of(play.acknowledge(1, prepared="x", ended=True), Store)
-    later = Play(play.job, resumed(play.job, loads(store.data), "checkpoint 1"), epoch=2)
+    (store,) = actions_of_type(play.acknowledge(1, prepared="x", ended=True), Store)
+    later = CoordinatorHarness(play.job, resumed(play.job, loads(store.data), "checkpoint 1"), epoch=2)
     told = later.ready()
-    (commit,) = sent(told, Commit)
+    (commit,) = messages_sent(told, Commit)
     told = later.clear_away(later.say(0, Committed(commit.step, 1)))
     later.clear_away(told)
-    assert deployed(told) == []
-    assert of(gone(later), Finish) == [Finish("finished")]
+    assert deployed_tasks(told) == []
+    assert actions_of_type(gone(later), Finish) == [Finish("finished")]
 
 
 # -- a test stream
@@ -783,36 +792,36 @@ def scripted(p: tg.Pipeline) -> None:
 
 
 def test_a_test_stream_goes_on_when_every_task_has_handled_its_event() -> None:
-    play = Play(job_of(scripted))
+    play = CoordinatorHarness(make_job(scripted))
     play.ready()
     told = play.say(0, RequestSettling(1, 5))
-    assert sent(told, Trigger) == [Trigger(1, "settle", clock=5)] * 2
+    assert messages_sent(told, Trigger) == [Trigger(1, "settle", clock=5)] * 2
     tasks = play.tasks()
     for task in tasks[:-1]:
-        assert sent(play.say(task.index, Passed(1, task)), Settled) == []
-    assert sent(play.say(0, Passed(1, tasks[-1])), Settled) == [Settled(1)]
+        assert messages_sent(play.say(task.index, Passed(1, task)), Settled) == []
+    assert messages_sent(play.say(0, Passed(1, tasks[-1])), Settled) == [Settled(1)]
 
 
 def test_a_task_may_have_handled_an_event_before_the_test_stream_asks() -> None:
-    play = Play(job_of(scripted))
+    play = CoordinatorHarness(make_job(scripted))
     play.ready()
     for task in play.tasks():
         play.say(task.index, Passed(1, task))
-    assert sent(play.say(0, RequestSettling(1)), Settled) == [Settled(1)]
+    assert messages_sent(play.say(0, RequestSettling(1)), Settled) == [Settled(1)]
 
 
 def test_a_test_stream_has_no_checkpoints_between_its_events() -> None:
-    play = Play(job_of(scripted))
+    play = CoordinatorHarness(make_job(scripted))
     play.ready()
-    assert sent(play.wait(100), Trigger) == []
+    assert messages_sent(play.wait(100), Trigger) == []
 
 
 # -- what always holds
 
 
-@pytest.mark.parametrize("write", [to_text(), scripted], ids=["text", "scripted"])
+@pytest.mark.parametrize("write", [count_words_to_text(), scripted], ids=["text", "scripted"])
 def test_actions_can_travel(write: Callable[[tg.Pipeline], Any]) -> None:
-    play = Play(job_of(write))
+    play = CoordinatorHarness(make_job(write))
     play.ready()
     for action in play.taken():
         assert pickle.loads(pickle.dumps(action, 5)) == action
@@ -855,9 +864,9 @@ def test_whatever_happens_it_is_never_at_a_loss_and_a_cancelled_job_ends(
 ) -> None:
     """Anything in any order, of workers that say what they should not: the coordinator raises nothing, does not ask
     to be woken for nothing, starts attempts in order, and ends when it is told to."""
-    play = Play(_JOBS[batch])
+    play = CoordinatorHarness(_JOBS[batch])
     for happening in happenings:
-        play.attempt = max(start.attempt for start in of(play.said, StartWorkers))
+        play.attempt = max(start.attempt for start in actions_of_type(play.said, StartWorkers))
         match happening:
             case ("says", worker, message):
                 play.say(worker, message)
@@ -870,7 +879,7 @@ def test_whatever_happens_it_is_never_at_a_loss_and_a_cancelled_job_ends(
             case ("good", "ready"):
                 play.ready()
             case ("good", "acknowledge"):
-                for trigger in sent(play.said, Trigger)[-1:]:
+                for trigger in messages_sent(play.said, Trigger)[-1:]:
                     play.acknowledge(trigger.checkpoint)
             case ("good", "end"):
                 play.end_all()
@@ -882,11 +891,11 @@ def test_whatever_happens_it_is_never_at_a_loss_and_a_cancelled_job_ends(
         play.wait(100)
         for number in range(20):
             play.tell(Stored(number))
-    attempts = [start.attempt for start in of(play.said, StartWorkers)]
+    attempts = [start.attempt for start in actions_of_type(play.said, StartWorkers)]
     assert attempts == list(range(1, len(attempts) + 1))
-    assert len(of(play.said, Finish)) == 1
-    assert play.said[-1] == of(play.said, Finish)[0]
+    assert len(actions_of_type(play.said, Finish)) == 1
+    assert play.said[-1] == actions_of_type(play.said, Finish)[0]
     assert play.coordinator.next_wake() is None
 
 
-_JOBS = {batch: job_of(to_text(), batch=batch) for batch in (False, True)}
+_JOBS = {batch: make_job(count_words_to_text(), batch=batch) for batch in (False, True)}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.streaming.coordinator_harness import job_of, to_text
+from tests.support.streaming.coordinator_harness import count_words_to_text, make_job
 from tidegate.runners.streaming.coordinator.region_schedule import RegionSchedule
 
 
 @pytest.fixture
 def regions() -> RegionSchedule:
     """Of a job with two, of two tasks each."""
-    job = job_of(to_text(), batch=True)
+    job = make_job(count_words_to_text(), batch=True)
     assert len(job.plan.regions) == 2
     return RegionSchedule(job.layout)
 

@@ -10,7 +10,13 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.support.streaming.coordinator_harness import Play, job_of, of, sent, to_text
+from tests.support.streaming.coordinator_harness import (
+    CoordinatorHarness,
+    actions_of_type,
+    count_words_to_text,
+    make_job,
+    messages_sent,
+)
 from tidegate.runners.streaming.checkpoint.job_record import RECORDED
 from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.checkpoint.recovery import Resume, resumed
@@ -58,7 +64,7 @@ LIFE = 45.0
 """Seconds after which whoever plays a job that nobody stops looks no further: it has had four checkpoints."""
 
 
-class Following(Play):
+class Following(CoordinatorHarness):
     """A job whose workers and store do at once what they are asked to, one thing after another, until it is over."""
 
     def __init__(self, job: Job, resume: Resume | None, epoch: int, meanwhile: dict[int, CoordinatorEvent]) -> None:
@@ -77,7 +83,7 @@ class Following(Play):
 
     def follow(self) -> None:
         """Until it is over, or has gone on for long enough. `meanwhile` happens before what would have been next."""
-        while not of(self.said, Finish) and self.now < LIFE * 1_000_000:
+        while not actions_of_type(self.said, Finish) and self.now < LIFE * 1_000_000:
             self.happened += 1
             if self.happened in self.meanwhile:
                 self.interfere(self.meanwhile[self.happened])
@@ -156,8 +162,8 @@ def undisturbed(job: Job) -> Following:
 
 def beginnings(checkpoints: CheckpointSettings) -> dict[str, Callable[[dict[int, CoordinatorEvent]], Following]]:
     """Ways to begin: anew, and from a checkpoint that holds output yet to be committed."""
-    job = job_of(to_text(), checkpoints=checkpoints)
-    stored = next(store for store in of(undisturbed(job).said, Store) if store.checkpoint == 1)
+    job = make_job(count_words_to_text(), checkpoints=checkpoints)
+    stored = next(store for store in actions_of_type(undisturbed(job).said, Store) if store.checkpoint == 1)
     resume = resumed(job, loads(stored.data), "checkpoint 1")
     return {
         "anew": lambda meanwhile: Following(job, None, 1, meanwhile),
@@ -181,7 +187,7 @@ def test_a_stop_ends_the_job_whenever_it_comes_and_all_is_committed(asked: str, 
     begin = beginnings(checkpoints)[begins]
     length = begin({})
     length.follow()
-    assert not of(length.said, Finish)
+    assert not actions_of_type(length.said, Finish)
     for at in range(1, length.happened):
         for behind in (1, 4) if death else (0,):
             meanwhile: dict[int, CoordinatorEvent] = {at: stop}
@@ -190,16 +196,18 @@ def test_a_stop_ends_the_job_whenever_it_comes_and_all_is_committed(asked: str, 
             play = begin(meanwhile)
             play.follow()
             where = f"the stop came before event {at}"
-            assert [finish.state for finish in of(play.said, Finish)] == [state], where
-            assert [report.state for report in of(play.said, Report)][-1] == "finishing", where
+            assert [finish.state for finish in actions_of_type(play.said, Finish)] == [state], where
+            assert [report.state for report in actions_of_type(play.said, Report)][-1] == "finishing", where
             assert all_committed(play), where
 
 
 def all_committed(play: Following) -> bool:
     """Whether every checkpoint that was stored has been committed, and none that was not."""
     stored = {
-        store.checkpoint for store in of(play.said, Store) if store.checkpoint != RECORDED and not store.directory
+        store.checkpoint
+        for store in actions_of_type(play.said, Store)
+        if store.checkpoint != RECORDED and not store.directory
     }
-    commits = {commit.checkpoint for commit in sent(play.said, Commit)}
+    commits = {commit.checkpoint for commit in messages_sent(play.said, Commit)}
     begun = {1} if play.attempt > 1_000_000 else set()
     return commits == stored | begun

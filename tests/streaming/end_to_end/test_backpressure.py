@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.child_processes import children
+from tests.support.streaming.child_processes import child_pids
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink, in_order
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
@@ -118,7 +118,7 @@ def watch(result: Any, pipe: int, seconds: float) -> Watched:
             continue
         *lines, left = (left + os.read(pipe, 1 << 16).decode()).split("\n")
         watched.metrics += [json.loads(line) for line in lines]
-        workers = [pid for job in children(os.getpid()) for pid in children(job)]
+        workers = [pid for job in child_pids(os.getpid()) for pid in child_pids(job)]
         watched.memory.append(max(map(resident, workers), default=0))
     return watched
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.support.example_commands import BOUNDED, arguments, written
+from tests.support.example_commands import BOUNDED, documented_arguments, lines_written
 from tidegate.cli import app
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
@@ -26,9 +26,9 @@ def test_an_example_writes_what_it_writes_on_direct(name: str, tmp_path: Path) -
     for flags in (["direct"], ["streaming", "--workers", "2"], ["streaming", "--workers", "2", "--mode", "streaming"]):
         output = tmp_path / str(len(results))
         output.mkdir()
-        done = CliRunner().invoke(app, [*arguments(name, output), "--runner", *flags])
+        done = CliRunner().invoke(app, [*documented_arguments(name, output), "--runner", *flags])
         assert done.exit_code == 0, done.output
-        results.append(written(output))
+        results.append(lines_written(output))
     direct, bounded, streamed = results
     assert direct
     assert bounded == direct

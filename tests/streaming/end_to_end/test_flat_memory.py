@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.in_process_job import ALONE, Alone
+from tests.support.streaming.in_process_job import ONE_WORKER, InProcessJob
 from tidegate.runners.streaming.model.settings import Settings
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
@@ -214,8 +214,8 @@ STEPS: dict[str, Step] = {
 
 
 def settings(backend: str) -> Settings:
-    every_second = replace(ALONE.checkpoints, interval=1.0, full_every=FULL_EVERY)
-    return replace(ALONE, state_backend=backend, buffer_timeout=0.0, checkpoints=every_second)  # type: ignore[arg-type]
+    every_second = replace(ONE_WORKER.checkpoints, interval=1.0, full_every=FULL_EVERY)
+    return replace(ONE_WORKER, state_backend=backend, buffer_timeout=0.0, checkpoints=every_second)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class Grown:
     kept: int
 
 
-def grown(alone: Alone) -> Grown:
+def grown(alone: InProcessJob) -> Grown:
     """Let time pass without a collector, and look what there is more."""
     tracemalloc.start()
     try:
@@ -267,7 +267,7 @@ KEEPING = ["nothing is kept", "state is taken out and put back", "timers are mov
 def test_what_is_over_is_gone(name: str, backend: str, tmp_path: Path) -> None:
     p = tg.Pipeline()
     _ = STEPS[name](p | tg.Read(Steady())) | "out" >> tg.Map(lambda given: None)
-    alone = Alone(p, tmp_path, settings(backend))
+    alone = InProcessJob(p, tmp_path, settings(backend))
     more = grown(alone)
     assert alone.completed >= PERIODS * PERIOD
     assert not alone.failed

@@ -21,10 +21,10 @@ from zlib import crc32
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.child_processes import PATIENCE, children
-from tests.support.streaming.counting_job import Reports, counted, follow, running
-from tests.support.streaming.killable_run import Victim
-from tests.support.streaming.small_filesystem import SmallDisk
+from tests.support.streaming.child_processes import TIMEOUT, child_pids
+from tests.support.streaming.counting_job import ReportLog, follow_until, start_job, windowed_counts
+from tests.support.streaming.killable_run import KillableRun
+from tests.support.streaming.small_filesystem import SmallFilesystem
 from tidegate.runners.engine.memory.external_sort import sorted_entries
 from tidegate.runners.engine.memory.spill import Spill
 from tidegate.runners.engine.side_inputs.operator import WaitingElements
@@ -226,15 +226,15 @@ class Running:
 
     def __init__(self, folder: Path) -> None:
         p = tg.Pipeline()
-        counted(p)
-        self.told = Reports()
+        windowed_counts(p)
+        self.told = ReportLog()
         flags = [f"--checkpoint_dir={folder}", "--checkpoint_interval=20ms", "--tolerated_failed_checkpoints=1000000"]
-        self.job: Any = running(p, *flags, on_report=self.told)
+        self.job: Any = start_job(p, *flags, on_report=self.told)
 
     def wait_for_checkpoint(self) -> None:
         """Until one more has been completed."""
         before = len(self.told.checkpoints)
-        follow(self.job, lambda: len(self.told.checkpoints) > before)
+        follow_until(self.job, lambda: len(self.told.checkpoints) > before)
 
     def wait_for_failure(self) -> str:
         """Until the next one has failed; why."""
@@ -244,7 +244,7 @@ class Running:
             new = self.told.all[before:]
             return [report.error for report in new if isinstance(report, CheckpointReport) and report.error]
 
-        follow(self.job, lambda: bool(failed()))
+        follow_until(self.job, lambda: bool(failed()))
         return failed()[0]
 
     @property
@@ -263,7 +263,7 @@ def stream(tmp_path: Path) -> Iterator[Running]:
 def test_a_checkpoint_whose_state_has_no_room_fails_and_the_next_is_kept_when_there_is(
     stream: Running, tmp_path: Path
 ) -> None:
-    workers = children(stream.job._process.pid)
+    workers = child_pids(stream.job._process.pid)
     limit(workers, 64)
     why = stream.wait_for_failure()
     assert "its state can't be kept: File too large: " in why
@@ -273,7 +273,7 @@ def test_a_checkpoint_whose_state_has_no_room_fails_and_the_next_is_kept_when_th
     stream.wait_for_checkpoint()
     assert not stream.restarted
     failures = MetricKey("", ENGINE, "checkpoints_failed")
-    follow(stream.job, lambda: stream.job.metrics.counters.get(failures, 0) > 0)
+    follow_until(stream.job, lambda: stream.job.metrics.counters.get(failures, 0) > 0)
 
 
 def test_a_checkpoint_whose_manifest_has_no_room_fails_and_the_next_is_kept_when_there_is(
@@ -317,7 +317,7 @@ def test_a_checkpoint_that_can_not_even_begin_to_be_written_is_a_failed_one(stre
 
 @pytest.mark.parametrize("full", ["checkpoint_dir", "temp_dir"])
 def test_a_job_on_rocksdb_whose_disk_was_full_goes_on_where_it_was(
-    begin: type[Victim], disk: SmallDisk, full: str
+    begin: type[KillableRun], disk: SmallFilesystem, full: str
 ) -> None:
     flags = ["--state_backend=rocksdb", "--memory_budget=1", "--tolerated_failed_checkpoints=1000000"]
     victim = begin(*flags, f"--{full}={disk.path}", rate=500)
@@ -326,7 +326,7 @@ def test_a_job_on_rocksdb_whose_disk_was_full_goes_on_where_it_was(
         told, times = re.compile(r"state=restarting: .*No space left on device"), 2
     else:
         told, times = re.compile(r"its state can't be kept: No space left on device"), 1
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while len(told.findall(victim.said)) < times:
         assert time.monotonic() < deadline, victim.said[-3000:]
         disk.fill()  # what is removed meanwhile makes room

@@ -13,8 +13,8 @@ import time
 
 import pytest
 
-from tests.support.streaming.child_processes import PATIENCE, children, wait_until_gone
-from tests.support.streaming.killable_run import Victim
+from tests.support.streaming.child_processes import TIMEOUT, child_pids, wait_for_exit
+from tests.support.streaming.killable_run import KillableRun
 from tidegate.runners.streaming.state.task_state import loads
 
 MODES = {
@@ -36,7 +36,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("mode", "load", "backend"), RUNS)
 def test_nothing_is_lost_or_comes_twice_whatever_is_killed(
-    begin: type[Victim], mode: str, load: str, backend: str, request: pytest.FixtureRequest
+    begin: type[KillableRun], mode: str, load: str, backend: str, request: pytest.FixtureRequest
 ) -> None:
     kills: int = request.config.getoption("--streaming-kills")
     seed: int = request.config.getoption("--streaming-seed")
@@ -61,12 +61,12 @@ def test_nothing_is_lost_or_comes_twice_whatever_is_killed(
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
 @pytest.mark.parametrize("place", ["process", "snapshot", "restore", "commit"])
-def test_an_error_is_survived_in(begin: type[Victim], place: str, backend: str) -> None:
+def test_an_error_is_survived_in(begin: type[KillableRun], place: str, backend: str) -> None:
     victim = begin("--state_backend", backend, rate=1500, faulty=place)
     if place == "restore":
         victim.watch("d", 2)
         victim.kill("worker", random.Random(0))
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while not (victim.folder / f"failed-{place}").exists():
         assert time.monotonic() < deadline
         victim.watch("rpcmd", 1)
@@ -76,7 +76,7 @@ def test_an_error_is_survived_in(begin: type[Victim], place: str, backend: str) 
     assert "injected into" in victim.said
 
 
-def test_a_checkpoint_that_cannot_be_written_may_be_tolerated(begin: type[Victim]) -> None:
+def test_a_checkpoint_that_cannot_be_written_may_be_tolerated(begin: type[KillableRun]) -> None:
     victim = begin("--tolerated_failed_checkpoints", "1", in_the_way=3)
     victim.watch("d", 4)
     victim.check(victim.drain())
@@ -84,7 +84,7 @@ def test_a_checkpoint_that_cannot_be_written_may_be_tolerated(begin: type[Victim
     assert "state=restarting" not in victim.said
 
 
-def test_a_checkpoint_that_cannot_be_written_is_a_failure_otherwise(begin: type[Victim]) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_a_failure_otherwise(begin: type[KillableRun]) -> None:
     victim = begin(in_the_way=3)
     victim.watch("d", 4)
     victim.check(victim.drain())
@@ -92,7 +92,7 @@ def test_a_checkpoint_that_cannot_be_written_is_a_failure_otherwise(begin: type[
     assert "state=restarting" in victim.said
 
 
-def test_a_worker_that_is_stuck_is_killed(begin: type[Victim]) -> None:
+def test_a_worker_that_is_stuck_is_killed(begin: type[KillableRun]) -> None:
     victim = begin("--task_timeout", "2")
     victim.watch("d", 2)
     os.kill(victim.workers()[0], signal.SIGSTOP)
@@ -103,13 +103,13 @@ def test_a_worker_that_is_stuck_is_killed(begin: type[Victim]) -> None:
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
-def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_taken(begin: type[Victim], backend: str) -> None:
+def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_taken(begin: type[KillableRun], backend: str) -> None:
     victim = begin("--retained_checkpoints", "3", "--state_backend", backend)
     victim.watch("d", 4)
-    orphans = [*children(victim.client.pid), *victim.workers()]
+    orphans = [*child_pids(victim.client.pid), *victim.workers()]
     victim.client.kill()
     victim.client.communicate()
-    wait_until_gone(orphans)
+    wait_for_exit(orphans)
     newest = max((victim.folder / "checkpoints").glob("chk-*/manifest.json")).parent
     damaged = max(newest.glob("*.state"), key=lambda path: path.stat().st_size)
     data = bytearray(damaged.read_bytes())
@@ -123,12 +123,12 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_taken(begin: type
     assert f"going on from checkpoint {number - 1} in" in victim.said
 
 
-def test_of_two_runs_on_one_directory_the_later_one_takes_over(begin: type[Victim]) -> None:
+def test_of_two_runs_on_one_directory_the_later_one_takes_over(begin: type[KillableRun]) -> None:
     victim = begin()
     victim.watch("d", 2)
     first = victim.client
     victim.start()
-    assert first.wait(PATIENCE) != 0
+    assert first.wait(TIMEOUT) != 0
     first.communicate()
     victim.watch("d", 2)
     victim.check(victim.drain())
@@ -137,7 +137,7 @@ def test_of_two_runs_on_one_directory_the_later_one_takes_over(begin: type[Victi
 
 @pytest.mark.parametrize("successor", ["finishes", "is killed"])
 def test_what_a_process_that_was_taken_for_dead_writes_late_goes_when_the_job_is_started_again(
-    begin: type[Victim], successor: str
+    begin: type[KillableRun], successor: str
 ) -> None:
     victim = begin()
     victim.watch("d", 2)
@@ -148,21 +148,21 @@ def test_what_a_process_that_was_taken_for_dead_writes_late_goes_when_the_job_is
     if successor == "finishes":
         numbers = victim.drain()
     else:
-        left = [victim.client.pid, *children(victim.client.pid), *victim.workers()]
+        left = [victim.client.pid, *child_pids(victim.client.pid), *victim.workers()]
         victim.client.kill()
         victim.client.communicate()
-        wait_until_gone(left)
+        wait_for_exit(left)
     pending = set((victim.folder / "pending").iterdir())
     for pid in workers:  # they have what they write prepared, and wait to hear what becomes of it
         os.kill(pid, signal.SIGCONT)
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT
     while set((victim.folder / "pending").iterdir()) == pending:
         assert time.monotonic() < deadline, "they write nothing"
     for pid in (job, zombie.pid):
         os.kill(pid, signal.SIGCONT)
-    zombie.communicate(timeout=PATIENCE)
+    zombie.communicate(timeout=TIMEOUT)
     assert zombie.returncode != 0
-    wait_until_gone([job, *workers])
+    wait_for_exit([job, *workers])
     victim.start()
     if successor == "finishes":
         assert victim.drain() == numbers
@@ -173,14 +173,16 @@ def test_what_a_process_that_was_taken_for_dead_writes_late_goes_when_the_job_is
     assert "another run has taken over the checkpoints" in victim.said
 
 
-def test_elements_under_way_in_an_unaligned_checkpoint_go_to_another_number_of_workers(begin: type[Victim]) -> None:
+def test_elements_under_way_in_an_unaligned_checkpoint_go_to_another_number_of_workers(
+    begin: type[KillableRun],
+) -> None:
     victim = begin(*MODES["unaligned"], **LOADS["held-back"])
     for workers in (3, 1):
         victim.watch("d", 3)
-        left = [*children(victim.client.pid), *victim.workers()]
+        left = [*child_pids(victim.client.pid), *victim.workers()]
         victim.client.kill()
         victim.client.communicate()
-        wait_until_gone(left)
+        wait_for_exit(left)
         newest = max((victim.folder / "checkpoints").glob("chk-*/manifest.json")).parent
         states = [loads(path.read_bytes()) for path in newest.glob("*.state")]
         assert any(state.incoming or state.outgoing for state in states), "nothing is under way"
@@ -190,7 +192,7 @@ def test_elements_under_way_in_an_unaligned_checkpoint_go_to_another_number_of_w
 
 
 @pytest.mark.parametrize("backend", ["memory", "rocksdb"])
-def test_checkpoints_after_a_savepoint_can_be_gone_on_from(begin: type[Victim], backend: str) -> None:
+def test_checkpoints_after_a_savepoint_can_be_gone_on_from(begin: type[KillableRun], backend: str) -> None:
     victim = begin("--state_backend", backend)
     victim.watch("d", 3)
     victim.ask_for_savepoint()
@@ -205,7 +207,7 @@ def test_checkpoints_after_a_savepoint_can_be_gone_on_from(begin: type[Victim], 
     assert int(first) > savepoint
 
 
-def test_a_drain_is_not_forgotten_when_the_job_dies_over_it(begin: type[Victim]) -> None:
+def test_a_drain_is_not_forgotten_when_the_job_dies_over_it(begin: type[KillableRun]) -> None:
     victim = begin(rate=0, slow=0.001)
     victim.watch("d", 2)
     victim.ask_to_drain()

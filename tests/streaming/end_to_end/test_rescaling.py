@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.child_processes import Told
-from tests.support.streaming.exactly_once_pipeline import Record, Run, build, check, records_of
+from tests.support.streaming.child_processes import EventPipe
+from tests.support.streaming.exactly_once_pipeline import Record, Run, build_pipeline, check_exactly_once, read_records
 
 FLAGS = ["--buffer_timeout", "0", "--checkpoint_interval", "0.1"]
 
@@ -26,9 +26,9 @@ class Phase:
     def live(self, flags: list[str], savepoint: str | None) -> Any:
         """Run until something has been committed, then stop with a savepoint, or drain; the run."""
         Path(self.run.folder).mkdir()
-        told = Told(self.run.told)
+        told = EventPipe(self.run.told)
         try:
-            result: Any = build(self.run, [*FLAGS, *flags]).run()
+            result: Any = build_pipeline(self.run, [*FLAGS, *flags]).run()
             told.watch("d", 3, fault=lambda: "" if result.state is tg.PipelineState.RUNNING else str(result.state))
             result.stop(drain=savepoint is None, savepoint=savepoint)
             assert result.wait_until_finish() is tg.PipelineState.DONE
@@ -38,12 +38,12 @@ class Phase:
 
     def committed(self) -> Iterator[Record]:
         """What the verifying sink shows, in order."""
-        return records_of(sorted(Path(self.run.folder, "committed").iterdir()))
+        return read_records(sorted(Path(self.run.folder, "committed").iterdir()))
 
     def lines(self) -> Iterator[Record]:
         """What the text files show, in order."""
         files = Path(self.run.folder, "text").glob("part-*")
-        return records_of(sorted(files, key=lambda path: (int(path.name.split("-")[2]), path.name)))
+        return read_records(sorted(files, key=lambda path: (int(path.name.split("-")[2]), path.name)))
 
 
 LOADS = {"throttled": {"rate": 1000}, "held-back": {"rate": 0, "slow": 0.001}}
@@ -71,20 +71,20 @@ def test_a_job_goes_on_with_other_numbers_of_workers_and_another_backend(
         result = phases[-1].live(flags, savepoint)
     assert result is not None
     numbers = result.metrics().counter("elements_out", step="numbers")
-    check(chain.from_iterable(phase.committed() for phase in phases), numbers)
-    check(chain.from_iterable(phase.lines() for phase in phases), numbers)
+    check_exactly_once(chain.from_iterable(phase.committed() for phase in phases), numbers)
+    check_exactly_once(chain.from_iterable(phase.lines() for phase in phases), numbers)
 
 
 def test_a_checkpoint_of_rocksdb_is_refused_by_a_run_in_memory(tmp_path: Path) -> None:
     directory = ["--workers", "1", "--checkpoint_dir", str(tmp_path / "checkpoints")]
     phase = Phase(Run(str(tmp_path / "phase"), rate=1000))
     Path(phase.run.folder).mkdir()
-    told = Told(phase.run.told)
+    told = EventPipe(phase.run.told)
     try:
-        result: Any = build(phase.run, [*FLAGS, *directory, "--state_backend", "rocksdb"]).run()
+        result: Any = build_pipeline(phase.run, [*FLAGS, *directory, "--state_backend", "rocksdb"]).run()
         told.watch("d", 2)
         result.cancel()
-        result = build(phase.run, [*FLAGS, *directory]).run()
+        result = build_pipeline(phase.run, [*FLAGS, *directory]).run()
         with pytest.raises(tg.TidegateError, match=r"was taken with --state_backend rocksdb.*from a savepoint"):
             result.wait_until_finish()
     finally:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.support.streaming.in_process_job import ALONE, Alone
+from tests.support.streaming.in_process_job import ONE_WORKER, InProcessJob
 from tidegate.runners.direct.runner import DirectRunner
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
@@ -138,13 +138,13 @@ def noted(path: Path) -> list[Any]:
     return [eval(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def running(tmp_path: Path, *, timer: bool, interval: float = 10.0) -> Alone:
+def running(tmp_path: Path, *, timer: bool, interval: float = 10.0) -> InProcessJob:
     p = tg.Pipeline()
     polled = p | tg.Read(Polled())
     given = polled | tg.ParDo(Looping()) if timer else polled
     _ = given | tg.Reshuffle() | tg.ParDo(Noted(str(tmp_path / "noted")))
-    checkpoints = replace(ALONE.checkpoints, interval=interval, timeout=30.0)
-    return Alone(p, tmp_path, replace(ALONE, task_timeout=60.0, checkpoints=checkpoints))
+    checkpoints = replace(ONE_WORKER.checkpoints, interval=interval, timeout=30.0)
+    return InProcessJob(p, tmp_path, replace(ONE_WORKER, task_timeout=60.0, checkpoints=checkpoints))
 
 
 @pytest.mark.parametrize("step", STEPS)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.streaming.child_processes import children
+from tests.support.streaming.child_processes import child_pids
 from tests.support.streaming.process_stubs import submitted
 from tidegate.runners.engine.errors.transport import unpacked
 from tidegate.runners.streaming.network.framing import CONTROL, Link, pair
@@ -227,7 +227,7 @@ def test_client_and_workers_are_heard_while_a_manifest_is_stored(start: Any, tmp
     gate.wait_until_reached()
     job.send(coordinator_io.TakeSavepoint("the client"))
     assert reported(messages) == "heard the client"
-    (victim, _) = children(job.process.pid)
+    (victim, _) = child_pids(job.process.pid)
     os.kill(victim, signal.SIGUSR1)
     assert reported(messages).endswith(": heard a signal")
     gate.open()
@@ -245,7 +245,7 @@ def test_workers_are_forked_only_when_no_other_thread_is_at_work(start: Any, tmp
     job.send(coordinator_io.StopJob())
     job.send(coordinator_io.TakeSavepoint("what came later"))
     assert reported(messages) == "heard what came later"
-    assert children(job.process.pid) == []
+    assert child_pids(job.process.pid) == []
     gate.open()
     said = [message.text for message in messages if isinstance(message, coordinator_io.Report)]
     assert sorted(said) == ["stored: well", *(f"worker {n} of attempt 2 is ready" for n in range(2))]

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.streaming.coordinator_harness import Play, job_of
-from tests.support.streaming.counting_job import counted
+from tests.support.streaming.coordinator_harness import CoordinatorHarness, make_job
+from tests.support.streaming.counting_job import windowed_counts
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.process.job_storage import JobStorage
 from tidegate.runners.streaming.protocol.coordinator_io import Delete, Store, Stored, TakeSavepoint
@@ -41,7 +41,7 @@ class Asking:
         self.slow = SlowToRead(root / "checkpoints")
         self.news = threading.Event()
         self.heard: list[Any] = []
-        opened = Opened(job_of(counted), storage=self.slow)
+        opened = Opened(make_job(windowed_counts), storage=self.slow)
         self.storage = JobStorage(opened, self.news.set)
 
     def until(self, reached: Callable[[], bool]) -> None:
@@ -61,7 +61,7 @@ def asking(tmp_path: Path) -> Iterator[Asking]:
 
 def copy_of_a_savepoint(asking: Asking, target: Path) -> Store:
     """What a coordinator asks for when a savepoint is complete."""
-    play = Play(job_of(counted, workers=1))
+    play = CoordinatorHarness(make_job(windowed_counts, workers=1))
     play.ready()
     play.tell(TakeSavepoint(str(target)))
     for task in play.tasks():

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.child_processes import children
-from tests.support.streaming.counting_job import Reports, counted, follow, running
+from tests.support.streaming.child_processes import child_pids
+from tests.support.streaming.counting_job import ReportLog, follow_until, start_job, windowed_counts
 from tidegate.runners.streaming.process.run_directory import run_directory, sweep
 
 
 def at_work(folder: Path) -> Any:
     """A stream whose workers are at work."""
     p = tg.Pipeline()
-    counted(p)
-    told = Reports()
-    job = running(p, f"--temp_dir={folder}", "--checkpoint_interval=50ms", on_report=told)
-    follow(job, lambda: bool(told.checkpoints))
+    windowed_counts(p)
+    told = ReportLog()
+    job = start_job(p, f"--temp_dir={folder}", "--checkpoint_interval=50ms", on_report=told)
+    follow_until(job, lambda: bool(told.checkpoints))
     return job
 
 
@@ -29,7 +29,7 @@ def test_who_comes_next_removes_what_killed_processes_have_left_and_nothing_of_w
     killed, lives = at_work(tmp_path), at_work(tmp_path)
     try:
         process = killed._process.pid
-        workers = children(process)
+        workers = child_pids(process)
         os.kill(process, signal.SIGSTOP)
         for worker in workers[1:]:
             os.kill(worker, signal.SIGKILL)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import tidegate as tg
-from tests.support.streaming.counting_job import counted, options
+from tests.support.streaming.counting_job import job_options, windowed_counts
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Finish, Progress, Report
 from tidegate.runners.streaming.runner import StreamingRunner
@@ -21,8 +21,8 @@ NEWS = Progress((), MetricCells())
 
 def job() -> Job:
     p = tg.Pipeline()
-    counted(p)
-    return replace(StreamingRunner().submission(p.sealed(), options()).job, id="a-job")
+    windowed_counts(p)
+    return replace(StreamingRunner().submission(p.sealed(), job_options()).job, id="a-job")
 
 
 def texts(log: Path) -> list[str]:

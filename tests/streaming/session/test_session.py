@@ -23,8 +23,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tests.support.streaming.child_processes import wait_until_gone
-from tests.support.streaming.counting_job import counted, options
+from tests.support.streaming.child_processes import wait_for_exit
+from tests.support.streaming.counting_job import job_options, windowed_counts
 from tidegate.cli import app
 from tidegate.runners.streaming.network.framing import CONTROL, Link, unpickled
 from tidegate.runners.streaming.protocol import coordinator_io
@@ -71,15 +71,15 @@ def session(place: SessionFiles) -> Iterator[Session]:
 
 def detached(*flags: str) -> Any:
     """A job without end, submitted as a script would."""
-    p = tg.Pipeline(options=options("--detach", "--session=tests", "--checkpoint_interval=50ms", *flags))
-    counted(p)
+    p = tg.Pipeline(options=job_options("--detach", "--session=tests", "--checkpoint_interval=50ms", *flags))
+    windowed_counts(p)
     return p.run()
 
 
 def detached_bounded(fifo: Path) -> Any:
     """A bounded job that waits for what nobody is going to say."""
     os.mkfifo(fifo)
-    p = tg.Pipeline(options=options("--detach", "--session=fragile"))
+    p = tg.Pipeline(options=job_options("--detach", "--session=fragile"))
     _ = p | tg.Create([str(fifo)]) | tg.Map(lambda path: Path(path).read_text())
     return p.run()
 
@@ -177,7 +177,7 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(
     assert before.checkpoint is not None
     pid = fragile.described()["pid"]
     os.kill(pid, signal.SIGKILL)
-    wait_until_gone([pid])
+    wait_for_exit([pid])
     start_session(fragile)
     try:
         after = follow_until(kept.id, is_checkpoint, name="fragile")
@@ -208,7 +208,7 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(
 def test_what_a_job_prints_is_in_its_log_beside_what_is_reported_of_it(session: Session, tmp_path: Path) -> None:
     p = tg.Pipeline()
     _ = p | tg.Create(["printed"]) | tg.Map(print)
-    submitted = StreamingRunner().submission(p.sealed(), options())
+    submitted = StreamingRunner().submission(p.sealed(), job_options())
     info = session.submit(submitted, tuple(sys.path), str(tmp_path))
     with open_session("tests") as other, suppress(RunError):  # it may be over by now
         list(other.tell_and_follow(info.id, coordinator_io.TakeSavepoint("/nowhere/at/all")))
@@ -392,7 +392,7 @@ class Leaving:
 def test_a_request_of_wrong_parts_is_refused_and_its_client_may_go_on(place: SessionFiles, session: Session) -> None:
     p = tg.Pipeline()
     _ = p | tg.Create([1]) | tg.Map(print)
-    whole = SubmitJob(StreamingRunner().submission(p.sealed(), options()), ("/",), "/")
+    whole = SubmitJob(StreamingRunner().submission(p.sealed(), job_options()), ("/",), "/")
     job = whole.submitted.job
     wrong: list[Any] = [
         17,

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.engine.test_rescale import SIDE, answer, at_second, by_key, keeps, stateful_with_side
-from tests.support.operator_driver import Elements, Watermark, context, maker, operator
-from tests.support.streaming.small_filesystem import SmallDisk
+from tests.support.operator_driver import Elements, Watermark, context, operator, operator_factory
+from tests.support.streaming.small_filesystem import SmallFilesystem
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state import tiered
 from tidegate.runners.engine.state.tiered import by_keys
@@ -178,7 +178,7 @@ def test_an_operator_goes_on_from_what_was_captured(
     kind: Kind, other: Kind, script: Any, after: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     root = tmp_path_factory.mktemp("state")
-    held, plain = Held(kind, root), maker(noting, "step")()
+    held, plain = Held(kind, root), operator_factory(noting, "step")()
     checkpoint = 0
     for happens, then in script:
         assert by_key(answer(held.step, happens)) == by_key(answer(plain, happens))
@@ -191,7 +191,7 @@ def test_an_operator_goes_on_from_what_was_captured(
             if then == "savepoint" or same_backend:
                 again = Held(other, root)
                 again.restore(files)
-                original = maker(noting, "step")()
+                original = operator_factory(noting, "step")()
                 original.restore(plain.snapshot())
                 for later in (*after, None):
                     assert by_key(answer(again.step, later)) == by_key(answer(original, later))
@@ -206,7 +206,7 @@ def test_what_several_tasks_captured_goes_on_in_others(
     kind: Kind, blocks: list[Elements], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     root = tmp_path_factory.mktemp("state")
-    plain = maker(noting, "step")()
+    plain = operator_factory(noting, "step")()
     before, after = [Held(kind, root) for _ in range(2)], [Held("rocksdb", root), *(Held(kind, root) for _ in range(2))]
     for block in blocks:
         answer(plain, block)
@@ -245,7 +245,7 @@ def test_what_happens_while_a_capture_is_written_is_not_in_it(
     monkeypatch.setattr(writers, "_LONG_FILE", long)
     monkeypatch.setattr(tiered, "_LOOKED_AT", 1)
     root = tmp_path_factory.mktemp("state")
-    held, plain = Held(kind, root), maker(noting, "step")()
+    held, plain = Held(kind, root), operator_factory(noting, "step")()
     for checkpoint, (events, given_up) in enumerate([*before, ([], False)], start=1):
         for happens in events:
             assert by_key(answer(held.step, happens)) == by_key(answer(plain, happens))
@@ -260,7 +260,7 @@ def test_what_happens_while_a_capture_is_written_is_not_in_it(
         else:
             awaited(capture)
             held.backend.completed(checkpoint)
-    original = maker(noting, "step")()
+    original = operator_factory(noting, "step")()
     original.restore(plain.snapshot())
     files = None
     for happens in meanwhile:
@@ -322,7 +322,7 @@ def test_only_new_files_of_the_store_are_taken(kind: Kind, tmp_path: Path) -> No
     assert taken[0] < taken[1] < taken[2]
 
 
-def test_a_store_that_a_full_disk_has_broken_is_not_used_again(tmp_path: Path, disk: SmallDisk) -> None:
+def test_a_store_that_a_full_disk_has_broken_is_not_used_again(tmp_path: Path, disk: SmallFilesystem) -> None:
     held = Held("rocksdb", disk.path)
     answer(held.step, as_elements([(f"key {n}", n, 0) for n in range(200)]))
     kept = held.capture(1)

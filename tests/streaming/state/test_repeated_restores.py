@@ -20,7 +20,7 @@ from tests.engine.grouping.test_grouping_paths import operator as grouping
 from tests.engine.stateful import test_timers as timers
 from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
 from tests.streaming.state.test_backend import Disk, awaited
-from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, maker
+from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, operator_factory
 from tests.support.window_operators import group, window_operator
 from tidegate.runners.engine.operator import KeyedOperator, Operator
 from tidegate.runners.engine.state import tiered
@@ -326,7 +326,7 @@ happening = st.one_of(
 @settings(max_examples=60, deadline=None, suppress_health_check=LENIENT)
 @given(script=scripted(st.lists(happening, max_size=12)), case=cases())
 def test_cells_survive_failures(script: Any, case: Case, tmp_path_factory: pytest.TempPathFactory) -> None:
-    build = paged(maker(everything, "step"))
+    build = paged(operator_factory(everything, "step"))
     fails_and_goes_on(build, [(Clock(0), "nothing"), *script], case, tmp_path_factory.mktemp("state"))
 
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.coordinator_harness import job_of
-from tests.support.streaming.counting_job import counted
-from tests.support.streaming.isolated_worker import Alone
+from tests.support.streaming.coordinator_harness import make_job
+from tests.support.streaming.counting_job import windowed_counts
+from tests.support.streaming.isolated_worker import IsolatedWorker
 from tidegate.runners.streaming.protocol.worker_messages import (
     Aborted,
     Acknowledge,
@@ -64,7 +64,7 @@ class Slow:
         del self.files[name]
 
 
-class Remote(Alone):
+class Remote(IsolatedWorker):
     """The world of a worker whose checkpoints are in such a store."""
 
     def __init__(self, folder: Path, *, room: int | None = None) -> None:
@@ -85,9 +85,9 @@ class Remote(Alone):
 class Working:
     """A worker that reads, counts and takes checkpoints, one round after another."""
 
-    def __init__(self, world: Remote, write: Callable[[tg.Pipeline], Any] = counted) -> None:
+    def __init__(self, world: Remote, write: Callable[[tg.Pipeline], Any] = windowed_counts) -> None:
         self.world = world
-        self.job = job_of(write, workers=1)
+        self.job = make_job(write, workers=1)
         self.tasks = [task for region in range(len(self.job.plan.regions)) for task in self.job.layout.tasks(region)]
         self.worker = Worker(self.job, 0, 1, world)  # type: ignore[arg-type]
         self.worker.on_message(Deploy(0, tuple(self.tasks)))

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.child_processes import children
-from tests.support.streaming.counting_job import Reports, counted, elements, follow, running
+from tests.support.streaming.child_processes import child_pids
+from tests.support.streaming.counting_job import ReportLog, elements_out, follow_until, start_job, windowed_counts
 from tidegate.runners.streaming.checkpoint.epoch_fencing import claim_epoch
 from tidegate.runners.streaming.storage.factory import open_storage
 
@@ -75,8 +75,8 @@ def test_epochs_are_claimed_one_after_another(bucket: str) -> None:
 
 def test_a_bucket_that_is_not_there_is_told_by_name(bucket: str) -> None:
     p = tg.Pipeline()
-    counted(p)
-    job = running(p, "--checkpoint_dir=s3://nowhere-to-be-found/kept")
+    windowed_counts(p)
+    job = start_job(p, "--checkpoint_dir=s3://nowhere-to-be-found/kept")
     job.wait()
     job.close()
     assert "checkpoints can't be kept in s3://nowhere-to-be-found/kept: " in str(job.error)
@@ -87,21 +87,23 @@ def test_a_killed_job_goes_on_from_what_is_there(bucket: str, backend: str) -> N
     if backend == "rocksdb":
         pytest.importorskip("rocksdict")
     p = tg.Pipeline()
-    counted(p)
-    told = Reports()
+    windowed_counts(p)
+    told = ReportLog()
     flags = ["--checkpoint_interval=50ms", "--restart_delay=10ms", f"--state_backend={backend}"]
-    job: Any = running(p, *flags, f"--checkpoint_dir={bucket}/{backend}", on_report=told)
+    job: Any = start_job(p, *flags, f"--checkpoint_dir={bucket}/{backend}", on_report=told)
     try:
-        for victim in (lambda: children(job._process.pid)[0], lambda: job._process.pid):
+        for victim in (lambda: child_pids(job._process.pid)[0], lambda: job._process.pid):
             before = max(told.checkpoints, default=0)
-            follow(
+            follow_until(
                 job,
-                lambda before=before: max(told.checkpoints, default=0) > before + 1 and bool(elements(job, "count")),
+                lambda before=before: (
+                    max(told.checkpoints, default=0) > before + 1 and bool(elements_out(job, "count"))
+                ),
             )
             said = len(told.texts)
             os.kill(victim(), signal.SIGKILL)
-            follow(job, lambda said=said: any("going on from checkpoint" in text for text in told.texts[said:]))
+            follow_until(job, lambda said=said: any("going on from checkpoint" in text for text in told.texts[said:]))
         before = max(told.checkpoints)
-        follow(job, lambda: max(told.checkpoints) > before)
+        follow_until(job, lambda: max(told.checkpoints) > before)
     finally:
         job.close()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.coordinator_harness import job_of
-from tests.support.streaming.isolated_worker import Alone
+from tests.support.streaming.coordinator_harness import make_job
+from tests.support.streaming.isolated_worker import IsolatedWorker
 from tidegate.runners.engine.time.watermarks import Mark
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.stream_items import Barrier
@@ -25,7 +25,7 @@ def double(p: tg.Pipeline) -> None:
 def test_a_task_ends_also_if_a_checkpoint_is_given_up_in_which_it_was_about_to_take_part(
     tmp_path: Path, given_up: bool
 ) -> None:
-    world, job, task = Alone(tmp_path), job_of(double), TaskId(1, 0)
+    world, job, task = IsolatedWorker(tmp_path), make_job(double), TaskId(1, 0)
     worker = Worker(job, 0, 1, world)  # type: ignore[arg-type]
     worker.on_message(Deploy(0, (task,)))
     worker.on_message(Trigger(1, "savepoint"))
@@ -41,7 +41,7 @@ def test_a_task_ends_also_if_a_checkpoint_is_given_up_in_which_it_was_about_to_t
 
 @pytest.mark.parametrize("late", [False, True])
 def test_a_channel_that_waits_for_a_checkpoint_which_the_next_one_ousts_goes_on(tmp_path: Path, late: bool) -> None:
-    world, job, task = Alone(tmp_path), job_of(double), TaskId(1, 0)
+    world, job, task = IsolatedWorker(tmp_path), make_job(double), TaskId(1, 0)
     worker = Worker(job, 0, 1, world)  # type: ignore[arg-type]
     worker.on_message(Deploy(0, (task,)))
     one, other = job.layout.channels_into(task)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tidegate as tg
-from tests.support.streaming.in_process_job import ALONE, Alone
+from tests.support.streaming.in_process_job import ONE_WORKER, InProcessJob
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.network.channels import InputChannel
@@ -63,7 +63,7 @@ class Waking(tg.DoFn):
         yield key, 0
 
 
-def stuck(alone: Alone, edge: int) -> InputChannel:
+def stuck(alone: InProcessJob, edge: int) -> InputChannel:
     """Have nobody take what comes along an exchange: its receiving end waits for a barrier that never comes."""
     assert alone.worker is not None
     (channel,) = [each for id, each in alone.worker._inputs.items() if id.edge == edge]
@@ -71,14 +71,14 @@ def stuck(alone: Alone, edge: int) -> InputChannel:
     return channel
 
 
-def exchanges(alone: Alone) -> list[int]:
+def exchanges(alone: InProcessJob) -> list[int]:
     return [number for number, each in enumerate(alone.job.plan.edges) if each.exchange is not None]
 
 
 def turns_while_held_back(p: tg.Pipeline, folder: Path, edge: int) -> tuple[int, Task]:
     """How often the worker looks in ten seconds in which nobody takes what goes along an exchange."""
-    never = replace(ALONE.checkpoints, interval=3600.0, timeout=7200.0)
-    alone = Alone(p, folder, replace(ALONE, credit=2, heartbeat=1.0, checkpoints=never), settles=False)
+    never = replace(ONE_WORKER.checkpoints, interval=3600.0, timeout=7200.0)
+    alone = InProcessJob(p, folder, replace(ONE_WORKER, credit=2, heartbeat=1.0, checkpoints=never), settles=False)
     while not exchanges(alone) or not alone.deployed:
         alone.turn()
     channel = stuck(alone, exchanges(alone)[edge])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tidegate as tg
-from tests.support.streaming.coordinator_harness import Play, job_of, sent, to_text
+from tests.support.streaming.coordinator_harness import CoordinatorHarness, count_words_to_text, make_job, messages_sent
 from tidegate.runners.streaming.protocol.worker_messages import Heartbeat, Least
 from tidegate.runners.streaming.worker.watermark_alignment import WatermarkAlignment
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
@@ -58,13 +58,13 @@ def test_where_everything_is_idle_nobody_is_waited_for() -> None:
 
 
 def test_a_worker_is_told_how_far_those_beside_it_have_come() -> None:
-    play = Play(job_of(to_text(), workers=3, drift=5))
+    play = CoordinatorHarness(make_job(count_words_to_text(), workers=3, drift=5))
     play.ready()
     told = [
         play.say(worker, Heartbeat((), MetricCells(), least=least)) for worker, least in ((0, 30), (1, 20), (2, None))
     ]
     told.append(play.say(0, Heartbeat((), MetricCells(), least=40)))
-    assert [sent(actions, Least) for actions in told] == [
+    assert [messages_sent(actions, Least) for actions in told] == [
         [Least(MIN_MICROS)],
         [Least(MIN_MICROS)],
         [Least(20)],

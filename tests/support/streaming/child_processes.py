@@ -1,4 +1,4 @@
-"""Processes, as the tests of the streaming runner look at them from outside."""
+"""Observes processes from outside: their children, their exit, and the events they report through a named pipe."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-PATIENCE: Final = 120.0
-"""Seconds after which a test takes it that nothing more will happen."""
+TIMEOUT: Final = 120.0
+"""Seconds after which a test gives up waiting."""
 
 
-def children(parent: int) -> list[int]:
-    """The processes that a process has started, those that have ended aside."""
+def child_pids(parent: int) -> list[int]:
+    """The running child processes of a process."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -27,43 +27,43 @@ def children(parent: int) -> list[int]:
     return sorted(found)
 
 
-def wait_until_gone(pids: Iterable[int]) -> None:
-    """Until these processes have ended, whoever their parents are."""
+def wait_for_exit(pids: Iterable[int]) -> None:
+    """Wait until these processes, children of this one or not, have exited."""
     for pid in pids:
         try:
             watched = os.pidfd_open(pid)
         except ProcessLookupError:
             continue
         try:
-            assert select.select([watched], [], [], PATIENCE)[0], f"process {pid} lives on"
+            assert select.select([watched], [], [], TIMEOUT)[0], f"process {pid} lives on"
         finally:
             os.close(watched)
 
 
-class Told:
-    """The reading end of a named pipe on which a run tells what happens, a byte for each thing."""
+class EventPipe:
+    """The reading end of a named pipe on which a run reports events, one byte each."""
 
     def __init__(self, path: str) -> None:
         os.mkfifo(path)
         self._pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)
 
     def watch(self, what: str, times: int = 1, *, fault: Callable[[], str] = lambda: "") -> None:
-        """Wait until so many things of these kinds have happened from now on; `fault` says why they never will."""
+        """Wait for `times` further events of the kinds in `what`; `fault` says why none can come any more."""
         self.happened()
-        left, deadline = times, time.monotonic() + PATIENCE
+        left, deadline = times, time.monotonic() + TIMEOUT
         while left > 0:
             ready, _, _ = select.select([self._pipe], [], [], 1.0)
             left -= sum(char in what for char in self.happened()) if ready else 0
             assert not fault(), fault()
-            assert time.monotonic() < deadline, f"nothing of {what!r} for {PATIENCE:g} s"
+            assert time.monotonic() < deadline, f"nothing of {what!r} for {TIMEOUT:g} s"
 
     def happened(self) -> str:
-        """What has been told and not yet been looked at."""
+        """The events reported since the last call."""
         try:
             return os.read(self._pipe, 1 << 16).decode()
         except BlockingIOError:
             return ""
 
     def close(self) -> None:
-        """Nobody listens any more."""
+        """Close the pipe."""
         os.close(self._pipe)

@@ -1,4 +1,4 @@
-"""Jobs without processes: plans of small pipelines, and a coordinator that is told what its workers would say."""
+"""Drives a coordinator without processes: plans of small pipelines, and the messages that their workers would send."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tidegate.sdk.time import SECOND
 M = TypeVar("M")
 
 
-def job_of(
+def make_job(
     write: Callable[[tg.Pipeline], Any],
     *,
     workers: int = 2,
@@ -66,8 +66,8 @@ def job_of(
     return Job("job", "run", planned, given)
 
 
-def to_text(folder: str = "out") -> Callable[[tg.Pipeline], Any]:
-    """Words, counted by key and written: a source stage, then a grouping with a sink behind it."""
+def count_words_to_text(folder: str = "out") -> Callable[[tg.Pipeline], Any]:
+    """Counts words by key and writes the counts: a source stage, then a grouping with a sink behind it."""
 
     def write(p: tg.Pipeline) -> None:
         words = p | "words" >> tg.Create(["a", "b", "a"])
@@ -77,8 +77,8 @@ def to_text(folder: str = "out") -> Callable[[tg.Pipeline], Any]:
     return write
 
 
-class Play:
-    """A coordinator, and the clock (µs) that it is told. `said` are all its actions since they were last taken."""
+class CoordinatorHarness:
+    """A coordinator and its clock (µs). `said` accumulates its actions until `taken` returns them."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class Play:
         return self.tell(FromWorker(worker, self.attempt if attempt is None else attempt, message))
 
     def wait(self, seconds: float) -> list[Action]:
-        """Time passes, and the coordinator is woken whenever it wants to be."""
+        """Advance the clock, waking the coordinator whenever it asks to be woken."""
         until = self.now + round(seconds * SECOND)
         done: list[Action] = []
         while (wake := self.coordinator.next_wake()) is not None and wake <= until:
@@ -114,7 +114,7 @@ class Play:
         return done
 
     def taken(self) -> list[Action]:
-        """What it said since the last call."""
+        """The actions since the last call."""
         said, self.said = self.said, []
         return said
 
@@ -123,10 +123,10 @@ class Play:
         layout = self.job.layout
         return [task for region in range(len(self.job.plan.regions)) for task in layout.tasks(region)]
 
-    # -- workers that do as they should
+    # -- workers that work
 
     def ready(self) -> list[Action]:
-        """All workers are up, and list their sources' splits as they are asked to."""
+        """All workers start and list the splits of their sources on request."""
         actions = self.tell(WorkersStarted(self.attempt))
         for worker in range(self.job.settings.workers):
             actions += self.say(worker, Ready())
@@ -134,22 +134,22 @@ class Play:
 
     def list_splits(self, asked: Iterable[Action], count: int = 4) -> list[Action]:
         actions: list[Action] = []
-        for request in sent(asked, ListSplits):
+        for request in messages_sent(asked, ListSplits):
             splits = tuple(AssignedSplit(f"split {n}", f"payload {n}".encode()) for n in range(count))
             actions += self.say(0, SplitsListed(request.step, splits))
         return actions
 
     def clear_away(self, asked: Iterable[Action]) -> list[Action]:
-        """Sinks remove what they are asked to."""
+        """Sinks abort the output that they are asked to abort."""
         actions: list[Action] = []
-        for request in sent(asked, AbortOutput):
+        for request in messages_sent(asked, AbortOutput):
             actions += self.say(0, OutputAborted(request.step))
         return actions
 
     def acknowledge(
         self, checkpoint: int, *, ended: bool = False, prepared: str = "", splits: Iterable[SplitProgress] = ()
     ) -> list[Action]:
-        """Every task stores its part; those of a sink's stage have prepared something."""
+        """Every task acknowledges the checkpoint; with `prepared`, sink tasks add a committable."""
         actions: list[Action] = []
         writers = {step.stage: step.label for step in self.job.plan.steps if step.is_sink}
         for task in self.tasks():
@@ -164,25 +164,25 @@ class Play:
         return actions
 
     def end_all(self, tasks: Iterable[TaskId] | None = None) -> list[Action]:
-        """Tasks come to their ends."""
+        """Report the end of these tasks, or of all."""
         actions: list[Action] = []
         for task in self.tasks() if tasks is None else tasks:
             actions += self.say(task.index, TaskEnded(task))
         return actions
 
 
-def sent(actions: Iterable[Action], kind: type[M]) -> list[M]:
-    """The messages of a kind that go to workers."""
+def messages_sent(actions: Iterable[Action], kind: type[M]) -> list[M]:
+    """The messages of one type that the actions send to workers."""
     return [action.message for action in actions if isinstance(action, Send) and isinstance(action.message, kind)]
 
 
-def sent_to(actions: Iterable[Action], worker: int) -> list[ToWorker]:
+def messages_sent_to(actions: Iterable[Action], worker: int) -> list[ToWorker]:
     return [action.message for action in actions if isinstance(action, Send) and action.worker == worker]
 
 
-def of(actions: Iterable[Action], kind: type[M]) -> list[M]:
+def actions_of_type(actions: Iterable[Action], kind: type[M]) -> list[M]:
     return [action for action in actions if isinstance(action, kind)]
 
 
-def deployed(actions: Iterable[Action]) -> list[TaskId]:
-    return sorted(task for deploy in sent(actions, Deploy) for task in deploy.tasks)
+def deployed_tasks(actions: Iterable[Action]) -> list[TaskId]:
+    return sorted(task for deploy in messages_sent(actions, Deploy) for task in deploy.tasks)

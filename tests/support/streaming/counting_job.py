@@ -1,4 +1,4 @@
-"""A source without end for tests that stop, kill and go on: numbered records in two splits."""
+"""A job over an unbounded source of numbers in two splits, for tests that stop, kill and resume it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECOND = 1_000_000
 
 
 @dataclass(frozen=True)
-class Counting(Source[int]):
+class CountingSource(Source[int]):
     """Each split counts from 0, `step` numbers at a time; number n has the event time n seconds."""
 
     step: int = 10
@@ -32,10 +32,10 @@ class Counting(Source[int]):
         return [Split(f"part-{n}") for n in range(self.parts)]
 
     def reader(self, split: Split, position: Position = None) -> Reader[int]:
-        return Counter(self.step, position or 0)
+        return CountingReader(self.step, position or 0)
 
 
-class Counter(Reader[int]):
+class CountingReader(Reader[int]):
     def __init__(self, step: int, next: int) -> None:
         self.step = step
         self.next = next
@@ -53,11 +53,11 @@ class Counter(Reader[int]):
         return self.next
 
 
-def counted(pipeline: tg.Pipeline) -> Any:
-    """How many numbers came in each window of a hundred, from both parts."""
+def windowed_counts(pipeline: tg.Pipeline) -> Any:
+    """Count the numbers of each window of 100 s over both splits, for each of five keys."""
     return (
         pipeline
-        | "numbers" >> tg.Read(Counting())
+        | "numbers" >> tg.Read(CountingSource())
         | "windows" >> tg.WindowInto(tg.FixedWindows(100))
         | "keyed" >> tg.Map(lambda n: (n % 5, 1))
         | "count" >> tg.CombinePerKey(sum)
@@ -65,30 +65,30 @@ def counted(pipeline: tg.Pipeline) -> Any:
     )
 
 
-def options(*flags: str) -> PipelineOptions:
+def job_options(*flags: str) -> PipelineOptions:
     return PipelineOptions.from_args(["--runner=streaming", "--workers=2", *flags])
 
 
-def running(pipeline: tg.Pipeline, *flags: str, on_report: Callable[[Any], None] | None = None) -> JobClient:
-    """A job of its own process, for a test to follow by hand."""
-    submitted = StreamingRunner().submission(pipeline.sealed(), options(*flags))
+def start_job(pipeline: tg.Pipeline, *flags: str, on_report: Callable[[Any], None] | None = None) -> JobClient:
+    """Start a job in a process of its own, for a test to follow."""
+    submitted = StreamingRunner().submission(pipeline.sealed(), job_options(*flags))
     return JobClient(submitted, on_report=on_report)
 
 
-def follow(job: JobClient, reached: Callable[[], bool]) -> None:
-    """Hear a job until something holds; AssertionError if it ends before."""
+def follow_until(job: JobClient, reached: Callable[[], bool]) -> None:
+    """Receive a job's reports until `reached` holds; AssertionError if the job ends first."""
     while not reached():
         assert not job.ended, f"the job has {job.state}: {job.error}"
         job.link.wait(60)
         job.receive()
 
 
-def elements(job: JobClient, step: str) -> int:
+def elements_out(job: JobClient, step: str) -> int:
     return sum(n for key, n in job.metrics.counters.items() if key.step == step and key.name == "elements_out")
 
 
-class Reports:
-    """What a job has told."""
+class ReportLog:
+    """The reports of a job, in order."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []

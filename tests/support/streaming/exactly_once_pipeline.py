@@ -1,8 +1,7 @@
-"""A pipeline that is run while its processes are killed, and what must have come of it.
+"""A pipeline to run while its processes are killed, and a check that its output is exactly once.
 
-`main` is the client of such a run. Whatever happens in its processes (reads, writes, commits) is told, a byte for each,
-to a named pipe, so that whoever kills goes by what he sees. A line on stdin names a folder for a savepoint, or says
-that it is time to drain.
+`main` is the client of such a run. Its processes report each read, write and commit as a byte on a named pipe, so that
+a test can kill at a chosen moment. A line on stdin names the folder of a savepoint to take, or is "drain".
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ def event_time(number: int) -> int:
 
 
 @dataclass(frozen=True)
-class Numbers(Source[Any]):
+class NumberSource(Source[Any]):
     """`(key, number, partition)` without end: the numbers of each partition from 0 on."""
 
     run: Run
@@ -95,10 +94,10 @@ class Numbers(Source[Any]):
         return [Split(f"partition-{n}", None, n) for n in range(PARTITIONS)]
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
-        return _NumbersReader(self.run, split.payload, position or 0)
+        return _NumberReader(self.run, split.payload, position or 0)
 
 
-class _NumbersReader(Reader[Any]):
+class _NumberReader(Reader[Any]):
     def __init__(self, run: Run, partition: int, at: int) -> None:
         self._run = run
         self._partition = partition
@@ -129,7 +128,7 @@ LAST = tg.MapStateSpec("last")
 
 @dataclass(frozen=True)
 class Fragile:
-    """A number in state that can't be pickled once, or rebuilt once."""
+    """A number in state whose pickling fails once, or whose unpickling fails once."""
 
     run: Run
     number: int
@@ -146,8 +145,8 @@ class Fragile:
             raise RuntimeError("injected into a restore")
 
 
-class Counting(tg.DoFn):
-    """Numbers the records of each key as they come, and gives what has gathered when a timer says so."""
+class CountPerKey(tg.DoFn):
+    """Numbers the records of each key as they arrive, and emits the buffered ones when a timer fires."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -183,7 +182,7 @@ class Counting(tg.DoFn):
 
 
 class InOrder(tg.DoFn):
-    """Tells of each record which one of its partition and key came before it."""
+    """Emits, with each record, the previous record of its partition and key."""
 
     def process(
         self,
@@ -196,15 +195,15 @@ class InOrder(tg.DoFn):
 
 
 class WithWindow(tg.DoFn):
-    """What a window holds, with its end."""
+    """Adds the end of its window to each element."""
 
     def process(self, element: tuple[int, int], window: Any = tg.DoFn.WindowParam) -> Iterator[Record]:
         yield ["sum", element[0], window.end.micros, element[1]]
 
 
 @dataclass(frozen=True)
-class Verifying(Sink[Any]):
-    """Files that are moved, one by one, into a folder by the commit."""
+class VerifyingSink(Sink[Any]):
+    """Writes files that the commit moves, one by one, into the folder of committed output."""
 
     run: Run
 
@@ -248,7 +247,7 @@ class Verifying(Sink[Any]):
 
 
 class _VerifyingAttempt(Attempt[Any]):
-    def __init__(self, sink: Verifying, task: int) -> None:
+    def __init__(self, sink: VerifyingSink, task: int) -> None:
         self._sink = sink
         self._task = task
         self._attempt = os.urandom(4).hex()
@@ -274,23 +273,23 @@ class _VerifyingAttempt(Attempt[Any]):
         return [Committable((self._task, self._sequence), name)]
 
 
-def slowly(record: Any, run: Run) -> Any:
-    """The step that holds all others up."""
+def delay(record: Any, run: Run) -> Any:
+    """Slow the pipeline down by `run.slow` seconds per record."""
     if run.slow:
         time.sleep(run.slow)
     return record
 
 
-def build(run: Run, options: Sequence[str]) -> tg.Pipeline:
+def build_pipeline(run: Run, options: Sequence[str]) -> tg.Pipeline:
     """Records through a rebalance, keyed state with timers, a second shuffle and windows; all into two sinks."""
     pipeline = tg.Pipeline(options=[*options, "--runner", "streaming"])
-    numbers = pipeline | "numbers" >> tg.Read(Numbers(run))
+    numbers = pipeline | "numbers" >> tg.Read(NumberSource(run))
     counted = (
         numbers
         | "spread" >> tg.Reshuffle()
-        | "slowly" >> tg.Map(slowly, run)
+        | "slowly" >> tg.Map(delay, run)
         | "by key" >> tg.Map(lambda r: (r[0], (r[2], r[1])))
-        | "count" >> tg.ParDo(Counting(run))
+        | "count" >> tg.ParDo(CountPerKey(run))
     )
     in_order_ = numbers | "by key too" >> tg.Map(lambda r: (r[0], (r[2], r[1]))) | "order" >> tg.ParDo(InOrder())
     sums = (
@@ -303,19 +302,19 @@ def build(run: Run, options: Sequence[str]) -> tg.Pipeline:
         | "all together" >> tg.WindowInto(tg.GlobalWindows())
     )
     records = (counted, in_order_, sums) | "records" >> tg.Flatten()
-    _ = records | "verifying" >> tg.Write(Verifying(run))
+    _ = records | "verifying" >> tg.Write(VerifyingSink(run))
     _ = records | "lines" >> tg.Map(json.dumps) | "text" >> tg.io.WriteToText(f"{run.folder}/text/part")
     return pipeline
 
 
-class Wrong(AssertionError):
-    """Something is lost, came twice, or in another order."""
+class ExactlyOnceViolation(AssertionError):
+    """A record is lost, duplicated or out of order."""
 
 
-def check(records: Iterable[Record], numbers: int, *, ordered_too: bool = True) -> None:
-    """Hold all records, in the order in which they became visible, against what must have come of so many numbers.
+def check_exactly_once(records: Iterable[Record], numbers: int, *, ordered_too: bool = True) -> None:
+    """Check all records, in the order in which they became visible, against the output expected of `numbers` inputs.
 
-    `ordered_too`: those of a key came as its partition gave them.
+    `ordered_too`: also check that the records of a key arrived in the order of their partition.
     """
     counts: dict[int, int] = defaultdict(int)
     seen: set[tuple[int, int]] = set()
@@ -343,7 +342,7 @@ def check(records: Iterable[Record], numbers: int, *, ordered_too: bool = True) 
                 _must((digit, end) not in sums, f"the window of {digit} that ends at {end} came twice")
                 sums[digit, end] = count
             case other:
-                raise Wrong(f"what is {other}?")
+                raise ExactlyOnceViolation(f"what is {other}?")
     _must(len(seen) == numbers, f"{numbers} numbers were read, and {len(seen)} have been seen")
     for partition in range(PARTITIONS):
         mine = sorted(number for at, number in seen if at == partition)
@@ -358,8 +357,8 @@ def check(records: Iterable[Record], numbers: int, *, ordered_too: bool = True) 
     _must(not wrong, f"the sums of {len(wrong)} windows are wrong, such as {min(wrong, default=None)}")
 
 
-def records_of(paths: Iterable[Path]) -> Iterator[Record]:
-    """The records in files, one after another."""
+def read_records(paths: Iterable[Path]) -> Iterator[Record]:
+    """The records of these files, in order."""
     for path in paths:
         with path.open() as lines:
             yield from map(json.loads, lines)
@@ -367,7 +366,7 @@ def records_of(paths: Iterable[Path]) -> Iterator[Record]:
 
 def _must(holds: bool, otherwise: str) -> None:
     if not holds:
-        raise Wrong(otherwise)
+        raise ExactlyOnceViolation(otherwise)
 
 
 def _once(found: set[tuple[int, int]], it: tuple[int, int], where: str) -> None:
@@ -378,7 +377,7 @@ def _once(found: set[tuple[int, int]], it: tuple[int, int], where: str) -> None:
 def main() -> None:
     """The client of a run."""
     run = Run(**json.loads(sys.argv[1]))
-    result: Any = build(run, sys.argv[2:]).run()
+    result: Any = build_pipeline(run, sys.argv[2:]).run()
 
     def listen() -> None:
         for line in sys.stdin:
@@ -395,8 +394,8 @@ def main() -> None:
     print(result.metrics().counter("elements_out", step="numbers"))
 
 
-def command(run: Run, flags: Sequence[str]) -> list[str]:
-    """How such a client is started."""
+def client_command(run: Run, flags: Sequence[str]) -> list[str]:
+    """The command that starts such a client."""
     return [
         sys.executable,
         "-c",

@@ -1,5 +1,5 @@
-"""A stream of one worker in the test's own process: the real coordinator, worker, tasks, backend and files, and a clock
-that stands until the test moves it. What is said between the two is pickled, and arrives at once.
+"""A streaming job with one worker in the test's process: the real coordinator, worker, tasks, backend and files, with a
+clock that only the test advances. Messages between coordinator and worker are pickled and arrive at once.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.time import SECOND
 
-ALONE = Settings(workers=1, streaming=True, batch=False)
+ONE_WORKER = Settings(workers=1, streaming=True, batch=False)
 
-RESTLESS = 100
-"""So often in a row nobody wakes who has something to do."""
+MAX_IDLE_WAKEUPS = 100
+"""More consecutive wake-ups without progress than this are a busy loop."""
 
 
-class Alone:
-    """The job of a pipeline, and the world of its worker; unless it `settles` at once, the test gives it its turns.
+class InProcessJob:
+    """The job of a pipeline, and the environment of its worker. With `settles=False` the test calls `turn` itself.
 
-    `ahead`: by how much (µs) the machine's clock is.
+    `ahead`: how far (µs) the machine's clock has been set forward.
     """
 
     def __init__(
-        self, pipeline: tg.Pipeline, folder: Path, settings: Settings = ALONE, *, settles: bool = True
+        self, pipeline: tg.Pipeline, folder: Path, settings: Settings = ONE_WORKER, *, settles: bool = True
     ) -> None:
         planned = plan(pipeline.sealed(values=True), Traits(parallel=True, streaming=True))
         self.job = Job("alone", "run", planned, settings)
@@ -58,7 +58,7 @@ class Alone:
         self.completed = 0
         self.failed: list[str] = []
         self.rounds = 0
-        """How often the worker has looked whether there is anything to do."""
+        """How often the worker has checked for work."""
         self.finish: coordinator_io.Finish | None = None
         self._folder = folder
         self._told: list[bytes] = []
@@ -78,12 +78,12 @@ class Alone:
         return self.worker is not None and bool(self.worker._tasks)
 
     def settle(self) -> None:
-        """Let the worker work until it has nothing more to do now."""
+        """Run the worker until it has nothing more to do now."""
         while self.turn():
             pass
 
     def turn(self) -> bool:
-        """One round of the worker, and what follows from it at once; False if nothing does."""
+        """One round of the worker and of the messages it sent; False if there was nothing to do."""
         if self.finish is not None:
             return False
         self.rounds += 1
@@ -95,14 +95,14 @@ class Alone:
         return bool(did or told or self._told)
 
     def advance(self, seconds: float) -> None:
-        """Let so much time pass, waking whoever wants to be woken meanwhile."""
+        """Advance the clock, waking coordinator and worker whenever they ask to be woken."""
         until, restless = self.moved.now() + round(seconds * SECOND), 0
         while self.finish is None:
             wakes = [self.coordinator.next_wake(), None if self.worker is None else self.worker.next_wake()]
             wake = min((at for at in wakes if at is not None), default=until)
             passes = min(wake, until) - self.moved.now()
             restless = 0 if passes > 0 else restless + 1
-            assert restless < RESTLESS, "somebody wants to be woken at once, again and again"
+            assert restless < MAX_IDLE_WAKEUPS, "a wake-up is due at once, again and again"
             self.moved.advance(max(0, passes))
             self._happens(coordinator_io.Tick())
             self.settle()
@@ -110,7 +110,7 @@ class Alone:
                 break
 
     def crash(self) -> None:
-        """The worker is gone, with all that it knew; another one begins a second later."""
+        """Lose the worker and its memory; the coordinator starts another a second later."""
         assert self.worker is not None
         self._crashes = True
         self._happens(coordinator_io.WorkerGone(0, self.worker.attempt, "killed"))
@@ -119,7 +119,7 @@ class Alone:
     # -- the job's process
 
     def _new_clock(self) -> Clock:
-        """That of a process that begins."""
+        """The clock of a new process."""
         return SystemClock(lambda: self.moved.now() + self.ahead, self.moved.now)
 
     def _happens(self, event: coordinator_io.CoordinatorEvent) -> None:

@@ -1,4 +1,4 @@
-"""A worker that a test speaks to by hand, without processes."""
+"""One worker without processes or a coordinator: the test sends it every message itself."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tidegate.runners.streaming.state.uploads import StorageFiles
 from tidegate.runners.streaming.storage.local import LocalStorage
 
 
-class Alone:
-    """The world of one worker that the test speaks to."""
+class IsolatedWorker:
+    """A worker's environment that records what the worker sends."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()

@@ -1,4 +1,4 @@
-"""A run of real processes that a test kills, stops or starves, and whose output it checks."""
+"""A run in real processes that a test kills or suspends, and whose output it then checks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from tests.support.streaming.child_processes import PATIENCE, Told, children
-from tests.support.streaming.exactly_once_pipeline import Run, check, command, records_of
+from tests.support.streaming.child_processes import TIMEOUT, EventPipe, child_pids
+from tests.support.streaming.exactly_once_pipeline import Run, check_exactly_once, client_command, read_records
 
 FLAGS = [
     *("--buffer_timeout", "0", "--checkpoint_interval", "0.15", "--checkpoint_min_pause", "0.05"),
@@ -18,24 +18,24 @@ FLAGS = [
 ]
 
 
-class Victim:
-    """A run that may be killed: its client, the client's job process, and that one's workers."""
+class KillableRun:
+    """A run with its client, the client's job process, and the workers of that process."""
 
     def __init__(self, run: Run, flags: list[str]) -> None:
         self.run = run
         self.folder = Path(run.folder)
         self._flags = flags
         self._clients: list[subprocess.Popen[str]] = []
-        self._told = Told(run.told)
+        self._told = EventPipe(run.told)
         self._savepoints = 0
         self.client = self.start()
 
     def start(self, workers: int = 2) -> subprocess.Popen[str]:
-        """A client: the first one, or one that goes on from the checkpoints of another."""
+        """Start a client: the first, or one that resumes from the checkpoints of the one before."""
         paths = [str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")]
         with open(self.folder / "said", "a") as said:
             self.client = subprocess.Popen(
-                command(
+                client_command(
                     self.run,
                     ["--checkpoint_dir", f"{self.folder}/checkpoints", f"--workers={workers}", *FLAGS, *self._flags],
                 ),
@@ -50,23 +50,23 @@ class Victim:
 
     @property
     def said(self) -> str:
-        """What all clients have said on stderr."""
+        """The stderr of all clients."""
         return (self.folder / "said").read_text()
 
     def watch(self, what: str, times: int = 1) -> None:
-        """Wait until so many things of these kinds have happened from now on."""
+        """Wait for `times` further events of the kinds in `what`."""
         ended = "the client has ended"
         self._told.watch(
             what, times, fault=lambda: "" if self.client.poll() is None else f"{ended}: {self.said[-3000:]}"
         )
 
     def workers(self) -> list[int]:
-        """The worker processes there are."""
-        return [pid for job in children(self.client.pid) for pid in children(job)]
+        """The ids of the worker processes."""
+        return [pid for job in child_pids(self.client.pid) for pid in child_pids(job)]
 
     def kill(self, what: str, chance: random.Random) -> None:
-        """SIGKILL for one of the run's processes, or all workers at once."""
-        jobs, workers = children(self.client.pid), self.workers()
+        """Send SIGKILL to one of the run's processes, or to all workers at once."""
+        jobs, workers = child_pids(self.client.pid), self.workers()
         match what:
             case "client":
                 killed = [self.client.pid]
@@ -88,22 +88,22 @@ class Victim:
             self.start()
 
     def stop_in_prepare(self) -> tuple[int, list[int]]:
-        """SIGSTOP for all of the run, while sinks prepare output; the job's process, and those of the workers."""
+        """Send SIGSTOP to all processes while sinks prepare output; the ids of the job's process and of the workers."""
         self.run.held.touch()
         self.watch("h")
-        (job,), workers = children(self.client.pid), self.workers()
+        (job,), workers = child_pids(self.client.pid), self.workers()
         for pid in (self.client.pid, job, *workers):
             os.kill(pid, signal.SIGSTOP)
         self.run.held.unlink()
         return job, workers
 
     def ask_for_savepoint(self) -> None:
-        """Have it take one, and go on."""
+        """Ask for a savepoint; the job goes on running."""
         self._savepoints += 1
         self._say(f"{self.folder}/saved/{self._savepoints}")
 
     def ask_to_drain(self) -> None:
-        """Have it end."""
+        """Ask for a drain, and don't wait for it."""
         self._say("drain")
 
     def _say(self, line: str) -> None:
@@ -112,30 +112,30 @@ class Victim:
         self.client.stdin.flush()
 
     def drain(self) -> int:
-        """Have it end, and say how many records it has read."""
-        out, _ = self.client.communicate("drain\n", timeout=PATIENCE)
+        """Drain the job; the number of records that it has read."""
+        out, _ = self.client.communicate("drain\n", timeout=TIMEOUT)
         assert self.client.returncode == 0, self.said[-3000:]
         return int(json.loads(out))
 
-    def check(self, numbers: int, *, ordered_too: bool = True) -> None:
-        """Both sinks have what they should, and nothing is left over."""
+    def check_exactly_once(self, numbers: int, *, ordered_too: bool = True) -> None:
+        """Check that both sinks hold exactly the expected output and no temporary files."""
         committed = sorted((self.folder / "committed").iterdir())
-        texts = sorted((self.folder / "text").glob("part-*"), key=in_checkpoints)
+        texts = sorted((self.folder / "text").glob("part-*"), key=commit_order)
         for paths in (committed, texts):
-            check(records_of(paths), numbers, ordered_too=ordered_too)
+            check_exactly_once(read_records(paths), numbers, ordered_too=ordered_too)
         assert not list((self.folder / "pending").iterdir())
         assert not list((self.folder / "text").glob(".tidegate-*"))
 
     def close(self) -> None:
-        """Whatever is left of it goes."""
+        """Kill the processes that still run."""
         for client in self._clients:
             if client.poll() is None:
-                for pid in (client.pid, *(pid for job in children(client.pid) for pid in (job, *children(job)))):
+                for pid in (client.pid, *(pid for job in child_pids(client.pid) for pid in (job, *child_pids(job)))):
                     os.kill(pid, signal.SIGKILL)
                 client.communicate()
         self._told.close()
 
 
-def in_checkpoints(path: Path) -> tuple[int, str]:
+def commit_order(path: Path) -> tuple[int, str]:
     """The order in which text files became visible: by checkpoint, then by task."""
     return int(path.name.split("-")[2]), path.name

@@ -1,4 +1,4 @@
-"""What runs in a job's process in tests of it: coordinators and workers of a few lines, instead of the real ones.
+"""Stub coordinators and workers of a few lines, for tests of the job's process and its workers' processes.
 
 A script of its own: `python process_stubs.py DESCRIPTOR NAME`.
 """

@@ -1,4 +1,4 @@
-"""A real file system of a few megabytes, to be filled."""
+"""A real file system of a few megabytes, for tests that fill it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 _PIECE: Final = 1 << 12
 
 
-class SmallDisk:
+class SmallFilesystem:
     """`path`: where it is, for every process."""
 
     def __init__(self, path: Path) -> None:
@@ -38,7 +38,7 @@ class SmallDisk:
 
 
 @contextmanager
-def small_disk(folder: Path, megabytes: int) -> Iterator[SmallDisk]:
+def mount_small_filesystem(folder: Path, megabytes: int) -> Iterator[SmallFilesystem]:
     """A file system in memory, mounted where only one process sees it, through which the others reach it: the system
     takes it away with that process, whatever becomes of the test. Skips the test where there can be none."""
     if shutil.which("unshare") is None:
@@ -57,6 +57,6 @@ def small_disk(folder: Path, megabytes: int) -> Iterator[SmallDisk]:
         if holder.stdout.readline() != "mounted\n":
             _, why = holder.communicate()
             pytest.skip(f"no small file system can be mounted here: {why.strip()}")
-        yield SmallDisk(Path(f"/proc/{holder.pid}/root{folder}"))
+        yield SmallFilesystem(Path(f"/proc/{holder.pid}/root{folder}"))
     finally:
         holder.communicate()
