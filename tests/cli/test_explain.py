@@ -9,7 +9,8 @@ from tidegate.runners.planner.explain import explain, graph_of_plan, warnings
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.seal import this_environment
-from tidegate.sdk.user_code.user_fn import UserFn, Where
+from tidegate.sdk.user_code.frames import Where
+from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.assigners import FixedWindows
 from tidegate.sdk.windowing.strategy import ACCUMULATING, WindowingStrategy
 from tidegate.sdk.windowing.triggers import AfterCount, AfterWatermark, Repeatedly

@@ -18,7 +18,8 @@ from tidegate.sdk.data.block import Block, Each
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, Output
 from tidegate.sdk.time import MAX_MICROS, Duration, Timestamp
-from tidegate.sdk.user_code.user_fn import UserFn, Where
+from tidegate.sdk.user_code.frames import Where
+from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing import triggers as tr
 from tidegate.sdk.windowing.assigners import (
     CumulativeWindows,

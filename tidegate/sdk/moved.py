@@ -252,6 +252,7 @@ MODULES: Final[Mapping[str, str]] = {
 """From where a module was to where all that was in it is."""
 NAMES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("tidegate.runners.spark.task_io.writer", "Committing"): ("tidegate.runners.spark.driver.sinks", "SinkCommit"),
+    ("tidegate.sdk.user_code.user_fn", "Where"): ("tidegate.sdk.user_code.frames", "Where"),
     ("tidegate.sdk.interactive.table", "show"): ("tidegate.sdk.interactive.show", "show"),
 }
 """From a module and a name at its top level to the module and the name that it has instead."""

@@ -39,9 +39,10 @@ from tidegate.sdk.portable.integrity import reads
 from tidegate.sdk.portable.seal import located, seal, this_environment, warned_if_idle, words_of_interrupt
 from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions, find_runner
 from tidegate.sdk.typehints import compatibility, hints
+from tidegate.sdk.user_code.frames import Where, author_frames, caller
 from tidegate.sdk.user_code.keywords import Keywords
 from tidegate.sdk.user_code.never_run import Fate
-from tidegate.sdk.user_code.user_fn import UserFn, Where, author_frames, caller, name_of
+from tidegate.sdk.user_code.user_fn import UserFn, name_of
 from tidegate.sdk.user_code.validation import warn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from tidegate.sdk.user_code.user_fn import Where
+    from tidegate.sdk.user_code.frames import Where
     from tidegate.testing.test_pipeline import TestPipeline
 
 RUNNER_FIXTURE = "tidegate_runner"
@@ -113,7 +113,7 @@ def _trim(error: BaseException, item: pytest.Function, own: Any) -> None:
     if "tidegate" not in sys.modules:
         return
     from tidegate.sdk.errors import TidegateError
-    from tidegate.sdk.user_code.user_fn import author_frames
+    from tidegate.sdk.user_code.frames import author_frames
 
     if not isinstance(error, TidegateError):
         return

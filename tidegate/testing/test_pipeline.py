@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.runner import PipelineResult, Runner
-from tidegate.sdk.user_code.user_fn import Where, is_installed
+from tidegate.sdk.user_code.by_value import is_installed
+from tidegate.sdk.user_code.frames import Where
 from tidegate.testing.matchers import Matcher, as_matcher
 from tidegate.testing.pane_recorder import PaneRecorder
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tidegate.sdk.portable.fingerprint import digest
 from tidegate.sdk.portable.pickle_graph import digest_of
-from tidegate.sdk.user_code.user_fn import pickle_by_value
+from tidegate.sdk.user_code.by_value import pickle_by_value
 
 ROOT = Path(__file__).parents[3]
 

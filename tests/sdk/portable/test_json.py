@@ -25,7 +25,8 @@ from tidegate.sdk.portable.json import dump, load
 from tidegate.sdk.portable.loading import arrive, check_environment
 from tidegate.sdk.portable.seal import this_environment
 from tidegate.sdk.time import MAX_TIMESTAMP, MIN_MICROS, MIN_TIMESTAMP, Duration, Timestamp
-from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn, Where
+from tidegate.sdk.user_code.frames import Where
+from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
 from tidegate.sdk.windowing.assigners import (
     Assigner,
     CalendarWindows,

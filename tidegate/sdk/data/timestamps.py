@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from tidegate.sdk.time import MAX_MICROS, SECOND, TimestampLike, timestamp_micros
-from tidegate.sdk.user_code.user_fn import caller
+from tidegate.sdk.user_code.frames import caller
 from tidegate.sdk.user_code.validation import warn
 
 FAR_FUTURE: Final = 1e11

@@ -16,7 +16,10 @@ from typing import Any, Final
 from tidegate.sdk.moved import MOVES
 from tidegate.sdk.portable.model import Node, Pipeline, TypeRef, Values
 from tidegate.sdk.portable.pickle_graph import digest_of
-from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn, Where, import_ref, pickle_by_value
+from tidegate.sdk.user_code.by_value import pickle_by_value
+from tidegate.sdk.user_code.frames import Where
+from tidegate.sdk.user_code.sealing import import_ref
+from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
 
 _LOT: Final = 4096
 _NAMES: Final = frozenset({"label", "composite", "numbered"})

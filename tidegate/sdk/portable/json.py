@@ -30,7 +30,8 @@ from pydantic import (
 from tidegate.sdk.errors import BuildError, LoadError, shorten
 from tidegate.sdk.portable.integrity import check_references
 from tidegate.sdk.portable.model import FORMAT_VERSION, Collection, Environment, Node, Pipeline, Values, code_of
-from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn, Where
+from tidegate.sdk.user_code.frames import Where
+from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
 
 T = TypeVar("T")
 

@@ -15,7 +15,9 @@ from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.authoring.side_inputs import View
 from tidegate.sdk.authoring.state import StateSpec, TimerSpec
 from tidegate.sdk.time import Duration
-from tidegate.sdk.user_code.user_fn import Sealer, UserFn, Where
+from tidegate.sdk.user_code.frames import Where
+from tidegate.sdk.user_code.sealing import Sealer
+from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
 
 FORMAT_VERSION: Final = 1

@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 
 from tidegate.sdk.errors import BuildError, PicklingError
 from tidegate.sdk.portable.model import Environment, ParDo, Pipeline, Values, Write, code_of, map_code
+from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.redefined_classes import meet
-from tidegate.sdk.user_code.user_fn import ImportRef, Sealer, UserFn, Where
+from tidegate.sdk.user_code.sealing import Sealer
+from tidegate.sdk.user_code.user_fn import ImportRef, UserFn
 from tidegate.sdk.user_code.validation import warn
 
 E = TypeVar("E", bound=BuildError)

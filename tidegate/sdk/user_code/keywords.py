@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Self
 
-from tidegate.sdk.user_code.user_fn import caller
+from tidegate.sdk.user_code.frames import caller
 
 
 class Keywords:

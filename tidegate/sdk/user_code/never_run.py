@@ -11,7 +11,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from tidegate.sdk.user_code.user_fn import Where
+from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.validation import warn
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from tidegate.sdk import moved
-from tidegate.sdk.user_code.user_fn import is_superseded, pickle_by_value
+from tidegate.sdk.user_code.by_value import is_superseded, pickle_by_value
 
 
 def dumps(

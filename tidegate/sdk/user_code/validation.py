@@ -12,7 +12,8 @@ from typing import Any, Final
 
 from tidegate.sdk.errors import BuildError, TidegateWarning, shorten
 from tidegate.sdk.time import Duration, Timestamp
-from tidegate.sdk.user_code.user_fn import UserFn, Where, caller, name_of
+from tidegate.sdk.user_code.frames import Where, caller
+from tidegate.sdk.user_code.user_fn import UserFn, name_of
 
 
 def positive_duration(owner: str, name: str, value: Any) -> Duration:

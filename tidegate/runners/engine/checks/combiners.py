@@ -12,7 +12,7 @@ from tidegate.sdk.authoring.combine import CombineFn, WithArguments
 from tidegate.sdk.errors import CheckError, shorten
 from tidegate.sdk.metrics import MetricCells, collecting
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
-from tidegate.sdk.user_code.user_fn import author_frames
+from tidegate.sdk.user_code.frames import author_frames
 
 _MOST: Final = 200
 """How many inputs of a key are kept for trials; keys with more are not tried."""

@@ -10,7 +10,7 @@ from tidegate.sdk.authoring.dofn import DoFn, Param
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.portable.model import AssignWindows, ParDo, Pipeline
 from tidegate.sdk.typehints.compatibility import NOT_SEVERAL
-from tidegate.sdk.user_code.user_fn import Where
+from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.windowing.assigners import (
     assign,
     assign_windows,

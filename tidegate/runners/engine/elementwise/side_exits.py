@@ -17,7 +17,7 @@ from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.data.values import SPECIAL, TaggedOutput, TimestampedValue, WindowedValue
 from tidegate.sdk.errors import RunError, shorten
 from tidegate.sdk.portable.model import ParDo
-from tidegate.sdk.user_code.user_fn import author_frames
+from tidegate.sdk.user_code.frames import author_frames
 from tidegate.sdk.windowing.assigners import CustomAssigner, Merged, assign_windows, element_dependent
 
 

@@ -10,7 +10,7 @@ from tidegate.sdk.authoring.combine import AssociativeFn, CallableFn, CombineFn,
 from tidegate.sdk.data.keys import check_key
 from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, TidegateError, UserCodeError, said, shorten
 from tidegate.sdk.metrics import in_step
-from tidegate.sdk.user_code.user_fn import Where, author_frames
+from tidegate.sdk.user_code.frames import Where, author_frames
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from tidegate.sdk.authoring.dofn import Marker
 from tidegate.sdk.authoring.state import StateSpec, TimerSpec, offers
 from tidegate.sdk.errors import said
-from tidegate.sdk.user_code.user_fn import author_frames
+from tidegate.sdk.user_code.frames import author_frames
 
 _OFFERS: Final = {
     "ValueCell": offers(StateSpec("", "value")),

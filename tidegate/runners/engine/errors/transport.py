@@ -10,7 +10,7 @@ import pickle
 import traceback
 
 from tidegate.sdk.errors import RunError, TidegateError
-from tidegate.sdk.user_code.user_fn import author_frames
+from tidegate.sdk.user_code.frames import author_frames
 
 
 def packed(error: BaseException) -> bytes:

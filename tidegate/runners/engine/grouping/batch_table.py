@@ -39,7 +39,7 @@ from tidegate.sdk.data.panes import PaneInfo, Timing
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
 from tidegate.sdk.metrics import in_step
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
-from tidegate.sdk.user_code.user_fn import author_frames
+from tidegate.sdk.user_code.frames import author_frames
 from tidegate.sdk.windowing.assigners import BuiltinAssigner, single_window
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end
 

@@ -19,7 +19,7 @@ from tidegate.sdk.data.coders import decode_columns, encode_columns
 from tidegate.sdk.data.keys import check_keys
 from tidegate.sdk.errors import KeyEncodingError
 from tidegate.sdk.private_files import owner_only
-from tidegate.sdk.user_code.user_fn import Where
+from tidegate.sdk.user_code.frames import Where
 
 _RUN: Final = 100_000
 """How many entries of a key too large for memory are sorted at a time."""

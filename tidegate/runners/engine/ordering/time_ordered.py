@@ -20,7 +20,7 @@ from tidegate.sdk.data.block import Block, Each, WindowsColumn, keys_of
 from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.portable.model import KeyOf
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.user_code.user_fn import Where
+from tidegate.sdk.user_code.frames import Where
 
 _GATHERED: Final = "gathered"
 

@@ -17,7 +17,8 @@ from tidegate.sdk.data.block import Block, Same
 from tidegate.sdk.errors import RunError, shorten
 from tidegate.sdk.portable.model import MAIN, CombinePerKey, Output, ParDo, Pipeline, SideInputRef
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.user_code.user_fn import UserFn, Where
+from tidegate.sdk.user_code.frames import Where
+from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.assigners import CustomAssigner, GlobalWindows, Merged, assign, assign_windows
 from tidegate.sdk.windowing.strategy import DISCARDING, WindowingStrategy
 from tidegate.sdk.windowing.triggers import AfterWatermark, DefaultTrigger

@@ -16,7 +16,7 @@ from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.plan import Plan
 from tidegate.sdk.errors import UnsupportedError
 from tidegate.sdk.portable.model import Read, Write
-from tidegate.sdk.user_code.user_fn import Where
+from tidegate.sdk.user_code.frames import Where
 
 _SAMPLE = 16
 """How many of a source's files are looked for."""

@@ -35,7 +35,7 @@ from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import ENGINE, MetricKey, collecting
 from tidegate.sdk.options.defaults import default_memory_budget
 from tidegate.sdk.portable.model import Create, Read
-from tidegate.sdk.user_code.user_fn import install_classes
+from tidegate.sdk.user_code.sealing import install_classes
 
 _FEW: Final = 64
 

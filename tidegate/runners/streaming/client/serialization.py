@@ -10,7 +10,7 @@ from typing import Any
 
 from tidegate.sdk.portable.model import Create, Pipeline, Values
 from tidegate.sdk.portable.seal import seal
-from tidegate.sdk.user_code.user_fn import travels_by_value
+from tidegate.sdk.user_code.by_value import travels_by_value
 
 
 def with_values(pipeline: Pipeline) -> Pipeline:

@@ -44,7 +44,7 @@ from tidegate.sdk.data.coders import install
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.portable.model import TestStream
 from tidegate.sdk.time import SECOND
-from tidegate.sdk.user_code.user_fn import install_classes
+from tidegate.sdk.user_code.sealing import install_classes
 
 _CHANNEL: Final = struct.Struct("<III4x")
 _CREDIT: Final = struct.Struct("<IIII")

@@ -1,0 +1,124 @@
+"""Which of the author's code travels by value, and its pickles: `__main__` and modules beside the script."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import lru_cache
+from types import FunctionType, ModuleType
+from typing import Any, Final
+
+
+def resolve(module: str, name: str) -> Any:
+    """Import `module` and follow `name`'s dots. ImportError or AttributeError when it isn't there."""
+    __import__(module)
+    found: Any = sys.modules[module]
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def is_superseded(cls: type) -> bool:
+    """Whether a class of the author's has been defined again: its name leads to another class, or to nothing."""
+    module, name = cls.__module__, cls.__qualname__
+    return "<" not in name and travels_by_value(module) and module in sys.modules and not _is_found(cls)
+
+
+def _is_found(cls: type) -> bool:
+    """Whether the class's own name leads to it."""
+    try:
+        return resolve(cls.__module__, cls.__qualname__) is cls
+    except (ImportError, AttributeError):
+        return False
+
+
+@lru_cache(maxsize=4096)
+def travels_by_value(module: str) -> bool:
+    """Whether code of this module travels by value: `__main__` and whatever no installed distribution owns."""
+    top = module.partition(".")[0]
+    if top == "tidegate" or top in sys.stdlib_module_names:
+        return False
+    if top == "__main__":
+        return True
+    loaded = sys.modules.get(module)
+    file = getattr(loaded, "__file__", None)
+    if file is None:
+        return loaded is None or getattr(loaded, "__spec__", None) is None
+    if is_installed(file):
+        return False
+    return distribution_of(top)[0] is None
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file is where packages are installed: a folder called `site-packages` alone may be the author's."""
+    return _PACKAGES.search(file) is not None
+
+
+_PACKAGES: Final = re.compile(r"[/\\](python[\d.]*|lib)[/\\](site|dist)-packages[/\\]", re.IGNORECASE)
+
+
+@lru_cache(maxsize=1024)
+def distribution_of(top: str) -> tuple[str | None, str | None]:
+    """Name and version of the distribution that installs the top-level module `top`."""
+    if top in sys.stdlib_module_names or top == "__main__":
+        return None, None
+    from importlib import metadata
+
+    try:
+        found = metadata.distribution(top)
+    except metadata.PackageNotFoundError:
+        names = metadata.packages_distributions().get(top)
+        if not names:
+            return None, None
+        found = metadata.distribution(names[0])
+    return found.metadata["Name"], found.version
+
+
+def pickle_by_value(value: Any) -> tuple[bytes, list[type]]:
+    """Cloudpickle `value`, with modules beside the script by value too; also the by-value classes met on the way."""
+    import io
+
+    import cloudpickle
+
+    buffer = io.BytesIO()
+    pickler = _pickler_class()(buffer)
+    try:
+        pickler.dump(value)
+    finally:
+        for module in pickler.registered:
+            cloudpickle.unregister_pickle_by_value(module)
+    return buffer.getvalue(), pickler.classes
+
+
+@lru_cache(maxsize=1)
+def _pickler_class() -> Any:
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        def __init__(self, file: Any) -> None:
+            super().__init__(file, protocol=5)
+            self.registered: list[ModuleType] = []
+            self.classes: list[type] = []
+
+        def reducer_override(self, obj: Any) -> Any:
+            match obj:
+                case type() | FunctionType():
+                    name = obj.__module__
+                case ModuleType():
+                    name = obj.__name__
+                case _:
+                    return super().reducer_override(obj)
+            if isinstance(name, str) and travels_by_value(name):
+                module = sys.modules.get(name)
+                if (
+                    module is not None
+                    and name != "__main__"
+                    and name not in cloudpickle.list_registry_pickle_by_value()
+                ):
+                    cloudpickle.register_pickle_by_value(module)
+                    self.registered.append(module)
+                if isinstance(obj, type):
+                    self.classes.append(obj)
+            return super().reducer_override(obj)
+
+    return Pickler

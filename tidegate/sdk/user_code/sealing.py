@@ -1,0 +1,126 @@
+"""Sealing: the author's live code turned into data that another process can load.
+
+Functions of installed distributions become import references. Lambdas, closures, and what is defined in `__main__` or
+in modules beside the script become cloudpickle payloads.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any, Final
+
+from tidegate.sdk.errors import PicklingError
+from tidegate.sdk.user_code.by_value import distribution_of, is_superseded, pickle_by_value, resolve, travels_by_value
+from tidegate.sdk.user_code.pickling_diagnostics import explain_unpicklable
+from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
+
+
+class Sealer:
+    """Seals many functions of one pipeline: equal objects once, and the classes that must travel by value noted."""
+
+    def __init__(self) -> None:
+        self._sealed: dict[int, UserFn] = {}
+        self._classes: dict[tuple[str, str], type] = {}
+
+    def seal(self, fn: UserFn) -> UserFn:
+        """A sealed copy that no longer knows the live object.
+
+        Raises PicklingError naming the variable and its type when something captured can't be pickled.
+        """
+        if fn.code is not None:
+            return fn
+        live = fn.live
+        known = self._sealed.get(id(live))
+        if known is None:
+            code = import_ref(live) or self._payload(live, fn.name)
+            known = self._sealed[id(live)] = UserFn(fn.name, fn.where, code)
+        return known
+
+    def seal_values(self, values: Any, name: str) -> bytes:
+        """Elements (of `Create`) as bytes, their by-value classes noted; raises PicklingError."""
+        return self._pickle(values, name)
+
+    def classes(self) -> tuple[UserFn, ...]:
+        """The by-value classes met so far, each sealed under `module:qualname`."""
+        done: dict[tuple[str, str], UserFn] = {}
+        while missing := [key for key in self._classes if key not in done]:
+            for key in missing:
+                cls = self._classes[key]
+                done[key] = UserFn(f"{key[0]}:{key[1]}", None, self._payload(cls, key[1]))
+        return tuple(done[key] for key in sorted(done))
+
+    def _payload(self, live: Any, name: str) -> Payload:
+        import hashlib
+
+        data = self._pickle(live, name)
+        return Payload(data, hashlib.sha256(data).hexdigest())
+
+    def _pickle(self, live: Any, name: str) -> bytes:
+        try:
+            data, classes = pickle_by_value(live)
+        except PicklingError as error:  # something of Tidegate's, which says itself what to do
+            raise PicklingError(f"{name} can't be pickled: {error}") from None
+        except Exception as error:
+            raise PicklingError(explain_unpicklable(live, name) or f"{name} can't be pickled: {error}") from error
+        for cls in classes:
+            # Of a class that was defined again, or a slotted dataclass, which is made twice, the one that its name
+            # gives is found by its name elsewhere. The others travel with their instances.
+            if not is_superseded(cls):
+                self._classes[cls.__module__, cls.__qualname__] = cls
+        return data
+
+
+def install_classes(classes: Iterable[UserFn]) -> None:
+    """Make by-value classes findable under their own module's name, so that plain pickle finds them in a worker.
+
+    What the module has itself is left alone. A class that an earlier pipeline brought to this process gives way to what
+    this one brings: in a notebook, a class is defined again and again.
+    """
+    for fn in classes:
+        module_name, _, qualname = fn.name.partition(":")
+        if "." in qualname or "<locals>" in qualname:
+            continue
+        module = sys.modules.get(module_name)
+        if module is None:
+            _make_packages(module_name)
+            module = sys.modules[module_name] = ModuleType(module_name)
+        there = getattr(module, qualname, None)
+        if there is None or there is _brought.get(fn.name):
+            _brought[fn.name] = fn.load()
+            setattr(module, qualname, _brought[fn.name])
+
+
+_brought: Final[dict[str, Any]] = {}
+"""The classes that `install_classes` has put into modules of this process, by the names of their entries."""
+
+
+def _make_packages(module: str) -> None:
+    """The packages that a module is in: pickle imports `a` before it looks into `a.b`."""
+    parent = module.rpartition(".")[0]
+    if not parent or parent in sys.modules:
+        return
+    _make_packages(parent)
+    try:
+        __import__(parent)
+    except ImportError:
+        sys.modules[parent] = ModuleType(parent)
+
+
+def import_ref(value: Any) -> ImportRef | None:
+    """The import reference of a function or class of an installed distribution, or None: it travels by value."""
+    if not callable(value):
+        return None
+    owner = getattr(value, "__objclass__", None)
+    module = getattr(value, "__module__", None) or getattr(owner, "__module__", None)
+    name = getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or "<" in name or travels_by_value(module):
+        return None
+    try:
+        if resolve(module, name) is not value:
+            return None
+    except (ImportError, AttributeError):
+        return None
+    distribution, version = distribution_of(module.partition(".")[0])
+    return ImportRef(module, name, distribution, version)
