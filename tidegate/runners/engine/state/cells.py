@@ -400,9 +400,7 @@ def _with_ttl(cell: type[Cell]) -> type[Cell]:
         return method
 
     methods = {name: writing(getattr(cell, name)) for name in cell.writers}
-    return type(
-        f"Expiring{cell.__name__}", (cell,), {"__slots__": (), "enter": enter, "at": at, "clear": clear, **methods}
-    )
+    return type(cell.__name__, (cell,), {"__slots__": (), "enter": enter, "at": at, "clear": clear, **methods})
 
 
 def _recording_reads(cell: type[Cell]) -> type[Cell]:
@@ -421,7 +419,7 @@ def _recording_reads(cell: type[Cell]) -> type[Cell]:
         return method
 
     methods = {name: reading(getattr(cell, name)) for name in cell.readers}
-    return type(f"Watched{cell.__name__}", (cell,), {"__slots__": (), **methods})
+    return type(cell.__name__, (cell,), {"__slots__": (), **methods})  # the name stands in errors that authors see
 
 
 class CellClasses(NamedTuple):
