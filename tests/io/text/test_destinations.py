@@ -6,6 +6,7 @@ import gzip
 import json
 import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import fsspec
 import pytest
 
 import tidegate as tg
+from tests.support.dying_commits import dying_commits
 from tidegate.io import files
 from tidegate.io.text import attempt as text_attempt
 from tidegate.io.text.sink import TextSink
@@ -86,49 +88,20 @@ def test_a_list_of_files_that_is_none_is_refused(tmp_path: Path) -> None:
         sink.commit("run2", write(sink, "run2", addressed("de:b")))
 
 
-class Crash(BaseException):
-    """The process dies here."""
-
-
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # died open
 @pytest.mark.parametrize("checkpoint", [None, 7])
 def test_a_commit_that_dies_anywhere_is_finished_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, checkpoint: int | None
 ) -> None:
     sink = TextSink(f"{tmp_path}/{{destination}}/part", num_shards=2, header="h", addressed=True)
-    steps = [0]
 
-    def dying(original: Any) -> Any:
-        def operation(*args: Any) -> Any:
-            steps[0] -= 1
-            if steps[0] == 0:
-                raise Crash
-            done = original(*args)
-            steps[0] -= 1
-            if steps[0] == 0:
-                raise Crash
-            return done
-
-        return operation
-
-    results = []
-    died = True
-    while died:
-        run = f"run{len(results)}"
+    def round_of(run: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
         sink.commit("old", write(sink, "old", addressed("old:a", "de:b")))
         prepared = write(sink, run, addressed("de:a", "fr:b", "de:c"), addressed("it:d", "de:e"))
-        steps[0] = len(results)
-        with monkeypatch.context() as patch:
-            for name in ("create", "finish", "move", "remove", "remove_folder", "remove_empty_folder"):
-                patch.setattr(files.Local, name, dying(getattr(files.Local, name)))
-            try:
-                sink.commit(run, prepared, checkpoint)
-                died = len(results) == 0
-            except Crash:
-                died = True
-        if died:
-            sink.commit(run, prepared, checkpoint)
-        sink.abort(run)
+        return lambda: sink.commit(run, prepared, checkpoint), lambda: sink.abort(run)
+
+    results = []
+    for run in dying_commits(files.Local, monkeypatch, round_of):
         results.append({name.replace(run, "RUN"): text for name, text in written(tmp_path).items()})
         for path in tmp_path.rglob(f"*{run}*"):
             path.unlink()

@@ -8,7 +8,7 @@ import os
 import pickle
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
+from tests.support.dying_commits import dying_commits
 from tidegate.io import files
 from tidegate.io.text.sink import TextSink
 from tidegate.io.text.source import TextSource
@@ -101,59 +102,29 @@ def test_a_late_replay_does_not_touch_what_a_later_run_wrote(place: Place) -> No
     assert place.files() == later
 
 
-class Crash(BaseException):
-    """The process dies here."""
-
-
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")  # died open
 @pytest.mark.parametrize("checkpoint", [None, 7])
 @pytest.mark.parametrize("shards", [0, 3])
 def test_a_commit_that_dies_anywhere_is_finished_by_the_next(
     place: Place, monkeypatch: pytest.MonkeyPatch, shards: int, checkpoint: int | None
 ) -> None:
-    """Dies before and after each operation that changes the store, in turn, until it gets through."""
     sink = TextSink(f"{place.url}/out", ".txt", num_shards=shards, header="h")
-    store = type(files.store_of(place.url)[0])
-    steps = [0]
 
-    def dying(original: Any) -> Any:
-        def operation(*args: Any) -> Any:
-            steps[0] -= 1
-            if steps[0] == 0:
-                raise Crash
-            done = original(*args)
-            steps[0] -= 1
-            if steps[0] == 0:
-                raise Crash
-            return done
-
-        return operation
-
-    expected: dict[str, str] | None = None
-    for die_at in range(200):
-        run = f"run{die_at}"
+    def round_of(run: str) -> tuple[Callable[[], Any], Callable[[], Any]]:
         sink.commit("old", write(sink, "old", ["older"], ["o"], ["o"], ["o"]))
         prepared = write(sink, run, ["a", "b", "c", "d"], ["e"], ["f", "g"])
-        steps[0] = die_at
-        with monkeypatch.context() as patch:
-            for name in ("create", "finish", "move", "remove", "remove_folder", "remove_empty_folder"):
-                patch.setattr(store, name, dying(getattr(store, name)))
-            try:
-                sink.commit(run, prepared, checkpoint)
-                died = False
-            except Crash:
-                died = True
-        if died:
-            sink.commit(run, prepared, checkpoint)
-        sink.abort(run)
+        return lambda: sink.commit(run, prepared, checkpoint), lambda: sink.abort(run)
+
+    expected: dict[str, str] | None = None
+    runs = 0
+    for run in dying_commits(type(files.store_of(place.url)[0]), monkeypatch, round_of):
         result = {name.replace(run, "RUN"): text for name, text in place.files().items()}
         expected = expected or result
         assert result == expected
         for name in [name for name in place.files() if run in name]:
             place.fs.rm_file(f"{place.path}/{name}")
-        if die_at and not died:
-            break
-    assert die_at > 6
+        runs += 1
+    assert runs > 7
     assert expected is not None
     new = {name: text for name, text in expected.items() if checkpoint is None or "RUN" in name}
     assert len(new) == 3
