@@ -118,7 +118,6 @@ LONG_MODULES = frozenset(
     for path in (
         "runners/engine/stateful/operator.py",  # StatefulOperator
         "runners/engine/windowing/operator.py",  # WindowOperator
-        "runners/streaming/state/rocksdb.py",  # the backend, and its captures and restores
         "sdk/options/model.py",  # options, and how they are read from flags
         "sdk/pipeline.py",  # the page that authors read: pipeline, collections, transforms
         "sdk/windowing/assigners.py",  # every assigner, mostly docstrings
