@@ -164,14 +164,14 @@ def test_checks_try_other_groupings_whatever_the_windows(windows: Any, mode: str
 @pytest.mark.parametrize("mode", ["batch", "streaming"])
 @pytest.mark.parametrize("windows", GROUPED.values(), ids=GROUPED)
 def test_checks_change_no_result(windows: Any, mode: str) -> None:
-    def panes_of_script(checks: str) -> Any:
+    def panes(checks: str) -> Any:
         pipeline, recorder = TestPipeline("direct", {"checks": checks, "mode": mode}), PaneRecorder()
         elements = timed([1, 2, 4, 20, 3, 12, 8, 7, 21])
         _ = pipeline | tg.Create(elements) | windows | tg.CombinePerKey(Mean()) | recorder
         pipeline.run()
         return recorder.per_key()
 
-    assert panes_of_script("all") == panes_of_script("sample")
+    assert panes("all") == panes_of_script("sample")
 
 
 def test_checks_try_a_combine_fn_with_arguments() -> None:

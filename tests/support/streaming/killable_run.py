@@ -117,7 +117,7 @@ class KillableRun:
         assert self.client.returncode == 0, self.said[-3000:]
         return int(json.loads(out))
 
-    def check_exactly_once(self, numbers: int, *, ordered_too: bool = True) -> None:
+    def check(self, numbers: int, *, ordered_too: bool = True) -> None:
         """Check that both sinks hold exactly the expected output and no temporary files."""
         committed = sorted((self.folder / "committed").iterdir())
         texts = sorted((self.folder / "text").glob("part-*"), key=commit_order)
