@@ -171,7 +171,7 @@ def test_checks_change_no_result(windows: Any, mode: str) -> None:
         pipeline.run()
         return recorder.per_key()
 
-    assert panes("all") == panes_of_script("sample")
+    assert panes("all") == panes("sample")
 
 
 def test_checks_try_a_combine_fn_with_arguments() -> None:
