@@ -142,7 +142,7 @@ def test_kept_elements_that_are_lost_are_made_again_and_have_to_be_the_same(
         spark_session.catalog.clearCache()
         return views_of(self, steps)
 
-    monkeypatch.setattr(SideInputBroadcaster, "made_for", after_a_loss)
+    monkeypatch.setattr(SideInputBroadcaster, "views_of", after_a_loss)
     if deterministic:
         found = collect(lambda p: shares(p, code), options=flags).seen[""]
         assert sum(element.value for element in found) == pytest.approx(1)
