@@ -185,7 +185,7 @@ def test_a_run_takes_a_savepoint_and_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_run_for_some_time_ends_by_itself() -> None:
-    p = tg.Pipeline(runner="streaming", options=job_options("--run_for=200ms"))
+    p = tg.Pipeline(runner="streaming", options=job_options("--run_for=2s"))
     windowed_counts(p)
     result = p.run()
     assert result.wait_until_finish() is PipelineState.DONE
