@@ -9,8 +9,8 @@ from typing import Final
 
 from tidegate.sdk.errors import visible
 from tidegate.sdk.metrics import GENERATED
-from tidegate.sdk.notebook import place_of, spoken
-from tidegate.sdk.user_code.source_lines import line_of
+from tidegate.sdk.notebook import chained, frames_outside, place_of, spoken
+from tidegate.sdk.user_code.source_lines import Instruction, line_of
 
 _HOME: Final = __file__.rsplit("sdk", 1)[0]
 
@@ -28,23 +28,23 @@ class Where:
 
 def caller() -> Where:
     """The nearest line on the stack outside Tidegate: where the author applied a step."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith(_HOME) and not file.startswith("<frozen"):
-            return Where(place_of(file), line_of(frame))
+    frame = _calling_frame()
+    return Where("<unknown>", 0) if frame is None else Where(place_of(frame.f_code.co_filename), line_of(frame))
+
+
+def calling_instruction() -> Instruction | None:
+    """The instruction that the nearest frame outside Tidegate is executing."""
+    frame = _calling_frame()
+    return None if frame is None else Instruction(frame.f_code, frame.f_lasti)
+
+
+def _calling_frame() -> FrameType | None:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None and frame.f_code.co_filename.startswith((_HOME, "<frozen")):
         frame = frame.f_back
-    return Where("<unknown>", 0)
+    return frame
 
 
 def author_frames(trace: TracebackType | None) -> TracebackType | None:
     """The traceback without Tidegate's frames; None if no code of the author's was on the stack."""
-    kept = []
-    while trace is not None:
-        if not trace.tb_frame.f_code.co_filename.startswith((_HOME, GENERATED)):
-            kept.append(trace)
-        trace = trace.tb_next
-    result: TracebackType | None = None
-    for part in reversed(kept):
-        result = TracebackType(result, part.tb_frame, part.tb_lasti, part.tb_lineno)
-    return result
+    return chained(frames_outside(trace, (_HOME, GENERATED)))
