@@ -358,7 +358,7 @@ def test_a_name_that_an_annotation_lacks_is_told(folder: Path) -> None:
 def test_a_script_that_breaks_is_reported_at_its_line(folder: Path) -> None:
     (folder / "broken.py").write_text("import tidegate as tg\n\ntg.Pipelin()\n")
     done = process(folder, "run", "broken.py")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("error: AttributeError: tidegate has no Pipelin; did you mean tg.Pipeline?")
     assert f'File "{folder / "broken.py"}", line 3' in done.stderr
     assert OURS not in done.stderr

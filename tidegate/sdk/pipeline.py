@@ -40,7 +40,7 @@ from tidegate.sdk.portable.integrity import reads
 from tidegate.sdk.portable.seal import located, seal, this_environment, warned_if_idle, words_of_interrupt
 from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions, find_runner
 from tidegate.sdk.typehints import compatibility, hints
-from tidegate.sdk.user_code.frames import Where, author_frames, caller, calling_instruction
+from tidegate.sdk.user_code.frames import Where, author_frames, caller, calling_instruction, raised_at, trim_refusals
 from tidegate.sdk.user_code.keywords import Keywords
 from tidegate.sdk.user_code.never_run import Fate
 from tidegate.sdk.user_code.user_fn import UserFn, name_of
@@ -91,6 +91,7 @@ class Pipeline:
         self._nodes_run: tuple[nodes.Node, ...] | None = None
         self._fate: Fate | None = None
         if being_loaded() is None and called_by_script():
+            trim_refusals()
             self._fate = Fate(name, caller())
             self._fate.watch(self)
 
@@ -163,7 +164,9 @@ class Pipeline:
             self._take_out([scope])  # a step that could not be applied leaves nothing behind, not even its label
             match error:
                 case BuildError():
-                    raise located(error, scope.path, scope.where).with_traceback(None) from error.__cause__
+                    # With the traceback goes the line inside an `expand` of the author's that was refused.
+                    inside = raised_at(error.__traceback__)
+                    raise located(error, scope.path, scope.where, inside).with_traceback(None) from error.__cause__
                 case Exception() if not isinstance(error, (TidegateError, TidegateWarning)):
                     advice = "" if added or type(transform) is not _Applied else transform.advice_on(error)
                     trace = author_frames(error.__traceback__)

@@ -27,13 +27,18 @@ def line_of(frame: FrameType) -> int:
 
     With `-X no_debug_ranges` Python keeps no columns, and it is the line that tracebacks show.
     """
-    code = frame.f_code
+    return line_at(frame.f_code, frame.f_lasti) or frame.f_lineno
+
+
+def line_at(code: CodeType, instruction: int) -> int | None:
+    """The line on which the right operand of a binary operation of several lines begins; None for any other
+    instruction."""
     known = _known.get(id(code))
     if known is None:
         if len(_known) >= _MOST_CODES:
             _known.clear()
         known = _known[id(code)] = (code, _right_operands(code))
-    return known[1].get(frame.f_lasti) or frame.f_lineno
+    return known[1].get(instruction)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
