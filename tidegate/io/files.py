@@ -148,9 +148,17 @@ def explain_no_match(pattern: str) -> str:
     names = [name for name in names if not name.startswith(".")]
     import difflib
 
-    near = difflib.get_close_matches(wanted, names, n=3) or (names if len(names) <= 3 else [])
-    has = f"; there is {', '.join(near)}" if near else f"; none of its {len(names)} names is like it" if names else ""
-    return f"looked in {shown}{has or ', which is empty'}"
+    near = difflib.get_close_matches(wanted, names, n=3)
+    match len(names):
+        case 0:
+            has = ", which is empty"
+        case _ if near:
+            has = f"; there is {', '.join(near)}"
+        case 1:
+            has = "; its only name is not like it"
+        case several:
+            has = f"; none of its {several} names is like it"
+    return f"looked in {shown}{has}"
 
 
 class Local(Store):
