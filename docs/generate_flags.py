@@ -19,9 +19,9 @@ Every run has the common flags, those of its runner, and those that [its author 
 behind `tidegate run TARGET` and behind `python script.py` alike, in `tg.Pipeline(options=[…])` and, without the dashes,
 as a dict, `tg.Pipeline(options={"runner": "streaming", "workers": 2})`. `--help` lists those of one run.
 
-Write them with `-` or `_`, as `--name VALUE` or `--name=VALUE`. DURATION is a number with a unit, `500ms`, `10s`, `5m`,
-`2h` or `1d`; SIZE is `512k`, `256MB` or `4GiB`. A flag that may be repeated gathers its values; of any other that is
-given twice, the last counts.
+Write them with `-` or `_`, as `--name VALUE` or `--name=VALUE`. DURATION is a number of seconds, `90`, or one
+with a unit, `500ms`, `10s`, `5m`, `2h` or `1d`; SIZE is `512k`, `256MB` or `4GiB`. A flag that may be repeated gathers
+its values; of any other that is given twice, the last counts.
 """
 
 

@@ -206,6 +206,19 @@ def test_a_module_is_a_target(folder: Path) -> None:
 
 
 @pytest.mark.usefixtures("folder")
+def test_the_only_pipeline_of_a_script_is_its_target_under_any_name() -> None:
+    script = "import tidegate as tg\np = tg.Pipeline()\np | tg.Create([1]) | tg.Map(print)\n"
+    Path("one.py").write_text(script)
+    Path("two.py").write_text(script + script.replace("p =", "q =").replace("p |", "q |"))
+    one = tidegate("run", "one.py")
+    assert (one.exit_code, one.stdout) == (0, "1\n"), one.output
+    two = tidegate("run", "two.py")
+    assert two.exit_code == 2
+    assert "two.py has no 'pipeline'; it has p, q: write two.py:p." in two.stderr
+    assert "one.py has no 'q'; it has p: write one.py:p." in tidegate("run", "one.py:q").stderr
+
+
+@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     ("target", "message"),
     [
@@ -358,7 +371,7 @@ def test_a_name_that_an_annotation_lacks_is_told(folder: Path) -> None:
 def test_a_script_that_breaks_is_reported_at_its_line(folder: Path) -> None:
     (folder / "broken.py").write_text("import tidegate as tg\n\ntg.Pipelin()\n")
     done = process(folder, "run", "broken.py")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr.startswith("error: AttributeError: tidegate has no Pipelin; did you mean tg.Pipeline?")
     assert f'File "{folder / "broken.py"}", line 3' in done.stderr
     assert OURS not in done.stderr

@@ -437,6 +437,22 @@ def test_a_pipeline_that_an_imported_module_runs_is_refused(folder: Path) -> Non
     assert "a direct" not in done.stdout
 
 
+@pytest.mark.parametrize("runner", ["direct", "streaming"])
+def test_a_live_run_without_a_terminal_says_that_it_goes_on_until_it_is_stopped(folder: Path, runner: str) -> None:
+    write(
+        folder,
+        "import tidegate as tg\np = tg.Pipeline()\nlive = p | tg.PeriodicImpulse(0.01)\n"
+        "live | tg.Map(lambda _: 1)\nprint(len(live.head(1)))\nresult = p.run()\nresult.cancel()\n"
+        "result.wait_until_finish()\n",
+    )
+    line = "the pipeline 'pipeline' is running until it is stopped (Ctrl-C or SIGTERM); no --run_for"
+    done = process(folder, "script.py", "--runner", runner)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert done.stderr.count(f"tidegate: {line}\n") == 1
+    assert line not in process(folder, "script.py", "--runner", runner, "--run_for", "60").stderr
+    assert line not in process(folder, "script.py", "--runner", runner, "--progress", "off").stderr
+
+
 def test_a_live_script_stops_when_its_time_is_over(folder: Path) -> None:
     write(
         folder,

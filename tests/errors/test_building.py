@@ -429,3 +429,27 @@ def test_a_function_of_key_and_value_is_told_of_the_steps_that_unpack_pairs(step
     message = error_message(lambda p: p | tg.Create([("a", 1)]) | "pairs" >> step(lambda k, v: [k, v]))
     assert "missing a required argument: 'v'. An element is one argument" in message
     assert "tg.MapTuple or tg.FlatMapTuple unpacks it" in message
+
+
+class AsksForWindow(tg.DoFn):
+    def process(self, element: int, window: Any) -> list[int]:
+        return [element]
+
+
+@pytest.mark.parametrize(
+    ("step", "asked"),
+    [
+        (tg.Map(lambda x, window: x), "window=tg.DoFn.WindowParam"),
+        (tg.Map(lambda x, timestamp: x), "timestamp=tg.DoFn.TimestampParam"),
+        (tg.Filter(lambda x, pane: x), "pane=tg.DoFn.PaneInfoParam"),
+        (tg.FlatMap(lambda x, key: [x]), "key=tg.DoFn.KeyParam"),
+        (tg.Map(lambda x, window, pane: x), "window=tg.DoFn.WindowParam, pane=tg.DoFn.PaneInfoParam"),
+        (tg.ParDo(AsksForWindow()), "window=tg.DoFn.WindowParam"),
+    ],
+)
+def test_a_parameter_named_after_what_is_injected_is_told_its_default(step: Any, asked: str) -> None:
+    message = error_message(lambda p: p | tg.Create([1]) | "asks" >> step)
+    first = message.partition("\n")[0]
+    assert first.endswith(f"'. What is injected is asked for by a default: write {asked}")
+    for part in asked.split(", "):
+        assert hasattr(tg.DoFn, part.rpartition(".")[2])

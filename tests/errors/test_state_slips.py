@@ -290,8 +290,11 @@ def test_a_parameter_that_is_assigned_to_may_have_other_attributes() -> None:
 def test_what_a_message_says_a_cell_has_is_there(spec: Any, expiring: bool) -> None:
     from dataclasses import replace
 
+    from tidegate.runners.engine.errors.state_advice import advice
     from tidegate.runners.engine.state.cells import cells_of
 
     for cell in cells_of(replace(spec, ttl=tg.Duration(5)), expiring=expiring):
         assert [name for name in methods_of(spec) if not callable(getattr(cell, name, None))] == []
-        assert type(cell).__name__.removesuffix("Cell") in offers(spec)
+        with pytest.raises(AttributeError) as slip:
+            cell.no_such_method  # noqa: B018
+        assert advice(slip.value)[1:] == offers(spec)[1:]

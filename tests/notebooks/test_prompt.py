@@ -26,3 +26,36 @@ print("found", found == [old], type(found[0][0]) is type(old[0]))
 def test_a_class_that_is_defined_again_at_the_prompt_works_in_forked_workers_too() -> None:
     done = subprocess.run([sys.executable, "-i"], input=SESSION, capture_output=True, text=True, timeout=120)
     assert "found True True" in done.stdout, done.stderr
+
+
+AGAIN = """
+import tidegate as tg
+p = tg.Pipeline()
+words = p | tg.Create(["tea", "jam", "tea"])
+counts = words | "count" >> tg.CombinePerElement(len)
+counts = words | "count" >> tg.CombinePerElement(len)
+(counts | tg.Map(lambda pair: pair["n"])).head(1)
+
+with p:
+    counts | "print" >> tg.MapTuple(lambda word, n: print(word, n))
+    counts | "print" >> tg.Map(print)
+
+p
+_ = counts | "print" >> tg.MapTuple(lambda word, n: print("!", word, n))
+result = p.run()
+del p["print"]
+p
+"""
+
+
+def test_a_labelled_step_is_replaced_by_a_later_statement_at_the_prompt_and_a_scratch_look_leaves_nothing() -> None:
+    done = subprocess.run([sys.executable, "-i"], input=AGAIN, capture_output=True, text=True, timeout=120)
+    assert "<stdin>:3: the step" not in done.stderr
+    assert done.stderr.count("there is a step 'print' already") == 1
+    assert "applied at <stdin>:3" in done.stderr
+    lines = done.stdout.splitlines()
+    assert sorted(line for line in lines if line.startswith("!")) == ["! jam 1", "! tea 2"]
+    assert [line for line in lines if line.startswith("<Pipeline")] == [
+        "<Pipeline 'pipeline': 3 steps, not run>",
+        "<Pipeline 'pipeline': 2 steps, run: DONE>",
+    ]

@@ -104,6 +104,27 @@ def test_arithmetic_of_instants_and_durations() -> None:
     assert Timestamp(0).to_utc_datetime() == datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("minute", [60, 60.0, timedelta(minutes=1), Duration(60)])
+def test_durations_are_compared_with_all_forms_of_a_duration(minute: Any) -> None:
+    shorter, equal, longer = Timestamp(159) - Timestamp(100), Duration(60), Duration(60, 1)
+    assert [d < minute for d in (shorter, equal, longer)] == [True, False, False]
+    assert [d <= minute for d in (shorter, equal, longer)] == [True, True, False]
+    assert [d > minute for d in (shorter, equal, longer)] == [False, False, True]
+    assert [d >= minute for d in (shorter, equal, longer)] == [False, True, True]
+    assert [minute <= d for d in (shorter, equal, longer)] == [False, True, True]
+
+
+@pytest.mark.parametrize("other", [True, "60", None, Timestamp(60)])
+def test_a_duration_is_not_compared_with_what_is_none(other: Any) -> None:
+    with pytest.raises(TypeError, match="not supported between instances of"):
+        _ = Duration(60) <= other
+
+
+def test_a_duration_equals_durations_alone() -> None:
+    assert Duration(60) == Duration(micros=60_000_000)
+    assert {Duration(60): "a duration", 60: "a number"}[60] == "a number"
+
+
 def test_times_read_well() -> None:
     assert repr(Timestamp(0)) == "Timestamp(1970-01-01T00:00:00Z)"
     assert format_micros(MIN_MICROS) == "-inf"

@@ -20,11 +20,19 @@ class Cell:
     error: str
 
 
-def run_cells(*sources: str) -> list[Cell]:
-    """Run the cells in a new kernel; those after one that fails are run too."""
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+def run_cells(*cells: str | tuple[str, str]) -> list[Cell]:
+    """Run the cells in a new kernel; those after one that fails are run too.
+
+    A cell is its source, or its identity and its source: the kernel is told the identity, as notebook editors do, so
+    that the same identity again is the same cell run again.
+    """
+    named = [cell if isinstance(cell, tuple) else ("", cell) for cell in cells]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for _, source in named])
     client = NotebookClient(notebook, timeout=300, kernel_name="python3", allow_errors=True)
-    client.execute()
+    with client.setup_kernel():
+        for index, (cell, (identity, _)) in enumerate(zip(notebook.cells, named)):
+            client.kc.session.metadata = {"cellId": identity} if identity else {}
+            client.execute_cell(cell, index)
     return [_cell(cell.outputs) for cell in notebook.cells]
 
 

@@ -109,6 +109,72 @@ def test_what_can_not_be_grouped_together_is_refused() -> None:
         _ = (a, tg.Pipeline() | tg.Create([("k", 1)])) | tg.CoGroupByKey()
 
 
+STR_AND_INT = (
+    "the keys of collection {0}, which 'a' gives, are str, and those of collection {1}, which 'b' gives, are int: "
+    "no two of them are ever equal. Convert the keys of one first"
+)
+
+
+@pytest.mark.parametrize(
+    ("join", "owner", "names"),
+    [
+        (lambda a, b: (a, b) | tg.CoGroupByKey(), "CoGroupByKey", ("number 0", "number 1")),
+        (lambda a, b: {"x": a, "y": b} | tg.CoGroupByKey(), "CoGroupByKey", ("'x'", "'y'")),
+        (lambda a, b: a | tg.Join.inner(b), "Join.inner", ("'left'", "'right'")),
+        (lambda a, b: a | tg.Join.left(b), "Join.left", ("'left'", "'right'")),
+        (lambda a, b: a | tg.Join.right(b), "Join.right", ("'left'", "'right'")),
+        (lambda a, b: a | tg.Join.full(b), "Join.full", ("'left'", "'right'")),
+        (lambda a, b: a | tg.IntervalJoin(b, within=5), "IntervalJoin", ("'left'", "'right'")),
+    ],
+)
+def test_keys_that_can_never_be_equal_are_refused(join: Any, owner: str, names: tuple[str, str]) -> None:
+    p = tg.Pipeline()
+    a, b = p | "a" >> tg.Create([("1", "x")]), p | "b" >> tg.Create([(1, 2)])
+    with pytest.raises(tg.TypeCheckError) as caught:
+        join(a, b)
+    assert str(caught.value).startswith(f"{owner}: {STR_AND_INT.format(*names)}")
+    assert "test_cogroup.py:" in str(caught.value)
+
+
+def test_one_of_several_collections_whose_keys_fit_no_other_is_refused() -> None:
+    p = tg.Pipeline()
+    a, b, c = (p | f"{k}{n}" >> tg.Create([(k, n)]) for n, k in enumerate(["k", "m", 3]))
+    with pytest.raises(tg.TypeCheckError, match=re.escape("number 2, which '32' gives, are int: no two")):
+        _ = (a, b, c) | tg.CoGroupByKey()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (int, float),
+        (float, int),
+        (bool, int),
+        (int | None, int),
+        (int | str, str),
+        (Any, str),
+        (object, str),
+        (tuple[int, Any], tuple[int, str]),
+    ],
+)
+def test_keys_of_types_that_may_be_equal_are_grouped(one: Any, other: Any) -> None:
+    p = tg.Pipeline()
+    a = p | "a" >> tg.Create([]).with_output_types(tuple[one, int])
+    b = p | "b" >> tg.Create([]).with_output_types(tuple[other, int])
+    assert ((a, b) | tg.CoGroupByKey()).pipeline is p
+
+
+def test_a_collection_of_mixed_keys_may_join_the_others() -> None:
+    p = tg.Pipeline()
+    a, b, c = (p | f"c{n}" >> tg.Create(pairs) for n, pairs in enumerate([[("k", 1)], [(1, 1)], [("k", 1), (1, 1)]]))
+    assert ((a, b, c) | tg.CoGroupByKey()).pipeline is p
+
+
+def test_without_type_checks_any_keys_are_grouped() -> None:
+    p = tg.Pipeline(options={"type_check": "off"})
+    a, b = p | "a" >> tg.Create([("1", "x")]), p | "b" >> tg.Create([(1, 2)])
+    assert (a | tg.Join.inner(b)).collect() == []
+
+
 def test_a_key_without_an_encoding_names_the_join() -> None:
     p = tg.Pipeline()
     a = p | "a" >> tg.Create([([1], 1)])

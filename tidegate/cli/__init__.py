@@ -46,14 +46,14 @@ class _Commands(click.Group):
             click.echo("\n".join(error.lines) if isinstance(error, Interrupted) else "Aborted!", err=True)
             ctx.exit(INTERRUPTED)
         except Exception as error:
-            from tidegate.cli.blame import report
+            from tidegate.cli.blame import is_misuse, report
             from tidegate.sdk.options.script import discard_stdout, reader_is_gone
 
             if isinstance(error.__cause__, BrokenPipeError) and reader_is_gone():
                 discard_stdout()  # `tidegate run … | head` is no failure to tell of
                 ctx.exit(1)
             click.echo(report(error, debug=bool(ctx.meta.get(_DEBUG))), err=True)
-            ctx.exit(_exit_code(error))
+            ctx.exit(2 if is_misuse(error) else 1)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -71,13 +71,6 @@ class _Commands(click.Group):
 
 
 _DEBUG: Final = "tidegate.debug"
-
-
-def _exit_code(error: Exception) -> int:
-    from tidegate.sdk.errors import BuildError, LoadError, OptionsError
-
-    # A target that can't be imported has not run; what fails to import in a run is a UserCodeError.
-    return 2 if isinstance(error, (BuildError, LoadError, OptionsError, SyntaxError, ImportError)) else 1
 
 
 def _note_debug(ctx: click.Context, _: click.Parameter, value: bool) -> None:

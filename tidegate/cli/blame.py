@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import linecache
 import os
 import sys
 import traceback
@@ -13,7 +14,16 @@ from typing import Final
 import click
 
 import tidegate
-from tidegate.sdk.errors import ExpandError, TidegateError, UserCodeError, visible_lines
+from tidegate.sdk.errors import (
+    BuildError,
+    ExpandError,
+    LoadError,
+    OptionsError,
+    TidegateError,
+    UserCodeError,
+    visible_lines,
+)
+from tidegate.sdk.user_code.frames import author_frames, raised_at
 
 MOST_FRAMES: Final = 6
 """The innermost frames of the author's are enough to find the place; recursion may have thousands."""
@@ -33,6 +43,8 @@ def report(error: BaseException, *, debug: bool = False) -> str:
             lines = [f"error: {error}"]
             if error.__cause__ is not None:
                 lines += _frames(error.__cause__) + _told_by(error.__cause__) + _origin(error.__cause__)
+        case BuildError():
+            lines = [f"error: {error}", *_refused_line(error)]
         case TidegateError():
             lines = [f"error: {error}"]
         case SyntaxError():
@@ -54,12 +66,41 @@ def report(error: BaseException, *, debug: bool = False) -> str:
 
 def _frames(error: BaseException) -> list[str]:
     """The author's frames, innermost last."""
-    shown = [frame for frame in traceback.extract_tb(error.__traceback__) if _of_author(frame.filename)]
+    shown = _authors(error.__traceback__)
     if not shown:
         return []
     left_out = len(shown) - MOST_FRAMES
     heading = "in your code, the innermost call last" + (f" ({left_out} outer ones left out)" if left_out > 0 else "")
     return [f"{heading}:", *_text(traceback.format_list(shown[-MOST_FRAMES:]))]
+
+
+def _refused_line(error: BuildError) -> list[str]:
+    """The author's line that was refused before it was part of a step, whose own place the message would have."""
+    place = raised_at(error.__traceback__)
+    if place is None or not _of_author(place.file) or getattr(error, "step", None) is not None:
+        return []
+    if str(place) in str(error):
+        return []
+    source = linecache.getline(place.file, place.line).strip()
+    return [f"  at {place}: {source}" if source else f"  at {place}"]
+
+
+def is_misuse(error: BaseException) -> bool:
+    """Whether the target, or the command line, has to be corrected before anything can run.
+
+    Beside the errors that say so by their class, these are the mistakes of a script that is being executed. What a
+    failing run raises has no frames of the script's: it is a RunError, or a fault of Tidegate's.
+    """
+    match error:
+        case BuildError() | LoadError() | OptionsError() | SyntaxError() | ImportError():
+            return True  # a target that can't be imported has not run; what fails to import in a run is a UserCodeError
+        case TypeError() | AttributeError() | NameError():
+            return bool(_authors(error.__traceback__))
+        case ValueError():  # refused by Tidegate; a ValueError of the author's own code may be about its input
+            frames = traceback.extract_tb(error.__traceback__)
+            return bool(_authors(error.__traceback__)) and frames[-1].filename.startswith(_FOREIGN[0])
+        case _:
+            return False
 
 
 def _importing(error: ImportError) -> str:
@@ -86,8 +127,12 @@ def _origin(error: BaseException) -> list[str]:
 
 
 def _innermost(trace: TracebackType | None) -> str:
-    shown = [frame for frame in traceback.extract_tb(trace) if _of_author(frame.filename)]
+    shown = _authors(trace)
     return f"  ({shown[-1].filename}:{shown[-1].lineno})" if shown else ""
+
+
+def _authors(trace: TracebackType | None) -> list[traceback.FrameSummary]:
+    return [frame for frame in traceback.extract_tb(author_frames(trace)) if _of_author(frame.filename)]
 
 
 def _of_author(file: str) -> bool:

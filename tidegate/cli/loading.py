@@ -235,6 +235,9 @@ class _Arrival:
             case None:
                 there = dict.fromkeys(key for key, value in vars(module).items() if _could_be(module, value))
                 there |= dict.fromkeys(site.name for site in self._sites if site.name and site.name != wanted)
+                match [getattr(module, name, None) for name in there]:
+                    case [Pipeline() as only] if self._name is None:
+                        return target_of(f"{self._place}:{next(iter(there))}", only)
                 hint = f"; it has {', '.join(there)}: write {self._place}:{next(iter(there))}" if there else ""
                 raise click.UsageError(
                     f"{self._place} has no {wanted!r}{hint}. A target is a Pipeline, or a function that returns one"

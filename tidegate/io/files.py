@@ -148,9 +148,17 @@ def explain_no_match(pattern: str) -> str:
     names = [name for name in names if not name.startswith(".")]
     import difflib
 
-    near = difflib.get_close_matches(wanted, names, n=3) or (names if len(names) <= 3 else [])
-    has = f"; there is {', '.join(near)}" if near else f"; none of its {len(names)} names is like it" if names else ""
-    return f"looked in {shown}{has or ', which is empty'}"
+    near = difflib.get_close_matches(wanted, names, n=3)
+    match len(names):
+        case 0:
+            has = ", which is empty"
+        case _ if near:
+            has = f"; there is {', '.join(near)}"
+        case 1:
+            has = "; its only name is not like it"
+        case several:
+            has = f"; none of its {several} names is like it"
+    return f"looked in {shown}{has}"
 
 
 class Local(Store):
@@ -228,6 +236,8 @@ class Local(Store):
             raise BuildError(f"can't write to {folder}: {there} is not a folder")
         if not os.access(there, os.W_OK | os.X_OK):
             raise BuildError(f"can't write to {folder or '.'}: no permission to write in {there}")
+        if os.stat(there).st_dev in _devices_of_kernel():  # where root has the permission, and yet can make no file
+            raise BuildError(f"can't write to {folder or '.'}: {there} is the kernel's, and holds no files of others")
 
     def url(self, path: str) -> str:
         return path
@@ -338,6 +348,11 @@ def _make_folders(folder: str) -> None:
     os.makedirs(folder, exist_ok=True)
     for path in made:
         _sync_folder(os.path.dirname(path) or ".")
+
+
+def _devices_of_kernel() -> set[int]:
+    """The file systems of Linux in which programs make no files."""
+    return {os.stat(folder).st_dev for folder in ("/proc", "/sys") if os.path.ismount(folder)}
 
 
 def _sync_folder(folder: str) -> None:

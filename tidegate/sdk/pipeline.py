@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NoReturn, Self, TypeVar, cast, overload
 
+from tidegate.sdk.applied_steps import AppliedStep, AppliedSteps
 from tidegate.sdk.errors import (
     BuildError,
     ExpandError,
@@ -24,6 +24,7 @@ from tidegate.sdk.errors import (
     shorten,
 )
 from tidegate.sdk.interactive_hook import interactive
+from tidegate.sdk.notebook import Execution, current_execution
 from tidegate.sdk.options.defaults import DEFAULTS, DefaultOptions, replaced
 from tidegate.sdk.options.registry import runner_names
 from tidegate.sdk.options.script import (
@@ -39,7 +40,7 @@ from tidegate.sdk.portable.integrity import reads
 from tidegate.sdk.portable.seal import located, seal, this_environment, warned_if_idle, words_of_interrupt
 from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions, find_runner
 from tidegate.sdk.typehints import compatibility, hints
-from tidegate.sdk.user_code.frames import Where, author_frames, caller
+from tidegate.sdk.user_code.frames import Where, author_frames, caller, calling_instruction, raised_at, trim_refusals
 from tidegate.sdk.user_code.keywords import Keywords
 from tidegate.sdk.user_code.never_run import Fate
 from tidegate.sdk.user_code.user_fn import UserFn, name_of
@@ -84,16 +85,13 @@ class Pipeline:
             self._options = self._script.options
             if self._script.names_runner:
                 self._runner = self._script.options.runner
-        self._nodes: list[nodes.Node] = []
-        self._collections: dict[str, nodes.Collection] = {}
-        self._scopes: list[_Scope] = [_Scope("", Where("", 0), False)]
-        self._labels: set[str] = set()
-        self._claimed: dict[Hashable, _Scope] = {}
-        self._results: dict[str, Any] = {}
+        self._steps = AppliedSteps()
+        self._scopes: list[AppliedStep] = [AppliedStep("", Where("", 0))]
         self._result: PipelineResult | None = None
-        self._steps_run: int | None = None
+        self._nodes_run: tuple[nodes.Node, ...] | None = None
         self._fate: Fate | None = None
         if being_loaded() is None and called_by_script():
+            trim_refusals()
             self._fate = Fate(name, caller())
             self._fate.watch(self)
 
@@ -154,23 +152,30 @@ class Pipeline:
         """Apply a PTransform, or a function from PCollection to PCollection, to `input`."""
         if not isinstance(transform, Transform):
             transform = _Applied(_callable(transform, caller()))
-        before = len(self._nodes)
-        with self._scope(transform, caller()) as scope:
-            try:
-                result = transform.expand(input)
-                if type(transform) is _Applied and len(self._nodes) == before:
-                    transform.check_meant(result)
-            except BuildError as error:
-                raise located(error, scope.path, scope.where).with_traceback(None) from error.__cause__
-            except (TidegateError, TidegateWarning):
-                raise
-            except Exception as error:
-                advice = ""
-                if type(transform) is _Applied and len(self._nodes) == before:
-                    advice = transform.advice_on(error)
-                raise _expand_error(error, scope, advice) from error.with_traceback(author_frames(error.__traceback__))
-            self._results[scope.path] = result
-            return result
+        scope = self._begin_step(transform, input, caller())
+        before = len(self._steps.nodes)
+        self._scopes.append(scope)
+        try:
+            result = transform.expand(input)
+            if type(transform) is _Applied and len(self._steps.nodes) == before:
+                transform.check_meant(result)
+        except BaseException as error:
+            added = len(self._steps.nodes) != before
+            self._take_out([scope])  # a step that could not be applied leaves nothing behind, not even its label
+            match error:
+                case BuildError():
+                    # With the traceback goes the line inside an `expand` of the author's that was refused.
+                    inside = raised_at(error.__traceback__)
+                    raise located(error, scope.path, scope.where, inside).with_traceback(None) from error.__cause__
+                case Exception() if not isinstance(error, (TidegateError, TidegateWarning)):
+                    advice = "" if added or type(transform) is not _Applied else transform.advice_on(error)
+                    trace = author_frames(error.__traceback__)
+                    raise _expand_error(error, scope, advice) from error.with_traceback(trace)
+            raise
+        finally:
+            self._scopes.pop()
+        self._steps.results[scope.path] = result
+        return result
 
     def run(self) -> PipelineResult:
         """Check, plan and run. Bounded pipelines on `direct` have ended when it returns."""
@@ -183,6 +188,7 @@ class Pipeline:
         Fate.used = True
         if (script := being_loaded()) is not None:
             return cast(PipelineResult, script.take(self))
+        self._replace_own_of_cell(current_execution(), ())
         options = self.options
         runner = self._chosen()
         try:
@@ -192,12 +198,12 @@ class Pipeline:
             try:
                 sealed = self.sealed()
                 self._result = runner.run(warned_if_idle(sealed) if runner.drops_unread else sealed, options)
-                self._steps_run = len(self._nodes)
+                self._nodes_run = tuple(self._steps.nodes)
             finally:
                 runner.enough = before
         except TidegateError as error:
             if isinstance(error, RunError):
-                self._steps_run = len(self._nodes)
+                self._nodes_run = tuple(self._steps.nodes)
             # The message tells where it comes from; Tidegate's own frames would only bury the author's.
             if called_by_script() and isinstance(error.__cause__, BrokenPipeError) and reader_is_gone():
                 discard_stdout()
@@ -222,25 +228,20 @@ class Pipeline:
         part._script = self._script
         options = part._chosen().apart(self.options)
         part._options = options if run_for is None else replaced(options, run_for=run_for)
-        needed = {pcoll.id}
-        for node in reversed(self._nodes):
-            if any(out.collection in needed for out in node.outputs):
-                part._nodes.insert(0, node)
-                needed.update(reads(node))
-        made = {out.collection for node in part._nodes for out in node.outputs}
-        part._collections = {id: data for id, data in self._collections.items() if id in made}
-        part._labels = set(self._labels)
+        _check_there(pcoll)
+        leading = self._steps.leading_to(pcoll.id)
+        made = {out.collection for node in leading for out in node.outputs}
+        part._steps = AppliedSteps(
+            leading,
+            {id: data for id, data in self._steps.collections.items() if id in made},
+            {path: AppliedStep(path, step.where) for path, step in self._steps.by_path.items()},
+        )
         return PCollection(part, pcoll.id, pcoll.tag, pcoll.element_type, pcoll.windowing, pcoll.is_bounded)
 
     def unread(self) -> list[PCollection[Any]]:
         """The collections that no step reads."""
-        read = {id for node in self._nodes for id in reads(node)}
         return [
-            PCollection(self, data.id, out.tag, Any, data.windowing, data.bounded)
-            for node in self._nodes
-            for out in node.outputs
-            for data in [self._collections[out.collection]]
-            if out.collection not in read
+            PCollection(self, data.id, out.tag, Any, data.windowing, data.bounded) for out, data in self._steps.unread()
         ]
 
     def _chosen(self) -> Runner:
@@ -251,17 +252,19 @@ class Pipeline:
 
         Raises PicklingError, naming step and variable, when something can't travel.
         """
-        if not self._nodes:
+        if not self._steps.nodes:
             raise BuildError("this pipeline has no steps: apply one, such as `pipeline | tg.Create([1, 2, 3])`")
         return seal(self.portable(), values=values)
 
     def portable(self) -> nodes.Pipeline:
         """The portable pipeline as it stands, code still live."""
         Fate.used = True
-        return nodes.Pipeline(tuple(self._nodes), tuple(self._collections.values()), this_environment(), name=self.name)
+        return nodes.Pipeline(
+            tuple(self._steps.nodes), tuple(self._steps.collections.values()), this_environment(), name=self.name
+        )
 
     def __repr__(self) -> str:
-        steps = "1 step" if len(self._nodes) == 1 else f"{len(self._nodes)} steps"
+        steps = "1 step" if len(self._steps.nodes) == 1 else f"{len(self._steps.nodes)} steps"
         run = "not run" if self._result is None else f"run: {self._result.state.value}"
         return f"<Pipeline {self.name!r}: {steps}, {run}>"
 
@@ -274,7 +277,18 @@ class Pipeline:
         Of a step with several outputs the main one; `p["parse:bad"]` is its output `bad`. BuildError, with the labels
         there are, if there is no such step, or if it gives no collection, or several without a main one.
         """
-        return _output_of(self._results, label)
+        return _output_of(self._steps.results, label)
+
+    def __delitem__(self, label: str) -> None:
+        """Take the step of that label out of the pipeline, with every step that reads what it makes, as if none of them
+        had been applied: `del p["count"]`. BuildError if there is no such step, or if it is a part of another."""
+        step = _step_of(self._steps, label)
+        if step.outer is not None:
+            raise BuildError(
+                f"{step.path!r} is a part of the step {step.outermost.path!r}, which is taken out as a whole: "
+                f"write del p[{step.outermost.path!r}]"
+            )
+        self._take_out(self._steps.with_derived([step]))
 
     __iter__: ClassVar[None] = None
     """A pipeline is no sequence, although it has `[label]`."""
@@ -292,7 +306,7 @@ class Pipeline:
     def __enter__(self) -> Self:
         if self._script is not None and self._script.wants_help:
             self.run()  # which gives help, before anything can go wrong
-        self._steps_run = None
+        self._nodes_run = None
         return self
 
     def __exit__(
@@ -311,10 +325,11 @@ class Pipeline:
 
         BuildError if steps have been added since: the run that has been lacks them, and another repeats the others.
         """
-        if self._steps_run is None:
+        if self._nodes_run is None:
             return False
-        if len(self._nodes) > self._steps_run:
-            added = self._nodes[self._steps_run]
+        run = {id(node) for node in self._nodes_run}
+        added = next((node for node in self._steps.nodes if id(node) not in run), None)
+        if added is not None:
             raise BuildError(
                 f"the pipeline {self.name!r} was run inside its `with` block, and the step {added.label!r}, applied at "
                 f"{added.where}, was added after that, so it has not run. The pipeline runs when the block ends: leave "
@@ -341,11 +356,14 @@ class Pipeline:
             numbered=any(s.numbered for s in self._scopes),
             **parts,
         )
-        self._nodes.append(node)
+        for id in reads(node):
+            if id not in self._steps.collections:
+                raise BuildError(_gone(id))
+        self._steps.nodes.append(node)
         if self._fate is not None:
             self._fate.steps += 1
         for out in outputs:
-            self._collections[out.id] = out.as_data()
+            self._steps.collections[out.id] = out.as_data()
 
     @property
     def step(self) -> str:
@@ -354,8 +372,13 @@ class Pipeline:
 
     def claim(self, written: Hashable, name: str) -> None:
         """Note that the step being applied writes this; `name` is for people. BuildError if another step does."""
-        other = self._claimed.setdefault(written, self._scopes[-1])
-        if other is not self._scopes[-1]:
+        step = self._scopes[-1]
+        other = self._steps.claimed.get(written, step)
+        if other is not step and self._may_replace(other, step):
+            self._replace([other.outermost], (), step.where)
+            other = step
+        self._steps.claimed[written] = other
+        if other is not step:
             raise BuildError(
                 f"{name!r} is what the step {other.path!r}, applied at {other.where}, writes: one would overwrite the "
                 "other's output. Give this step another name to write to, or write both collections in one step: "
@@ -378,42 +401,116 @@ class Pipeline:
     def retype(self, pcoll: PCollection[Any], element_type: Any) -> None:
         """Set what a collection holds, as `with_output_types` says."""
         pcoll.element_type = element_type
-        self._collections[pcoll.id] = pcoll.as_data()
+        self._steps.collections[pcoll.id] = pcoll.as_data()
 
-    @contextmanager
-    def _scope(self, transform: Transform, where: Where) -> Iterator[_Scope]:
-        parent = self._scopes[-1]
+    def drop_scratch(self, pcolls: Iterable[PCollection[Any]]) -> None:
+        """Take out the steps that were applied in the very expression of a look at `pcolls`.
+
+        Nothing can use them later, since nothing holds what they gave. Only in notebooks and at prompts, where a failed
+        attempt would otherwise stay; steps that write, or that lead to others, stay there too.
+        """
+        execution, look = current_execution(), calling_instruction()
+        if execution is None or look is None:
+            return
+        for pcoll in pcolls:
+            leading = self._steps.leading_to(pcoll.id)
+            scratch = {
+                step
+                for node in leading
+                for step in [self._steps.by_path[node.label].outermost]
+                if step.execution == execution and step.at is not None and step.at.in_one_expression_with(look)
+            }
+            derived = self._steps.with_derived(scratch)
+            if set(derived) == scratch and not any(
+                isinstance(node, nodes.Write) for node in self._steps.nodes_of(scratch)
+            ):
+                self._take_out(derived)
+
+    def _begin_step(self, transform: Transform, input: Any, where: Where) -> AppliedStep:
+        """The step that is about to be applied, under its own label; what it replaces is taken out."""
+        outer = self._scopes[-1] if len(self._scopes) > 1 else None
+        execution = current_execution() if outer is None else outer.execution
+        inputs = _inputs(input)
         if transform.label is not None:
             _check_label(transform.label)
         name = transform.label or transform.default_label()
-        path = f"{parent.path}/{name}" if parent.path else name
-        numbered = False
-        if path in self._labels:
-            if transform.label:
-                raise located(
-                    BuildError(f"there is a step {path!r} already: labels are unique, so give this one another"),
-                    path,
-                    where,
-                )
-            numbered = True
-            ordinal = 2
-            while f"{path}#{ordinal}" in self._labels:
-                ordinal += 1
-            path = f"{path}#{ordinal}"
-        self._labels.add(path)
-        scope = _Scope(path, where, numbered)
-        self._scopes.append(scope)
+        path = label = f"{outer.path}/{name}" if outer is not None else name
+        at = calling_instruction() if outer is None and execution is not None else None
+        step = AppliedStep(path, where, outer=outer, execution=execution, at=at)
         try:
-            yield scope
-        finally:
-            self._scopes.pop()
+            for pcoll in inputs:
+                _check_there(pcoll)
+            if outer is None:
+                self._replace_own_of_cell(execution, inputs, where)
+            other = self._steps.by_path.get(path)
+            if other is not None and transform.label:
+                if not self._may_replace(other, step):
+                    raise BuildError(f"there is a step {path!r} already: labels are unique, so give this one another")
+                self._replace([other.outermost], inputs, where)
+        except BuildError as error:
+            raise located(error, path, where).with_traceback(None) from error.__cause__
+        ordinal = 2
+        while path in self._steps.by_path:
+            path = f"{label}#{ordinal}"
+            ordinal += 1
+        step = replace(step, path=path, numbered=path != label)
+        self._steps.by_path[path] = step
+        return step
 
+    def _may_replace(self, other: AppliedStep, step: AppliedStep) -> bool:
+        """Whether a step that collides with another is a later version of it, as a variable assigned anew is."""
+        return (
+            step.execution is not None
+            and other.execution is not None
+            and other.execution != step.execution
+            and step.outermost not in self._steps.with_derived([other.outermost])
+        )
 
-@dataclass(frozen=True, slots=True)
-class _Scope:
-    path: str
-    where: Where
-    numbered: bool
+    def _replace_own_of_cell(
+        self, execution: Execution | None, inputs: Sequence[PCollection[Any]], where: Where | None = None
+    ) -> None:
+        """In a cell that is run again, take out the steps that its earlier runs have applied."""
+        if execution is None or execution.cell is None:
+            return
+
+        def of_earlier_run(step: AppliedStep) -> bool:
+            earlier = step.execution
+            return earlier is not None and earlier.cell == execution.cell and earlier != execution
+
+        self._replace(self._steps.outermost(of_earlier_run), inputs, where)
+
+    def _replace(
+        self, steps: Sequence[AppliedStep], inputs: Sequence[PCollection[Any]], where: Where | None = None
+    ) -> None:
+        """Take out steps that are applied anew, and those that derive from them; warn of those that won't come back.
+
+        BuildError if the new step is to read what is taken out.
+        """
+        if not steps:
+            return
+        gone = self._steps.with_derived(steps)
+        made = self._steps.made_by(gone)
+        for pcoll in inputs:
+            if pcoll.id in made:
+                raise BuildError(
+                    f"this step takes the place of {steps[0].path!r}, applied at {steps[0].where}, and its input "
+                    f"{pcoll.id!r} is what that step, or one after it, made. Run the cell first that gives the input "
+                    "its first value, or give what this cell makes a name of its own"
+                )
+        self._take_out(gone)
+        again = {step.execution for step in steps}
+        others = [step for step in gone if step.execution not in again]
+        if others:
+            named = ", ".join(f"{step.path!r} ({step.where})" for step in others)
+            warn(f"no longer in the pipeline, because what they read is applied anew: {named}. Run them again", where)
+
+    def _take_out(self, steps: Sequence[AppliedStep]) -> None:
+        made = self._steps.made_by(steps)
+        for result in self._steps.take_out(steps):
+            for pcoll in _collections_in(result):
+                pcoll.is_gone = pcoll.is_gone or pcoll.id in made
+        if self._fate is not None:
+            self._fate.steps = len(self._steps.nodes)
 
 
 class PCollection(Generic[T]):
@@ -434,6 +531,8 @@ class PCollection(Generic[T]):
         self.element_type = element_type
         self.windowing = windowing
         self.is_bounded = bounded
+        self.is_gone = False
+        """Whether the step that made it has been taken out of the pipeline."""
 
     @overload
     def __or__(self, transform: PTransform[PCollection[T], R]) -> R: ...
@@ -457,9 +556,12 @@ class PCollection(Generic[T]):
         there are more than `limit` elements (None: no limit).
         """
         __tracebackhide__ = True
-        return interactive().collect(
-            self, limit=limit, include_window_info=include_window_info, runner=runner, run_for=run_for
-        )
+        try:
+            return interactive().collect(
+                self, limit=limit, include_window_info=include_window_info, runner=runner, run_for=run_for
+            )
+        finally:
+            self.pipeline.drop_scratch([self])
 
     def head(
         self,
@@ -471,7 +573,10 @@ class PCollection(Generic[T]):
     ) -> list[T]:
         """The same for the first `n` elements that the run gives; where it can, it stops reading then."""
         __tracebackhide__ = True
-        return interactive().head(self, n, include_window_info=include_window_info, runner=runner, run_for=run_for)
+        try:
+            return interactive().head(self, n, include_window_info=include_window_info, runner=runner, run_for=run_for)
+        finally:
+            self.pipeline.drop_scratch([self])
 
     def as_data(self) -> nodes.Collection:
         """This collection in the portable pipeline."""
@@ -614,6 +719,43 @@ def pipeline_of(inputs: Any, transform: Transform) -> Pipeline:
     return next(iter(found.values()))
 
 
+def _inputs(input: Any) -> list[PCollection[Any]]:
+    """The collections that a step is applied to, without iterating what may be iterated only once."""
+    match input:
+        case PCollection():
+            return [input]
+        case Mapping():
+            return [part for part in input.values() if isinstance(part, PCollection)]
+        case tuple() | list():
+            return [part for part in input if isinstance(part, PCollection)]
+        case _:
+            return []
+
+
+def _check_there(pcoll: PCollection[Any]) -> None:
+    if pcoll.is_gone:
+        raise BuildError(_gone(pcoll.id))
+
+
+def _gone(id: str) -> str:
+    return (
+        f"PCollection({id!r}) is no longer in the pipeline: the step that made it, or one before that, has been "
+        "deleted or applied anew. Apply its step again; in a notebook, run its cell again"
+    )
+
+
+def _step_of(steps: AppliedSteps, label: str) -> AppliedStep:
+    """The step of that label, or the only one whose label path ends in it."""
+    if not isinstance(label, str):
+        raise BuildError(f"a pipeline's steps are found by their labels, as in p['count'], not by {shorten(label)}")
+    paths = [label] if label in steps.by_path else [path for path in steps.by_path if path.endswith("/" + label)]
+    if len(paths) > 1:
+        raise BuildError(f"several steps end in {label!r}: write one of {', '.join(map(repr, paths))}")
+    if not paths:
+        raise BuildError(f"there is no step {label!r}{_near(label, steps.by_path)}")
+    return steps.by_path[paths[0]]
+
+
 def _output_of(results: Mapping[str, Any], label: str) -> PCollection[Any]:
     """The collection of that id, or the (main) output of the step of that label or end of a label path."""
     if not isinstance(label, str):
@@ -662,7 +804,7 @@ def _near(label: str, known: Iterable[str]) -> str:
     return f"; there are: {', '.join(map(repr, names))}" if names else ": nothing has been applied yet"
 
 
-def _expand_error(error: Exception, scope: _Scope, advice: str) -> ExpandError:
+def _expand_error(error: Exception, scope: AppliedStep, advice: str) -> ExpandError:
     message = f"{type(error).__name__}: {said(error)}" + (advice and f". {advice}")
     raised = located(ExpandError(message), scope.path, scope.where)
     raised.args = (f"{raised}\n  while the pipeline was being built",)

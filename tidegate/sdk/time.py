@@ -36,11 +36,6 @@ class _Micros:
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and other.micros == self.micros
 
-    def __lt__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self.micros < other.micros
-
     def __hash__(self) -> int:
         return hash(self.micros)
 
@@ -57,7 +52,11 @@ class _Micros:
 
 @total_ordering
 class Timestamp(_Micros):
-    """An instant: microseconds since 1970-01-01 UTC, `Timestamp(seconds, micros)`."""
+    """An instant: microseconds since 1970-01-01 UTC, `Timestamp(seconds, micros)`.
+
+    `timestamp + 60` and `timestamp - 60` are instants a minute away; a timedelta or a Duration may stand for the number
+    of seconds. The difference of two instants is a `Duration`. Instants are compared with instants.
+    """
 
     __slots__ = ()
 
@@ -72,6 +71,11 @@ class Timestamp(_Micros):
         made = _new(Timestamp)
         _set(made, "micros", micros)
         return made
+
+    def __lt__(self, other: object) -> bool:
+        if type(other) is not Timestamp:
+            return NotImplemented
+        return self.micros < other.micros
 
     def to_utc_datetime(self) -> _dt.datetime:
         """An aware datetime; OverflowError outside years 1 to 9999."""
@@ -113,9 +117,13 @@ class Timestamp(_Micros):
             return str(self)
 
 
-@total_ordering
 class Duration(_Micros):
-    """A length of time in microseconds, `Duration(seconds, micros)`; may be negative."""
+    """A length of time in microseconds, `Duration(seconds, micros)`; may be negative.
+
+    `+`, `-`, `<`, `<=`, `>` and `>=` take a Duration, a number of seconds or a timedelta: `at - since <= 60` is true
+    within a minute. `==` is true of equal Durations alone, since a Duration is another key than a number.
+    `duration.seconds()` is the number of seconds.
+    """
 
     __slots__ = ()
 
@@ -129,6 +137,18 @@ class Duration(_Micros):
 
     def __sub__(self, other: DurationLike) -> Duration:
         return Duration(micros=self.micros - duration_micros(other))
+
+    def __lt__(self, other: DurationLike) -> bool:
+        return self.micros < duration_micros(other) if _is_length(other) else NotImplemented
+
+    def __le__(self, other: DurationLike) -> bool:
+        return self.micros <= duration_micros(other) if _is_length(other) else NotImplemented
+
+    def __gt__(self, other: DurationLike) -> bool:
+        return self.micros > duration_micros(other) if _is_length(other) else NotImplemented
+
+    def __ge__(self, other: DurationLike) -> bool:
+        return self.micros >= duration_micros(other) if _is_length(other) else NotImplemented
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:
@@ -174,6 +194,10 @@ def duration_micros(value: DurationLike) -> int:
         case _dt.timedelta():
             return clamp(value // _MICROSECOND)
     raise TypeError(f"a duration is seconds, a timedelta or a Duration, not {type(value).__name__}")
+
+
+def _is_length(value: object) -> bool:
+    return isinstance(value, (Duration, int, float, _dt.timedelta)) and not isinstance(value, bool)
 
 
 def clamp(micros: int) -> int:

@@ -64,7 +64,7 @@ class TestPipeline(Pipeline):
     @property
     def is_empty(self) -> bool:
         """Whether no step has been applied."""
-        return not self._nodes
+        return not self._steps.nodes
 
     def runs_on(self, name: str) -> bool:
         """Whether that is the name of its runner."""
@@ -92,7 +92,7 @@ class TestPipeline(Pipeline):
         return result
 
     def __enter__(self) -> Self:
-        self._steps_run = None
+        self._nodes_run = None
         return self
 
     def __exit__(

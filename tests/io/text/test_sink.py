@@ -366,6 +366,12 @@ def test_a_folder_without_permission_is_refused(tmp_path: Path) -> None:
         TextSink(f"{tmp_path}/new/x").check()
 
 
+@pytest.mark.skipif(not os.path.ismount("/proc"), reason="the file system of Linux's kernel")
+def test_a_folder_of_the_kernel_is_refused_even_to_root() -> None:
+    with pytest.raises(BuildError, match=r"^can't write to /proc/new: "):
+        TextSink("/proc/new/x").check()
+
+
 def test_a_run_name_that_would_leave_the_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"a run's name has letters, digits"):
         TextSink(f"{tmp_path}/x").attempt("../up", 0)

@@ -334,6 +334,28 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def few(tmp_path: Path) -> Path:
+    (tmp_path / "one").mkdir()
+    for name in ("run1.log", "run2.log", "run3.log", "one/run.log"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("nope.log", "looked in {0}; none of its 4 names is like it"),
+        ("one/nope.log", "looked in {0}/one; its only name is not like it"),
+        ("one/runs.log", "looked in {0}/one; there is run.log"),
+    ],
+)
+def test_of_a_few_files_only_near_names_are_offered(few: Path, pattern: str, problem: str) -> None:
+    with pytest.raises(BuildError) as built:
+        TextSource((f"{few}/{pattern}",)).check()
+    assert f"no file matches '{few}/{pattern}': {problem.format(few)}. If it" in str(built.value)
+
+
 @pytest.mark.parametrize(
     ("pattern", "problem"),
     [

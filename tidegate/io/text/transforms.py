@@ -95,7 +95,8 @@ class WriteToText(PTransform[PCollection[Any], None]):
     not write are removed, so that `prefix-*` is never a mixture of two runs. (Should the machine die, its
     `.tidegate-…` folder stays; it may be deleted when its run is over.)
 
-    A stream writes files at each checkpoint and removes none: `<prefix>-<run>-<checkpoint><shard><suffix>`.
+    A stream removes none. On the streaming runner it writes files at each checkpoint,
+    `<prefix>-<run>-<checkpoint><shard><suffix>`; on direct, which has no checkpoints, once, when it stops.
 
     - `num_shards`: how many files, some of them empty if need be; 0: one for each task that writes.
     - `shard_name_template`: runs of `S` become the shard's number, runs of `N` how many there are, in as many digits.

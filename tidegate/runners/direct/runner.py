@@ -11,7 +11,7 @@ from tidegate.runners.direct.execute import Execution
 from tidegate.runners.direct.result import Running
 from tidegate.runners.engine.checks.contracts import Checks
 from tidegate.runners.engine.operator import Context, Operator
-from tidegate.runners.engine.run_warnings import warn_of
+from tidegate.runners.engine.run_warnings import tell_if_endless, warn_of
 from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.planner import Traits, plan
@@ -92,6 +92,7 @@ class DirectRunner(Runner):
         if scripted or all(collection.bounded for collection in pipeline.collections):
             work()
             return Finished(context.metrics)
+        tell_if_endless(pipeline, options, looking=self.enough is not None)
         return Running(work, execution.stop, context.metrics, clock, execution.watermarks)
 
     def _block_size(self) -> int:

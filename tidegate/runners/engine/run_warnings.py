@@ -1,10 +1,10 @@
-"""Warnings about a finished run, in the author's log or on stderr."""
+"""What an author should know of a run as it starts or when it has finished, in the author's log or on stderr."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tidegate.runners.engine.elementwise.unstamped import GROUPED_BEFORE, UNSTAMPED
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
@@ -13,8 +13,27 @@ from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.windowing.strategy import is_global
 
+if TYPE_CHECKING:
+    from tidegate.sdk.runner import RunOptions
+
 LOGGER: Final = "tidegate"
 """The logger that an author may configure. Without a handler, warnings go to stderr."""
+
+
+def tell_if_endless(pipeline: portable.Pipeline, options: RunOptions, *, looking: bool) -> None:
+    """Say that a run goes on until it is stopped, where no terminal shows its progress. A look ends by itself."""
+    if looking or options.run_for is not None or options.progress != "auto" or sys.stderr.isatty():
+        return
+    if all(collection.bounded for collection in pipeline.collections):
+        return
+    if any(isinstance(node, portable.TestStream) for node in pipeline.nodes):
+        return
+    text = f"the pipeline {pipeline.name!r} is running until it is stopped (Ctrl-C or SIGTERM); no --run_for"
+    logging = sys.modules.get("logging")
+    if logging is not None and (logger := logging.getLogger(LOGGER)).hasHandlers():
+        logger.info("%s", text)
+    else:
+        print(f"tidegate: {text}", file=sys.stderr, flush=True)
 
 
 def warn_of(metrics: MetricCells, max_end_timers: int, pipeline: portable.Pipeline) -> None:

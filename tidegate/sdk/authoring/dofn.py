@@ -301,12 +301,28 @@ class _OneArgument:
 _ONE: Final = _OneArgument()
 
 
+_INJECTED: Final = {
+    "window": "WindowParam",
+    "timestamp": "TimestampParam",
+    "pane": "PaneInfoParam",
+    "pane_info": "PaneInfoParam",
+    "key": "KeyParam",
+}
+"""Names that parameters often have whose values are injected, if they are asked for by a default."""
+
+
 def _cure(fn: Any, signature: Any, elements: int) -> str:
-    needed = sum(
-        parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    needed = [
+        parameter.name
         for parameter in signature.parameters.values()
-    )
-    if elements != 1 or needed < 2 or isinstance(getattr(fn, "__self__", None), DoFn):
+        if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    if elements != 1 or len(needed) < 2:
+        return ""
+    asked = [f"{name}=tg.DoFn.{_INJECTED[name]}" for name in needed[1:] if name in _INJECTED]
+    if asked:
+        return f". What is injected is asked for by a default: write {', '.join(asked)}"
+    if isinstance(getattr(fn, "__self__", None), DoFn):
         return ""
     return ". An element is one argument: if it is a pair or another tuple, tg.MapTuple or tg.FlatMapTuple unpacks it"
 

@@ -49,15 +49,20 @@ def show(
         n = what[1]
         what = (what[0],)
     positive_count("show", "n", n)
-    for pcoll in [pcoll for one in what for pcoll in _collections(one)]:
-        found = records(
-            pcoll,
-            n + 1,
-            per_window=not is_global_assigner(pcoll.windowing.assigner),
-            runner=runner,
-            run_for=run_for,
-        )
-        _print(table_of(pcoll.id, found[:n], more=len(found) > n))
+    try:
+        for pcoll in [pcoll for one in what for pcoll in _collections(one)]:
+            found = records(
+                pcoll,
+                n + 1,
+                per_window=not is_global_assigner(pcoll.windowing.assigner),
+                runner=runner,
+                run_for=run_for,
+            )
+            _print(table_of(pcoll.id, found[:n], more=len(found) > n))
+    finally:
+        for one in what:
+            if isinstance(one, PCollection):
+                one.pipeline.drop_scratch([one])
 
 
 def _collections(one: PCollection[Any] | Pipeline | int) -> list[PCollection[Any]]:

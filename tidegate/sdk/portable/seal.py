@@ -83,10 +83,16 @@ def words_of_interrupt(pipeline: Pipeline) -> tuple[str, str]:
     )
 
 
-def located(error: E, label: str, where: Where) -> E:
-    """The error with the step and the line it was applied at in its message; once, by the innermost step."""
+def located(error: E, label: str, where: Where, inside: Where | None = None) -> E:
+    """The error with the step and the line it was applied at in its message; once, by the innermost step.
+
+    `inside` is the line of the author's that was refused while the step was expanded.
+    """
     if getattr(error, "step", None) is None:
-        error.args = (f"{error.args[0] if error.args else error}\n  in step {label!r}, applied at {where}",)
+        place = f"\n  in step {label!r}, applied at {where}"
+        if inside is not None:
+            place += f"\n  while its expand was at {inside}"
+        error.args = (f"{error.args[0] if error.args else error}{place}",)
         error.step = label  # type: ignore[attr-defined]
     return error
 

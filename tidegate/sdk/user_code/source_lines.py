@@ -7,6 +7,7 @@ instruction, so the line of the operand on the right, which is the step, can be 
 from __future__ import annotations
 
 import dis
+from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Final, TypeAlias
 
@@ -26,13 +27,38 @@ def line_of(frame: FrameType) -> int:
 
     With `-X no_debug_ranges` Python keeps no columns, and it is the line that tracebacks show.
     """
-    code = frame.f_code
+    return line_at(frame.f_code, frame.f_lasti) or frame.f_lineno
+
+
+def line_at(code: CodeType, instruction: int) -> int | None:
+    """The line on which the right operand of a binary operation of several lines begins; None for any other
+    instruction."""
     known = _known.get(id(code))
     if known is None:
         if len(_known) >= _MOST_CODES:
             _known.clear()
         known = _known[id(code)] = (code, _right_operands(code))
-    return known[1].get(frame.f_lasti) or frame.f_lineno
+    return known[1].get(instruction)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Instruction:
+    """A place in code, more exact than a line."""
+
+    code: CodeType
+    offset: int
+
+    def in_one_expression_with(self, later: Instruction) -> bool:
+        """Whether an expression that has come to `later` has been here, and nothing has been stored since."""
+        return (
+            self.code is later.code
+            and self.offset < later.offset
+            and not any(
+                self.offset < instruction.offset < later.offset
+                and (instruction.opname.startswith("STORE_") or instruction.opname in _ENDS_OF_EXPRESSIONS)
+                for instruction in dis.get_instructions(self.code)
+            )
+        )
 
 
 def _right_operands(code: CodeType) -> dict[int, int]:
@@ -81,6 +107,7 @@ _SUBSCRIPT: Final = next(
     (of.arg for of in dis.get_instructions(compile("a[b]", "", "eval")) if of.opcode == _BINARY_OP), None
 )
 """Since Python 3.14 the argument with which BINARY_OP is a subscript; before, that is an instruction of its own."""
+_ENDS_OF_EXPRESSIONS: Final = frozenset({"POP_TOP", "RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"})
 _NO_EFFECT: Final = frozenset({dis.opmap["CACHE"], dis.EXTENDED_ARG})
 _WITH_ARGUMENT: Final = frozenset(
     getattr(dis, "hasarg", None) or (operation for operation in dis.opmap.values() if operation >= dis.HAVE_ARGUMENT)

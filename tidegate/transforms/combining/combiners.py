@@ -152,7 +152,11 @@ class TopFn(CombineFn[T, list[T], list[T]]):
 
 
 class Top:
-    """The greatest or least elements, by `<` of themselves or of `key(element)`, the most extreme first."""
+    """The greatest or least elements, by `<` of themselves or of `key(element)`, the most extreme first.
+
+    Pairs are compared by their first items first: of pairs `(word, count)`, `Top.Of(10)` gives the last words of the
+    alphabet, and `Top.Of(10, key=lambda pair: pair[1])` those with the highest counts.
+    """
 
     @staticmethod
     def Of(

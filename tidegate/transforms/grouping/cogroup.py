@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from tidegate.sdk.authoring.combine import CoGroupFn
@@ -12,7 +12,7 @@ from tidegate.sdk.pipeline import PCollection, Pipeline, Transform, pipeline_of
 from tidegate.sdk.portable.model import MAIN
 from tidegate.sdk.primitives import CombinePerKey, Flatten, Map, MultiOutput, pair_type
 from tidegate.sdk.typehints.compatibility import clash, kv_of
-from tidegate.sdk.typehints.hints import type_name, union
+from tidegate.sdk.typehints.hints import names_apart, type_name, union
 from tidegate.sdk.windowing.strategy import compatible
 from tidegate.transforms.functions import tagged, untagged
 
@@ -30,7 +30,7 @@ class CoGroupByKey(Transform):
     `{"users": users, "orders": orders} | CoGroupByKey()` gives `(key, {"users": [...], "orders": [...]})`, and
     `(users, orders) | CoGroupByKey()` gives `(key, ([...], [...]))`: a key that occurs anywhere is there, with empty
     lists where it does not occur. The lists of one key have to fit into memory. Raises BuildError when the windows or
-    triggers of the collections differ.
+    triggers of the collections differ, and TypeCheckError when keys of their types can never be equal.
     """
 
     late_tag: str | None = None
@@ -84,6 +84,7 @@ class CoGroupByKey(Transform):
             raise BuildError(f"CoGroupByKey takes collections under strings, not under {', '.join(names)}")
         for part, name in zip(parts, names, strict=True):
             _check(parts[0], names[0], part, name)
+        check_keys("CoGroupByKey", parts, names)
         combine = CombinePerKey(CoGroupFn(len(parts), tags), name="Group").with_output_types(_result_type(parts, tags))
         marked = tuple(
             part | Map(tagged, at, name=f"Tag({tags[at] if tags is not None else at})") for at, part in enumerate(parts)
@@ -103,6 +104,29 @@ def _check(first: PCollection[Any], its_name: str, part: PCollection[Any], name:
     reason = compatible(first.windowing, part.windowing)
     if reason:
         raise BuildError(f"collections {its_name} and {name} can't be grouped together: {reason}")
+
+
+def check_keys(owner: str, parts: Sequence[PCollection[Any]], names: Sequence[str]) -> None:
+    """Raise TypeCheckError if the keys of one of the collections are of a type that no key of another can be equal to.
+
+    Types that are not known, or that may overlap, agree.
+    """
+    if len(parts) < 2 or not parts[0].pipeline.checks_types:
+        return
+    keys = [kv_of(part.element_type)[0] for part in parts]
+    for at, key in enumerate(keys):
+        others = [other for number, other in enumerate(keys) if number != at]
+        if any(clash(key, other) is None or clash(other, key) is None for other in others):
+            continue
+        beside = 1 if at == 0 else 0
+        one, other = sorted((at, beside))
+        left, right = names_apart(keys[one], keys[other])
+        raise TypeCheckError(
+            f"{owner}: the keys of collection {names[one]}, which {parts[one].id!r} gives, are {left}, and those of "
+            f"collection {names[other]}, which {parts[other].id!r} gives, are {right}: no two of them are ever equal. "
+            "Convert the keys of one first, as in `tg.MapTuple(lambda key, value: (str(key), value))`; if what is "
+            "known of a type is wrong, say .with_output_types(...) at the step that gives it"
+        )
 
 
 def _result_type(parts: Iterable[PCollection[Any]], tags: tuple[str, ...] | None) -> Any:

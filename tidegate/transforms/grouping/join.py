@@ -13,7 +13,7 @@ from tidegate.sdk.pipeline import PCollection, Transform
 from tidegate.sdk.primitives import FlatMap, Flatten, Map, ParDo, WindowInto
 from tidegate.sdk.time import Duration, DurationLike, Timestamp
 from tidegate.sdk.windowing.assigners import GLOBAL_WINDOW, GlobalWindows, may_give_several
-from tidegate.transforms.grouping.cogroup import CoGroupByKey
+from tidegate.transforms.grouping.cogroup import CoGroupByKey, check_keys
 
 T = TypeVar("T")
 
@@ -55,6 +55,7 @@ class _Join(Transform):
         return result
 
     def expand(self, input: PCollection[Any]) -> Any:
+        check_keys(f"Join.{self.kind}", (input, self.other), ("'left'", "'right'"))
         grouped = (input, self.other) | CoGroupByKey(name="Group")
         return grouped | FlatMap(self.pairs, name="Pairs")
 
@@ -171,6 +172,7 @@ class IntervalJoin(Transform):
         return result
 
     def expand(self, input: PCollection[Any]) -> Any:
+        check_keys("IntervalJoin", (input, self.other), ("'left'", "'right'"))
         lefts = _in_the_global_window(input, "Left window") | Map(_as_left, name="Left")
         rights = _in_the_global_window(self.other, "Right window") | Map(_as_right, name="Right")
         both = (lefts, rights) | Flatten()

@@ -25,7 +25,7 @@ _DECLARATION: Final = (
     "A spec only declares a cell or a timer. A method of the DoFn gets it by the default of a parameter: "
     "cell=tg.DoFn.StateParam(SPEC), timer=tg.DoFn.TimerParam(SPEC)"
 )
-_NAMES: Final = re.compile(rf"\b({'|'.join(_OFFERS)})\b")
+_NAMES: Final = re.compile(rf"(?:\b|Watched|Expiring)({'|'.join(_OFFERS)})\b")
 
 
 def advice(error: BaseException) -> str:
@@ -50,9 +50,9 @@ def _of_nothing(error: BaseException) -> str:
     """About cells in the hands of the code that raised, of which a read gave None."""
     for name, value in _locals_of(error):
         kind = type(value).__name__ if type(value).__module__.startswith("tidegate.") else ""
-        if kind == "ValueCell" and value.entry is None:
+        if kind.endswith("ValueCell") and value.entry is None:
             return f"Nothing has been written to {name} for this key, so it reads None: {name}.read(0) gives 0 then"
-        if kind == "MapCell":
+        if kind.endswith("MapCell"):
             return f"{name}.get(key) gives None where nothing is under the key: {name}.get(key, 0) gives 0 then"
     return ""
 
