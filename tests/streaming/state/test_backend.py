@@ -462,7 +462,9 @@ def test_nothing_is_forked_where_other_threads_run(tmp_path: Path) -> None:
     finally:
         over.set()
         thread.join()
-    assert isinstance(held.backend.capture(2, "chk-2/0.0.1.state", whole=True), ForkedWriter)
+    forked: Any = held.backend.capture(2, "chk-2/0.0.1.state", whole=True)
+    assert isinstance(forked, ForkedWriter)
+    awaited(forked)
 
 
 def test_the_child_has_no_descriptor_but_its_file(tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ import tidegate as tg
 from tests.engine.test_rescale import answer
 from tests.streaming.state.test_backend import Disk, awaited
 from tests.support.operator_driver import Clock, Elements, Event, Watermark, context
-from tidegate.runners.engine.memory import spill_file
 from tidegate.runners.engine.memory.spill_file import SpillFile, keep_removed_files
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.streaming.state import files, memory, writers
@@ -303,13 +302,6 @@ def test_what_an_operator_does_after_a_capture_is_not_in_it(
         each.backend.close()
 
 
-@pytest.fixture
-def no_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No child of an earlier test needs files that are removed in this one."""
-    monkeypatch.setattr(spill_file, "_keepers", {})
-
-
-@pytest.mark.usefixtures("no_children")
 @pytest.mark.parametrize("given_up", [False, True])
 def test_spilled_files_stay_until_no_child_needs_them(given_up: bool, tmp_path: Path) -> None:
     case = CASES["beside a list"]
@@ -329,7 +321,6 @@ def test_spilled_files_stay_until_no_child_needs_them(given_up: bool, tmp_path: 
     assert not list(kept.spilled.iterdir())
 
 
-@pytest.mark.usefixtures("no_children")
 def test_a_removed_file_waits_for_those_who_kept_files_before_and_for_no_others(tmp_path: Path) -> None:
     made = [SpillFile(tmp_path / name) for name in "abc"]
     for file in made:
