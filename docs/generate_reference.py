@@ -25,7 +25,7 @@ interpreter. Times given as numbers are seconds; `Any` in a signature stands for
 """
 
 GROUPS = {
-    "Pipelines": ("sdk.pipeline", "sdk.runner", "sdk.options", "sdk.interactive"),
+    "Pipelines": ("sdk.pipeline", "sdk.steps", "sdk.runner", "sdk.options", "sdk.interactive"),
     "Steps": ("sdk.primitives", "transforms"),
     "What steps are made of": (
         "sdk.authoring.dofn", "sdk.data.values", "sdk.metrics", "sdk.authoring.side_inputs", "sdk.data.coders",

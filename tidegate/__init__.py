@@ -48,7 +48,7 @@ from tidegate.sdk.errors import (
 from tidegate.sdk.interactive import load as _load_interactive
 from tidegate.sdk.interactive_hook import provide_interactive as _provide_interactive
 from tidegate.sdk.metrics import Metrics
-from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform, ptransform_fn
+from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.primitives import (
     CombineGlobally,
     CombinePerElement,
@@ -69,6 +69,8 @@ from tidegate.sdk.primitives import (
     Write,
 )
 from tidegate.sdk.runner import PipelineResult, PipelineState, Runner
+from tidegate.sdk.steps.applied_function import ptransform_fn
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Duration, Timestamp
 from tidegate.sdk.windowing.assigners import (
     CalendarWindows,

@@ -148,7 +148,7 @@ def explain_no_match(pattern: str) -> str:
     names = [name for name in names if not name.startswith(".")]
     import difflib
 
-    near = difflib.get_close_matches(wanted, names, n=3)
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.7)  # at 0.6, a common suffix is enough
     match len(names):
         case 0:
             has = ", which is empty"

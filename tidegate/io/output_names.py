@@ -18,8 +18,9 @@ from zoneinfo import ZoneInfo
 from tidegate.io import files
 from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.pipeline import PCollection, PTransform
+from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Map
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.user_code.user_fn import name_of
 from tidegate.sdk.windowing.window import GlobalWindow
 

@@ -253,6 +253,9 @@ MODULES: Final[Mapping[str, str]] = {
 NAMES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("tidegate.runners.spark.task_io.writer", "Committing"): ("tidegate.runners.spark.driver.sinks", "SinkCommit"),
     ("tidegate.sdk.user_code.user_fn", "Where"): ("tidegate.sdk.user_code.frames", "Where"),
+    ("tidegate.sdk.pipeline", "PTransform"): ("tidegate.sdk.steps.transform", "PTransform"),
+    ("tidegate.sdk.pipeline", "Transform"): ("tidegate.sdk.steps.transform", "Transform"),
+    ("tidegate.sdk.pipeline", "ptransform_fn"): ("tidegate.sdk.steps.applied_function", "ptransform_fn"),
     ("tidegate.sdk.interactive.table", "show"): ("tidegate.sdk.interactive.show", "show"),
 }
 """From a module and a name at its top level to the module and the name that it has instead."""

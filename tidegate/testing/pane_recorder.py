@@ -8,7 +8,8 @@ from typing import Any
 
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.interactive.recorder import own_directory, record, recorded
-from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
+from tidegate.sdk.pipeline import PCollection, Pipeline
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import Timestamp
 from tidegate.testing.expected_panes import Recorded
 

@@ -8,9 +8,10 @@ from typing import Any, Self, TypeAlias
 
 from tidegate.sdk.data.values import SPECIAL, TimestampedValue
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.pipeline import Pipeline, PTransform
+from tidegate.sdk.pipeline import Pipeline
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.primitives import MultiOutput
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Duration, DurationLike, TimestampLike, format_micros
 from tidegate.sdk.typehints import hints
 from tidegate.sdk.user_code.validation import any_timestamp, positive_duration

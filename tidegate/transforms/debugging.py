@@ -6,8 +6,9 @@ import sys
 from typing import Any, TypeVar
 
 from tidegate.sdk.authoring.dofn import DoFn
-from tidegate.sdk.pipeline import PCollection, Transform
+from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Map
+from tidegate.sdk.steps.transform import Transform
 
 T = TypeVar("T")
 

@@ -9,10 +9,11 @@ from typing import Any, Concatenate, Generic, TypeVar, overload
 from tidegate.sdk.authoring.combine import NOTHING, CombineFn, as_combine_fn, combiner_name
 from tidegate.sdk.authoring.dofn import Call, DoFn, Param, bind
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
+from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable.model import Form
 from tidegate.sdk.primitives import Create, ElementStep, Map, combined_type, pair_type
 from tidegate.sdk.primitives.elementwise import E, R
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.typehints.compatibility import element_of_iterable, kv_of
 from tidegate.sdk.typehints.signatures import FnTypes, signature_of
 from tidegate.sdk.user_code.user_fn import name_of

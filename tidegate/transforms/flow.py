@@ -9,10 +9,11 @@ from typing import Any, Concatenate, TypeVar, overload
 from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.data.values import TaggedOutput, WindowedValue
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.pipeline import PCollection, PTransform, Transform
+from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.portable.model import Form
 from tidegate.sdk.primitives import CombinePerElement, ParDo
 from tidegate.sdk.primitives.elementwise import E
+from tidegate.sdk.steps.transform import PTransform, Transform
 from tidegate.sdk.typehints.signatures import FnTypes
 from tidegate.sdk.user_code.user_fn import name_of
 from tidegate.sdk.user_code.validation import positive_count

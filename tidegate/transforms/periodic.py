@@ -12,8 +12,9 @@ from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Spl
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
+from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.primitives import FlatMap, Map, ParDo, Read, WindowInto
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import MAX_MICROS, SECOND, Duration, DurationLike, Timestamp, TimestampLike, timestamp_micros
 from tidegate.sdk.windowing.assigners import FixedWindows, GlobalWindows
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.data.panes import PaneInfo
-from tidegate.sdk.pipeline import PCollection, PTransform
+from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Map
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import Timestamp
 
 

@@ -6,8 +6,9 @@ from typing import Any
 
 from tidegate.sdk.authoring.side_inputs import AsIter
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.pipeline import PCollection, PTransform
+from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Filter, Map
+from tidegate.sdk.steps.transform import PTransform
 
 
 class WaitOn(PTransform[PCollection[Any], PCollection[Any]]):

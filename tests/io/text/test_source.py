@@ -319,7 +319,7 @@ def test_files_behind_a_url_are_read_and_cut_alike() -> None:
         with pytest.raises(BuildError) as caught:
             TextSource(("memory://text_source/c.txt",)).check()
         assert str(caught.value) == (
-            "no file matches 'memory://text_source/c.txt': looked in memory:///text_source; there is a.txt, b.txt.gz. "
+            "no file matches 'memory://text_source/c.txt': looked in memory:///text_source; there is a.txt. "
             "If it may be that there is none, say allow_empty=True"
         )
     finally:

@@ -12,8 +12,9 @@ from tidegate.io.output_names import NameTemplate, with_address, zone_of
 from tidegate.io.text.sink import DEFAULT_TEMPLATE, TextSink
 from tidegate.io.text.source import DecodeErrors, TextSource
 from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
-from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
+from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.primitives import Map, Read, Write
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.typehints.compatibility import clash
 from tidegate.sdk.typehints.hints import type_name
 from tidegate.sdk.typehints.signatures import signature_of

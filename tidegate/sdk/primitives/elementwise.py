@@ -11,9 +11,10 @@ from tidegate.sdk.authoring.dofn import Call, DoFn, bind, bind_method
 from tidegate.sdk.authoring.side_inputs import MISSING
 from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.errors import BuildError, TypeCheckError
-from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform, Transform
+from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.primitives.exception_handling import Handled
+from tidegate.sdk.steps.transform import PTransform, Transform
 from tidegate.sdk.typehints import compatibility, hints, signatures
 from tidegate.sdk.user_code.bytecode import emits_plain
 from tidegate.sdk.user_code.user_fn import UserFn, name_of

@@ -9,8 +9,9 @@ from tidegate.sdk.connectors.sinks import Sink
 from tidegate.sdk.connectors.sources import Source
 from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.pipeline import PCollection, Pipeline, PTransform
+from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable import model as portable
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import Duration, DurationLike, TimestampLike
 from tidegate.sdk.typehints import hints
 from tidegate.sdk.user_code.user_fn import UserFn

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.pipeline import PCollection, Transform, pipeline_of
+from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.portable import model as portable
+from tidegate.sdk.steps.transform import Transform, pipeline_of
 from tidegate.sdk.typehints import hints
 from tidegate.sdk.user_code.validation import warn
 from tidegate.sdk.windowing.assigners import SlidingWindows

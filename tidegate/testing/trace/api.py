@@ -29,9 +29,6 @@ def trace(pipeline: Pipeline, *, clock: Clock | None = None) -> Trace:
     from tidegate.testing.trace.tracer import Tracer
 
     tracer = Tracer(clock=clock or getattr(pipeline.runner, "clock", None))
-    runner, pipeline._runner = pipeline._runner, tracer
-    try:
+    with pipeline.running_on(tracer):
         pipeline.run().wait_until_finish()
-    finally:
-        pipeline._runner = runner
     return tracer.trace()

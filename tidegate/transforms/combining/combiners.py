@@ -20,8 +20,9 @@ from tidegate.sdk.authoring.combine import (
 )
 from tidegate.sdk.authoring.dofn import DoFn
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.pipeline import PCollection, Transform
+from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import CombineGlobally, CombinePerElement, CombinePerKey, Map
+from tidegate.sdk.steps.transform import Transform
 from tidegate.sdk.time import Timestamp
 from tidegate.sdk.user_code.validation import positive_count
 from tidegate.transforms.combining.sketches import ApproximateQuantilesFn, ApproximateUniqueFn, SampleFn

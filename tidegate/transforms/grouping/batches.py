@@ -9,8 +9,9 @@ from tidegate.sdk.authoring.combine import SumFn
 from tidegate.sdk.authoring.dofn import DoFn, on_timer, on_window_expiration
 from tidegate.sdk.authoring.state import BagStateSpec, CombiningStateSpec, ProcessingTimer, ValueStateSpec
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.pipeline import PCollection, PTransform
+from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import ParDo
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import Duration, DurationLike
 
 _VALUES = BagStateSpec("values")

@@ -8,9 +8,10 @@ from typing import Any, TypeVar, overload
 
 from tidegate.sdk.authoring.combine import CoGroupFn
 from tidegate.sdk.errors import BuildError, TypeCheckError
-from tidegate.sdk.pipeline import PCollection, Pipeline, Transform, pipeline_of
+from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.portable.model import MAIN
 from tidegate.sdk.primitives import CombinePerKey, Flatten, Map, MultiOutput, pair_type
+from tidegate.sdk.steps.transform import Transform, pipeline_of
 from tidegate.sdk.typehints.compatibility import clash, kv_of
 from tidegate.sdk.typehints.hints import names_apart, type_name, union
 from tidegate.sdk.windowing.strategy import compatible

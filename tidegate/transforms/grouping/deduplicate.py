@@ -8,8 +8,9 @@ from typing import Any, Literal
 from tidegate.sdk.authoring.dofn import DoFn, on_timer
 from tidegate.sdk.authoring.state import EventTimer, ProcessingTimer, ValueStateSpec
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.pipeline import PCollection, PTransform
+from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Map, ParDo
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import Duration, DurationLike
 
 _SEEN = ValueStateSpec("seen")

@@ -17,9 +17,10 @@ from tidegate.sdk.authoring.combine import (
     combiner_name,
 )
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.pipeline import PCollection, PTransform
+from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.portable.model import MAIN
 from tidegate.sdk.primitives import CombinePerKey, GroupByKey, Map, MultiOutput, pair_type
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.transforms.elementwise import Values
 from tidegate.transforms.functions import with_computed_key
 from tidegate.transforms.rows.row import (

@@ -9,8 +9,9 @@ from tidegate.sdk.authoring.dofn import DoFn, on_timer
 from tidegate.sdk.authoring.state import EventTimer, OrderedListStateSpec
 from tidegate.sdk.data.values import TimestampedValue, WindowedValue
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.pipeline import PCollection, Transform
+from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import FlatMap, Flatten, Map, ParDo, WindowInto
+from tidegate.sdk.steps.transform import Transform
 from tidegate.sdk.time import Duration, DurationLike, Timestamp
 from tidegate.sdk.windowing.assigners import GLOBAL_WINDOW, GlobalWindows, may_give_several
 from tidegate.transforms.grouping.cogroup import CoGroupByKey, check_keys

@@ -8,8 +8,9 @@ from operator import attrgetter, itemgetter
 from typing import Any, ClassVar, TypeAlias
 
 from tidegate.sdk.errors import BuildError, shorten
-from tidegate.sdk.pipeline import PCollection, PTransform
+from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import Map
+from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.typehints.hints import field_types, is_union, plain_hint
 from tidegate.sdk.typehints.signatures import signature_of
 

@@ -1,0 +1,106 @@
+"""The runner and the options of a pipeline's runs: what its author gave, or the command line of the script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tidegate.sdk.errors import OptionsError
+from tidegate.sdk.options.defaults import DEFAULTS, DefaultOptions, replaced
+from tidegate.sdk.options.registry import runner_names
+from tidegate.sdk.options.script import script_flags
+from tidegate.sdk.runner import Runner, RunOptions, find_runner
+
+if TYPE_CHECKING:
+    from tidegate.sdk.options.model import PipelineOptions, ScriptFlags
+    from tidegate.sdk.time import Duration
+
+
+class RunSettings:
+    """What `tg.Pipeline(runner, options)` was given; without options, the script's flags where it is the script's."""
+
+    def __init__(
+        self,
+        runner: str | Runner | None,
+        options: PipelineOptions | DefaultOptions | Mapping[str, Any] | Sequence[str] | RunOptions | None,
+    ) -> None:
+        self.runner = runner
+        self._options = options
+        self._script = _script_flags(runner) if options is None else None
+        if self._script is not None:
+            self._options = self._script.options
+            if self._script.names_runner:
+                self.runner = self._script.options.runner
+
+    @property
+    def options(self) -> RunOptions:
+        """The options as a model; the plain defaults if there are none, without the cost of importing the model."""
+        if self._options is None:
+            return DEFAULTS
+        from tidegate.sdk.options.model import PipelineOptions
+
+        # Flags of the runner that was named beside them are flags of this run.
+        named = {"runner": self.runner} if isinstance(self.runner, str) else {}
+        match self._options:
+            case PipelineOptions() | DefaultOptions():
+                return self._options
+            case Mapping():
+                self._options = PipelineOptions.from_mapping({**named, **self._options})
+            case str() | Sequence():
+                self._options = PipelineOptions.from_args(self._options, **named)
+            case other:
+                raise OptionsError(f"options are PipelineOptions, a dict, or a list of flags, not {other!r}")
+        return self._options
+
+    @property
+    def wants_help(self) -> bool:
+        """Whether the script's flags ask for help, which a run gives."""
+        return self._script is not None and self._script.wants_help
+
+    def chosen_runner(self) -> Runner:
+        """The runner that is meant. OptionsError if there is none of that name."""
+        return self.runner if isinstance(self.runner, Runner) else _named(self.runner or self.options.runner)
+
+    def check_flags(self) -> None:
+        """Raise OptionsError for flags of the script that nobody has read; give help if they ask for it."""
+        if self._script is not None:
+            self._script.check(_OWN_FLAGS)
+
+    def apart(self, runner: str | Runner | None, run_for: Duration | None) -> RunSettings:
+        """Those of a look at data: on this or another runner, apart from what the pipeline's runs keep."""
+        look = RunSettings(runner or self.runner, self.options)
+        look._script = self._script
+        options = look.chosen_runner().apart(self.options)
+        look._options = options if run_for is None else replaced(options, run_for=run_for)
+        return look
+
+
+_OWN_FLAGS: Final = (
+    "This pipeline takes its flags from the command line of its script. If the script reads that by itself, give the "
+    "pipeline options, such as tg.Pipeline(options=[])"
+)
+
+
+def _script_flags(runner: object) -> ScriptFlags | None:
+    """The flags of the script that the pipeline is made in; `runner` holds unless they name another."""
+    tokens = script_flags()
+    if not tokens:
+        return None
+    from tidegate.sdk.options.model import PipelineOptions, ScriptFlags
+
+    name = runner.name if isinstance(runner, Runner) else runner
+    known = isinstance(name, str) and (isinstance(runner, str) or name in runner_names())
+    try:
+        return ScriptFlags.read(tokens, PipelineOptions, {"runner": name} if known else {})
+    except OptionsError as error:
+        raise error.with_traceback(None) from None
+
+
+def _named(runner: object) -> Runner:
+    match runner:
+        case str():
+            return find_runner(runner)
+        case type() if issubclass(runner, Runner):
+            raise OptionsError(f"{runner.__name__} is a class: write {runner.__name__}()")
+        case _:
+            raise OptionsError(f"runner is a name or a Runner, not {runner!r}; there are: {', '.join(runner_names())}")
