@@ -73,7 +73,6 @@ from tidegate.sdk.steps.applied_function import ptransform_fn
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Duration, Timestamp
 from tidegate.sdk.windowing.assigners import (
-    CalendarWindows,
     CumulativeWindows,
     FixedWindows,
     GlobalWindows,
@@ -81,6 +80,7 @@ from tidegate.sdk.windowing.assigners import (
     SlidingWindows,
     WindowAssigner,
 )
+from tidegate.sdk.windowing.calendar import CalendarWindows
 from tidegate.sdk.windowing.evictors import Evictor, KeepLast, KeepRecent, KeepWithinDelta
 from tidegate.sdk.windowing.presets import (
     CountWindows,
@@ -136,7 +136,8 @@ from tidegate.transforms.waiting import WaitOn
 if TYPE_CHECKING:
     from tidegate import io
     from tidegate.sdk.interactive.show import show
-    from tidegate.sdk.options.model import DurationOption, PipelineOptions, SizeOption
+    from tidegate.sdk.options.model import PipelineOptions
+    from tidegate.sdk.options.option_types import DurationOption, SizeOption
 
 _provide_interactive(_load_interactive)
 

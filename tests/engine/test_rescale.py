@@ -32,7 +32,8 @@ from tidegate.runners.engine.state.keyed_state import distinct
 from tidegate.sdk.data.block import Block, Each
 from tidegate.sdk.data.keys import key_group
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.windowing.assigners import FixedWindows, assign
+from tidegate.sdk.windowing.assigners import FixedWindows
+from tidegate.sdk.windowing.assignment import assign
 from tidegate.sdk.windowing.strategy import DISCARDING, WindowingStrategy
 from tidegate.sdk.windowing.triggers import AfterCount, Repeatedly
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW

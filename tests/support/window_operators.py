@@ -29,9 +29,9 @@ from tidegate.sdk.windowing.assigners import (
     SlidingWindows,
     WindowAssigner,
     as_assigner,
-    assign,
     is_merging,
 )
+from tidegate.sdk.windowing.assignment import assign
 from tidegate.sdk.windowing.evictors import Evictor, KeepLast, KeepRecent, KeepWithinDelta, as_evictor
 from tidegate.sdk.windowing.strategy import AccumulationMode, TimestampCombiner, WindowingStrategy
 from tidegate.sdk.windowing.window import BoundedWindow

@@ -11,8 +11,9 @@ import click
 from tidegate.cli.secrecy import secret_fields
 from tidegate.sdk.errors import LoadError, OptionsError, shorten
 from tidegate.sdk.options.flags import spelling
-from tidegate.sdk.options.model import PipelineOptions, ScriptFlags, options_for
+from tidegate.sdk.options.model import PipelineOptions, options_for
 from tidegate.sdk.options.script import Unwound, loading
+from tidegate.sdk.options.script_flags import ScriptFlags
 from tidegate.sdk.pipeline import Pipeline
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.runner import PipelineResult, Runner, find_runner

@@ -12,7 +12,8 @@ from tidegate.sdk.options.script import script_flags
 from tidegate.sdk.runner import Runner, RunOptions, find_runner
 
 if TYPE_CHECKING:
-    from tidegate.sdk.options.model import PipelineOptions, ScriptFlags
+    from tidegate.sdk.options.model import PipelineOptions
+    from tidegate.sdk.options.script_flags import ScriptFlags
     from tidegate.sdk.time import Duration
 
 
@@ -86,7 +87,8 @@ def _script_flags(runner: object) -> ScriptFlags | None:
     tokens = script_flags()
     if not tokens:
         return None
-    from tidegate.sdk.options.model import PipelineOptions, ScriptFlags
+    from tidegate.sdk.options.model import PipelineOptions
+    from tidegate.sdk.options.script_flags import ScriptFlags
 
     name = runner.name if isinstance(runner, Runner) else runner
     known = isinstance(name, str) and (isinstance(runner, str) or name in runner_names())

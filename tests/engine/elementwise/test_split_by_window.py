@@ -14,7 +14,7 @@ from tidegate.runners.engine.elementwise.split_by_window import split_by_window
 from tidegate.sdk.data.block import Block, DerivedFrom, Each
 from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.time import MIN_MICROS
-from tidegate.sdk.windowing.assigners import single_window
+from tidegate.sdk.windowing.assignment import single_window
 from tidegate.sdk.windowing.window import IntervalWindow
 
 pytest.importorskip("numpy")

@@ -36,7 +36,9 @@ from tidegate.runners.plan import Phase, Plan, Step
 from tidegate.sdk.data.block import Block, DerivedFrom, Same
 from tidegate.sdk.portable.model import AssignWindows, Collection, Environment, Output, Pipeline
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.windowing.assigners import CalendarWindows, assign, element_dependent
+from tidegate.sdk.windowing.assigners import element_dependent
+from tidegate.sdk.windowing.assignment import assign
+from tidegate.sdk.windowing.calendar import CalendarWindows
 from tidegate.sdk.windowing.strategy import ACCUMULATING, DISCARDING, TimestampCombiner, WindowingStrategy
 from tidegate.sdk.windowing.triggers import (
     AfterCount,

@@ -19,7 +19,7 @@ from tidegate.runners.engine.rescale import merged, part
 from tidegate.runners.engine.state import tiered
 from tidegate.runners.engine.state.tiered import Record, TieredOperator, Which, by_keys
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.windowing.assigners import assign
+from tidegate.sdk.windowing.assignment import assign
 from tidegate.sdk.windowing.strategy import WindowingStrategy
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 

@@ -20,15 +20,8 @@ import tidegate as tg
 from tidegate.sdk.errors import OptionsError
 from tidegate.sdk.options import registry
 from tidegate.sdk.options.defaults import DEFAULTS, default_memory_budget
-from tidegate.sdk.options.model import (
-    DurationOption,
-    PipelineOptions,
-    RunnerOptions,
-    SizeOption,
-    flags,
-    help_text,
-    options_for,
-)
+from tidegate.sdk.options.model import PipelineOptions, RunnerOptions, flags, help_text, options_for
+from tidegate.sdk.options.option_types import DurationOption, SizeOption
 from tidegate.sdk.runner import Runner
 from tidegate.sdk.time import Duration
 

@@ -29,7 +29,6 @@ from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
 from tidegate.sdk.windowing.assigners import (
     Assigner,
-    CalendarWindows,
     CumulativeWindows,
     CustomAssigner,
     FixedWindows,
@@ -39,6 +38,7 @@ from tidegate.sdk.windowing.assigners import (
     Sessions,
     SlidingWindows,
 )
+from tidegate.sdk.windowing.calendar import CalendarWindows
 from tidegate.sdk.windowing.evictors import CustomEvictor, KeepLast, KeepRecent, KeepWithinDelta
 from tidegate.sdk.windowing.strategy import ACCUMULATING, DISCARDING, TimestampCombiner, WindowingStrategy
 from tidegate.sdk.windowing.triggers import (

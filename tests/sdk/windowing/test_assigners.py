@@ -14,35 +14,33 @@ from tidegate.sdk.errors import BuildError
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Duration, Timestamp
 from tidegate.sdk.windowing.assigners import (
     GLOBAL_BOUNDS,
-    GLOBAL_WINDOW,
-    BoundedWindow,
-    CalendarWindows,
     CumulativeWindows,
     CustomAssigner,
     FixedWindows,
-    GlobalWindow,
     GlobalWindows,
     GlobalWindowsSince,
-    IntervalWindow,
     Merged,
     Sessions,
     SlidingWindows,
     WindowAssigner,
     as_assigner,
-    assign,
-    assign_bounds,
-    assign_windows,
-    decode_window,
     element_dependent,
-    encode_window,
     is_global_assigner,
     is_merging,
-    merge_sessions,
-    merge_windows,
     merged,
-    single_window,
+)
+from tidegate.sdk.windowing.assignment import assign, assign_bounds, assign_windows, single_window
+from tidegate.sdk.windowing.calendar import CalendarWindows
+from tidegate.sdk.windowing.window import (
+    GLOBAL_WINDOW,
+    BoundedWindow,
+    GlobalWindow,
+    IntervalWindow,
+    decode_window,
+    encode_window,
     window_end,
 )
+from tidegate.sdk.windowing.window_merging import merge_sessions, merge_windows
 
 S = 1_000_000
 settable = st.integers(MIN_MICROS, MAX_MICROS - 2)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.windowing.assigners import CalendarWindows, single_window
+from tidegate.sdk.windowing.assignment import single_window
+from tidegate.sdk.windowing.calendar import CalendarWindows
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ZONES = [

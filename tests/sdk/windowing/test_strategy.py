@@ -14,7 +14,6 @@ from tidegate.sdk.windowing.assigners import (
     FixedWindows,
     GlobalWindows,
     GlobalWindowsSince,
-    IntervalWindow,
     Merged,
     Sessions,
     WindowAssigner,
@@ -54,6 +53,7 @@ from tidegate.sdk.windowing.triggers import (
     Never,
     Repeatedly,
 )
+from tidegate.sdk.windowing.window import IntervalWindow
 
 
 def distance(a: Any, b: Any) -> Any:

@@ -19,7 +19,8 @@ from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, as_pairs
 from tidegate.sdk.data.panes import NO_PANE, PaneInfo, Timing
 from tidegate.sdk.errors import PicklingError, RunError
-from tidegate.sdk.windowing.assigners import FixedWindows, GlobalWindow, IntervalWindow
+from tidegate.sdk.windowing.assigners import FixedWindows
+from tidegate.sdk.windowing.window import GlobalWindow, IntervalWindow
 
 
 def sent(items: list[Item], *, own: bool = True) -> list[Item]:

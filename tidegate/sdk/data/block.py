@@ -13,7 +13,9 @@ from typing import Any, Final, TypeAlias, overload
 
 from tidegate.sdk.data.panes import NO_PANE, PaneInfo
 from tidegate.sdk.time import MIN_MICROS
-from tidegate.sdk.windowing.assigners import BuiltinAssigner, GlobalWindow, assign_windows, may_give_several
+from tidegate.sdk.windowing.assigners import BuiltinAssigner, may_give_several
+from tidegate.sdk.windowing.assignment import assign_windows
+from tidegate.sdk.windowing.window import GlobalWindow
 
 BLOCK_SIZE: Final = 4096
 """How many elements a block holds at the most, unless a runner says otherwise."""

@@ -16,24 +16,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Final, Literal, Never, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, Never, Self, TypeVar
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    PlainSerializer,
-    PlainValidator,
     PydanticUndefinedAnnotation,
     ValidationError,
     create_model,
     field_validator,
 )
-from pydantic_core import PydanticCustomError
 
 from tidegate.sdk.errors import OptionsError, shorten
-from tidegate.sdk.options import flag_types
 from tidegate.sdk.options.defaults import DEFAULTS
 from tidegate.sdk.options.flags import (
     Flag,
@@ -44,42 +39,18 @@ from tidegate.sdk.options.flags import (
     explain,
     flag_of,
     help_lines,
-    is_flag,
     names_of,
     parse,
     spelling,
     unexpected,
 )
-from tidegate.sdk.options.quantities import format_duration, parse_duration, parse_size
+from tidegate.sdk.options.option_types import DurationOption, SizeOption
 from tidegate.sdk.options.registry import make_runner, runner_names
-from tidegate.sdk.options.script import misused, note_read, print_to_reader, was_read
+from tidegate.sdk.options.script import misused, note_read, print_to_reader
 from tidegate.sdk.time import Duration
 from tidegate.sdk.typehints.hints import annotations_of
 
 M = TypeVar("M", bound="PipelineOptions")
-
-
-def _duration(value: object) -> Duration:
-    try:
-        return parse_duration(value) if isinstance(value, str) else Duration.of(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        raise PydanticCustomError("duration_parsing", "not a duration") from None
-
-
-def _size(value: object) -> object:
-    try:
-        return parse_size(value) if isinstance(value, str) else value
-    except ValueError:
-        raise PydanticCustomError("size_parsing", "not a size") from None
-
-
-DurationOption: TypeAlias = Annotated[
-    Duration, PlainValidator(_duration), PlainSerializer(format_duration, when_used="json"), flag_types.DURATION
-]
-"""A `Duration` written `500ms`, `10s`, `5m`, `2h` or `1d`; a number is seconds."""
-
-SizeOption: TypeAlias = Annotated[int, BeforeValidator(_size), Field(ge=0), flag_types.SIZE]
-"""A number of bytes, written `512k`, `256MB` or `4GiB` (see `parse_size`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,20 +163,22 @@ class PipelineOptions(BaseModel):
         of `cls`. Of a flag given twice the last counts, lists gather. `--help` prints the flags and exits.
         Raises OptionsError that tells of every flag refused.
         """
-        tokens, model, known, given = _read(cls, argv, defaults)
+        tokens, model, known, given = read_flags(cls, argv, defaults)
         if asks_help(given):
             print_to_reader(help_text(model))
             raise SystemExit(0)
         note_read(tokens, names_of(known))
         strange = [line for chunk in given.rest for line in unexpected(chunk, given, known)]
-        return _build(tokens, model, known, given, defaults, strange)
+        return build_options(tokens, model, known, given, defaults, strange)
 
     @classmethod
     def from_known_args(cls, argv: Sequence[str] | None = None, **defaults: Any) -> tuple[Self, list[str]]:
         """Like `from_args`, but what isn't a flag of this run is handed back in order, for the script's own parser."""
-        tokens, model, known, given = _read(cls, argv, defaults)
+        tokens, model, known, given = read_flags(cls, argv, defaults)
         note_read(tokens, None)
-        return _build(tokens, model, known, given, defaults, ()), [token for chunk in given.rest for token in chunk]
+        return build_options(tokens, model, known, given, defaults, ()), [
+            token for chunk in given.rest for token in chunk
+        ]
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Self:
@@ -260,51 +233,6 @@ class RunnerOptions(PipelineOptions):
         runner: str = "spark"
         spark_master: str = Field(default="local[*]", description="where Spark runs")
     """
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptFlags:
-    """What a pipeline obeys of its script's command line, which may hold more: arguments that are no flags, and flags
-    that the script reads by itself."""
-
-    options: PipelineOptions
-    _known: FlagSet
-    _given: Given
-
-    @staticmethod
-    def read(tokens: Sequence[str], model: type[PipelineOptions], defaults: Mapping[str, object]) -> ScriptFlags:
-        """The flags of `model` and of the chosen runner among them; OptionsError for a value that doesn't fit."""
-        _, joined, known, given = _read(model, tokens, defaults)
-        # Where help is asked for, nothing runs, and what is required need not be there.
-        options = PipelineOptions() if asks_help(given) else _build(tokens, joined, known, given, defaults, ())
-        return ScriptFlags(options, known, given)
-
-    @property
-    def wants_help(self) -> bool:
-        """Whether `--help` is among them."""
-        return asks_help(self._given)
-
-    @property
-    def names_runner(self) -> bool:
-        """Whether `--runner` is among them."""
-        return "runner" in self._given.values
-
-    def check(self, advice: str = "") -> None:
-        """Raise OptionsError if there is a flag that neither the pipeline obeys nor the script has read. If help was
-        asked for, and the script has not given it, print it and exit."""
-        if self.wants_help:
-            print_to_reader(help_text(self._known.model))  # type: ignore[arg-type]
-            raise SystemExit(0)
-        strange = [
-            line
-            for chunk in self._given.rest
-            if is_flag(chunk) and not was_read(chunk[0].lstrip("-").partition("=")[0].replace("-", "_"))
-            for line in unexpected(chunk, self._given, self._known)
-        ]
-        if strange:
-            error = OptionsError("\n".join([*strange, *([advice] if advice else [])]))
-            misused(error, sys.argv[1:], advised=bool(advice))
-            raise error
 
 
 def options_for(runner: str, author: type[M]) -> type[M]:
@@ -465,7 +393,7 @@ _ONLY_ON: Final = {
 }
 
 
-def _read(
+def read_flags(
     cls: type[M], argv: Sequence[str] | None, defaults: Mapping[str, object]
 ) -> tuple[list[str], type[M], FlagSet, Given]:
     """A command line, as the model of `cls` and of the runner it chooses reads it."""
@@ -506,7 +434,7 @@ def _flag_set(model: type[PipelineOptions], runner: str) -> FlagSet:
     )
 
 
-def _build(
+def build_options(
     tokens: Sequence[str],
     model: type[M],
     known: FlagSet,

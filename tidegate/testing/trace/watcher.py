@@ -23,9 +23,10 @@ from tidegate.sdk.errors import shorten
 from tidegate.sdk.metrics import ENGINE, MetricKey
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, ParDo
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.windowing.assigners import is_merging, merge_windows
+from tidegate.sdk.windowing.assigners import is_merging
 from tidegate.sdk.windowing.strategy import WindowingStrategy
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end
+from tidegate.sdk.windowing.window_merging import merge_windows
 from tidegate.testing.trace.model import UNSTAMPED, Arrival, Firing, Moment, Standing, Traced, Window
 from tidegate.testing.trace.sampling import Sample, drawn
 

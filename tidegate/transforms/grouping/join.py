@@ -13,7 +13,8 @@ from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.primitives import FlatMap, Flatten, Map, ParDo, WindowInto
 from tidegate.sdk.steps.transform import Transform
 from tidegate.sdk.time import Duration, DurationLike, Timestamp
-from tidegate.sdk.windowing.assigners import GLOBAL_WINDOW, GlobalWindows, may_give_several
+from tidegate.sdk.windowing.assigners import GlobalWindows, may_give_several
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 from tidegate.transforms.grouping.cogroup import CoGroupByKey, check_keys
 
 T = TypeVar("T")

@@ -16,7 +16,8 @@ from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, WindowsColumn, in_several
 from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.time import MIN_MICROS, Timestamp
-from tidegate.sdk.windowing.assigners import GlobalWindows, assign_windows
+from tidegate.sdk.windowing.assigners import GlobalWindows
+from tidegate.sdk.windowing.assignment import assign_windows
 
 
 class Chain(Operator):

@@ -11,14 +11,8 @@ from tidegate.sdk.errors import shorten
 from tidegate.sdk.portable.model import AssignWindows, ParDo, Pipeline
 from tidegate.sdk.typehints.compatibility import NOT_SEVERAL
 from tidegate.sdk.user_code.frames import Where
-from tidegate.sdk.windowing.assigners import (
-    assign,
-    assign_windows,
-    element_dependent,
-    is_global_assigner,
-    may_give_none,
-    may_give_several,
-)
+from tidegate.sdk.windowing.assigners import element_dependent, is_global_assigner, may_give_none, may_give_several
+from tidegate.sdk.windowing.assignment import assign, assign_windows
 from tidegate.sdk.windowing.strategy import WindowingStrategy
 
 

@@ -18,7 +18,8 @@ from tidegate.sdk.data.values import SPECIAL, TaggedOutput, TimestampedValue, Wi
 from tidegate.sdk.errors import RunError, shorten
 from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.user_code.frames import author_frames
-from tidegate.sdk.windowing.assigners import CustomAssigner, Merged, assign_windows, element_dependent
+from tidegate.sdk.windowing.assigners import CustomAssigner, Merged, element_dependent
+from tidegate.sdk.windowing.assignment import assign_windows
 
 
 @dataclass(slots=True)

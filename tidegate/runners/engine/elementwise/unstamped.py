@@ -11,7 +11,8 @@ from typing import Final
 from tidegate.runners.engine.elementwise.fused_node import Link
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import MIN_MICROS
-from tidegate.sdk.windowing.assigners import CalendarWindows, CumulativeWindows, FixedWindows, Sessions, SlidingWindows
+from tidegate.sdk.windowing.assigners import CumulativeWindows, FixedWindows, Sessions, SlidingWindows
+from tidegate.sdk.windowing.calendar import CalendarWindows
 from tidegate.sdk.windowing.window import GlobalWindow
 
 UNSTAMPED: Final = "unstamped"

@@ -40,7 +40,8 @@ from tidegate.sdk.errors import KeyEncodingError, PicklingError
 from tidegate.sdk.metrics import in_step
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
 from tidegate.sdk.user_code.frames import author_frames
-from tidegate.sdk.windowing.assigners import BuiltinAssigner, single_window
+from tidegate.sdk.windowing.assigners import BuiltinAssigner
+from tidegate.sdk.windowing.assignment import single_window
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end
 
 ONLY_PANE: Final = PaneInfo(True, True, Timing.ON_TIME, 0, 0)

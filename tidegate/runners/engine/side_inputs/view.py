@@ -19,7 +19,8 @@ from tidegate.sdk.portable.model import MAIN, CombinePerKey, Output, ParDo, Pipe
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.user_fn import UserFn
-from tidegate.sdk.windowing.assigners import CustomAssigner, GlobalWindows, Merged, assign, assign_windows
+from tidegate.sdk.windowing.assigners import CustomAssigner, GlobalWindows, Merged
+from tidegate.sdk.windowing.assignment import assign, assign_windows
 from tidegate.sdk.windowing.strategy import DISCARDING, WindowingStrategy
 from tidegate.sdk.windowing.triggers import AfterWatermark, DefaultTrigger
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end

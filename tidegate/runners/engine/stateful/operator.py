@@ -41,7 +41,8 @@ from tidegate.sdk.data.values import SPECIAL
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.portable.model import Callback, ParDo
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Timestamp
-from tidegate.sdk.windowing.assigners import GlobalWindows, assign_windows, single_window
+from tidegate.sdk.windowing.assigners import GlobalWindows
+from tidegate.sdk.windowing.assignment import assign_windows, single_window
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end
 
 _serial: Final = count()

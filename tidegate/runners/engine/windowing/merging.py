@@ -21,9 +21,11 @@ from tidegate.sdk.authoring.combine import NOTHING
 from tidegate.sdk.data.block import Block, DerivedFrom
 from tidegate.sdk.data.keys import check_key
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.windowing.assigners import Bounds, Sessions, assign_bounds, merge_windows
+from tidegate.sdk.windowing.assigners import Bounds, Sessions
+from tidegate.sdk.windowing.assignment import assign_bounds
 from tidegate.sdk.windowing.strategy import TimestampCombiner
 from tidegate.sdk.windowing.window import IntervalWindow, window_end
+from tidegate.sdk.windowing.window_merging import merge_windows
 
 Merge: TypeAlias = tuple[Any, tuple[Any, ...]]
 """A merged window and those it replaces."""

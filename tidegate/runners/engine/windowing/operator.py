@@ -38,7 +38,8 @@ from tidegate.sdk.data.keys import check_key
 from tidegate.sdk.metrics import in_step
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
 from tidegate.sdk.time import MAX_MICROS
-from tidegate.sdk.windowing.assigners import GLOBAL_BOUNDS, GlobalWindows, assign_bounds, single_window
+from tidegate.sdk.windowing.assigners import GLOBAL_BOUNDS, GlobalWindows
+from tidegate.sdk.windowing.assignment import assign_bounds, single_window
 from tidegate.sdk.windowing.strategy import TimestampCombiner, WindowingStrategy
 from tidegate.sdk.windowing.triggers import AfterProcessingTime, EveryEventTime, EveryProcessingTime, Trigger, parts_of
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, IntervalWindow, window_end

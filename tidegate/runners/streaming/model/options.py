@@ -14,7 +14,8 @@ from tidegate.runners.streaming.model.settings import (
     Settings,
 )
 from tidegate.sdk.errors import OptionsError
-from tidegate.sdk.options.model import DurationOption, RunnerOptions
+from tidegate.sdk.options.model import RunnerOptions
+from tidegate.sdk.options.option_types import DurationOption
 from tidegate.sdk.time import Duration
 
 
