@@ -1,8 +1,8 @@
-"""What one key and window holds between firings, and what a firing takes out of it.
+"""How a grouping accumulates the elements of one key and window between firings.
 
-Three ways, chosen once per grouping: a list of values; an accumulator; or a `Buffer` that also knows when each element
-arrived and its timestamp, for evictors, and for lists under windows that merge, where values keep the order in which
-they arrived.
+There are three kinds of pane contents, chosen once per grouping: a list of values, an accumulator, or a `Buffer`. A
+buffer also stores each element's timestamp and arrival number. Evictors need both; lists under merging windows need
+the arrival numbers, because values stay in arrival order when windows merge.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tidegate.sdk.windowing.assigners import is_merging
 from tidegate.sdk.windowing.evictors import keep
 from tidegate.sdk.windowing.strategy import AccumulationMode, WindowingStrategy
 
-How = Literal["list", "buffer", "accumulator"]
+Kind = Literal["list", "buffer", "accumulator"]
 
 _LISTS: Final = (ListFn, TupleFn, CallableFn)
 _ATOMS: Final = frozenset({int, float, bool, str, bytes, complex, type(None), type(NOTHING)})
@@ -53,8 +53,8 @@ class Buffer:
         self.times = times
         self.arrivals = arrivals
 
-    def take(self, index: Sequence[int]) -> None:
-        """Keep only the elements at `index`, ascending."""
+    def retain(self, index: Sequence[int]) -> None:
+        """Drop all elements but those at `index`, which is ascending."""
         if len(index) < len(self.values):
             self.values = [self.values[i] for i in index]
             self.times = [self.times[i] for i in index]
@@ -64,10 +64,17 @@ class Buffer:
         return Buffer, (self.values, self.times, self.arrivals)
 
 
-class Contents:
-    """How a grouping holds what has arrived. `how` tells the loop of the operator, which takes elements in itself.
+class Accumulation:
+    """Creates, adds to, merges, fires and copies the contents of panes. `tried` is for `--checks all` (see `Tried`).
 
-    `tried`: the combiner is tried in other groupings too, whenever a result is asked for.
+    >>> from tidegate.sdk.authoring.combine import SumFn
+    >>> from tidegate.sdk.windowing.strategy import WindowingStrategy
+    >>> sums = Accumulation(SumFn(), "whole", WindowingStrategy())
+    >>> contents = sums.add(sums.add(sums.new(), 3), 4)
+    >>> sums.fire(contents, 2)  # the pane's value, and the contents that the next pane starts from: it accumulates
+    (7, 7)
+    >>> sums.merge([contents, 5])
+    12
     """
 
     def __init__(
@@ -85,30 +92,29 @@ class Contents:
         self.evicts_after = strategy.evictor is not None and strategy.evictor.when == "after"
         self.lists = phase == "whole" and (combiner is None or _is(combiner, *_LISTS))
         in_order = self.lists or (phase == "whole" and _is(combiner, CoGroupFn))
-        self.how: How
+        self.kind: Kind
         if self.evict is not None or (in_order and is_merging(strategy.assigner)):
-            self.how = "buffer"
+            self.kind = "buffer"
         else:
-            self.how = "list" if self.lists else "accumulator"
-        # The author's predicates, delta functions and evictors see values as the group will hold them.
-        self.shown: Callable[[Any], Any] | None = itemgetter(1) if _is(combiner, CoGroupFn) else None
-        self.add = _adding(combiner, phase)
-        self.extract = self._extraction()
-        match self.how:
+            self.kind = "list" if self.lists else "accumulator"
+        # A co-grouped element is (input index, value); predicates, delta functions and evictors get the value.
+        self.untag: Callable[[Any], Any] | None = itemgetter(1) if _is(combiner, CoGroupFn) else None
+        self.add = _add_input(combiner, phase)
+        self.extract = self._extract_output()
+        match self.kind:
             case "list":
-                self.fired = self._fired_list
+                self.fire = self._fire_list
             case "buffer":
-                self.fired = self._fired_buffer
+                self.fire = self._fire_buffer
             case "accumulator":
-                self.fired = self._fired_accumulator
+                self.fire = self._fire_accumulator
 
-    fired: Callable[[Any, int], tuple[Any, Any]]
-    """From what is held, and how many elements came since the last firing, to the value of the pane, NOTHING if it is
-    not emitted, and what stays behind."""
+    fire: Callable[[Any, int], tuple[Any, Any]]
+    """`(contents, elements since the last firing) -> (value, contents afterwards)`; NOTHING as value emits no pane."""
 
     def new(self) -> Any:
-        """What a pane starts from."""
-        match self.how:
+        """The contents of an empty pane."""
+        match self.kind:
             case "list":
                 return []
             case "buffer":
@@ -117,80 +123,81 @@ class Contents:
                 assert self.combiner is not None
                 return NOTHING if self.phase == "merge" else self.combiner.create_accumulator()
 
-    def _fired_list(self, held: list[Any], pane: int) -> tuple[Any, Any]:
-        if not held and self.combiner is not None and not self.combiner.has_identity:
-            return NOTHING, held
-        return (self.extract(held[:]), held) if self.accumulating else (self.extract(held), [])
+    def _fire_list(self, values: list[Any], unfired: int) -> tuple[Any, Any]:
+        if not values and self.combiner is not None and not self.combiner.has_identity:
+            return NOTHING, values
+        return (self.extract(values[:]), values) if self.accumulating else (self.extract(values), [])
 
-    def _fired_accumulator(self, held: Any, pane: int) -> tuple[Any, Any]:
+    def _fire_accumulator(self, accumulator: Any, unfired: int) -> tuple[Any, Any]:
         assert self.combiner is not None
         if self.accumulating:
-            return self.extract(detached(self.combiner, held)), held
-        if not pane and not self.combiner.has_identity:
-            return NOTHING, held
-        return self.extract(held), self.new()
+            return self.extract(copy_accumulator(self.combiner, accumulator)), accumulator
+        if not unfired and not self.combiner.has_identity:
+            return NOTHING, accumulator
+        return self.extract(accumulator), self.new()
 
-    def _fired_buffer(self, held: Buffer, pane: int) -> tuple[Any, Any]:
+    def _fire_buffer(self, buffer: Buffer, unfired: int) -> tuple[Any, Any]:
         if self.evict is None:
-            if not held.values and self.combiner is not None and not self.combiner.has_identity:
-                return NOTHING, held
+            if not buffer.values and self.combiner is not None and not self.combiner.has_identity:
+                return NOTHING, buffer
         else:
-            if held.values and not self.evicts_after:
-                held.take(self._kept(held))
-            if not held.values:
-                return NOTHING, held
-        value = self.extract(held.values[:])
+            if buffer.values and not self.evicts_after:
+                buffer.retain(self._not_evicted(buffer))
+            if not buffer.values:
+                return NOTHING, buffer
+        value = self.extract(buffer.values[:])
         if not self.accumulating:
             return value, self.new()
         if self.evict is not None and self.evicts_after:
-            held.take(self._kept(held))
-        return value, held
+            buffer.retain(self._not_evicted(buffer))
+        return value, buffer
 
-    def _kept(self, held: Buffer) -> list[int]:
+    def _not_evicted(self, buffer: Buffer) -> list[int]:
+        """The positions that the evictor leaves in the buffer."""
         assert self.evict is not None
-        values = held.values if self.shown is None else list(map(self.shown, held.values))
+        values = buffer.values if self.untag is None else list(map(self.untag, buffer.values))
         try:
-            return self.evict(values, held.times)
+            return self.evict(values, buffer.times)
         except Exception as error:
             raise UserCall("the evictor") from error
 
-    def _extraction(self) -> Callable[[Any], Any]:
-        """From what is held (a list of the pane's own, or an accumulator) to what is emitted."""
+    def _extract_output(self) -> Callable[[Any], Any]:
+        """The function from a pane's values or accumulator to what is emitted. It may use up its argument."""
         combiner = self.combiner
         if combiner is None:
             return lambda values: values
         if self.phase == "parts":
             return combiner.compact
-        if self.how == "buffer" and not self.lists:
+        if self.kind == "buffer" and not self.lists:
             return combiner.apply
         return combiner.extract_output
 
     def merge(self, parts: list[Any]) -> Any:
-        """What a merged window holds, from what its parts held; those may be used up."""
-        if self.how == "buffer":
-            return _merged_buffers(parts)
+        """The contents of a merged window, from those of the windows that merge. It may use up `parts`."""
+        if self.kind == "buffer":
+            return _merge_buffers(parts)
         assert self.combiner is not None, "lists under merging windows are buffers"
         parts = [part for part in parts if part is not NOTHING]
         if len(parts) < 2:
             return parts[0] if parts else self.new()
         return self.combiner.merge_accumulators(parts)
 
-    def copied(self, held: Any) -> Any:
-        """The same for a snapshot: nothing mutable is shared but the elements."""
-        match self.how:
+    def copy(self, contents: Any) -> Any:
+        """A copy for a snapshot; it shares nothing mutable with the original except the elements."""
+        match self.kind:
             case "list":
-                return held[:]
+                return contents[:]
             case "buffer":
-                return Buffer(held.values[:], held.times[:], held.arrivals[:])
+                return Buffer(contents.values[:], contents.times[:], contents.arrivals[:])
             case "accumulator":
                 assert self.combiner is not None
-                return detached(self.combiner, held)
+                return copy_accumulator(self.combiner, contents)
 
 
-def detached(combiner: CombineFn[Any, Any, Any], accumulator: Any) -> Any:
-    """A copy of an accumulator that goes on: neither extracting from the copy nor adding to the original shows in both.
+def copy_accumulator(combiner: CombineFn[Any, Any, Any], accumulator: Any) -> Any:
+    """An independent copy: extracting from it does not change the original, nor does adding to the original change it.
 
-    Elements inside it are shared, where it is known which parts are elements.
+    The accumulators of built-in combiners share their elements with the copy; others are copied deeply.
     """
     if type(accumulator) in _ATOMS:
         return accumulator
@@ -206,11 +213,11 @@ def detached(combiner: CombineFn[Any, Any, Any], accumulator: Any) -> Any:
         case CoGroupFn():
             return tuple([part[:] for part in accumulator])
         case TupleCombineFn(combiners=combiners):
-            return [detached(inner, part) for inner, part in zip(combiners, accumulator, strict=True)]
+            return [copy_accumulator(inner, part) for inner, part in zip(combiners, accumulator, strict=True)]
         case WithArguments(inner=inner):
-            return detached(inner, accumulator)
+            return copy_accumulator(inner, accumulator)
         case Tried(inner=inner):
-            return Trial(detached(inner, accumulator.held), accumulator.inputs[:])
+            return Trial(copy_accumulator(inner, accumulator.held), accumulator.inputs[:])
         case _:
             from copy import deepcopy
 
@@ -222,7 +229,7 @@ def _is(combiner: CombineFn[Any, Any, Any] | None, *kinds: type) -> bool:
     return type(inner) in kinds
 
 
-def _adding(combiner: CombineFn[Any, Any, Any] | None, phase: Phase) -> Callable[[Any, Any], Any]:
+def _add_input(combiner: CombineFn[Any, Any, Any] | None, phase: Phase) -> Callable[[Any, Any], Any]:
     """`(accumulator, input) -> accumulator`."""
     if combiner is None:
         return lambda accumulator, x: accumulator
@@ -236,16 +243,16 @@ def _adding(combiner: CombineFn[Any, Any, Any] | None, phase: Phase) -> Callable
     return combiner.add_input
 
 
-def _merged_buffers(parts: list[Buffer]) -> Buffer:
-    """In order of arrival."""
+def _merge_buffers(parts: list[Buffer]) -> Buffer:
+    """One buffer of all elements, in arrival order."""
     parts = sorted((part for part in parts if part.values), key=lambda part: part.arrivals[0])
     if not parts:
         return Buffer([], [], [])
-    apart = all(a.arrivals[-1] < b.arrivals[0] for a, b in pairwise(parts))
+    disjoint = all(a.arrivals[-1] < b.arrivals[0] for a, b in pairwise(parts))
     values = list(chain.from_iterable(part.values for part in parts))
     times = list(chain.from_iterable(part.times for part in parts))
     arrivals = list(chain.from_iterable(part.arrivals for part in parts))
-    if apart:
+    if disjoint:
         return Buffer(values, times, arrivals)
     order = sorted(range(len(arrivals)), key=arrivals.__getitem__)
     return Buffer([values[i] for i in order], [times[i] for i in order], [arrivals[i] for i in order])

@@ -1,4 +1,4 @@
-"""What groupings have in common that hold a key's elements themselves: what is the key, what is held, who is blamed."""
+"""The base of groupings that keep an accumulation per key: reads keys from elements and attributes errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from tidegate.runners.engine.checks.combiners import is_tried
 from tidegate.runners.engine.checks.exchange import ExchangeCheck
 from tidegate.runners.engine.errors.attribution import combiner_method, located, not_pairs, user_error
-from tidegate.runners.engine.grouping.accumulation import Contents
+from tidegate.runners.engine.grouping.accumulation import Accumulation
 from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, tear_down
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.plan import Phase
@@ -22,7 +22,7 @@ from tidegate.sdk.windowing.strategy import WindowingStrategy
 
 
 class GroupedByKey(Operator):
-    """A grouping whose `contents` are what it holds of one key and window. `key` says what the key of an element is."""
+    """A grouping by key. `accumulation` adds elements to a pane and fires it; `key` tells where an element's key is."""
 
     def __init__(
         self,
@@ -38,12 +38,12 @@ class GroupedByKey(Operator):
         self.context = context
         self.main = main
         self.combiner = load_combiner(node)
-        self.contents = Contents(self.combiner, phase, strategy, tried=is_tried(self.combiner, phase, context))
-        # Parts come as pairs, whatever their key was.
+        self.accumulation = Accumulation(self.combiner, phase, strategy, tried=is_tried(self.combiner, phase, context))
+        # Partial results arrive as pairs, except those of a combine without keys.
         self.key: KeyOf = "first"
         if isinstance(node, CombinePerKey) and not (phase == "merge" and node.key == "element"):
             self.key = node.key
-        self.crossing = ExchangeCheck(node, context)
+        self.exchange_check = ExchangeCheck(node, context)
 
     def open(self) -> None:
         set_up(self.combiner, self.node)
@@ -51,16 +51,16 @@ class GroupedByKey(Operator):
     def close(self) -> None:
         tear_down(self.combiner, self.node)
 
-    def keyed(self, block: Block) -> Iterable[Any]:
-        """Every element as (key, what is grouped)."""
+    def pairs(self, block: Block) -> Iterable[Any]:
+        """The block's elements as (key, input of the grouping)."""
         if self.key == "first":
             return block.values
         return zip(block.values if self.key == "element" else repeat(None), block.values, strict=False)
 
-    def blamed(self, error: BaseException, element: Any, k: Any, method: str) -> BaseException:
-        """The error for the author, for what `method` (as `method` names it) raised on this element and key.
+    def attributed(self, error: BaseException, element: Any, k: Any, method: str) -> BaseException:
+        """The error to raise to the author for one that `method` (as `method_name` returns it) raised.
 
-        NOTHING stands for what is not at hand: without a key, the element was no pair.
+        Pass NOTHING for an unknown element or key. An element whose key is unknown is reported as not being a pair.
         """
         where = self.node.where
         if isinstance(error, (TypeError, ValueError)):
@@ -70,10 +70,10 @@ class GroupedByKey(Operator):
                 check_key(k)
             except KeyEncodingError as refused:
                 return located(refused, self.label, where)
-        return self.shown(error, element, k, method)
+        return self.with_context(error, element, k, method)
 
-    def shown(self, error: BaseException, element: Any, k: Any, method: str) -> BaseException:
-        """The error for the author, with the element and its key."""
+    def with_context(self, error: BaseException, element: Any, k: Any, method: str) -> BaseException:
+        """The error with its step, element and key."""
         about: dict[str, Any] = {}
         if element is not NOTHING:
             about["element"] = element if self.key == "first" or k is NOTHING else element[1]
@@ -83,6 +83,6 @@ class GroupedByKey(Operator):
             about["key"] = k
         return user_error(error, step=self.label, where=self.node.where, method=method, **about)
 
-    def method(self, name: str) -> str:
-        """How a method of the combiner is named to its author."""
+    def method_name(self, name: str) -> str:
+        """How error messages name a method of the combiner."""
         return combiner_method(self.combiner, name) if self.combiner is not None else ""

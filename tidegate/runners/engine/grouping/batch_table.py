@@ -23,7 +23,7 @@ from tidegate.runners.engine.errors.attribution import (
     user_error,
 )
 from tidegate.runners.engine.grouping import fold_codegen
-from tidegate.runners.engine.grouping.accumulation import detached
+from tidegate.runners.engine.grouping.accumulation import copy_accumulator
 from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, tear_down
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.memory.gauge import MemoryGauge, mean_size, oldest_and_newest
@@ -338,7 +338,7 @@ class Grouping:
     def _copied(self, entry: Any) -> Any:
         if self.lists:
             return entry[:]
-        return detached(self.combiner, entry) if self.combiner is not None else entry
+        return copy_accumulator(self.combiner, entry) if self.combiner is not None else entry
 
     def _joined(self, earlier: Any, later: Any) -> Any:
         return earlier + later if self.lists else self._merge((earlier, later))

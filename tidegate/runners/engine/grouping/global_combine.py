@@ -9,7 +9,7 @@ from tidegate.runners.engine.checks.combiners import trials_of
 from tidegate.runners.engine.checks.exchange import ExchangeCheck
 from tidegate.runners.engine.errors.attribution import combiner_method, rethrow, user_error
 from tidegate.runners.engine.grouping import fold_codegen
-from tidegate.runners.engine.grouping.accumulation import detached
+from tidegate.runners.engine.grouping.accumulation import copy_accumulator
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
 from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, tear_down
 from tidegate.runners.engine.operator import Context, Emitted, Operator
@@ -85,13 +85,13 @@ class GlobalCombine(Operator):
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         """All there is, under the one key None. Parts leave before any snapshot, so there are none of other tasks."""
-        cells = {window: {None: detached(self.combiner, a)} for window, a in self._accumulators.items()}
+        cells = {window: {None: copy_accumulator(self.combiner, a)} for window, a in self._accumulators.items()}
         return KeyedState({CELLS: cells})
 
     def restore(self, state: KeyedState) -> None:
         for window, entries in state.tables[CELLS].items():
             for accumulator in entries.values():
-                self._accumulators[window] = detached(self.combiner, accumulator)
+                self._accumulators[window] = copy_accumulator(self.combiner, accumulator)
 
     def close(self) -> None:
         tear_down(self.combiner, self.node)

@@ -136,9 +136,9 @@ class MergingWindowOperator(WindowOperator):
             self.context.count(self.label, "dropped_closed")
             return
         cell.unfired += 1
-        match self.contents.how:
+        match self.accumulation.kind:
             case "accumulator":
-                cell.held = self.contents.add(cell.held, x)
+                cell.held = self.accumulation.add(cell.held, x)
             case "buffer":
                 self.buffer(cell, x, t)
             case "list":
@@ -229,9 +229,9 @@ class MergingWindowOperator(WindowOperator):
                 machine.on_elements(cell.state, cell.unfired - cell.synced, None, now)
         now.end = into.end
         try:
-            held = self.contents.merge([cell.held for cell in cells])
+            held = self.accumulation.merge([cell.held for cell in cells])
         except Exception as error:
-            raise UserCall(self.method("merge_accumulators")) from error
+            raise UserCall(self.method_name("merge_accumulators")) from error
         one = PaneState(key.born, held, machine.on_merge([cell.state for cell in cells], now))
         one.unfired = one.synced = sum(cell.unfired for cell in cells)
         for window, cell in zip(windows, cells, strict=True):

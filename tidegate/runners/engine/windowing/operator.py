@@ -66,7 +66,7 @@ class WindowOperator(GroupedByKey, KeyedOperator):
         late: str | None = None,
     ) -> None:
         super().__init__(node, phase, strategy, context, main)
-        self._shown = self.contents.shown
+        self._shown = self.accumulation.untag
         # A combiner whose arguments are side inputs is told for which window it works.
         self._point: Callable[[Any], None] | None = getattr(self.combiner, "point", None)
         self.machine = trigger_state_machine(strategy.trigger)
@@ -100,17 +100,17 @@ class WindowOperator(GroupedByKey, KeyedOperator):
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         if not len(block):
             return
-        self.crossing.check(block)
-        yield from self._within(self.take_in(self.keyed(block), block))
+        self.exchange_check.check(block)
+        yield from self._within(self.take_in(self.pairs(block), block))
         if self._touches.on:
             self._touches.note(self.keys_of(block))
         yield from self._flush()
 
     def take_in(self, pairs: Iterable[Any], block: Block) -> Iterator[Emitted]:
         """Every element into the cells of its windows; `pairs` are the elements as (key, what is grouped)."""
-        accumulates = self.contents.how == "accumulator"
-        buffers = self.contents.how == "buffer"
-        add = self.contents.add
+        accumulates = self.accumulation.kind == "accumulator"
+        buffers = self.accumulation.kind == "buffer"
+        add = self.accumulation.add
         stamps, watermark, size = self.stamps, self.now.watermark, self.context.block_size
         panes = self.out.panes
         closed = 0
@@ -190,7 +190,7 @@ class WindowOperator(GroupedByKey, KeyedOperator):
 
     def finish_bundle(self) -> Iterator[Emitted]:
         """Parts leave before any snapshot: a key's may be in several tasks."""
-        if self.contents.phase == "parts":
+        if self.accumulation.phase == "parts":
             for window in sorted(self._opens(), key=ActiveWindow.order):
                 self.now.end = window.end
                 yield from self._within(self._expire(window))
@@ -281,9 +281,9 @@ class WindowOperator(GroupedByKey, KeyedOperator):
 
     def _held(self) -> Any:
         try:
-            return self.contents.new()
+            return self.accumulation.new()
         except Exception as error:
-            raise UserCall(self.method("create_accumulator")) from error
+            raise UserCall(self.method_name("create_accumulator")) from error
 
     def buffer(self, cell: PaneState, x: Any, t: int) -> None:
         """Put an element where evictors will find it."""
@@ -429,11 +429,11 @@ class WindowOperator(GroupedByKey, KeyedOperator):
 
     def _taken(self, cell: PaneState) -> Any:
         try:
-            value, cell.held = self.contents.fired(cell.held, cell.unfired)
+            value, cell.held = self.accumulation.fire(cell.held, cell.unfired)
         except UserCall:
             raise
         except Exception as error:
-            raise UserCall(self.method("extract_output")) from error
+            raise UserCall(self.method_name("extract_output")) from error
         return value
 
     def _add_default(self) -> None:
@@ -476,14 +476,14 @@ class WindowOperator(GroupedByKey, KeyedOperator):
     def _blamed(self, error: BaseException, element: Any, k: Any) -> BaseException:
         """The error for the author: which function raised, on which element and key."""
         if isinstance(error, UserCall) and error.__cause__ is not None:
-            return self.shown(error.__cause__, element, k, str(error))
-        method = "merge_accumulators" if self.contents.phase == "merge" else "add_input"
-        return self.blamed(error, element, k, self.method(method))
+            return self.with_context(error.__cause__, element, k, str(error))
+        method = "merge_accumulators" if self.accumulation.phase == "merge" else "add_input"
+        return self.attributed(error, element, k, self.method_name(method))
 
     # -- state by key
 
     def keys_of(self, block: Block) -> Iterable[Any]:
-        return map(first_of, self.keyed(block))
+        return map(first_of, self.pairs(block))
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
         return KeyedState(
@@ -552,7 +552,7 @@ class WindowOperator(GroupedByKey, KeyedOperator):
             return None
         return (
             cell.born,
-            self.contents.copied(cell.held),
+            self.accumulation.copy(cell.held),
             copied(cell.state),
             (cell.unfired, cell.synced, cell.index, cell.settled),
             cell.stamp,
@@ -561,7 +561,7 @@ class WindowOperator(GroupedByKey, KeyedOperator):
 
     def _loaded(self, window: ActiveWindow, k: Any, saved: tuple[Any, ...]) -> PaneState:
         born, held, state, counts, stamp, holding = saved
-        cell = PaneState(born, self.contents.copied(held), copied(state))
+        cell = PaneState(born, self.accumulation.copy(held), copied(state))
         fresh, synced, cell.index, cell.settled = counts
         cell.stamp, cell.holding = stamp, holding
         self.now.end = window.end

@@ -56,8 +56,8 @@ class BatchSessions(SessionTable):
     # -- in
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        self.crossing.check(block)
-        if self.contents.phase == "merge":
+        self.exchange_check.check(block)
+        if self.accumulation.phase == "merge":
             self._take_parts(block)
             return iter(())
         match block.windows:
@@ -158,7 +158,7 @@ class BatchSessions(SessionTable):
 
     def finish_bundle(self) -> Iterator[Emitted]:
         """Parts leave before any snapshot: a key's may be in several tasks."""
-        if self.contents.phase == "parts":
+        if self.accumulation.phase == "parts":
             yield from self._emit_parts()
             self._sessions = 0
 
@@ -193,9 +193,9 @@ class BatchSessions(SessionTable):
             yield from self.finish()
 
     def finish(self) -> Iterator[Emitted]:
-        if self.contents.phase == "parts":
+        if self.accumulation.phase == "parts":
             return self._emit_parts()
-        if self.contents.phase == "merge" or self._gathered.spilled:
+        if self.accumulation.phase == "merge" or self._gathered.spilled:
             return self._emit_by_key()
         return self._in_order(self._columns())
 
@@ -220,7 +220,7 @@ class BatchSessions(SessionTable):
 
     def _by_key(self) -> Iterator[tuple[Any, Sequence[int], Sequence[int], Sequence[Any]]]:
         """Every key with the starts and ends of its sessions, and what they hold."""
-        if self.contents.phase == "merge" or self._gathered.spilled:
+        if self.accumulation.phase == "merge" or self._gathered.spilled:
             self._gather()
             for k, entries in self._gathered.drain():
                 yield k, *self._merged(sorted_entries(entries, self.context.temp_dir))

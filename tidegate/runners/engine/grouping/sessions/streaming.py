@@ -77,7 +77,7 @@ class StreamingSessions(SessionTable, KeyedOperator):
     # -- in
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        self.crossing.check(block)
+        self.exchange_check.check(block)
         if not self._waits(block):
             self._put_in()
             self._take_in(block)
@@ -86,7 +86,7 @@ class StreamingSessions(SessionTable, KeyedOperator):
         return iter(())
 
     def keys_of(self, block: Block) -> Iterable[Any]:
-        return block.values if self.key == "element" else map(first_of, self.keyed(block))
+        return block.values if self.key == "element" else map(first_of, self.pairs(block))
 
     def _waits(self, block: Block) -> bool:
         """Let the times of a block wait, if that is all that counts and no element can be late."""

@@ -57,7 +57,7 @@ class SessionTable(GroupedByKey):
     ) -> None:
         assert isinstance(strategy.assigner, Sessions)
         super().__init__(node, phase, strategy, context, main)
-        self.lists = self.contents.how == "buffer"
+        self.lists = self.accumulation.kind == "buffer"
         self.counts = type(self.combiner) is CountFn and phase != "merge"
         self.watermark = MIN_MICROS
         self._as_held = not self.lists and fold_codegen.extracts(self.combiner, phase) is None
@@ -72,7 +72,7 @@ class SessionTable(GroupedByKey):
     def _take_times(self, block: Block) -> None:
         """Every element's time to those of its key."""
         try:
-            keys = block.values if self.key == "element" else [k for k, _ in self.keyed(block)]
+            keys = block.values if self.key == "element" else [k for k, _ in self.pairs(block)]
             self._put_times(keys, block.timestamp_column())
         except Exception as error:
             self._refuse(block, error)
@@ -85,7 +85,7 @@ class SessionTable(GroupedByKey):
         """Find the element that can't be taken in, and raise the error for it."""
         element: Any = None
         k: Any = NOTHING
-        for element in self.keyed(block):
+        for element in self.pairs(block):
             k = NOTHING
             try:
                 k, _ = element
@@ -97,7 +97,7 @@ class SessionTable(GroupedByKey):
     def _take_in(self, block: Block) -> None:
         """Every element into the newest session of its key, or to where else it belongs, if it is not too late."""
         get, place, watermark = self._table.get, self._place, self.watermark
-        counts, lists, add = self.counts, self.lists, self.contents.add
+        counts, lists, add = self.counts, self.lists, self.accumulation.add
         arrival = self._arrivals
         late = 0
         element: Any = None
@@ -129,7 +129,7 @@ class SessionTable(GroupedByKey):
 
     def _spans(self, block: Block) -> Iterable[tuple[Any, int, int]]:
         """Every element as (key, what is grouped), with its own session."""
-        values = self.keyed(block)
+        values = self.pairs(block)
         match block.windows:
             case DerivedFrom(Sessions(gap=Duration(micros=gap))):
                 times = block.timestamp_column()
@@ -143,7 +143,7 @@ class SessionTable(GroupedByKey):
 
     def _first(self, x: Any, arrival: int) -> Any:
         """What a session holds whose first element this is."""
-        return [(arrival, x)] if self.lists else self.contents.add(self.contents.new(), x)
+        return [(arrival, x)] if self.lists else self.accumulation.add(self.accumulation.new(), x)
 
     def _place(self, k: Any, newest: Session | None, start: int, end: int, held: Any) -> None:
         """What does not start within the newest session of its key: an element, or a whole session."""
@@ -186,16 +186,16 @@ class SessionTable(GroupedByKey):
             a += b
             a.sort(key=_arrival)
             return a
-        return self.contents.merge([a, b])
+        return self.accumulation.merge([a, b])
 
     def _blamed(self, error: BaseException, element: Any, k: Any) -> BaseException:
         """The error for the author, for what was raised while `element` was taken in."""
-        return self.blamed(error, element, k, self.method(_failed(error)))
+        return self.attributed(error, element, k, self.method_name(_failed(error)))
 
     def _copied(self, held: Any) -> Any:
         if self.counts:
             return held
-        return held[:] if self.lists else self.contents.copied(held)
+        return held[:] if self.lists else self.accumulation.copy(held)
 
     # -- out
 
@@ -235,7 +235,7 @@ class SessionTable(GroupedByKey):
         """What is emitted of sessions that hold this; their windows are for combiners with side inputs."""
         if self._as_held:
             return held
-        extract, lists, point = self.contents.extract, self.lists, self._point
+        extract, lists, point = self.accumulation.extract, self.lists, self._point
         k: Any = None
         results = []
         try:
@@ -245,9 +245,9 @@ class SessionTable(GroupedByKey):
                         point(windows[at])
                     results.append(extract([x for _, x in part] if lists else part))
         except UserCall as error:
-            rethrow(self.shown(error.__cause__ or error, NOTHING, k, str(error)))
+            rethrow(self.with_context(error.__cause__ or error, NOTHING, k, str(error)))
         except Exception as error:
-            rethrow(self.shown(error, NOTHING, k, self.method("extract_output")))
+            rethrow(self.with_context(error, NOTHING, k, self.method_name("extract_output")))
         return results
 
 
