@@ -22,7 +22,8 @@ from tidegate.sdk.errors import BuildError, RunError, UserCodeError
 from tidegate.testing import PaneRecorder, TestPipeline, TestStream, Trace, assert_that, equal_to, trace
 from tidegate.testing.trace.model import Traced
 from tidegate.testing.trace.sampling import MOST_DRAWN, Sample
-from tidegate.testing.trace.watcher import MOST_FIRINGS, MOST_KEYS, MOST_PER_KEY, Watcher
+from tidegate.testing.trace.watcher import MOST_FIRINGS, Watcher
+from tidegate.testing.trace.window_tracker import MOST_KEYS, MOST_PER_KEY
 
 MINUTE = 60
 EARLY_AND_LATE = tg.AfterWatermark(

@@ -1,4 +1,4 @@
-"""Evenly spread samples of a run that may go on for long, for a picture that can be read."""
+"""Evenly spread samples, so that the picture of a long run stays readable."""
 
 from __future__ import annotations
 
@@ -8,13 +8,19 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 MOST_DRAWN: Final = 3000
-"""Elements of all keys together that a picture shows, and as many late and dropped ones."""
+"""How many elements of all keys a picture shows, and how many late and dropped ones beside them."""
 
 
 class Sample(Generic[T]):
-    """An evenly spread part of what is offered, at most `most` things: one of every `every`, which doubles.
+    """An evenly spread sample of at most `most` of the items offered: one in `every`, which doubles when it is full.
 
-    A thing may stand for several that were not offered: its weight.
+    An item's weight is the number of items that it stands for, itself and those that were not offered.
+
+    >>> sample = Sample[int](4)
+    >>> for n in range(16):
+    ...     sample.offer(lambda: n)
+    >>> sample.kept, sample.every
+    ([0, 4, 8, 12], 4)
     """
 
     def __init__(self, most: int) -> None:
@@ -22,25 +28,25 @@ class Sample(Generic[T]):
         self.every = 1
         self.kept: list[T] = []
         self._offered = 0
-        self._due = 0
+        self._next_kept = 0
 
     def offer(self, make: Callable[[], T], weight: int = 1) -> None:
-        """One more thing, made if it is kept."""
-        if self._offered >= self._due:
+        """Offer an item, which is made only if it is sampled."""
+        if self._offered >= self._next_kept:
             self.kept.append(make())
             if len(self.kept) > self.most:
                 del self.kept[1::2]
                 self.every *= 2
-            self._due = (self._offered // self.every + 1) * self.every
+            self._next_kept = (self._offered // self.every + 1) * self.every
         self._offered += weight
 
     def thinned(self, every: int) -> list[T]:
-        """What is kept, or about one of `every` if that is fewer."""
+        """The sampled items, or about one in `every` of all items if those are fewer."""
         return self.kept[:: max(1, every // self.every)]
 
 
 def drawn(samples: list[Sample[T]]) -> tuple[list[T], int]:
-    """What a picture shows of several samples, and how many each thing stands for: the densest are thinned first."""
+    """The items of several samples that a picture shows, and how many each stands for; the densest is thinned first."""
     every = 1
     while sum(len(sample.thinned(every)) for sample in samples) > max(MOST_DRAWN, len(samples)):
         every *= 2
