@@ -17,7 +17,7 @@ from tests.support.random_pipelines import Description, expected, outcome, pipel
 from tests.support.random_pipelines.functions import COMBINERS, SumOfSquares
 from tests.support.run_and_collect import collect
 from tidegate.runners.direct import DirectRunner
-from tidegate.runners.engine.memory.spill import PARTITIONS, Spill, SpilledValues
+from tidegate.runners.engine.memory.spill import PARTITIONS, Spill, SpilledValues, dumps_within_run
 
 TINY = "1KB"
 
@@ -134,6 +134,10 @@ def test_spilled_values_are_a_sequence_equal_to_the_list_and_pickle_as_it(tmp_pa
     with pytest.raises(IndexError):
         spilled[1_000]
     copy = pickle.loads(pickle.dumps(spilled))
+    assert (type(copy), copy) == (list, values)
+    (nested,) = pickle.loads(dumps_within_run({"nested": [spilled]}))["nested"]
+    assert (type(nested), nested) == (SpilledValues, values)
+    copy = pickle.loads(pickle.dumps(nested))
     assert (type(copy), copy) == (list, values)
 
 

@@ -15,7 +15,7 @@ import copyreg
 import dataclasses
 import pickle
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from tidegate.sdk.data import keys as _keys
@@ -56,7 +56,10 @@ class PickleCoder(Coder[Any]):
 
 
 CoderRegistry: TypeAlias = "tuple[tuple[type[Any], Coder[Any]], ...]"
+Reducers: TypeAlias = Mapping[type[Any], Callable[[Any], tuple[Any, ...]]]
+"""What pickle writes for an instance of each class, in place of its `__reduce__`."""
 _Beside: TypeAlias = Callable[[pickle.PickleBuffer], bool]
+_NO_REDUCERS: Final[Reducers] = {}
 
 
 def register_coder(cls: type[T], coder: Coder[T]) -> None:
@@ -94,13 +97,13 @@ def install(registry: CoderRegistry) -> None:
         register_coder(cls, coder)
 
 
-def encode_columns(columns: tuple[object, ...]) -> bytes:
+def encode_columns(columns: tuple[object, ...], reducers: Reducers = _NO_REDUCERS) -> bytes:
     """The columns of a block (lists, or one value that stands for all) as one pickle.
 
     Values that occur more than once are written once and are one object again when read. PicklingError, naming the
     part at fault, if something in a column can't be pickled.
     """
-    return _dump(columns, columns)
+    return _dump(columns, columns, reducers=reducers)
 
 
 def encode_columns_apart(columns: tuple[object, ...]) -> tuple[bytes, list[memoryview]]:
@@ -164,22 +167,27 @@ _LEAST_APART: Final = 16 << 10
 """Copying less costs no more than the bookkeeping of a buffer of its own."""
 
 
-def _dump(value: object, columns: tuple[object, ...] = (), beside: _Beside | None = None) -> bytes:
+def _dump(
+    value: object,
+    columns: tuple[object, ...] = (),
+    beside: _Beside | None = None,
+    reducers: Reducers = _NO_REDUCERS,
+) -> bytes:
     try:
-        return _dump_raw(value, beside)
+        return _dump_raw(value, beside, reducers)
     except MemoryError:
         raise
     except Exception as error:  # pickle raises four kinds of its own, a class's __getstate__ whatever it likes
         elements = (element for column in columns if isinstance(column, list) for element in column)
-        culprit = next((element for element in elements if _failure(element) is not None), value)
+        culprit = next((element for element in elements if _failure(element, reducers) is not None), value)
         raise PicklingError(
             f"{shorten(culprit)} can't travel between steps: {explain_unpicklable(culprit)}; leave that part out "
             "(__getstate__), make the element of plain data, or register a coder for its type"
         ) from error
 
 
-def _dump_raw(value: object, beside: _Beside | None = None) -> bytes:
-    table = copyreg.dispatch_table | dict.fromkeys(_coders, _reduce) if _coders else None
+def _dump_raw(value: object, beside: _Beside | None = None, reducers: Reducers = _NO_REDUCERS) -> bytes:
+    table = {**copyreg.dispatch_table, **dict.fromkeys(_coders, _reduce), **reducers} if _coders or reducers else None
     return dumps(value, beside=beside, table=table)
 
 
@@ -212,9 +220,9 @@ def _load(data: bytes | bytearray | memoryview, apart: Iterable[bytes | bytearra
 _DEEPEST_PATH: Final = 50
 
 
-def _failure(value: object) -> str | None:
+def _failure(value: object, reducers: Reducers = _NO_REDUCERS) -> str | None:
     try:
-        _dump_raw(value)
+        _dump_raw(value, reducers=reducers)
     except RecursionError:
         return "it is nested too deeply"
     except Exception as error:

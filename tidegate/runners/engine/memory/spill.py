@@ -1,40 +1,45 @@
-"""Tables that exceed memory, written to disk in partitions by the hash of the key.
+"""Tables that exceed the memory budget are spilled to disk, partitioned by the hash of the key.
 
-A table that has reached its budget is written out and starts empty again; each write adds one frame per partition.
-When input has ended, partitions are read back one by one. A partition that is still too large is cut again by other
-bits of the hash; a key whose values alone are too many is never loaded: they are streamed from disk, as often as
-they are asked for.
+Each spill of a table adds frames to the partitions, and the table starts empty again. At the end of input the
+partitions are loaded one by one. A partition that is still too large is partitioned again by other bits of the hash.
+The values of a key that has too many of them are never loaded together: every iteration streams them from disk.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as directory:
+...     spill = Spill(lambda: Path(directory), lists=True, merge=max, budget=1 << 20)
+...     spill.write(None, {"a": [1, 2], "b": [3]})
+...     spill.write(None, {"a": [4]})
+...     sorted((key, values) for _, table in spill.drain() for key, values in table.items())
+[('a', [1, 2, 4]), ('b', [3])]
 """
 
 from __future__ import annotations
 
+import copyreg
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from threading import local
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeAlias, overload
+from pathlib import Path
+from typing import Any, BinaryIO, Final, TypeAlias, overload
 
 from tidegate.runners.engine.memory.spill_file import SpillFile, new_file
-from tidegate.sdk.data.coders import decode_columns, encode_columns
+from tidegate.sdk.data.coders import Reducers, decode_columns, encode_columns
 from tidegate.sdk.data.keys import partition_of
 from tidegate.sdk.user_code.redefined_classes import dumps
 from tidegate.sdk.windowing.window import window_end
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 PARTITIONS: Final = 32
 _HEADER: Final = struct.Struct("<QQ")
 _FRAMES: Final = 64
-"""How many frames of values would fill the budget."""
-_LEAST_VALUES: Final = 16
-_MOST_VALUES: Final = 50_000
+"""A frame's share of the budget is one of so many."""
+_MIN_FRAME_VALUES: Final = 16
+_MAX_FRAME_VALUES: Final = 50_000
 _MAX_LEVEL: Final = 5
 
 
 class SpilledValues(Sequence[Any]):
-    """The values of one key, too many for memory: read from disk whenever they are asked for. Pickles as a list."""
+    """A sequence of one key's values that stays on disk: every access reads them from there. Pickles as a list."""
 
     __slots__ = ("_count", "_frames", "_path")
 
@@ -54,10 +59,10 @@ class SpilledValues(Sequence[Any]):
     def __getitem__(self, index: slice) -> list[Any]: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
-            wanted = range(self._count)[index]
-            first, last = (min(wanted), max(wanted) + 1) if wanted else (0, 0)
-            run = list(islice(self, first, last))
-            return [run[at - first] for at in wanted]
+            positions = range(self._count)[index]
+            first, last = (min(positions), max(positions) + 1) if positions else (0, 0)
+            values = list(islice(self, first, last))
+            return [values[at - first] for at in positions]
         at = range(self._count)[index]
         with self._path.open("rb") as file:
             for offset, start, stop in self._frames:
@@ -82,34 +87,30 @@ class SpilledValues(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if _within.run:
-            return SpilledValues, (self._path, self._frames, self._count)
         return list, (list(self),)
 
+    def by_reference(self) -> tuple[Any, ...]:
+        """Pickle the path and the frames instead of the values (see `BY_REFERENCE`)."""
+        return SpilledValues, (self._path, self._frames, self._count)
 
-class _Within(local):
-    run: bool = False
 
-
-_within: Final = _Within()
+BY_REFERENCE: Final[Reducers] = {SpilledValues: SpilledValues.by_reference}
+"""For pickles that are read again in this run, while the spilled values are still on disk."""
 
 
 def dumps_within_run(value: Any) -> bytes:
-    """A pickle that is read again while this run's spilled values are on disk: it says where they are."""
-    _within.run = True
-    try:
-        return dumps(value)
-    finally:
-        _within.run = False
+    """Pickle a value for use within this run: spilled values are not copied."""
+    return dumps(value, table={**copyreg.dispatch_table, **BY_REFERENCE})
 
 
 @dataclass(slots=True)
 class Spill:
-    """The runs one grouping has written, in one file per partition.
+    """The spilled tables of one grouping, in one file per partition.
 
-    `lists` says that a key's entry is a list of values. `value_size` (bytes) is about what one takes in memory: it
-    bounds the frames, which are what is held at once when values are read back. `level` is that of `partition_of`:
-    the exchange before the grouping divided at level 0, so the keys of one task differ in the bits of higher levels.
+    With `lists`, a key's entry is a list of values; otherwise it is an accumulator, and `merge` merges two of them.
+    `value_size` is the estimated size of one value in memory (bytes). It bounds the size of frames, since values are
+    read back frame by frame. `level` is the level of `partition_of`: the exchange before the grouping partitioned by
+    level 0, so the keys of one task differ only at higher levels.
     """
 
     directory: Callable[[], Path]
@@ -121,7 +122,7 @@ class Spill:
     value_size: int = 100
 
     def write(self, window: Any, table: dict[Any, Any]) -> None:
-        """Write a window's whole table out, in frames of bounded size."""
+        """Write a window's table to disk, in frames of bounded size."""
         buckets: list[list[Any]] = [[] for _ in range(PARTITIONS)]
         level = self.level
         for key in table:
@@ -134,56 +135,58 @@ class Spill:
         partition = self.files.get(number)
         if partition is None:
             partition = self.files[number] = _Partition(new_file(self.directory, f"spill-{self.level}-{number}"))
-        limit = max(_LEAST_VALUES, min(_MOST_VALUES, self.budget // _FRAMES // (self.value_size + 1)))
+        limit = max(_MIN_FRAME_VALUES, min(_MAX_FRAME_VALUES, self.budget // _FRAMES // (self.value_size + 1)))
         for frame in _list_frames(keys, table, limit) if self.lists else _entry_frames(keys, table, limit):
             partition.append(window, *frame)
 
     def drain(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
-        """Every window and part of its table, partition by partition; what a yielded table holds is whole.
+        """Load and remove the partitions one by one; yield their tables with their windows.
 
-        The windows of any one key come by (end, start), as they do from memory.
+        The entries of a yielded table are complete. The windows of any one key are ordered by (end, start), as they
+        are in memory.
         """
         for number in sorted(self.files):
             partition = self.files.pop(number)
             yield from self._drain_partition(partition)
 
     def entries(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
-        """As `drain`, but all stays where it is: every window and part of its table, in memory."""
+        """Yield the same tables as `drain`, each loaded as a whole, and leave the partitions on disk."""
         for number in sorted(self.files):
-            tables: dict[Any, dict[Any, Any]] = {}
-            for window, keys, counts, values in self.files[number].frames():
-                self._take_in(tables.setdefault(window, {}), keys, counts, values)
-            yield from tables.items()
+            yield from self._loaded(self.files[number]).items()
 
     def _drain_partition(self, partition: _Partition) -> Iterator[tuple[Any, dict[Any, Any]]]:
-        share = partition.bytes * _EXPANSION
-        if share > self.budget and self.level < _MAX_LEVEL and (self.lists or partition.many_keys):
-            huge = self._huge(partition) if self.lists else {}
-            yield from self._recut(partition, huge)
+        size = partition.bytes * _EXPANSION
+        if size > self.budget and self.level < _MAX_LEVEL and (self.lists or partition.many_keys):
+            huge = self._huge_keys(partition) if self.lists else {}
+            yield from self._repartition(partition, huge)
             return
-        tables: dict[Any, dict[Any, Any]] = {}
-        for window, keys, counts, values in partition.frames():
-            self._take_in(tables.setdefault(window, {}), keys, counts, values)
+        tables = self._loaded(partition)
         partition.file.remove()
         yield from _by_window(tables)
 
-    def _take_in(self, table: dict[Any, Any], keys: list[Any], counts: list[int], values: list[Any]) -> None:
+    def _loaded(self, partition: _Partition) -> dict[Any, dict[Any, Any]]:
+        tables: dict[Any, dict[Any, Any]] = {}
+        for window, keys, counts, values in partition.frames():
+            self._merge_frame(tables.setdefault(window, {}), keys, counts, values)
+        return tables
+
+    def _merge_frame(self, table: dict[Any, Any], keys: list[Any], counts: list[int], values: list[Any]) -> None:
         if not self.lists:
             for key, accumulator in zip(keys, values, strict=True):
                 table[key] = self.merge((table[key], accumulator)) if key in table else accumulator
             return
         at = 0
         for key, n in zip(keys, counts, strict=True):
-            known = table.get(key)
-            if known is None:
+            entry = table.get(key)
+            if entry is None:
                 table[key] = values[at : at + n]
             else:
-                known += values[at : at + n]
+                entry += values[at : at + n]
             at += n
 
-    def _huge(self, partition: _Partition) -> dict[tuple[Any, Any], int]:
-        """Keys of which the values in some window alone would fill a quarter of the budget: in each of their windows,
-        how many they are."""
+    def _huge_keys(self, partition: _Partition) -> dict[tuple[Any, Any], int]:
+        """The keys whose values in some window take more than a quarter of the budget: the number of their values, by
+        window and key."""
         totals: dict[tuple[Any, Any], int] = {}
         values = 0
         for _, window, keys, counts in partition.heads():
@@ -191,30 +194,32 @@ class Spill:
                 totals[window, key] = totals.get((window, key), 0) + n
                 values += n
         per_value = max(1, partition.bytes * _EXPANSION // max(1, values))
-        keys_of_these = {key for (_, key), n in totals.items() if n * per_value > self.budget // 4}
-        return {at: n for at, n in totals.items() if at[1] in keys_of_these}
+        huge = {key for (_, key), n in totals.items() if n * per_value > self.budget // 4}
+        return {at: n for at, n in totals.items() if at[1] in huge}
 
-    def _recut(self, partition: _Partition, huge: dict[tuple[Any, Any], int]) -> Iterator[tuple[Any, dict[Any, Any]]]:
-        """Cut a partition by other bits of the hash; values of huge keys stay where they are."""
+    def _repartition(
+        self, partition: _Partition, huge: dict[tuple[Any, Any], int]
+    ) -> Iterator[tuple[Any, dict[Any, Any]]]:
+        """Partition by other bits of the hash. The values of huge keys stay in the file, and are not loaded."""
         deeper = Spill(self.directory, self.lists, self.merge, self.budget, self.level + 1, value_size=self.value_size)
-        places: dict[tuple[Any, Any], list[tuple[int, int, int]]] = {at: [] for at in huge}
+        huge_frames: dict[tuple[Any, Any], list[tuple[int, int, int]]] = {at: [] for at in huge}
         for offset, window, keys, counts in partition.heads():
             at = 0
-            wanted: list[tuple[Any, int, int]] = []
+            others: list[tuple[Any, int, int]] = []
             for key, n in zip(keys, counts, strict=True):
-                if (window, key) in places:
-                    places[window, key].append((offset, at, at + n))
+                if (window, key) in huge_frames:
+                    huge_frames[window, key].append((offset, at, at + n))
                 else:
-                    wanted.append((key, at, n))
+                    others.append((key, at, n))
                 at += n
-            if wanted:
+            if others:
                 values = partition.values_at(offset)
                 table: dict[Any, Any] = {}
-                for key, start, n in wanted:
-                    self._take_in(table, [key], [n], values[start : start + n])
+                for key, start, n in others:
+                    self._merge_frame(table, [key], [n], values[start : start + n])
                 deeper.write(window, table)
         tables: dict[Any, dict[Any, Any]] = {}
-        for (window, key), frames in places.items():
+        for (window, key), frames in huge_frames.items():
             tables.setdefault(window, {})[key] = SpilledValues(partition.file.path, frames, huge[window, key])
         yield from _by_window(tables)
         if not huge:
@@ -223,29 +228,29 @@ class Spill:
 
 
 def window_order(window: Any) -> tuple[int, Any]:
-    """By which windows are sorted: their end, then their start."""
+    """The sort key of windows: their end, then their start."""
     return window_end(window), window
 
 
 def _by_window(tables: dict[Any, dict[Any, Any]]) -> Iterator[tuple[Any, dict[Any, Any]]]:
-    """Tables by window in the order of windows; where there is no windowing, there is one."""
+    """Tables in the order of their windows; without windowing there is only one table."""
     for window in sorted(tables, key=window_order) if len(tables) > 1 else tables:
         yield window, tables[window]
 
 
 Frame: TypeAlias = tuple[list[Any], list[int], list[Any]]
-"""Keys, how many values each has, and all the values one after another."""
+"""Keys, the number of values of each key, and the values of all keys in one list."""
 
 
 def _entry_frames(keys: list[Any], table: dict[Any, Any], limit: int) -> Iterator[Frame]:
-    """Entries of a table that are one value each, `limit` at a time."""
+    """Frames of at most `limit` entries, each entry being one value."""
     for start in range(0, len(keys), limit):
         part = keys[start : start + limit]
         yield part, [1] * len(part), [table[key] for key in part]
 
 
 def _list_frames(keys: list[Any], table: dict[Any, Any], limit: int) -> Iterator[Frame]:
-    """Entries that are lists, as many as have at most `limit` values together; a longer list is cut."""
+    """Frames of entries that are lists, with at most `limit` values together; a longer list is divided."""
     counts = [len(table[key]) for key in keys]
     at = 0
     while at < len(keys):
@@ -260,12 +265,12 @@ def _list_frames(keys: list[Any], table: dict[Any, Any], limit: int) -> Iterator
         while at < len(keys) and total + counts[at] <= limit:
             total += counts[at]
             at += 1
-        run = keys[first:at]
-        yield run, counts[first:at], list(chain.from_iterable([table[key] for key in run]))
+        part = keys[first:at]
+        yield part, counts[first:at], list(chain.from_iterable([table[key] for key in part]))
 
 
 _EXPANSION: Final = 4
-"""About how many times larger elements are in memory than on disk."""
+"""Elements in memory are about so many times larger than on disk."""
 
 
 class _Partition:
@@ -277,19 +282,15 @@ class _Partition:
         self.many_keys = False
 
     def append(self, window: Any, keys: list[Any], counts: list[int], values: list[Any]) -> None:
-        """One more frame."""
-        _within.run = True
-        try:
-            head = encode_columns((window, keys, counts))
-            body = encode_columns((values,))
-        finally:
-            _within.run = False
+        """Append one frame."""
+        head = encode_columns((window, keys, counts), BY_REFERENCE)
+        body = encode_columns((values,), BY_REFERENCE)
         self.file.append((_HEADER.pack(len(head), len(body)), head, body))
         self.bytes += len(head) + len(body)
         self.many_keys = self.many_keys or len(keys) > 1
 
     def heads(self) -> Iterator[tuple[int, Any, list[Any], list[int]]]:
-        """Of each frame: where it stands, its window, keys and counts."""
+        """Of each frame: its offset in the file, window, keys and counts."""
         with self.file.reader() as file:
             while (offset := file.tell()) < self.file.size:
                 head, body = _HEADER.unpack(file.read(_HEADER.size))
@@ -298,7 +299,7 @@ class _Partition:
                 yield offset, window, keys, counts
 
     def frames(self) -> Iterator[tuple[Any, list[Any], list[int], list[Any]]]:
-        """Every frame: its window, keys, counts and values."""
+        """Of each frame: its window, keys, counts and values."""
         with self.file.reader() as file:
             for offset, window, keys, counts in self.heads():
                 yield window, keys, counts, _read_values(file, offset)
@@ -318,7 +319,7 @@ def _read_values(file: BinaryIO, offset: int) -> list[Any]:
 
 
 def chunks(table: dict[Any, Any], size: int) -> Iterator[list[tuple[Any, Any]]]:
-    """The table's entries in order, `size` at a time."""
+    """The table's entries, in lists of at most `size`."""
     items = iter(table.items())
     while chunk := list(islice(items, size)):
         yield chunk
