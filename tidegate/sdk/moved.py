@@ -251,6 +251,10 @@ MODULES: Final[Mapping[str, str]] = {
 }
 """From where a module was to where all that was in it is."""
 NAMES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
+    ("tidegate.runners.engine.time.watermarks", "Mark"): (
+        "tidegate.runners.engine.time.watermarks",
+        "CollectionStatus",
+    ),
     ("tidegate.runners.spark.task_io.writer", "Committing"): ("tidegate.runners.spark.driver.sinks", "SinkCommit"),
     ("tidegate.sdk.user_code.user_fn", "Where"): ("tidegate.sdk.user_code.frames", "Where"),
     ("tidegate.sdk.pipeline", "PTransform"): ("tidegate.sdk.steps.transform", "PTransform"),

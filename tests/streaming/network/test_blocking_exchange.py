@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import (
     SubpartitionReader,
@@ -37,18 +37,18 @@ def all_of(directory: Path) -> list[object]:
 
 def test_what_was_written_is_read_back_and_then_ends(tmp_path: Path) -> None:
     written(tmp_path, [Block([1, 2], [10, 20]), Block([("k", 3)])]).finish()
-    assert all_of(tmp_path) == [1, 2, ("k", 3), Mark(ended=True)]
+    assert all_of(tmp_path) == [1, 2, ("k", 3), CollectionStatus(ended=True)]
 
 
 def test_nothing_written_is_nothing_read(tmp_path: Path) -> None:
     written(tmp_path, []).finish()
     assert list(tmp_path.iterdir()) == []
-    assert all_of(tmp_path) == [Mark(ended=True)]
+    assert all_of(tmp_path) == [CollectionStatus(ended=True)]
 
 
 def test_a_run_that_is_not_finished_is_not_found(tmp_path: Path) -> None:
     writer = written(tmp_path, [Block([1])])
-    assert all_of(tmp_path) == [Mark(ended=True)]
+    assert all_of(tmp_path) == [CollectionStatus(ended=True)]
     writer.abandon()
     assert list(tmp_path.iterdir()) == []
 
@@ -56,7 +56,7 @@ def test_a_run_that_is_not_finished_is_not_found(tmp_path: Path) -> None:
 def test_the_attempt_that_finishes_is_the_one_that_counts(tmp_path: Path) -> None:
     given_up = written(tmp_path, [Block([1])], attempt=1)
     written(tmp_path, [Block([2])], attempt=2).finish()
-    assert all_of(tmp_path) == [2, Mark(ended=True)]
+    assert all_of(tmp_path) == [2, CollectionStatus(ended=True)]
     given_up.abandon()
 
 
@@ -78,4 +78,4 @@ def test_a_state_that_has_read_it_already_skips_it(tmp_path: Path) -> None:
     written(tmp_path, [Block([1])]).finish()
     reader = SubpartitionReader(tmp_path, ID)
     reader.skip()
-    assert reader.take() == Mark(ended=True)
+    assert reader.take() == CollectionStatus(ended=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
@@ -59,18 +59,18 @@ def test_small_blocks_wait_until_together_they_are_a_full_one() -> None:
 def test_a_mark_waits_with_the_elements_before_it_and_gives_way_to_a_later_one() -> None:
     wire = Wire()
     wire.output.add(Block([1]), 0)
-    wire.output.mark(Mark(5), 0)
-    wire.output.mark(Mark(9), 0)
+    wire.output.mark(CollectionStatus(5), 0)
+    wire.output.mark(CollectionStatus(9), 0)
     wire.output.flush()
-    assert [type(item) for item in wire.under_way] == [Block, Mark]
-    assert wire.under_way[1] == Mark(9)
+    assert [type(item) for item in wire.under_way] == [Block, CollectionStatus]
+    assert wire.under_way[1] == CollectionStatus(9)
 
 
 def test_the_end_of_a_collection_leaves_at_once() -> None:
     wire = Wire()
     wire.output.add(Block([1]), 0)
-    wire.output.mark(Mark(ended=True), 0)
-    assert [type(item) for item in wire.under_way] == [Block, Mark]
+    wire.output.mark(CollectionStatus(ended=True), 0)
+    assert [type(item) for item in wire.under_way] == [Block, CollectionStatus]
 
 
 def test_without_credit_blocks_stay_and_events_behind_them_too() -> None:
@@ -159,7 +159,7 @@ def test_everything_arrives_in_order_within_credit(steps: list[tuple[str, int]],
             case "mark":
                 watermark += 1
                 promised.append((watermark, given_so_far))
-                wire.output.mark(Mark(watermark), 0)
+                wire.output.mark(CollectionStatus(watermark), 0)
             case "flush":
                 wire.output.flush()
             case "barrier":
@@ -181,8 +181,8 @@ def test_everything_arrives_in_order_within_credit(steps: list[tuple[str, int]],
                 seen += len(item)
             case Barrier(checkpoint=number):
                 assert seen == before_barrier[number]
-            case Mark(watermark=at):
+            case CollectionStatus(watermark=at):
                 assert seen >= next(count for mark, count in promised if mark == at), "a mark came too early"
-    marks = [item.watermark for item in taken if isinstance(item, Mark)]
+    marks = [item.watermark for item in taken if isinstance(item, CollectionStatus)]
     assert marks == sorted(marks)
     assert not marks or marks[-1] == watermark

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, as_pairs
@@ -53,7 +53,9 @@ def blocks(draw: st.DrawFn) -> Block:
     return Block((as_pairs(contents) or contents) if draw(st.booleans()) else contents, timestamps, windows, panes)
 
 
-events = st.builds(Mark, st.integers(0, 9), st.booleans(), st.booleans()) | st.builds(Barrier, st.integers(1, 9))
+events = st.builds(CollectionStatus, st.integers(0, 9), st.booleans(), st.booleans()) | st.builds(
+    Barrier, st.integers(1, 9)
+)
 
 
 @given(st.lists(blocks() | events, max_size=6), st.booleans())
@@ -91,7 +93,7 @@ def test_what_is_not_ours_to_keep_is_copied() -> None:
 
 def test_an_element_that_cannot_be_pickled_is_named() -> None:
     with pytest.raises(PicklingError, match="lock"):
-        encode_items([Mark(), Block([1, {"at fault": threading.Lock()}])])
+        encode_items([CollectionStatus(), Block([1, {"at fault": threading.Lock()}])])
 
 
 class Broken:
@@ -120,7 +122,7 @@ def of_columns(columns: Any) -> bytes:
     return struct.pack("<I4xQ", 0, len(pickled)) + pickled
 
 
-whole = b"".join(encode_items([Block([1, 2]), Mark(7)]))
+whole = b"".join(encode_items([Block([1, 2]), CollectionStatus(7)]))
 anything = st.none() | st.integers() | st.text(alphabet="be", max_size=3) | st.lists(st.none(), max_size=3)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.network.partitioner import Router, owner, picked, strided
 from tidegate.runners.streaming.protocol.stream_items import Barrier
@@ -23,12 +23,12 @@ from tidegate.sdk.errors import TidegateError
 class Kept:
     def __init__(self) -> None:
         self.values: list[Any] = []
-        self.marks: list[Mark] = []
+        self.marks: list[CollectionStatus] = []
 
     def add(self, block: Block, now: int) -> None:
         self.values += block.values
 
-    def mark(self, mark: Mark, now: int) -> None:
+    def mark(self, mark: CollectionStatus, now: int) -> None:
         self.marks.append(mark)
 
     def barrier(self, barrier: Barrier) -> None:
@@ -52,9 +52,9 @@ def routed(routing: str, elements: list[Any], n: int) -> list[list[Any]]:
     router = Router(planned, edge, 0, targets, 128)
     for start_at in range(0, len(elements), 7):
         router.write(Block(elements[start_at : start_at + 7]), 0)
-    router.mark(Mark(3), 0)
-    router.mark(Mark(3), 0)
-    assert all(target.marks == [Mark(3)] for target in targets), "a mark goes to all, once"
+    router.mark(CollectionStatus(3), 0)
+    router.mark(CollectionStatus(3), 0)
+    assert all(target.marks == [CollectionStatus(3)] for target in targets), "a mark goes to all, once"
     return [target.values for target in targets]
 
 

@@ -20,7 +20,7 @@ from tests.streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
 from tests.streaming.simulation.pipeline import Broken, Checker
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.engine.time.clock import Clock, SystemClock
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.checkpoint.catalog import checkpoint_numbers, latest
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened, open_job
 from tidegate.runners.streaming.checkpoint.job_record import RECORD, RECORDED
@@ -96,7 +96,7 @@ class WorkerProcess(Process):
         assert crew.coordinator.opened is not None
         self.worker = simulation.make_worker(crew.coordinator.opened.job, index, crew.attempt, self)
         self.in_flight: dict[ChannelId, int] = {}
-        self.marks: dict[ChannelId, Mark] = {}
+        self.marks: dict[ChannelId, CollectionStatus] = {}
         self.cut = False
         """Whether all that it had sent is lost."""
 
@@ -131,10 +131,10 @@ class WorkerProcess(Process):
 
     def check_mark(self, channel: ChannelId, item: Item) -> None:
         """A watermark never goes back, and after the end of a channel there is nothing."""
-        before = self.marks.get(channel, Mark())
+        before = self.marks.get(channel, CollectionStatus())
         if before.ended:
             self.simulation.breaks(f"{item} comes in {channel} after its end")
-        if isinstance(item, Mark):
+        if isinstance(item, CollectionStatus):
             if not item.ended and item.watermark < before.watermark:
                 self.simulation.breaks(f"the watermark of {channel} goes from {before} back to {item}")
             self.marks[channel] = item

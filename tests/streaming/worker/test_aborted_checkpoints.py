@@ -9,7 +9,7 @@ import pytest
 import tidegate as tg
 from tests.support.streaming.coordinator_harness import make_job
 from tests.support.streaming.isolated_worker import IsolatedWorker
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import Aborted, Acknowledge, Deploy, TaskEnded, Trigger
@@ -30,7 +30,7 @@ def test_a_task_ends_also_if_a_checkpoint_is_given_up_in_which_it_was_about_to_t
     worker.on_message(Deploy(0, (task,)))
     worker.on_message(Trigger(1, "savepoint"))
     for channel in job.layout.channels_into(task):
-        worker.on_items(channel, [Mark(MAX_MICROS, ended=True)])
+        worker.on_items(channel, [CollectionStatus(MAX_MICROS, ended=True)])
         worker.work()
     if given_up:
         worker.on_message(Aborted(1))

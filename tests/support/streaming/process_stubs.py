@@ -15,7 +15,7 @@ from pathlib import Path
 from socket import socket
 from typing import Any
 
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.model.job_spec import Job
@@ -265,12 +265,14 @@ class Ring(Standing):
         self.credit = 0
         to = (self.index + 1) % self.job.settings.workers
         for n in range(self.blocks):
-            self.world.send(to, ChannelId(7, self.index, to), [Block([n] * 5000), Mark(n)], flush=n % 2 == 0)
+            self.world.send(
+                to, ChannelId(7, self.index, to), [Block([n] * 5000), CollectionStatus(n)], flush=n % 2 == 0
+            )
 
     def on_items(self, channel: ChannelId, items: Sequence[Item]) -> None:
         block, mark = items
         assert isinstance(block, Block)
-        assert mark == Mark(block.values[0])
+        assert mark == CollectionStatus(block.values[0])
         self.came.append(block.values[0])
         self.world.grant(channel.source, channel, 1)
         self.look()

@@ -16,7 +16,7 @@ from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.operator_graph import Graph, Outlet, state_name
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
 from tidegate.runners.engine.time.clock import Clock
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import Read, TestStream
@@ -83,7 +83,7 @@ class Execution:
 
     def watermarks(self) -> dict[str, int]:
         """How far the input of each step has come (µs), by its label; any thread may ask."""
-        standings = self._graph.standings()
+        standings = self._graph.step_statuses()
         return {node.label: standings[state_name(step)].watermark for step in self._inner for node in step.nodes}
 
     def _stops(self) -> bool:
@@ -111,7 +111,7 @@ class Execution:
             if event.block is not None:
                 self._enter(step, event.collection, event.block)
         for collection in step.outputs:
-            self._drive(self._graph.marking(collection, Mark(ended=True)))
+            self._drive(self._graph.updating(collection, CollectionStatus(ended=True)))
 
     def _read_live(self, run_for: float | None, feeds: list[Feed]) -> None:
         """Poll the live feeds in turn until all have ended, or the run is told to stop."""
@@ -127,7 +127,7 @@ class Execution:
                 self._take(step, event)
                 if event.block is not None:
                     gave.add(step.label)
-                if event.mark is not None and event.mark.tells and step.label in silent & gave:
+                if event.mark is not None and event.mark.advances_time and step.label in silent & gave:
                     silent.remove(step.label)
                     self.context.count(step.label, WATERMARKED)
                 waits.append(event.wait or 0.0)
@@ -149,7 +149,7 @@ class Execution:
         if event.block is not None:
             self._enter(step, event.collection, event.block)
         if event.mark is not None:
-            self._drive(self._graph.marking(event.collection, event.mark))
+            self._drive(self._graph.updating(event.collection, event.mark))
         if isinstance(step.head, TestStream):
             self._drive(self._graph.ending_bundles())
 

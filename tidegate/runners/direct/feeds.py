@@ -9,7 +9,7 @@ from tidegate.runners.engine.errors.attribution import guarded
 from tidegate.runners.engine.sources.created import created
 from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import Clock, ManualClock
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Step
 from tidegate.sdk.connectors.sources import Source
 from tidegate.sdk.data.block import Block
@@ -30,7 +30,7 @@ class Event:
 
     collection: str
     block: Block | None = None
-    mark: Mark | None = None
+    mark: CollectionStatus | None = None
     wait: float | None = None
 
 
@@ -70,7 +70,7 @@ class _Created:
     def poll(self, size: int) -> Event:
         if self._at >= len(self._elements):
             self.ended = True
-            return Event(self.collection, None, Mark(ended=True))
+            return Event(self.collection, None, CollectionStatus(ended=True))
         start, self._at = self._at, self._at + size
         return Event(self.collection, created(self._elements[start : self._at]))
 
@@ -100,7 +100,7 @@ class _Reading:
         if not self._readers:
             if not self._splits:
                 self.ended = True
-                return Event(self.collection, None, Mark(ended=True))
+                return Event(self.collection, None, CollectionStatus(ended=True))
             self._readers = [SplitReader(self._node, self._source, self._splits.pop(0), self._clock)]
         self._turn %= len(self._readers)
         reader = self._readers[self._turn]
@@ -112,7 +112,7 @@ class _Reading:
             self._turn += 1
         if not self._readers and not self._splits:
             self.ended = True
-            return Event(self.collection, block if len(block) else None, Mark(ended=True))
+            return Event(self.collection, block if len(block) else None, CollectionStatus(ended=True))
         self._quiet = 0 if len(block) else self._quiet + 1
         mark = self._mark(reader)
         if len(block):
@@ -120,13 +120,13 @@ class _Reading:
         wait = max(reader.wait, 0.001) if self._quiet >= len(self._readers) else 0.0
         return Event(self.collection, None, mark, wait)
 
-    def _mark(self, reader: SplitReader) -> Mark:
+    def _mark(self, reader: SplitReader) -> CollectionStatus:
         if self._splits:
-            return Mark()
+            return CollectionStatus()
         live = [r for r in self._readers if not r.idle]
         if not live:
-            return Mark(max((r.watermark for r in self._readers), default=reader.watermark), idle=True)
-        return Mark(min(r.watermark for r in live))
+            return CollectionStatus(max((r.watermark for r in self._readers), default=reader.watermark), idle=True)
+        return CollectionStatus(min(r.watermark for r in live))
 
     def close(self) -> None:
         for reader in self._readers:
@@ -141,7 +141,7 @@ class _Scripted:
         self._node = node
         self._clock = clock
         self._events = iter(node.events)
-        self._marks = {out.tag: Mark() for out in node.outputs}
+        self._marks = {out.tag: CollectionStatus() for out in node.outputs}
         self._ending = [out.collection for out in node.outputs]
 
     def poll(self, size: int) -> Event:
@@ -150,16 +150,16 @@ class _Scripted:
             case None:
                 collection = self._ending.pop(0)
                 self.ended = not self._ending
-                return Event(collection, None, Mark(ended=True))
+                return Event(collection, None, CollectionStatus(ended=True))
             case AddElements(values=values, timestamps=timestamps, tag=tag):
                 before = self._marks[tag]
-                self._marks[tag] = Mark(before.watermark)
+                self._marks[tag] = CollectionStatus(before.watermark)
                 return Event(self._node.output(tag), Block(values.load(), list(timestamps)), self._marks[tag])
             case AdvanceWatermark(to=to, tag=tag):
-                self._marks[tag] = Mark(max(to, self._marks[tag].watermark))
+                self._marks[tag] = CollectionStatus(max(to, self._marks[tag].watermark))
                 return Event(self._node.output(tag), None, self._marks[tag])
             case Idle(tag=tag):
-                self._marks[tag] = Mark(self._marks[tag].watermark, idle=True)
+                self._marks[tag] = CollectionStatus(self._marks[tag].watermark, idle=True)
                 return Event(self._node.output(tag), None, self._marks[tag])
             case AdvanceClock(by=by):
                 self._clock.advance(by)

@@ -1,8 +1,9 @@
-"""A graph of operators: blocks are pushed through the steps that follow, and watermarks are propagated after them.
+"""A graph of operators: pushes blocks through the steps, then propagates watermarks.
 
-A runner puts the steps that run in one place into a graph, gives it blocks and marks, and takes what leaves it. After
-every event, marks go down the steps in their order: a step whose input watermark has advanced ends its bundle, handles
-the watermark, and passes on what it may pass on.
+A runner puts the steps that run in one task (or process) into a graph. It feeds blocks and status updates of the input
+collections, and receives the output blocks through outlets. After every event the watermarks are propagated in the
+order of the steps: a step whose input watermark has advanced ends its bundle, handles the watermark, and updates the
+status of its outputs.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.keyed_batch import KeyedBatch
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.side_inputs.view import side_id
-from tidegate.runners.engine.time.watermarks import Mark, MinWatermark
+from tidegate.runners.engine.time.watermarks import CollectionStatus, MinWatermark
 from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
 Outlet: TypeAlias = Callable[[Block], None]
-"""Takes the blocks of a collection that leave the graph: into a sink, or an exchange."""
+"""Receives the blocks of a collection that leave the graph for a sink or an exchange."""
 
 
 class _Node:
-    """A step at work, and how its input stands."""
+    """A step's operator, with the status of its inputs."""
 
     def __init__(self, place: int, step: Step, plan: Plan, operator: Operator) -> None:
         self.place = place
         self.clean = False
-        """Whether its marks follow from its inputs and from what it holds, as these stand now."""
+        """Whether the status of its outputs is up to date with its inputs and its watermark hold."""
         edges = list(plan.inputs(step.id))
         self.name = state_name(step)
         self.operator = operator
@@ -42,22 +43,25 @@ class _Node:
                 self.sides.setdefault(side_id(edge.node, edge.side), []).append(edge.collection)
         self.reads = list(dict.fromkeys(edge.collection for edge in edges))
         self.outputs = step.outputs
-        self.by_clock = type(operator).on_clock is not Operator.on_clock
-        self.is_due = type(operator).next_clock is not Operator.next_clock
+        self.handles_clock = type(operator).on_clock is not Operator.on_clock
+        self.sets_clock_wakeups = type(operator).next_clock is not Operator.next_clock
         self.bounded = all(plan.pipeline.collection(id).bounded for id in step.head.inputs)
         self.watermark = MIN_MICROS
         self.clock = MIN_MICROS
-        self.side_marks: dict[str, int] = {}
+        self.side_watermarks: dict[str, int] = {}
         self.ended = False
-        self.least = MinWatermark()
+        self.min_watermark = MinWatermark()
 
-    def stands(self, marks: Mapping[str, Mark]) -> Mark:
-        """How the step's inputs stand together."""
-        return self.least.of({name: marks[name] for name in self.inputs})
+    def input_status(self, statuses: Mapping[str, CollectionStatus]) -> CollectionStatus:
+        """The status of the step's inputs together."""
+        return self.min_watermark.of({name: statuses[name] for name in self.inputs})
 
 
 class Graph:
-    """The operators of some steps of a plan. `edges` are those inside; `outlets` take what leaves, by collection."""
+    """The operators of some steps of a plan.
+
+    `edges` connect steps of this graph; `outlets` receive the blocks that leave it, by collection.
+    """
 
     def __init__(
         self,
@@ -68,7 +72,7 @@ class Graph:
         outlets: Mapping[str, list[Outlet]],
     ) -> None:
         self._nodes: dict[int, _Node] = {}
-        self._marks: dict[str, Mark] = {}
+        self._statuses: dict[str, CollectionStatus] = {}
         self._outlets = outlets
         self._targets: dict[str, list[tuple[_Node, str]]] = {}
         self._readers: dict[str, list[_Node]] = {}
@@ -77,34 +81,34 @@ class Graph:
             if context.around is not None:
                 node.operator = context.around(step, node.operator)
             for collection in (*node.reads, *node.outputs):
-                self._marks.setdefault(collection, Mark())
+                self._statuses.setdefault(collection, CollectionStatus())
             for collection in node.reads:
                 self._readers.setdefault(collection, []).append(node)
         self._ordered = list(self._nodes.values())
-        self._clocked = [node for node in self._ordered if node.by_clock]
+        self._clocked = [node for node in self._ordered if node.handles_clock]
         self._dirty = list(range(len(self._ordered)))
-        """The places in order, as a heap, of nodes whose marks may have to go on: each is in it once, or is clean."""
+        """A heap of the places of the nodes that are not clean, each place once."""
         self._paused: list[_Node] = []
-        """Those that had not done all there is to do when they were last visited."""
+        """The nodes that paused when watermarks were last propagated."""
         for edge in edges:
             self._targets.setdefault(edge.collection, []).append((self._nodes[edge.target], _name(edge)))
         self._opened: list[Operator] = []
 
-    # -- life
+    # -- life cycle
 
     def open(self) -> None:
-        """Open every operator: the author's set-up runs here."""
+        """Open every operator; this runs the author's `setup`."""
         for node in self._nodes.values():
             self._opened.append(node.operator)
             node.operator.open()
 
     def close(self) -> None:
-        """Close every operator that was opened, also when one fails to."""
+        """Close every operator that was opened, even if closing one of them fails."""
         opened, self._opened = self._opened, []
         close_all([operator.close for operator in opened])
 
     def abandon(self) -> None:
-        """Close after a failure, which is what the author must hear of, not what closing says after it."""
+        """Close after a failure. Errors from closing are dropped, so that they don't hide the failure."""
         for operator in self._opened:
             quietly(operator.close)
         self._opened.clear()
@@ -112,12 +116,12 @@ class Graph:
     # -- events
 
     def push(self, collection: str, block: Block) -> None:
-        """A block of a collection, to everything that reads it."""
+        """Push a block of a collection to every step and outlet that reads the collection."""
         for _ in self.pushing(collection, block):
             pass
 
     def pushing(self, collection: str, block: Block) -> Iterator[None]:
-        """As `push`, handing back control after each block that leaves the graph: one element may give millions."""
+        """Like `push`, but yields after each block that leaves the graph: one element may produce millions."""
         for node, name in self._targets.get(collection, ()):
             self._mark_dirty(node)
             yield from self._emitting(node.operator.process(block, name))
@@ -128,58 +132,58 @@ class Graph:
             yield
 
     def deliver(self, edge: Edge, block: Block) -> None:
-        """A block that has come along one edge, to the step at its end."""
+        """Push a block to the target of one edge only."""
         for _ in self.delivering(edge, block):
             pass
 
     def delivering(self, edge: Edge, block: Block) -> Iterator[None]:
-        """As `deliver`, handing back control after each block that leaves the graph."""
+        """Like `deliver`, but yields after each block that leaves the graph."""
         node = self._nodes[edge.target]
         self._mark_dirty(node)
         return self._emitting(node.operator.process(block, _name(edge)))
 
     def delivering_keyed(self, edge: Edge, keyed: KeyedBatch) -> Iterator[None]:
-        """As `delivering`, for elements that have come by key."""
+        """Like `delivering`, for elements that are grouped by key."""
         node = self._nodes[edge.target]
         self._mark_dirty(node)
         return self._emitting(node.operator.process_keyed(keyed, _name(edge)))
 
-    def mark(self, collection: str, mark: Mark) -> None:
-        """A collection from outside now stands like this; a watermark that goes back is ignored."""
-        for _ in self.marking(collection, mark):
+    def update(self, collection: str, status: CollectionStatus) -> None:
+        """Update the status of an input collection, and propagate watermarks. Its watermark never goes back."""
+        for _ in self.updating(collection, status):
             pass
 
-    def marking(self, collection: str, mark: Mark) -> Iterator[None]:
-        """As `mark`, handing back control after each block that leaves the graph: much may come of one mark."""
-        before = self._marks.get(collection, Mark())
-        now = Mark(max(before.watermark, mark.watermark), mark.idle, mark.ended)
+    def updating(self, collection: str, status: CollectionStatus) -> Iterator[None]:
+        """Like `update`, but yields after each block that leaves the graph: many windows may fire at once."""
+        before = self._statuses.get(collection, CollectionStatus())
+        now = CollectionStatus(max(before.watermark, status.watermark), status.idle, status.ended)
         if now != before:
-            self._now_stands(collection, now)
+            self._set_status(collection, now)
             yield from self._propagate()
 
     def end_bundles(self) -> None:
-        """Every step ends its bundle, in order: what it holds back for one reaches those after it."""
+        """End the bundle of every step, in order, so that buffered elements reach the steps that follow."""
         for _ in self.ending_bundles():
             pass
 
     def ending_bundles(self) -> Iterator[None]:
-        """As `end_bundles`, handing back control after each block that leaves the graph."""
+        """Like `end_bundles`, but yields after each block that leaves the graph."""
         for node in self._ordered:
             if not node.ended:
                 self._mark_dirty(node)
                 yield from self._emitting(node.operator.finish_bundle())
 
     def tick(self, now: int, *, bounded: bool = True) -> None:
-        """Processing time (µs): steps that go by it are told, and what becomes due may let watermarks pass.
+        """Advance processing time to `now` (µs), and propagate watermarks, which the timers that fire may have held.
 
-        `bounded=False` leaves out steps with bounded input, for which no time passes until that ends.
+        `bounded=False` leaves out steps with bounded input: their processing time stands still until the input ends.
         """
         for _ in self.ticking(now, bounded=bounded):
             pass
 
     def ticking(self, now: int, *, bounded: bool = True) -> Iterator[None]:
-        """As `tick`, handing back control after each block that leaves the graph."""
-        moved = False
+        """Like `tick`, but yields after each block that leaves the graph."""
+        advanced = False
         for node in self._clocked:
             if node.ended or now <= node.clock or (node.bounded and not bounded):
                 continue
@@ -187,58 +191,63 @@ class Graph:
             self._mark_dirty(node)
             yield from self._emitting(node.operator.finish_bundle())
             yield from self._emitting(node.operator.on_clock(now))
-            moved = True
-        if moved:
+            advanced = True
+        if advanced:
             yield from self._propagate()
 
     def next_clock(self) -> int | None:
-        """The processing time at which something is due; None for never."""
-        due = [at for node in self._ordered if node.is_due and (at := node.operator.next_clock()) is not None]
-        return min(due, default=None)
+        """The earliest processing time at which a step has work to do; None for never."""
+        wakeups = [
+            at for node in self._ordered if node.sets_clock_wakeups and (at := node.operator.next_clock()) is not None
+        ]
+        return min(wakeups, default=None)
 
-    def standing(self, collection: str) -> Mark:
-        """How a collection stands now."""
-        return self._marks.get(collection, Mark())
+    def status(self, collection: str) -> CollectionStatus:
+        """The current status of a collection."""
+        return self._statuses.get(collection, CollectionStatus())
 
     @property
     def paused(self) -> bool:
-        """Whether a step has been asked to pause before it had done all there is to do at the end of its input."""
+        """Whether a step has paused before it finished its work at the end of input (`Operator.paused`)."""
         return any(node.operator.paused for node in self._ordered if not node.ended)
 
     def resuming(self) -> Iterator[None]:
-        """Let steps that have paused go on, handing back control as the others do."""
+        """Let paused steps continue; yields after each block that leaves the graph."""
         return self._propagate()
 
     # -- state
 
     def operators(self) -> dict[str, Operator]:
-        """Those of steps that have not ended, by the name their state is kept under."""
+        """The operators of steps that have not ended, by `state_name`."""
         return {node.name: node.operator for node in self._nodes.values() if not node.ended}
 
     def snapshot(self) -> dict[str, Any]:
-        """The state of every step that keeps any, by its name. Taken between events, at the end of bundles."""
+        """The state of every stateful step, by `state_name`. Call it between events, after `end_bundles`."""
         states = {node.name: node.operator.snapshot() for node in self._nodes.values() if not node.ended}
         return {name: state for name, state in states.items() if state is not None}
 
     def restore(self, states: Mapping[str, Any]) -> None:
-        """Go on from what `snapshot` gave; called after `open`, before any event."""
+        """Restore what `snapshot` returned. Call it after `open`, before any event."""
         for node in self._ordered:
             if node.name in states:
                 self._mark_dirty(node)
                 node.operator.restore(states[node.name])
 
-    def standings(self) -> dict[str, Mark]:
-        """The input watermark of every step and whether it has ended, by its name."""
-        return {node.name: Mark(node.watermark, ended=node.ended) for node in self._nodes.values()}
+    def step_statuses(self) -> dict[str, CollectionStatus]:
+        """The input watermark of every step and whether the step has ended, by `state_name`."""
+        return {node.name: CollectionStatus(node.watermark, ended=node.ended) for node in self._nodes.values()}
 
-    def resume(self, standings: Mapping[str, Mark]) -> None:
-        """Let watermarks go on from here: what comes of an earlier time is late, as it was. After `restore`."""
+    def resume(self, statuses: Mapping[str, CollectionStatus]) -> None:
+        """Restore what `step_statuses` returned: elements that were late before the snapshot stay late.
+
+        Call it after `restore`.
+        """
         for node in self._nodes.values():
-            at = standings.get(node.name, Mark())
-            node.watermark = node.least.watermark = at.watermark
-            node.ended = at.ended
+            status = statuses.get(node.name, CollectionStatus())
+            node.watermark = node.min_watermark.watermark = status.watermark
+            node.ended = status.ended
             self._mark_dirty(node)
-            self._pass_on(node, idle=False)
+            self._update_outputs(node, idle=False)
 
     def _emitting(self, emitted: Iterator[Emitted]) -> Iterator[None]:
         for collection, block in emitted:
@@ -248,10 +257,9 @@ class Graph:
                 yield
 
     def _propagate(self) -> Iterator[None]:
-        """Take marks down the steps, in their order: each handles its input's before it passes its own on.
+        """Propagate watermarks: each step in order handles its input watermark, then updates its outputs.
 
-        A step that nothing has happened to since would handle nothing and pass on nothing new, so it is left out,
-        unless it has paused: that one goes on.
+        Only dirty steps are visited: those that had an event or an input update since, and those that have paused.
         """
         paused, self._paused = self._paused, []
         for node in paused:
@@ -263,9 +271,9 @@ class Graph:
                 continue
             operator = node.operator
             yield from self._propagate_sides(node)
-            now = node.stands(self._marks)
-            watermark = max(now.watermark, node.watermark)
-            ended = now.ended and all(self._marks[part].ended for parts in node.sides.values() for part in parts)
+            status = node.input_status(self._statuses)
+            watermark = max(status.watermark, node.watermark)
+            ended = status.ended and all(self._statuses[part].ended for parts in node.sides.values() for part in parts)
             advances = watermark > node.watermark or operator.paused
             if advances or ended:
                 yield from self._emitting(operator.finish_bundle())
@@ -277,42 +285,42 @@ class Graph:
             node.ended = ended and not operator.paused
             if operator.paused:
                 self._paused.append(node)
-            self._pass_on(node, now.idle)
+            self._update_outputs(node, status.idle)
 
     def _propagate_sides(self, node: _Node) -> Iterator[None]:
         for name, collections in node.sides.items():
-            marks = [self._marks[collection] for collection in collections]
-            watermark = min(MAX_MICROS if mark.ended else mark.watermark for mark in marks)
-            if watermark > node.side_marks.get(name, MIN_MICROS):
-                node.side_marks[name] = watermark
+            statuses = [self._statuses[collection] for collection in collections]
+            watermark = min(MAX_MICROS if status.ended else status.watermark for status in statuses)
+            if watermark > node.side_watermarks.get(name, MIN_MICROS):
+                node.side_watermarks[name] = watermark
                 yield from self._emitting(node.operator.finish_bundle())
                 yield from self._emitting(node.operator.on_side_watermark(name, watermark))
 
-    def _pass_on(self, node: _Node, idle: bool) -> None:
-        held = MAX_MICROS if node.ended else node.operator.hold()
+    def _update_outputs(self, node: _Node, idle: bool) -> None:
+        hold = MAX_MICROS if node.ended else node.operator.hold()
         for collection in node.outputs:
-            before = self._marks[collection]
-            now = Mark(max(before.watermark, min(node.watermark, held)), idle, node.ended)
+            before = self._statuses[collection]
+            now = CollectionStatus(max(before.watermark, min(node.watermark, hold)), idle, node.ended)
             if now != before:
-                self._now_stands(collection, now)
+                self._set_status(collection, now)
 
-    def _now_stands(self, collection: str, mark: Mark) -> None:
-        self._marks[collection] = mark
+    def _set_status(self, collection: str, status: CollectionStatus) -> None:
+        self._statuses[collection] = status
         for node in self._readers.get(collection, ()):
             self._mark_dirty(node)
 
     def _mark_dirty(self, node: _Node) -> None:
-        """Something happens to a step: its marks may have to go on."""
+        """Have `_propagate` visit the step: the status of its outputs may change."""
         if node.clean:
             node.clean = False
             heappush(self._dirty, node.place)
 
 
 def state_name(step: Step) -> str:
-    """Under which name a step's state is kept: its label, which outlives changes elsewhere in the pipeline."""
+    """The name that a step's state is stored under: its label, which survives changes elsewhere in the pipeline."""
     return f"{step.label}~parts" if step.phase == "parts" else step.label
 
 
 def _name(edge: Edge) -> str:
-    """Under which name the step at its end takes what comes along an edge."""
+    """The input name that the target operator is given for the blocks of an edge."""
     return edge.collection if edge.side is None else side_id(edge.node, edge.side)

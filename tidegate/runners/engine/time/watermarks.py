@@ -1,4 +1,4 @@
-"""Watermarks: the status of a collection, and the minimum over the inputs that are neither idle nor finished."""
+"""The status of a collection, and the watermark of several inputs: the minimum over those that are active."""
 
 from __future__ import annotations
 
@@ -10,30 +10,37 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """The status of a collection: its watermark (µs), whether it is idle, whether it has ended."""
+class CollectionStatus:
+    """The watermark (µs) of a collection, and whether the collection is idle or has ended.
+
+    An idle collection doesn't hold back the watermark downstream (SEMANTICS, Time); its watermark stays where it is.
+
+    >>> CollectionStatus().advances_time, CollectionStatus(idle=True).advances_time
+    (False, True)
+    """
 
     watermark: int = MIN_MICROS
     idle: bool = False
     ended: bool = False
 
     @property
-    def tells(self) -> bool:
-        """Whether event time can advance downstream. An initial watermark holds it at the beginning of time."""
+    def advances_time(self) -> bool:
+        """Whether event time can advance downstream. The initial watermark holds it at the beginning of time."""
         return self.watermark > MIN_MICROS or self.idle or self.ended
 
 
 class MinWatermark:
-    """The watermark of inputs that are read as one: the minimum of theirs (SEMANTICS, Time). It never goes back.
+    """The watermark of several inputs: the minimum of their watermarks (SEMANTICS, Time). It never goes back.
 
-    Inputs that are idle or have ended hold nothing back; an input that was idle counts again once it has caught up.
+    Inputs that are idle or have ended are left out of the minimum. An input that was idle counts again once its
+    watermark has caught up with the minimum of the others.
 
     >>> inputs = MinWatermark()
-    >>> inputs.of({"left": Mark(30), "right": Mark(20)}).watermark
+    >>> inputs.of({"left": CollectionStatus(30), "right": CollectionStatus(20)}).watermark
     20
-    >>> inputs.of({"left": Mark(30), "right": Mark(20, idle=True)}).watermark
+    >>> inputs.of({"left": CollectionStatus(30), "right": CollectionStatus(20, idle=True)}).watermark
     30
-    >>> inputs.of({"left": Mark(40), "right": Mark(25)}).watermark
+    >>> inputs.of({"left": CollectionStatus(40), "right": CollectionStatus(25)}).watermark
     40
     """
 
@@ -43,21 +50,21 @@ class MinWatermark:
         self.watermark = MIN_MICROS
         self._returning: set[Hashable] = set()
 
-    def of(self, marks: Mapping[Any, Mark]) -> Mark:
+    def of(self, inputs: Mapping[Any, CollectionStatus]) -> CollectionStatus:
         """The status of all inputs together."""
-        live = [(name, mark) for name, mark in marks.items() if not mark.ended]
+        live = [(name, status) for name, status in inputs.items() if not status.ended]
         if not live:
-            return Mark(MAX_MICROS, ended=True)
-        counting = []
-        for name, mark in live:
-            if mark.idle:
+            return CollectionStatus(MAX_MICROS, ended=True)
+        active = []
+        for name, status in live:
+            if status.idle:
                 self._returning.add(name)
-            elif name in self._returning and mark.watermark < self.watermark:
+            elif name in self._returning and status.watermark < self.watermark:
                 continue
             else:
                 self._returning.discard(name)
-                counting.append(mark.watermark)
-        if not counting:
-            return Mark(self.watermark, idle=all(mark.idle for _, mark in live))
-        self.watermark = max(self.watermark, min(counting))
-        return Mark(self.watermark)
+                active.append(status.watermark)
+        if not active:
+            return CollectionStatus(self.watermark, idle=all(status.idle for _, status in live))
+        self.watermark = max(self.watermark, min(active))
+        return CollectionStatus(self.watermark)

@@ -17,7 +17,7 @@ from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.engine.operator_graph import Graph, Outlet
 from tidegate.runners.engine.side_inputs.operator import SideInputOperator
 from tidegate.runners.engine.sinks.writer import SinkWriter
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Edge, Step
 from tidegate.runners.spark.plan.artifacts import Artifact, content_of
 from tidegate.runners.spark.plan.failures import marked
@@ -186,7 +186,7 @@ class LevelTask:
                 yield from self._read(graph, context)
                 yield from self._take_rows(graph, context, sinks, batches)
             for collection in self._outside():
-                yield from graph.marking(collection, Mark(ended=True))
+                yield from graph.updating(collection, CollectionStatus(ended=True))
             for router in routers:
                 router.close()
                 yield

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
 from tidegate.runners.streaming.protocol.stream_items import Barrier
@@ -77,7 +77,7 @@ class SubpartitionTarget:
     def add(self, block: Block, now: int) -> None:
         self._writer.write(block)
 
-    def mark(self, mark: Mark, now: int) -> None:
+    def mark(self, mark: CollectionStatus, now: int) -> None:
         return
 
     def barrier(self, barrier: Barrier) -> None:
@@ -99,13 +99,13 @@ class SubpartitionReader:
         """Whether there is an item to take."""
         return not self._ended
 
-    def take(self) -> Block | Mark:
+    def take(self) -> Block | CollectionStatus:
         """The next block, or the end."""
         block = next(self._frames, None)
         if block is not None:
             return block
         self._ended = True
-        return Mark(ended=True)
+        return CollectionStatus(ended=True)
 
     def skip(self) -> None:
         """Skip the blocks: the restored state of the task includes them."""

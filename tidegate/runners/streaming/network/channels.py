@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
 from tidegate.sdk.data.block import Block, joined
@@ -44,7 +44,7 @@ class OutputChannel:
         self._send = send
         self._held: list[Block] = []
         self._size = 0
-        self._mark: Mark | None = None
+        self._mark: CollectionStatus | None = None
         self._queue: deque[Item] = deque()
 
     @property
@@ -61,7 +61,7 @@ class OutputChannel:
         elif self.since is None:
             self.since = now
 
-    def mark(self, mark: Mark, now: int) -> None:
+    def mark(self, mark: CollectionStatus, now: int) -> None:
         """Buffer the mark of the collection. One that has ended is sent at once."""
         self._mark = mark
         if mark.ended:
@@ -196,6 +196,6 @@ class InputChannel:
                 self._recording = None
                 self._items.remove(item)
                 done()
-            case Mark(ended=True) if self._recording is not None:
+            case CollectionStatus(ended=True) if self._recording is not None:
                 self._recording = None
                 done()

@@ -8,7 +8,7 @@ from itertools import compress
 from typing import Any, Final, Protocol
 
 from tidegate.runners.engine.errors.attribution import rethrow
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.exchange.key_extractor import KeyExtractor
 from tidegate.runners.exchange.partition_cache import PartitionCache
 from tidegate.runners.exchange.partitioner import rebalance_width
@@ -29,7 +29,7 @@ class Target(Protocol):
     """The sending end of a channel."""
 
     def add(self, block: Block, now: int) -> None: ...
-    def mark(self, mark: Mark, now: int) -> None: ...
+    def mark(self, mark: CollectionStatus, now: int) -> None: ...
     def barrier(self, barrier: Barrier) -> None: ...
 
 
@@ -40,7 +40,7 @@ class Router:
         assert edge.exchange is not None
         self.edge = edge
         self.targets = targets
-        self._told = Mark()
+        self._told = CollectionStatus()
         routing = edge.exchange.routing
         if routing == "hash":
             self._keys = KeyExtractor(plan, edge)
@@ -64,7 +64,7 @@ class Router:
             case _:
                 self.targets[0].add(block, now)
 
-    def mark(self, mark: Mark, now: int) -> None:
+    def mark(self, mark: CollectionStatus, now: int) -> None:
         """How the collection stands now."""
         if mark != self._told:
             self._told = mark

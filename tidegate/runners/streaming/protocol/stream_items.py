@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.sdk.data.block import Block
 
 BarrierKind: TypeAlias = Literal["checkpoint", "savepoint", "settle"]
@@ -26,7 +26,7 @@ class Barrier:
     clock: int | None = None
 
 
-Event: TypeAlias = Mark | Barrier
+Event: TypeAlias = CollectionStatus | Barrier
 """A mark says how the channel's collection stands; one with `ended` is the last thing in a channel."""
 
 Item: TypeAlias = Block | Event

@@ -8,7 +8,7 @@ from typing import Any
 from zlib import crc32
 
 from tidegate.runners.engine.rescale import Keeps
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.partitioner import owner, share_of
@@ -98,11 +98,11 @@ def _dealt_anew(
     return dealt
 
 
-def _together(standings: Sequence[Mapping[str, Mark]]) -> dict[str, Mark]:
+def _together(standings: Sequence[Mapping[str, CollectionStatus]]) -> dict[str, CollectionStatus]:
     """Tasks that become one stand where the last of them stood."""
     names = dict.fromkeys(name for part in standings for name in part)
     together = {}
     for name in names:
         marks = [part[name] for part in standings if name in part]
-        together[name] = Mark(min(m.watermark for m in marks), ended=all(m.ended for m in marks))
+        together[name] = CollectionStatus(min(m.watermark for m in marks), ended=all(m.ended for m in marks))
     return together

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.sdk import moved
 from tidegate.sdk.data.block import Block
@@ -23,7 +23,7 @@ class TaskState:
     """Beside what its operators keep, which the state backend stores. `standings`: how the input of each step stands;
     `outgoing` and `incoming`: blocks that an unaligned barrier has overtaken; `clock`: processing time (µs) then."""
 
-    standings: Mapping[str, Mark]
+    standings: Mapping[str, CollectionStatus]
     outgoing: Mapping[ChannelId, list[Block]] = field(default_factory=dict)
     incoming: Mapping[ChannelId, list[Block]] = field(default_factory=dict)
     metrics: MetricCells = field(default_factory=MetricCells)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.operator_graph import Graph
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import (
     AssignSplits,
@@ -97,7 +97,7 @@ class SourceDriver:
         )
 
     @property
-    def marks(self) -> list[Mark]:
+    def marks(self) -> list[CollectionStatus]:
         """The mark of each source."""
         return [reader.mark for reader in self._readers.values()]
 
@@ -129,7 +129,7 @@ class SourceDriver:
             self._watermarked.add(label)
             env.context.count(label, WATERMARKED)
         if env.timely or reader.mark.ended:
-            yield from graph.marking(reader.collection, reader.mark)
+            yield from graph.updating(reader.collection, reader.mark)
 
     def _play(self, script: StreamScript, graph: Graph) -> Iterator[None]:
         """One event of a test stream. The next one waits until all tasks have handled this one."""
@@ -138,6 +138,6 @@ class SourceDriver:
             self._env.context.count(self._script_label, "elements_out", len(event.block))
             yield from graph.pushing(event.collection, event.block)
         if event.mark is not None:
-            yield from graph.marking(event.collection, event.mark)
+            yield from graph.updating(event.collection, event.mark)
         self._trigger(event.settling)
         self._env.world.tell(RequestSettling(event.settling.checkpoint, event.settling.clock))

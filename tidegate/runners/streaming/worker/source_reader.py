@@ -11,7 +11,7 @@ from tidegate.runners.engine.errors.attribution import guarded
 from tidegate.runners.engine.sources.created import Created
 from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import Clock
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress
 from tidegate.runners.streaming.worker.watermark_alignment import WatermarkAlignment
@@ -78,7 +78,7 @@ class SourceReader:
     ) -> None:
         self.step = step
         self.collection = step.outputs[0]
-        self.mark = Mark()
+        self.mark = CollectionStatus()
         self._wants = False
         self._node, self._source = source_of(step)
         self._clock = clock
@@ -117,7 +117,7 @@ class SourceReader:
             block = self._read(entry)
         if not self._open_splits and not self._assigned:
             if not self._more:
-                self.mark = Mark(ended=True)
+                self.mark = CollectionStatus(ended=True)
             else:
                 self._wants = True
         elif self._timely:
@@ -138,7 +138,7 @@ class SourceReader:
     @property
     def is_watermarked(self) -> bool:
         """Whether it is a live source that has advanced its watermark by reading, not by being stopped."""
-        return self._has_read and self.mark.tells and not (self._stopped or self._node.bounded)
+        return self._has_read and self.mark.advances_time and not (self._stopped or self._node.bounded)
 
     def stop(self) -> None:
         """Read no further: the collection ends with the next poll, after a checkpoint that has begun."""
@@ -163,7 +163,7 @@ class SourceReader:
         self._assigned = []
         self._more = False
         self.close()
-        self.mark = Mark(ended=True)
+        self.mark = CollectionStatus(ended=True)
 
     @property
     def _opens_more(self) -> bool:
@@ -210,11 +210,11 @@ class SourceReader:
     def _aligned_watermarks(self) -> list[int]:
         return [MIN_MICROS] if self._more or self._assigned else self._active_watermarks()
 
-    def _current_mark(self) -> Mark:
+    def _current_mark(self) -> CollectionStatus:
         if self._assigned or (self._more and self._node.bounded):
             return self.mark
         live = self._active_watermarks()
         if not live:
             idle = [entry.reader.watermark for entry in self._open_splits]
-            return Mark(max([self.mark.watermark, *idle]), idle=True)
-        return Mark(max(self.mark.watermark, min(live)))
+            return CollectionStatus(max([self.mark.watermark, *idle]), idle=True)
+        return CollectionStatus(max(self.mark.watermark, min(live)))

@@ -16,7 +16,7 @@ from typing import Final
 from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.operator_graph import Graph
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Edge
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
@@ -104,7 +104,7 @@ class Task:
             if state is not None:
                 self._restore(state)
             for collection in self.inputs.unfed:
-                self.graph.mark(collection, Mark(ended=True))
+                self.graph.update(collection, CollectionStatus(ended=True))
         self.outputs.forward_marks(self.graph)
 
     def _restore(self, restoring: Restoring) -> None:
@@ -228,7 +228,7 @@ class Task:
         times.switch(times.activity, self._env.world.seconds())
         marks = [*self.inputs.marks, *self.sources.marks]
         holding = [mark.watermark for mark in marks if not (mark.idle or mark.ended)]
-        resting = max((mark.watermark for mark in marks), default=Mark().watermark)
+        resting = max((mark.watermark for mark in marks), default=CollectionStatus().watermark)
         return TaskStatus(
             self.id,
             times.records_in,
@@ -281,10 +281,10 @@ class Task:
                 if self._env.ticks:
                     yield from self.graph.ticking(self._env.world.clock.now())
                 yield from self._enter(channel.id, item)
-            case Mark():
+            case CollectionStatus():
                 if item.ended:
                     self._barriers.end(channel.id)
-                yield from self.graph.marking(*self.inputs.mark(channel.id, item))
+                yield from self.graph.updating(*self.inputs.mark(channel.id, item))
             case Barrier():
                 assert isinstance(channel, InputChannel)
                 self._barriers.arrived(channel, item)

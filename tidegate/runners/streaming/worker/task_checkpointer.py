@@ -143,7 +143,7 @@ class TaskCheckpointer:
             capture=capture,
             prepared=prepared,
             splits=splits,
-            standings=self._graph.standings(),
+            standings=self._graph.step_statuses(),
             metrics=metrics,
             clock=env.world.clock.now(),
             ended=ended,

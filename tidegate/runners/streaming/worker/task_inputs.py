@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from tidegate.runners.engine.time.watermarks import Mark, MinWatermark
+from tidegate.runners.engine.time.watermarks import CollectionStatus, MinWatermark
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.runners.streaming.network.channels import InputChannel
@@ -24,7 +24,7 @@ class TaskInputs:
 
     def __init__(self, env: TaskEnvironment, pipelined: Callable[[ChannelId], InputChannel]) -> None:
         self.channels: dict[ChannelId, Input] = {}
-        self._marks: dict[str, dict[ChannelId, Mark]] = {}
+        self._marks: dict[str, dict[ChannelId, CollectionStatus]] = {}
         self._stored_sides: list[Input] = []
         self._plan = env.plan
         layout = env.job.layout
@@ -32,7 +32,7 @@ class TaskInputs:
             edge = self._plan.edges[id.edge]
             channel = pipelined(id) if edge.pipelined else SubpartitionReader(env.world.directory(), id)
             self.channels[id] = channel
-            self._marks.setdefault(edge.collection, {})[id] = Mark()
+            self._marks.setdefault(edge.collection, {})[id] = CollectionStatus()
             if edge.side is not None and not edge.pipelined:
                 self._stored_sides.append(channel)
         for _, edge in layout.edges_into(env.task.stage):
@@ -52,10 +52,12 @@ class TaskInputs:
         return all(mark.ended for marks in self._marks.values() for mark in marks.values())
 
     @property
-    def marks(self) -> list[Mark]:
+    def marks(self) -> list[CollectionStatus]:
         """The mark of each input collection; idle where every channel that carries it is idle or has ended."""
         return [
-            Mark(minimum.watermark, idle=all(mark.idle or mark.ended for mark in self._marks[collection].values()))
+            CollectionStatus(
+                minimum.watermark, idle=all(mark.idle or mark.ended for mark in self._marks[collection].values())
+            )
             for collection, minimum in self._minima.items()
         ]
 
@@ -72,11 +74,11 @@ class TaskInputs:
                 return order[at]
         return None
 
-    def mark(self, channel: ChannelId, mark: Mark) -> tuple[str, Mark]:
+    def mark(self, channel: ChannelId, mark: CollectionStatus) -> tuple[str, CollectionStatus]:
         """Record the mark of one channel; returns its collection, and the mark of that over all its channels."""
         collection = self._plan.edges[channel.edge].collection
         marks = self._marks[collection]
-        marks[channel] = Mark(max(mark.watermark, marks[channel].watermark), mark.idle, mark.ended)
+        marks[channel] = CollectionStatus(max(mark.watermark, marks[channel].watermark), mark.idle, mark.ended)
         return collection, self._minima[collection].of(marks)
 
     def pipelined(self, id: ChannelId) -> InputChannel:

@@ -67,7 +67,7 @@ class TaskOutputs:
         """Send the current mark of every collection that leaves the task. A batch job forwards only the end."""
         now = self._env.monotonic()
         for collection, routers in self._routers.items():
-            mark = graph.standing(collection)
+            mark = graph.status(collection)
             if mark.ended or self._env.timely:
                 for router in routers:
                     router.mark(mark, now)

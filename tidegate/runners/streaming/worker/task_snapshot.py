@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.operator_graph import state_name
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.protocol.worker_messages import (
@@ -45,7 +45,7 @@ class TaskSnapshot:
     capture: Capture
     prepared: tuple[Prepared, ...]
     splits: tuple[SplitProgress, ...]
-    standings: Mapping[str, Mark]
+    standings: Mapping[str, CollectionStatus]
     metrics: MetricCells
     clock: int
     ended: bool

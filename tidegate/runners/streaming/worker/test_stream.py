@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tidegate.runners.engine.time.watermarks import Mark
+from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import AddElements, AdvanceClock, AdvanceWatermark, Idle, TestStream
@@ -17,7 +17,7 @@ class ScriptEvent:
     collection: str
     settling: Barrier
     block: Block | None = None
-    mark: Mark | None = None
+    mark: CollectionStatus | None = None
 
 
 class StreamScript:
@@ -26,7 +26,7 @@ class StreamScript:
     def __init__(self, node: TestStream) -> None:
         self._node = node
         self._events = iter(node.events)
-        self._marks = {out.tag: Mark() for out in node.outputs}
+        self._marks = {out.tag: CollectionStatus() for out in node.outputs}
         self._ending = [out.collection for out in node.outputs]
         self._clock = 0
         self._settling = 0
@@ -53,16 +53,16 @@ class StreamScript:
         event = next(self._events, None)
         match event:
             case None:
-                return ScriptEvent(self._ending.pop(0), self._barrier(), mark=Mark(ended=True))
+                return ScriptEvent(self._ending.pop(0), self._barrier(), mark=CollectionStatus(ended=True))
             case AddElements(values=values, timestamps=timestamps, tag=tag):
-                mark = self._marks[tag] = Mark(self._marks[tag].watermark)
+                mark = self._marks[tag] = CollectionStatus(self._marks[tag].watermark)
                 block = Block(values.load(), list(timestamps))
                 return ScriptEvent(self._node.output(tag), self._barrier(), block, mark)
             case AdvanceWatermark(to=to, tag=tag):
-                mark = self._marks[tag] = Mark(max(to, self._marks[tag].watermark))
+                mark = self._marks[tag] = CollectionStatus(max(to, self._marks[tag].watermark))
                 return ScriptEvent(self._node.output(tag), self._barrier(), mark=mark)
             case Idle(tag=tag):
-                mark = self._marks[tag] = Mark(self._marks[tag].watermark, idle=True)
+                mark = self._marks[tag] = CollectionStatus(self._marks[tag].watermark, idle=True)
                 return ScriptEvent(self._node.output(tag), self._barrier(), mark=mark)
             case AdvanceClock(by=by):
                 self._clock += by
