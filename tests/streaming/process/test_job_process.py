@@ -120,7 +120,7 @@ def test_a_worker_that_sends_what_is_no_message_is_killed_and_the_job_hears_why(
     said, finish = start(worker).ended()
     assert finish == coordinator_io.Finish("stopped")
     assert "worker 1: last words" in said
-    assert said[-1].startswith("worker 1: it was killed because what it sent can't be understood: a ")
+    assert said[-1].startswith("worker 1: it was killed because it sent an invalid message: ")
     assert why in said[-1]
 
 

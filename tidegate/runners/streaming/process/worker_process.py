@@ -10,12 +10,11 @@ import gc
 import io
 import pickle
 import re
-import selectors
 import signal
 import struct
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from socket import socket
@@ -27,8 +26,8 @@ from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
+from tidegate.runners.streaming.network.event_loop import EventLoop
 from tidegate.runners.streaming.network.framing import CONTROL, CREDIT, FRAME, Link, WireError, unpickled
-from tidegate.runners.streaming.network.waker import Waker
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.protocol.worker_messages import Ready, TaskFailed, ToCoordinator, ToWorker
 from tidegate.runners.streaming.state.backend import Operators, StateBackend
@@ -119,7 +118,7 @@ class ProcessWorld:
         self.peers = {worker: Link(peer) for worker, peer in peers.items()}
         self._directory = directory
         self._settings = job.settings
-        self.waker = Waker()
+        self.loop = EventLoop()
         self._root = storage.root if isinstance(storage, LocalStorage) else None
         self._parts = (self._root or directory) / "chk-parts"
         self._files = self._files_of(storage)
@@ -131,7 +130,7 @@ class ProcessWorld:
             return None
         if self._root is not None:
             return StorageFiles(storage, self._root, place)
-        return UploadedFiles(storage, Background(self.waker.wake), place)
+        return UploadedFiles(storage, Background(self.loop.wake), place)
 
     def tell(self, message: ToCoordinator) -> None:
         """Queue a message for the coordinator."""
@@ -177,11 +176,6 @@ class ProcessWorld:
         """The run's own directory; the job's process removes it."""
         return self._directory
 
-    def links(self) -> Iterator[Link]:
-        """The open links."""
-        yield self.control
-        yield from (link for link in self.peers.values() if not link.closed)
-
     def leave(self) -> None:
         """Send everything that is queued for the coordinator, which reads until this process has ended."""
         self.control.wait_until_sent()
@@ -192,36 +186,20 @@ class _WorkerLoop:
         self._job = job
         self._tasks = tasks
         self._world = world
-        self._selector = selectors.DefaultSelector()
-        self._asked: dict[Link, int] = {}
 
     def run(self) -> None:
         """Run until the tasks have been closed, or the coordinator has gone."""
         tasks, world = self._tasks, self._world
-        for link in world.links():
-            self._ask(link, selectors.EVENT_READ)
-        self._selector.register(world.waker, selectors.EVENT_READ)
-        while not tasks.closed:
+        for link in (world.control, *world.peers.values()):
+            world.loop.register(link, partial(self._receive, link))
+        while not tasks.closed and not world.control.closed:
             busy = tasks.work()
-            self._send()
-            for key, _ in self._selector.select(0 if busy else self._timeout()):
-                if key.fileobj is world.waker:
-                    world.waker.heard()
-                else:
-                    self._receive(key.fileobj)  # type: ignore[arg-type]
-            if world.control.closed:
-                return
+            world.loop.poll(0 if busy else self._timeout())
 
     def _timeout(self) -> float | None:
         """Seconds until the tasks have something to do without any input."""
         wake = self._tasks.next_wake()
         return None if wake is None else max(0.0, (wake - self._world.clock.monotonic()) / SECOND)
-
-    def _send(self) -> None:
-        for link in self._world.links():
-            if link.waiting:
-                link.push()
-            self._ask(link, selectors.EVENT_READ | (selectors.EVENT_WRITE if link.waiting else 0))
 
     def _receive(self, link: Link) -> None:
         tasks = self._tasks
@@ -236,9 +214,6 @@ class _WorkerLoop:
                     tasks.on_credit(channel, *credit)
                 case _:
                     tasks.on_message(unpickled(kind, body, ToWorker))
-        if link.closed:
-            self._selector.unregister(link)
-            del self._asked[link]
 
     def _channel(self, form: struct.Struct, body: memoryview) -> tuple[ChannelId, list[int]]:
         """The channel that a message names, and its further numbers; WireError if it is malformed."""
@@ -258,17 +233,6 @@ class _WorkerLoop:
             told = packed(located(error, step.label, step.head.where))
             self._world.tell(TaskFailed(TaskId(step.stage, channel.target), told, user=True))
             return []
-
-    def _ask(self, link: Link, events: int) -> None:
-        """Make the selector watch a link for these events."""
-        before = self._asked.get(link, 0)
-        if before == events:
-            return
-        self._asked[link] = events
-        if before:
-            self._selector.modify(link, events)
-        else:
-            self._selector.register(link, events)
 
 
 def _made(folder: Path) -> Path:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import selectors
 import shutil
 import signal
 import socket
@@ -18,11 +17,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from tidegate.runners.streaming.client.job_client import JobClient
-from tidegate.runners.streaming.network.framing import CONTROL, Link, WireError, pair, unpickled
+from tidegate.runners.streaming.network.event_loop import EventLoop
+from tidegate.runners.streaming.network.framing import CONTROL, Link, WireError, unpickled
 from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.protocol.client_messages import ToClient
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport
@@ -143,12 +144,11 @@ class Dispatcher:
 
     def __init__(self, place: SessionFiles, port: int | None = None) -> None:
         self._place = place
-        self._selector = selectors.DefaultSelector()
+        self._loop = EventLoop(self._end)
         self._jobs: dict[str, _SessionJob] = {}
         self._lost: dict[str, JobInfo] = {}
         self._clients: set[_Client] = set()
         self._pending: set[_PendingConnection] = set()
-        self._asked: dict[Link, int] = {}
         self._over = False
         self._listeners = {listen(place.socket): b""}
         self._logs = logs_of(place.name)
@@ -164,20 +164,16 @@ class Dispatcher:
 
     def serve(self) -> None:
         """Serve until a client ends the session, or SIGTERM arrives."""
-        woken, waker = pair()
-        waker.setblocking(False)
-        signal.set_wakeup_fd(waker.fileno())
-        signal.signal(signal.SIGTERM, lambda *_: None)
+        self._loop.wake_on_signal(signal.SIGTERM)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._selector.register(woken, selectors.EVENT_READ, self._end)
         for listener in self._listeners:
             listener.setblocking(False)
-            self._selector.register(listener, selectors.EVENT_READ, lambda listener=listener: self._accept(listener))
+            self._loop.register(listener, partial(self._accept, listener))
         try:
             while not self._over:
-                for key, _ in self._selector.select(self._patience()):
-                    key.data()
-                self._settle()
+                self._loop.poll(self._handshake_timeout())
+                self._reject_late()
+                self._disconnect_clients()
         finally:
             for running in self._jobs.values():
                 running.job.link.close()  # all at once: each may take a while to close
@@ -209,7 +205,7 @@ class Dispatcher:
             self._reject(min(self._pending, key=lambda pending: pending.since))
         pending = _PendingConnection(sock, handshake, time.monotonic())
         self._pending.add(pending)
-        self._selector.register(sock, selectors.EVENT_READ, lambda: self._shake_hands(pending))
+        self._loop.register(sock, partial(self._shake_hands, pending))
 
     def _shake_hands(self, pending: _PendingConnection) -> None:
         try:
@@ -223,14 +219,14 @@ class Dispatcher:
             self._reject(pending)
         elif pending.handshake.verdict == "welcome":
             self._pending.remove(pending)
-            self._selector.unregister(pending.sock)
+            self._loop.unregister(pending.sock)
             client = _Client(Link(pending.sock, longest=LONGEST_REQUEST))
             self._clients.add(client)
-            self._ask(client.link, lambda: self._receive(client))
+            self._loop.register(client.link, partial(self._receive, client))
 
     def _reject(self, pending: _PendingConnection) -> None:
         self._pending.remove(pending)
-        self._selector.unregister(pending.sock)
+        self._loop.unregister(pending.sock)
         pending.sock.close()
 
     # -- clients
@@ -304,7 +300,7 @@ class Dispatcher:
             running.job.kill()
             raise
         self._jobs[id] = running
-        self._ask(running.watched, lambda: self._follow(running))
+        self._loop.register(running.watched, partial(self._follow, running))
         return running
 
     def _resume_jobs(self) -> None:
@@ -358,11 +354,11 @@ class Dispatcher:
         job = running.job
         job.receive()
         if job.link is not running.watched:  # it continues in another process
-            self._forget(running.watched)
+            self._loop.unregister(running.watched)
             running.watched = job.link
-            self._ask(job.link, lambda: self._follow(running))
+            self._loop.register(job.link, partial(self._follow, running))
         if job.ended:
-            self._forget(job.link)
+            self._loop.unregister(job.link)
             job.close()
             self._journal.drop(job.submitted.job.id)
 
@@ -374,41 +370,27 @@ class Dispatcher:
 
     # -- the loop
 
-    def _patience(self) -> float | None:
+    def _handshake_timeout(self) -> float | None:
+        """Seconds until the oldest handshake has taken too long."""
         if not self._pending:
             return None
-        return max(0.0, min(k.since for k in self._pending) + PATIENCE - time.monotonic())
+        return max(0.0, min(pending.since for pending in self._pending) + PATIENCE - time.monotonic())
 
-    def _settle(self) -> None:
-        """Send what is queued, and disconnect clients that have left or whose job is over."""
-        late = time.monotonic() - PATIENCE
-        for pending in [k for k in self._pending if k.since <= late]:
+    def _reject_late(self) -> None:
+        """Reject connections whose handshake takes too long."""
+        latest = time.monotonic() - PATIENCE
+        for pending in [pending for pending in self._pending if pending.since <= latest]:
             self._reject(pending)
+
+    def _disconnect_clients(self) -> None:
+        """Disconnect clients that have left, or that have received everything about a job that is over."""
         for client in list(self._clients):
             client.link.push()
             over = any(id in self._jobs and self._jobs[id].job.ended for id in client.follows)
             if client.link.closed or (over and not client.link.waiting):
                 self._clients.remove(client)
-                self._forget(client.link)
+                self._loop.unregister(client.link)
                 client.link.close()
-            else:
-                self._ask(client.link)
-        for running in self._jobs.values():
-            if not running.job.ended:
-                self._ask(running.watched)
-
-    def _ask(self, link: Link, call: Callable[[], None] | None = None) -> None:
-        """Make the selector watch a link, the first time with the `call` to make; for writing while data is queued."""
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.waiting else 0)
-        if call is not None:
-            self._selector.register(link, events, call)
-        elif self._asked.get(link) != events:
-            self._selector.modify(link, events, self._selector.get_key(link).data)
-        self._asked[link] = events
-
-    def _forget(self, link: Link) -> None:
-        if self._asked.pop(link, 0):
-            self._selector.unregister(link)
 
 
 def _remove_beside(directory: str) -> None:
