@@ -75,6 +75,15 @@ class MetricCells:
         for key, strings in other.string_sets.items():
             self.string_sets.setdefault(key, set()).update(strings)
 
+    def copy(self) -> MetricCells:
+        """The metrics as they are now, also while another thread counts: a dict is copied in one step."""
+        return MetricCells(
+            self.counters.copy(),
+            self.distributions.copy(),
+            self.gauges.copy(),
+            {key: strings.copy() for key, strings in self.string_sets.copy().items()},
+        )
+
 
 def merge_distributions(a: DistributionResult, b: DistributionResult) -> DistributionResult:
     """Both together."""
@@ -233,10 +242,10 @@ LAST_FILE: Final = "last_file"
 
 
 class MetricResults:
-    """What a run counted: `query(name=…, step=…)`, or `counter(name)` for the sum over all steps."""
+    """What a run had counted when it was asked: `query(name=…, step=…)`, or `counter(name)`, the sum over all steps."""
 
     def __init__(self, cells: MetricCells) -> None:
-        self._cells = cells
+        self._cells = cells.copy()  # the run may go on, in another thread
 
     def __repr__(self) -> str:
         return f"<metrics {'; '.join(f'{m.key.step}: {m.key.namespace}.{m.key.name}={m.value!r}' for m in self.all())}>"
