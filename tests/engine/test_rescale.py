@@ -27,7 +27,7 @@ from tests.support.window_operators import (
     window_operator,
 )
 from tidegate.runners.engine.operator import Emitted, Operator
-from tidegate.runners.engine.rescale import overlaid, part, rescaled
+from tidegate.runners.engine.rescale import overlaid, rescaled, select_keys
 from tidegate.runners.engine.state.keyed_state import distinct
 from tidegate.sdk.data.block import Block, Each
 from tidegate.sdk.data.keys import key_group
@@ -442,7 +442,7 @@ def test_the_one_result_over_all_elements_goes_on_in_the_one_task() -> None:
 
 def test_no_state_gives_no_state() -> None:
     assert rescaled([None, None], lambda key: True) is None
-    assert part(None, lambda key: True) is None
+    assert select_keys(None, lambda key: True) is None
     assert overlaid(None, None) is None
 
 

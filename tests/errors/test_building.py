@@ -142,7 +142,7 @@ def test_a_type_clash_between_steps_names_both_types() -> None:
 def test_grouping_what_are_surely_no_pairs_is_refused() -> None:
     assert error_message(lambda p: p | tg.Create([1]) | tg.GroupByKey()) == (
         "TypeCheckError: GroupByKey takes pairs (key, value), but its input holds int: "
-        "int given where tuple[Any, Any] is wanted. tg.WithKeys(fn) makes pairs, with the key that fn gives for an "
+        "int given where tuple[Any, Any] is wanted. tg.WithKeys(fn) makes pairs, with the key that fn returns for an "
         "element\n  in step 'GroupByKey', applied at HERE"
     )
 
@@ -191,7 +191,7 @@ def test_a_step_that_needs_keys_is_refused_what_are_surely_no_pairs(
     name = type(dofn).__name__
     assert message.startswith(f"TypeCheckError: ParDo({name}) {what}, so it takes pairs (key, value), but its input")
     assert message.endswith(
-        "tg.WithKeys(fn) makes pairs, with the key that fn gives for an element\n  in step 'keyed', applied at HERE"
+        "tg.WithKeys(fn) makes pairs, with the key that fn returns for an element\n  in step 'keyed', applied at HERE"
     )
 
 

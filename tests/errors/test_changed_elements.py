@@ -12,16 +12,16 @@ import tidegate as tg
 from tests.support.failing_pipelines import error_message
 
 MANNERS = (
-    ": elements are shared between steps, so they must not be changed once they are given. "
-    "Give a copy, or go on with a new value"
+    ": elements are shared between steps, so they must not be changed once they are emitted. "
+    "Emit a copy, or build a new value instead"
 )
 
 
 def changed(before: str, after: str, step: str) -> str:
     """The whole message."""
     return (
-        f"CheckError: an element it gave was changed afterwards from {before} to {after}, by this step or by one that "
-        f"got it{MANNERS}\n  in step {step!r}, applied at HERE"
+        f"CheckError: the step emitted an element that was changed afterwards from {before} to {after}, by this step "
+        f"or by one that received it{MANNERS}\n  in step {step!r}, applied at HERE"
     )
 
 
@@ -261,7 +261,7 @@ def test_without_checks_nothing_is_looked_at() -> None:
 def test_a_step_with_more_results_than_are_held_is_found_by_those_that_make_room() -> None:
     build = lambda p: p | tg.Create(range(500)) | "gather" >> tg.ParDo(KeepsInPairs())  # noqa: E731
     assert error_message(build).startswith(
-        "CheckError: an element it gave was changed afterwards from ('a', [0]) to ('a', [0, "
+        "CheckError: the step emitted an element that was changed afterwards from ('a', [0]) to ('a', [0, "
     )
 
 

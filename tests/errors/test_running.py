@@ -236,8 +236,8 @@ def any_of(value: Any) -> Callable[[int], Any]:
 def test_what_is_no_pair_can_not_be_grouped(value: Any, checks: str) -> None:
     build = lambda p: p | tg.Create([0]) | tg.Map(any_of(value)) | "group" >> tg.GroupByKey() | tg.Map(str)
     assert error_message(build, checks=checks) == (
-        f"RunError: this step takes pairs (key, value), and got {value!r}. tg.WithKeys(fn) makes pairs, with the key "
-        "that fn gives for an element\n  in step 'group', applied at HERE"
+        f"RunError: this step takes pairs (key, value), but got {value!r}. tg.WithKeys(fn) makes pairs, with the key "
+        "that fn returns for an element\n  in step 'group', applied at HERE"
     )
 
 
@@ -252,8 +252,8 @@ class Counts(tg.DoFn):
 def test_what_is_no_pair_has_no_state(value: Any, checks: str) -> None:
     build = lambda p: p | tg.Create([0]) | tg.Map(any_of(value)) | "count" >> tg.ParDo(Counts()) | tg.Map(str)
     assert error_message(build, checks=checks) == (
-        f"RunError: this step takes pairs (key, value), and got {value!r}. tg.WithKeys(fn) makes pairs, with the key "
-        "that fn gives for an element\n  in step 'count', applied at HERE"
+        f"RunError: this step takes pairs (key, value), but got {value!r}. tg.WithKeys(fn) makes pairs, with the key "
+        "that fn returns for an element\n  in step 'count', applied at HERE"
     )
 
 
@@ -261,7 +261,7 @@ def test_what_is_no_pair_has_no_state(value: Any, checks: str) -> None:
 def test_what_is_no_pair_has_no_state_on_the_streaming_runner(value: Any) -> None:
     p = tg.Pipeline(runner="streaming")
     _ = p | tg.Create([0]) | tg.Map(any_of(value)) | "count" >> tg.ParDo(Counts()) | tg.Map(str)
-    with pytest.raises(tg.RunError, match=r"takes pairs \(key, value\), and got .*tg\.WithKeys.*\n  in step 'count'"):
+    with pytest.raises(tg.RunError, match=r"takes pairs \(key, value\), but got .*tg\.WithKeys.*\n  in step 'count'"):
         p.run()
 
 
@@ -414,7 +414,7 @@ def locked(x: int) -> Any:
 def test_an_element_that_can_not_be_pickled_is_refused_at_an_exchange(step: Any) -> None:
     message = error_message(lambda p: p | tg.Create([1]) | tg.Map(locked) | "cross" >> step | tg.Map(str))
     assert message.startswith("CheckError: the element ('a', {'lock': <unlocked _thread.lock object at ")
-    assert "can't travel to another worker: value[1]['lock'], <unlocked _thread.lock object" in message
+    assert "can't be sent to another worker: value[1]['lock'], <unlocked _thread.lock object" in message
     assert message.endswith("of type lock: cannot pickle '_thread.lock' object\n  in step 'cross', applied at HERE")
 
 
@@ -447,12 +447,12 @@ class KeepsFirst(tg.CombineFn[int, list[int], int]):
 def test_checks_all_reports_a_combiner_that_can_not_work_in_parts() -> None:
     keyed = lambda p: p | tg.Create([("a", 1), ("a", 2)]) | "add up" >> tg.CombinePerKey(KeepsFirst()) | tg.Map(str)
     assert error_message(keyed, checks="all") == (
-        "CheckError: KeepsFirst gives 3 for 2 inputs of key 'a' in one go, and 1 when they are combined in 2 parts and "
-        "merged: other runners combine in parts, so both must agree\n  in step 'add up', applied at HERE"
+        "CheckError: KeepsFirst returns 3 for 2 inputs of key 'a' combined at once, but 1 when they are combined in 2 "
+        "parts and merged: other runners combine in parts, so both must agree\n  in step 'add up', applied at HERE"
     )
     overall = lambda p: p | tg.Create([1, 2]) | "add up" >> tg.CombineGlobally(KeepsFirst()) | tg.Map(str)
     assert error_message(overall, checks="all") == (
-        "CheckError: KeepsFirst gives 3 for 2 inputs in one go, and 1 when they are combined in 2 parts and "
+        "CheckError: KeepsFirst returns 3 for 2 inputs combined at once, but 1 when they are combined in 2 parts and "
         "merged: other runners combine in parts, so both must agree\n  in step 'add up', applied at HERE"
     )
 

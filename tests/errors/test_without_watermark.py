@@ -81,13 +81,13 @@ by_runner = pytest.mark.parametrize("runner", ["direct", "streaming"])
 def test_it_is_named_with_what_to_do(runner: str, caplog: pytest.LogCaptureFixture) -> None:
     found = said(runner, caplog)
     assert f"step 'feed' ({__file__}:" in found
-    assert "gave 20 elements and no watermark, so windows behind it could not end" in found
+    assert "emitted 20 elements but no watermark, so no window downstream could end" in found
     assert "tg.Read(source, timestamp=…)" in found
 
 
 @by_runner
 def test_it_is_named_where_timers_wait_for_it(runner: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert "gave 20 elements and no watermark" in said(runner, caplog, then=(tg.ParDo(Late()),))
+    assert "emitted 20 elements but no watermark" in said(runner, caplog, then=(tg.ParDo(Late()),))
 
 
 def test_one_that_goes_on_from_a_checkpoint_is_named_too(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:

@@ -434,7 +434,7 @@ def test_a_looping_timer_in_the_global_window_goes_on_after_the_input_up_to_a_li
     assert result.metrics().counter("dropped_timers") == 2
     assert result.metrics().counter("keys_at_max_end_timers") == 2
     said = capfd.readouterr().err + caplog.text
-    assert said.count("'ParDo(Looping)' went on setting timers after the end of its input, for 2 keys") == 1
+    assert said.count("'ParDo(Looping)' kept setting timers after the end of its input, for 2 keys") == 1
 
 
 def looping_on_bounded_input(runner: str, mode: str) -> None:

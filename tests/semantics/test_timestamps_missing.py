@@ -54,7 +54,7 @@ def test_a_grouping_in_the_global_window_before_the_windows_is_named_as_the_caus
         return pairs | tg.Map(stamped) | tg.GroupByKey() | tg.WindowInto(tg.FixedWindows(5)) | tg.Map(str)
 
     found = warned(runner, caplog, build)
-    assert "to 3 elements that a grouping in the global window had put at the end of time" in found
+    assert "to 3 elements that a grouping in the global window had stamped with the end of time" in found
     assert "Apply it before that grouping" in found
 
 

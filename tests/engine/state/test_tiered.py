@@ -15,7 +15,7 @@ from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
 from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, operator_factory
 from tests.support.window_operators import ASSIGNERS, RESULTS, combine, group, window_operator
 from tidegate.runners.engine.grouping.accumulation import Buffer
-from tidegate.runners.engine.rescale import merged, part
+from tidegate.runners.engine.rescale import merged, select_keys
 from tidegate.runners.engine.state import tiered
 from tidegate.runners.engine.state.tiered import Record, TieredOperator, Which, by_keys
 from tidegate.sdk.time import MAX_MICROS
@@ -130,7 +130,7 @@ def test_a_snapshot_of_a_paged_operator_goes_on_anywhere(case: Any, at: int, bud
     state = some.snapshot()
     there, here = paged(make, other), make()
     there.restore(state)
-    here.restore(merged([part(state, lambda key: key == "a"), part(state, lambda key: key != "a")]))
+    here.restore(merged([select_keys(state, lambda key: key == "a"), select_keys(state, lambda key: key != "a")]))
     for event in (*events[at:], None):
         expected = by_key(answer(plain, event))
         assert by_key(answer(there, event)) == expected

@@ -128,7 +128,7 @@ def test_pausing_between_two_timers_changes_nothing(
     expected = ended(lambda: make(fn, windows, whole, pages=False), windows, restored=False)
     world = context(max_end_timers=6)
     asked = cycle(pause)
-    world.pausing = lambda: next(asked)
+    world.should_pause = lambda: next(asked)
     found = ended(lambda: make(fn, windows, world, pages=pages), windows, restored=restored, clocked=clocked)
     for key in "abc":
         assert [value for value in found if value[0] == key] == [value for value in expected if value[0] == key]
@@ -143,7 +143,7 @@ def test_pausing_between_two_timers_changes_nothing(
 def test_a_pause_holds_the_watermark_for_every_window_that_is_left(first: str, pages: bool) -> None:
     """Whatever a window still gives is in time for the steps behind, in whichever order its state was restored."""
     world = context()
-    world.pausing = lambda: True
+    world.should_pause = lambda: True
     windows = [tg.IntervalWindow(at, at + 10) for at in range(0, 100, 10)]
     items = [(("k", window.start.seconds() + 3), window.start.micros, (window,)) for window in windows]
     op = make(Once(), tg.FixedWindows(10), world, pages=pages)

@@ -184,7 +184,7 @@ def test_an_error_names_step_line_and_element() -> None:
 
 
 def test_an_element_that_is_no_pair_is_refused() -> None:
-    with pytest.raises(tg.RunError, match=r"this step takes pairs \(key, value\), and got 7"):
+    with pytest.raises(tg.RunError, match=r"this step takes pairs \(key, value\), but got 7"):
         run(operator(made_by(RunningMax()), STEP), [at((7, 0))])
 
 

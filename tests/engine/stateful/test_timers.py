@@ -23,7 +23,7 @@ from tests.support.operator_driver import (
     run,
     run_restored,
 )
-from tidegate.runners.engine.rescale import merged, part
+from tidegate.runners.engine.rescale import merged, select_keys
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.windowing.window import IntervalWindow
 
@@ -293,7 +293,7 @@ def test_state_split_by_key_goes_on_as_if_it_had_never_been_together(events: lis
     half = len(events) // 2
     first: Any = step()
     before = run(first, events[:half], end=False)
-    parts = [part(first.snapshot(), key.__eq__) for key in "ab"]
+    parts = [select_keys(first.snapshot(), key.__eq__) for key in "ab"]
     after: list[Out] = []
     for n, key in enumerate("ab"):
         alone: Any = step()

@@ -48,7 +48,7 @@ def test_an_error_behind_a_shuffle_is_the_authors_too(flags: list[str]) -> None:
 def test_an_element_that_is_no_pair_is_shown(flags: list[str]) -> None:
     p = tg.Pipeline(options=flags)
     _ = p | tg.Create([1, 2, 3]) | tg.Map(lambda x: x) | "group" >> tg.GroupByKey() | tg.Map(print)
-    with pytest.raises(RunError, match=r"takes pairs \(key, value\), and got [123]\..*\n  in step 'group'"):
+    with pytest.raises(RunError, match=r"takes pairs \(key, value\), but got [123]\..*\n  in step 'group'"):
         p.run()
 
 

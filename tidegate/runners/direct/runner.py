@@ -11,7 +11,7 @@ from tidegate.runners.direct.execute import Execution
 from tidegate.runners.direct.result import Running
 from tidegate.runners.engine.checks.contracts import Checks
 from tidegate.runners.engine.operator import Context, Operator
-from tidegate.runners.engine.run_warnings import tell_if_endless, warn_of
+from tidegate.runners.engine.run_warnings import announce_endless_run, log_warnings
 from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.planner import Traits, plan
@@ -62,7 +62,7 @@ class DirectRunner(Runner):
             max_end_timers=options.max_end_timers,
         )
         if self.observe is not None:
-            context.around = self.observe(context, clock)
+            context.wrap = self.observe(context, clock)
         execution = Execution(
             planned,
             context,
@@ -71,7 +71,7 @@ class DirectRunner(Runner):
             block_size=self.block_size,
             enough=self.enough,
         )
-        context.pausing = execution.stop.is_set
+        context.should_pause = execution.stop.is_set
         run_for = None if options.run_for is None else options.run_for.seconds()
 
         def work() -> None:
@@ -85,14 +85,14 @@ class DirectRunner(Runner):
                 except SystemExit as error:  # else the process would end as if the run were done
                     raise RunError(f"the pipeline's own code called sys.exit({error.code!r})") from error
                 finally:
-                    warn_of(context.metrics, context.max_end_timers, pipeline)
+                    log_warnings(context.metrics, context.max_end_timers, pipeline)
 
         if self.watch is not None:
             self.watch(context.metrics)
         if scripted or all(collection.bounded for collection in pipeline.collections):
             work()
             return Finished(context.metrics)
-        tell_if_endless(pipeline, options, looking=self.enough is not None)
+        announce_endless_run(pipeline, options, previewing=self.enough is not None)
         return Running(work, execution.stop, context.metrics, clock, execution.watermarks)
 
     def _block_size(self) -> int:

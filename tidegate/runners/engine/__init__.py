@@ -1,1 +1,1 @@
-"""The operators: the one implementation of what a transform means, on blocks. All three runners use it."""
+"""The operators: the only implementation of the transforms' semantics, shared by all three runners."""

@@ -38,7 +38,7 @@ from tidegate.sdk.windowing.assigners import is_merging
 
 
 class Pass(Operator):
-    """Blocks as they are, under another collection's name, as if they had crossed an exchange."""
+    """A Reshuffle: emits its blocks unchanged; `--checks` applies as for any exchange."""
 
     def __init__(self, node: Reshuffle, context: Context) -> None:
         self.main = node.output()
@@ -50,13 +50,13 @@ class Pass(Operator):
 
 
 def build(step: Step, plan: Plan, context: Context, sides: dict[str, Callable[[Any], Any]] | None = None) -> Operator:
-    """The operator of a step that is no source and no sink; its functions are unpickled here.
+    """The operator of a step that is neither a source nor a sink. Unpickles the author's functions.
 
-    `sides` are the views of its side inputs by `side_id`, for a step that something around it feeds; None: it waits for
-    its own.
+    `sides` are the views of the step's side inputs by `side_id`, if an outer operator fills them. With None, a step
+    with side inputs is wrapped in a `SideInputOperator`, which does.
     """
     if sides is None and side_inputs(step.head):
-        return _with_sides(step, plan, context)
+        return _with_side_inputs(step, plan, context)
     links = tuple(load_link(node, plan.pipeline) for node in step.nodes if isinstance(node, (ParDo, AssignWindows)))
     main = step.outputs[0]
     match step.tail:
@@ -68,14 +68,15 @@ def build(step: Step, plan: Plan, context: Context, sides: dict[str, Callable[[A
             stateful = StatefulOperator(link, context, main, bounded=bounded, exits=exits, sides=sides)
             if bounded:
                 return TimeOrderedOperator(stateful, "first", context, link.label, link.where)
-            return _paged(stateful, link.label, context)
+            return _wrapped(stateful, link.label, context)
         case ParDo() | AssignWindows():
-            asks = any(param.kind == "clock" for link in links for param in link.params)
-            return (ClockedChain if asks else Chain)(links, context, main, exits=_exits(step, plan), sides=sides)
+            reads_clock = any(param.kind == "clock" for link in links for param in link.params)
+            chain = ClockedChain if reads_clock else Chain
+            return chain(links, context, main, exits=_exits(step, plan), sides=sides)
         case Reshuffle() as node:
             return Pass(node, context)
         case other:
-            raise AssertionError(f"{other.kind} is driven by the runner")
+            raise AssertionError(f"{other.kind} has no operator: the runner executes it")
 
 
 def _grouping(
@@ -86,7 +87,7 @@ def _grouping(
     context: Context,
     sides: dict[str, Callable[[Any], Any]] | None,
 ) -> Operator:
-    """A grouping by the path that the planner has chosen."""
+    """The operator of a grouping, for the path that the planner has chosen."""
     phase, path, main = step.phase, step.path, step.outputs[0]
     assert phase is not None
     assert path is not None
@@ -94,14 +95,14 @@ def _grouping(
     match path, node:
         case (("table" | "window_major"), CombinePerKey(key="none")):
             assert not links
-            whole = GlobalCombine if path == "table" else WindowedGlobalCombine
-            return whole(node, phase, context, main)
+            global_combine = GlobalCombine if path == "table" else WindowedGlobalCombine
+            return global_combine(node, phase, context, main)
         case "table", _:
             return TableOperator(links, Grouping(node, phase, context, main), sides=sides)
         case "window_major", _:
             grouping = WindowGrouping(node, phase, context, main)
-            fired = WindowTableOperator(links, grouping, sides=sides)
-            return fired if links or phase == "parts" else _paged(fired, node.label, context)
+            operator = WindowTableOperator(links, grouping, sides=sides)
+            return operator if links or phase == "parts" else _wrapped(operator, node.label, context)
         case "sessions", _:
             assert not links
             return BatchSessions(node, phase, windowing, context, main)
@@ -111,25 +112,25 @@ def _grouping(
             return (
                 sessions
                 if isinstance(node, CombinePerKey) and node.key == "none"
-                else _paged(sessions, node.label, context)
+                else _wrapped(sessions, node.label, context)
             )
     assert not links
     kind = MergingWindowOperator if is_merging(windowing.assigner) else WindowOperator
     late = _exits(step, plan).get((node.label, node.late_tag)) if node.late_tag is not None else None
-    operator = kind(node, phase, windowing, context, main, late)
+    windowed = kind(node, phase, windowing, context, main, late)
     if not step.in_time_order:
         by_key = phase != "parts" and not (isinstance(node, CombinePerKey) and node.key == "none")
-        return _paged(operator, node.label, context) if by_key else operator
+        return _wrapped(windowed, node.label, context) if by_key else windowed
     key = "first" if isinstance(node, GroupByKey) else node.key
-    return TimeOrderedOperator(operator, key, context, node.label, node.where)
+    return TimeOrderedOperator(windowed, key, context, node.label, node.where)
 
 
-def _paged(operator: KeyedOperator, label: str, context: Context) -> Operator:
-    return operator if context.paged is None else context.paged(label, operator)
+def _wrapped(operator: KeyedOperator, label: str, context: Context) -> Operator:
+    return operator if context.wrap_keyed is None else context.wrap_keyed(label, operator)
 
 
-def _with_sides(step: Step, plan: Plan, context: Context) -> Operator:
-    """A step whose first node has side inputs, behind what makes elements wait for them."""
+def _with_side_inputs(step: Step, plan: Plan, context: Context) -> Operator:
+    """The operator of a step whose first node has side inputs, wrapped so that elements wait for those."""
     head = step.head
     assert isinstance(head, (ParDo, CombinePerKey))
     views = side_views(head, plan.pipeline, context)
@@ -147,7 +148,7 @@ def _with_sides(step: Step, plan: Plan, context: Context) -> Operator:
 
 
 def _exits(step: Step, plan: Plan) -> dict[tuple[str, str], str]:
-    """The further outputs that somebody reads, by the label of the node that makes them and their tag."""
+    """The additional outputs that some step reads, by the label of the node that emits them and their tag."""
     read = {edge.collection for edge in plan.outputs(step.id)}
     return {
         (node.label, output.tag): output.collection

@@ -1,7 +1,12 @@
-"""Elements grouped by key: the elements that one producer has for a key are adjacent, in order of arrival.
+"""Elements grouped by key: the elements of one producer and key are adjacent, in order of arrival.
 
-An exchange that feeds a step which brings equal keys together anyway hands them over like this, so that it has a key
-to look up once and not for each element.
+An exchange that feeds a keyed step delivers keyed batches, so that the step looks up each key once and not for each
+element.
+
+>>> from tidegate.sdk.data.panes import NO_PANE
+>>> batch = KeyedBatch(["a", "b"], [2, 1], [1, 2, 3], 0, Same((GLOBAL_WINDOW,)), NO_PANE)
+>>> [list(block.values) for block in batch.blocks(limit=2)]
+[[('a', 1), ('a', 2)], [('b', 3)]]
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 @dataclass(frozen=True, slots=True)
 class KeyedBatch:
-    """`counts[n]` elements of `keys[n]`, one key's after another's; windows and pane are the same for all."""
+    """For each `n`, `counts[n]` elements of the key `keys[n]`. The pane is the same for all elements."""
 
     keys: list[Any]
     counts: list[int]
@@ -32,14 +37,14 @@ class KeyedBatch:
         return len(self.values)
 
     def blocks(self, limit: int) -> Iterator[Block]:
-        """The same as blocks of pairs (key, value), of at most `limit` elements."""
+        """The elements as blocks of pairs (key, value), of at most `limit` elements."""
         keys = chain.from_iterable(map(repeat, self.keys, self.counts))
         pairs = list(zip(keys, self.values, strict=True))
         yield from Block(pairs, self.timestamps, self.windows, self.pane).split(limit)
 
 
 def only_window(column: WindowsColumn) -> Any:
-    """The one window that all elements of a column are in; None if it can't be told without their timestamps."""
+    """The one window that all elements of a column are in; None if that depends on their timestamps."""
     match column:
         case Same((window,)):
             return window

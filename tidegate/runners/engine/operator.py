@@ -1,7 +1,7 @@
-"""The operator interface: blocks, watermarks and the end of input go in; blocks come out, one bounded block at a time.
+"""The operator interface: events (blocks, watermarks, timers, the end of input) go in, blocks of bounded size come out.
 
-The runner pulls from the iterators that `process` and the other events return, and may leave one suspended while
-its output has nowhere to go; it takes a snapshot only between iterators.
+Every event returns an iterator of output blocks. The runner pulls from it, and may suspend it while there is no room
+downstream (backpressure). It takes snapshots only when no iterator is suspended.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from tidegate.runners.plan import Step
 
 Emitted: TypeAlias = tuple[str, Block]
-"""The id of a collection, and some of its elements; of none, to hand back control before there are any."""
+"""The id of a collection, and some of its elements. An empty block only returns control to the runner."""
 
 
 class Checks(Protocol):
-    """How much of each step's input the checks of the author's code look at."""
+    """How many of each step's elements `--checks` checks."""
 
     @property
     def mode(self) -> Literal["sample", "all"]: ...
 
-    def share(self, seen: int, blocks: int, size: int) -> int:
-        """How many leading elements to check of a step's next block, its `blocks`-th, which has `size` elements; the
-        step has had `seen` elements before."""
+    def elements_to_check(self, seen: int, blocks: int, size: int) -> int:
+        """How many leading elements to check of a step's `blocks`-th block, which has `size` elements and follows
+        `seen` elements in other blocks."""
 
 
 def _never() -> bool:
@@ -43,15 +43,17 @@ def _never() -> bool:
 
 @dataclass(slots=True)
 class Context:
-    """What an operator is given of the world.
+    """The environment of an operator.
 
-    `memory_budget` (bytes) is what all operators of this task may hold together; `temp_dir` makes the directory for
-    spilled runs when it is first needed. `around` puts something around each operator of a graph that sees what
-    passes, such as a tracer; None, as ever, costs nothing. `now` is processing time for those whom nobody tells it by
-    `on_clock`: steps with bounded input. `paged` is given each step, by its label, that keeps state of live input by
-    key, for what keeps that where it does not all fit in memory. `max_end_timers`: how many event-time timers that were
-    set after the end of input fire for a key in the global window. `pausing` is asked between two timers at the end of
-    input, of which there may be very many, whether to leave the rest for later (`Operator.paused`).
+    memory_budget: bytes that all operators of the task may use together.
+    temp_dir: creates the directory for spilled data at the first call, and returns it.
+    wrap: wraps each operator of a graph, for instance in a tracer.
+    wrap_keyed: wraps each keyed operator with unbounded input, for a state backend that doesn't keep all of the state
+    in memory; takes the step's label and the operator.
+    now: processing time for steps with bounded input, which get no `on_clock`.
+    max_end_timers: how many event-time timers set after the end of input fire per key in the global window.
+    should_pause: asked between timers at the end of input, which may be very many: whether to pause the operator, so
+    that a snapshot can be taken (`Operator.paused`).
     """
 
     memory_budget: int
@@ -60,41 +62,41 @@ class Context:
     block_size: int = BLOCK_SIZE
     checks: Checks | None = None
     runtime_types: bool = False
-    around: Callable[[Step, Operator], Operator] | None = None
-    paged: Callable[[str, KeyedOperator], Operator] | None = None
+    wrap: Callable[[Step, Operator], Operator] | None = None
+    wrap_keyed: Callable[[str, KeyedOperator], Operator] | None = None
     now: Callable[[], int] = SystemClock().now
     max_end_timers: int = DEFAULTS.max_end_timers
-    pausing: Callable[[], bool] = _never
+    should_pause: Callable[[], bool] = _never
 
     def count(self, step: str, name: str, n: int = 1) -> None:
-        """Add to one of the engine's own counters."""
+        """Add `n` to one of the engine's counters."""
         if n:
             self.metrics.count(MetricKey(step, ENGINE, name), n)
 
 
 class Operator:
-    """A step at work. Every event but `process` has a default: most operators only map blocks to blocks.
+    """Executes one step. Every event but `process` has a default, since most operators only map blocks to blocks.
 
-    Times are µs. A runner calls `finish_bundle` before any event that is no block; then `on_watermark` when the
-    step's input watermark (the least over its inputs) has advanced, or `on_clock` when processing time has; at the
-    end of input the watermark goes to MAX_MICROS and `finish` follows. The step's output watermark is the least of
-    its input watermark and `hold()`.
+    Times are µs. A runner calls `finish_bundle` before every event that is not a block. It calls `on_watermark` when
+    the step's input watermark (the minimum over its inputs) has advanced, and `on_clock` when processing time has. At
+    the end of input it advances the watermark to MAX_MICROS, then calls `finish`. The step's output watermark is the
+    minimum of its input watermark and `hold()`.
     """
 
     def open(self) -> None:
-        """Before the first event: the author's `setup` runs here."""
+        """Called before the first event; runs the author's `setup`."""
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        """A block of the input collection of that id."""
+        """Process a block of an input collection."""
         raise NotImplementedError
 
     def process_keyed(self, keyed: KeyedBatch, collection: str) -> Iterator[Emitted]:
-        """Elements of the input collection of that id that come by key; unless a step knows better, as blocks."""
+        """Process a keyed batch of an input collection. The default processes it as blocks."""
         for block in keyed.blocks(BLOCK_SIZE):
             yield from self.process(block, collection)
 
     def finish_bundle(self) -> Iterator[Emitted]:
-        """Before any watermark, barrier, timer or end is handled."""
+        """End the bundle; called before any watermark, barrier, timer or end of input is handled."""
         return iter(())
 
     def on_watermark(self, micros: int) -> Iterator[Emitted]:
@@ -114,7 +116,7 @@ class Operator:
         return None
 
     def hold(self) -> int:
-        """The least timestamp that may still be emitted ahead of the watermark; MAX_MICROS for no hold."""
+        """The earliest timestamp that may still be emitted; holds the output watermark. MAX_MICROS for no hold."""
         return MAX_MICROS
 
     def finish(self) -> Iterator[Emitted]:
@@ -123,36 +125,38 @@ class Operator:
 
     @property
     def paused(self) -> bool:
-        """Whether it has left some of what there is to do at the end of input for later, as `Context.pausing` asked. A
-        snapshot can be taken then; `on_watermark`, called again, does the rest, and `finish` waits for that."""
+        """Whether the operator has interrupted its work at the end of input, as `Context.should_pause` asked.
+
+        A snapshot can be taken then. The next call of `on_watermark` continues the work; `finish` is not called before
+        it is done.
+        """
         return False
 
     def snapshot(self, keys: Collection[Any] | None = None) -> Any:
-        """All state, as plain picklable data that shares nothing mutable with the operator; None if it keeps none.
+        """All state, as plain picklable data that shares nothing mutable with the operator; None for a stateless one.
 
-        Of state by key only that of `keys`, if they are given: what `touched` said, for a snapshot that builds on the
-        one before (`rescale.overlaid`).
+        For an incremental snapshot, `keys` are the keys returned by `touched`: only their keyed state is included, to
+        be laid over the previous snapshot (`rescale.overlaid`).
         """
         return None
 
     def restore(self, state: Any) -> None:
-        """Go on from what `snapshot` gave; called after `open`, before any event."""
+        """Restore what `snapshot` returned; called after `open`, before any event."""
 
     def touched(self) -> list[Collection[Any]] | None:
-        """Runs of keys, some more than once: all whose state may have changed since this was asked last; None: any.
+        """All keys whose state may have changed since the last call, in one or more collections; None: any key.
 
-        To ask is to have them noted from now on: until then that costs nothing.
+        Keys may occur more than once. The first call starts the recording of touched keys; until then it costs nothing.
         """
         return None if keeps_state(self) else []
 
     def close(self) -> None:
-        """After the last event, also after an error: the author's `teardown` runs here."""
+        """Called after the last event, even after an error; runs the author's `teardown`."""
 
 
 class Wakeups(NamedTuple):
-    """When a key has work to do again: the watermark and the processing time (µs) at which the first of its timers,
-    window ends or triggers is due (NEVER: none is), and the least timestamp at which the key holds the output watermark
-    (MAX_MICROS: it holds nothing)."""
+    """When a key has work to do again: the watermark (`event`) and the processing time (`clock`, µs) at which its first
+    timer, window end or trigger fires (NEVER: none does), and the key's watermark hold (MAX_MICROS: none)."""
 
     event: int
     clock: int
@@ -201,5 +205,5 @@ class KeyedOperator(Operator):
 
 
 def keeps_state(operator: Operator) -> bool:
-    """Whether there is ever anything to take a snapshot of."""
+    """Whether the operator is stateful: it defines `snapshot`."""
     return type(operator).snapshot is not Operator.snapshot

@@ -78,8 +78,8 @@ class Graph:
         self._readers: dict[str, list[_Node]] = {}
         for step in steps:
             node = self._nodes[step.id] = _Node(len(self._nodes), step, plan, build(step, plan, context))
-            if context.around is not None:
-                node.operator = context.around(step, node.operator)
+            if context.wrap is not None:
+                node.operator = context.wrap(step, node.operator)
             for collection in (*node.reads, *node.outputs):
                 self._statuses.setdefault(collection, CollectionStatus())
             for collection in node.reads:

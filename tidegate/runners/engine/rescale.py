@@ -1,7 +1,13 @@
-"""Rescaling: operators' snapshots are cut by key, merged, and overlaid with later incremental ones.
+"""Rescaling: filters snapshots of operators by key, merges them, and applies incremental snapshots to earlier ones.
 
-What is by key goes where its key goes. What is not follows a rule of its own: of watermarks the least counts, of
-processing time and counters the greatest; side inputs are the same in every task, so those of the first are taken.
+Keyed state follows its key. Other state is merged by a rule for each kind: the minimum of watermarks, and the maximum
+of processing times and counters. Side inputs are the same in every task, so those of the first snapshot are used.
+
+>>> first = KeyedState({"sum": {None: {"a": 1, "b": 2}}}, watermark=7)
+>>> second = KeyedState({"sum": {None: {"c": 3}}}, watermark=5)
+>>> state = rescaled([first, second], lambda key: key in ("b", "c"))
+>>> state.tables, state.watermark
+({'sum': {None: {'b': 2, 'c': 3}}}, 5)
 """
 
 from __future__ import annotations
@@ -14,21 +20,20 @@ from tidegate.runners.engine.state.keyed_state import KeyedState, Tables, withou
 from tidegate.sdk.data.block import take_panes, take_timestamps
 from tidegate.sdk.portable.model import KeyOf
 
-Keeps: TypeAlias = Callable[[Any], bool]
-"""Whether a key belongs here."""
+KeyFilter: TypeAlias = Callable[[Any], bool]
+"""Whether a key is assigned to the task."""
 
 
-def rescaled(snapshots: Sequence[Any], keeps: Keeps) -> Any:
-    """The state of one task of a step, from the snapshots that all tasks of the step gave before.
+def rescaled(snapshots: Sequence[Any], keeps: KeyFilter) -> Any:
+    """The state of one task of a step, from the snapshots of all tasks that the step had before.
 
-    `keeps` must hold for each key in exactly one of the new tasks; where there is one, for every key. None where no
-    snapshot has state.
+    `keeps` must be true for each key in exactly one of the new tasks. Returns None if no snapshot has state.
     """
-    return merged([part(snapshot, keeps) for snapshot in snapshots])
+    return merged([select_keys(snapshot, keeps) for snapshot in snapshots])
 
 
-def part(snapshot: Any, keeps: Keeps) -> Any:
-    """What a snapshot has of the keys that `keeps` holds for."""
+def select_keys(snapshot: Any, keeps: KeyFilter) -> Any:
+    """The snapshot, reduced to the keys for which `keeps` is true."""
     match snapshot:
         case None:
             return None
@@ -36,7 +41,7 @@ def part(snapshot: Any, keeps: Keeps) -> Any:
             known: dict[Any, bool] = {}
             return KeyedState(
                 {
-                    name: {window: _kept(table, keeps, known) for window, table in tables.items()}
+                    name: {window: _select(table, keeps, known) for window, table in tables.items()}
                     for name, tables in snapshot.tables.items()
                 },
                 snapshot.watermark,
@@ -45,22 +50,22 @@ def part(snapshot: Any, keeps: Keeps) -> Any:
                 snapshot.any,
             )
         case SidesSnapshot(waiting=waiting):
-            assert waiting is not None, "a later snapshot is first laid over an earlier one"
+            assert waiting is not None, "an incremental snapshot is first laid over the one before"
             return SidesSnapshot(
-                _waits(waiting, snapshot.key, keeps),
+                _select_waiting(waiting, snapshot.key, keeps),
                 snapshot.key,
                 snapshot.sides,
                 snapshot.side_watermarks,
                 snapshot.watermark,
                 snapshot.inner_watermark,
-                part(snapshot.inner, keeps),
+                select_keys(snapshot.inner, keeps),
             )
         case other:
-            raise AssertionError(f"{type(other).__name__} is no operator's snapshot")
+            raise AssertionError(f"{type(other).__name__} is not a snapshot of an operator")
 
 
 def merged(snapshots: Sequence[Any]) -> Any:
-    """Snapshots of different tasks of one step as one, which may share data with them."""
+    """One snapshot from the snapshots of a step's tasks; it may share data with them."""
     states = [snapshot for snapshot in snapshots if snapshot is not None]
     if not states:
         return None
@@ -91,13 +96,13 @@ def merged(snapshots: Sequence[Any]) -> Any:
                 merged([state.inner for state in states]),
             )
         case other:
-            raise AssertionError(f"{type(other).__name__} is no operator's snapshot")
+            raise AssertionError(f"{type(other).__name__} is not a snapshot of an operator")
 
 
 def overlaid(before: Any, later: Any) -> Any:
-    """What a task's state is, from an earlier snapshot and one of what has changed since; `before` is used up.
+    """A task's state: an incremental snapshot applied to the one before it, `before`, which is changed in place.
 
-    The keys of a window keep their order; new ones follow, in the order in which they were touched.
+    The keys of a window keep their order; new keys follow in the order in which they were touched.
     """
     match before, later:
         case (None, _) | (_, None):
@@ -123,36 +128,37 @@ def overlaid(before: Any, later: Any) -> Any:
             raise AssertionError(f"a {type(later).__name__} can't be laid over a {type(before).__name__}")
 
 
-def _kept(table: dict[Any, Any], keeps: Keeps, known: dict[Any, bool]) -> dict[Any, Any]:
-    kept = {}
+def _select(table: dict[Any, Any], keeps: KeyFilter, known: dict[Any, bool]) -> dict[Any, Any]:
+    selected = {}
     for key, stored in table.items():
         here = known.get(key)
         if here is None:
             here = known[key] = keeps(key)
         if here:
-            kept[key] = stored
-    return kept
+            selected[key] = stored
+    return selected
 
 
 def _all_tables(parts: Sequence[dict[str, Tables]]) -> dict[str, Tables]:
-    whole: dict[str, Tables] = {}
+    union: dict[str, Tables] = {}
     for tables in parts:
         for name, by_window in tables.items():
-            into = whole.setdefault(name, {})
+            into = union.setdefault(name, {})
             for window, table in by_window.items():
-                known = into.get(window)
-                into[window] = {**known, **table} if known else table
-    return whole
+                before = into.get(window)
+                into[window] = {**before, **table} if before else table
+    return union
 
 
 def _overlay_tables(tables: dict[str, Tables], later: KeyedState) -> None:
     assert later.keys is not None
-    alive = None if later.windows is None else {None, *later.windows}
+    live_windows = None if later.windows is None else {None, *later.windows}
     for name in {*tables, *later.tables}:
         by_window = tables.setdefault(name, {})
         changed = later.tables.get(name, {})
-        for window in [] if alive is None else [window for window in by_window if window not in alive]:
-            del by_window[window]
+        if live_windows is not None:
+            for window in [window for window in by_window if window not in live_windows]:
+                del by_window[window]
         for window, table in by_window.items() if later.keys else ():
             now = changed.get(window, {})
             without(table, [key for key in later.keys if key not in now])
@@ -160,23 +166,23 @@ def _overlay_tables(tables: dict[str, Tables], later: KeyedState) -> None:
             by_window.setdefault(window, {}).update(now)
 
 
-def _waits(waiting: list[Waits], key: KeyOf | None, keeps: Keeps) -> list[Waits]:
-    """What waits of these keys. Elements that come by no key are dealt out by the number of their block."""
+def _select_waiting(waiting: list[Waits], key: KeyOf | None, keeps: KeyFilter) -> list[Waits]:
+    """The waiting elements of the selected keys. Without keys, whole blocks are assigned by their number."""
     found = []
     for window, hold, blocks in waiting:
-        kept = []
+        selected = []
         for number, columns in enumerate(blocks):
             if key is None:
                 if keeps(number):
-                    kept.append(columns)
-            elif (some := _of_keys(columns, key, keeps)) is not None:
-                kept.append(some)
-        if kept:
-            found.append((window, hold, kept))
+                    selected.append(columns)
+            elif (some := _select_elements(columns, key, keeps)) is not None:
+                selected.append(some)
+        if selected:
+            found.append((window, hold, selected))
     return found
 
 
-def _of_keys(columns: Columns, key: KeyOf, keeps: Keeps) -> Columns | None:
+def _select_elements(columns: Columns, key: KeyOf, keeps: KeyFilter) -> Columns | None:
     values, timestamps, panes = columns
     match key:
         case "first":

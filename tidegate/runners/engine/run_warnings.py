@@ -1,4 +1,4 @@
-"""What an author should know of a run as it starts or when it has finished, in the author's log or on stderr."""
+"""Warnings to the author about a run, as it starts or after it has ended, in the author's log or on stderr."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tidegate.sdk.runner import RunOptions
 
 LOGGER: Final = "tidegate"
-"""The logger that an author may configure. Without a handler, warnings go to stderr."""
+"""The logger that the author may configure. Without a handler, warnings go to stderr."""
 
 
-def tell_if_endless(pipeline: portable.Pipeline, options: RunOptions, *, looking: bool) -> None:
-    """Say that a run goes on until it is stopped, where no terminal shows its progress. A look ends by itself."""
-    if looking or options.run_for is not None or options.progress != "auto" or sys.stderr.isatty():
+def announce_endless_run(pipeline: portable.Pipeline, options: RunOptions, *, previewing: bool) -> None:
+    """Log that an unbounded run won't end by itself, if no terminal shows its progress. A preview does end."""
+    if previewing or options.run_for is not None or options.progress != "auto" or sys.stderr.isatty():
         return
     if all(collection.bounded for collection in pipeline.collections):
         return
@@ -36,8 +36,8 @@ def tell_if_endless(pipeline: portable.Pipeline, options: RunOptions, *, looking
         print(f"tidegate: {text}", file=sys.stderr, flush=True)
 
 
-def warn_of(metrics: MetricCells, max_end_timers: int, pipeline: portable.Pipeline) -> None:
-    """Say once for each step what its author should know of a run that is over, by what it counted."""
+def log_warnings(metrics: MetricCells, max_end_timers: int, pipeline: portable.Pipeline) -> None:
+    """Log the warnings that follow from the counters of a finished run, at most one of each kind per step."""
     texts = [
         *endless_timers(metrics, max_end_timers),
         *without_watermark(pipeline, metrics),
@@ -52,19 +52,19 @@ def warn_of(metrics: MetricCells, max_end_timers: int, pipeline: portable.Pipeli
 
 
 def endless_timers(metrics: MetricCells, max_end_timers: int) -> Iterator[str]:
-    """Which steps went on setting timers after the end of input, until some of them were dropped."""
+    """Warnings about steps that kept setting timers after the end of input until some were dropped."""
     for key, keys in sorted(metrics.counters.items(), key=lambda item: item[0].step):
         if (key.namespace, key.name) == (ENGINE, FULL_KEYS) and keys:
             dropped = metrics.counters.get(MetricKey(key.step, ENGINE, DROPPED_TIMERS), 0)
             yield (
-                f"step {key.step!r} went on setting timers after the end of its input, for {keys:,} "
+                f"step {key.step!r} kept setting timers after the end of its input, for {keys:,} "
                 f"{'key' if keys == 1 else 'keys'}: {max_end_timers:,} fired for each, and {dropped:,} were dropped "
-                "(dropped_timers). Have its timers stop, put it into windows that end, or raise --max_end_timers"
+                "(dropped_timers). Stop setting timers at some point, use windows that end, or raise --max_end_timers"
             )
 
 
 def without_watermark(pipeline: portable.Pipeline, metrics: MetricCells) -> Iterator[str]:
-    """Which live sources gave elements and no watermark, where a step behind them waits for one."""
+    """Warnings about unbounded sources that emitted elements but no watermark, though a later step waits for one."""
     makers = {out.collection: node for node in pipeline.nodes for out in node.outputs}
     pending = [node for node in pipeline.nodes if _waits(pipeline, node)]
     behind = {node.label for node in pending}
@@ -82,15 +82,15 @@ def without_watermark(pipeline: portable.Pipeline, metrics: MetricCells) -> Iter
         )
         if count and not watermarked:
             yield (
-                f"step {node.label!r} ({node.where}) gave {count:,} elements and no watermark, so windows behind "
-                "it could not end, nor event-time timers fire, while it ran. Have it stamp what it reads, as in "
-                "tg.Read(source, timestamp=…), or have its reader give watermarks: timestamps that a later step sets "
-                "come too late for that"
+                f"step {node.label!r} ({node.where}) emitted {count:,} elements but no watermark, so no window "
+                "downstream could end and no event-time timer could fire while it ran. Assign timestamps as elements "
+                "are read, with tg.Read(source, timestamp=…), or have the reader report watermarks; timestamps that a "
+                "later step assigns come too late"
             )
 
 
 def without_timestamps(pipeline: portable.Pipeline, metrics: MetricCells) -> Iterator[str]:
-    """Which steps gave windows of event time to elements that have no time of their own."""
+    """Warnings about steps that assigned event-time windows to elements without timestamps."""
     for node in pipeline.nodes:
         if not isinstance(node, portable.AssignWindows):
             continue
@@ -101,19 +101,19 @@ def without_timestamps(pipeline: portable.Pipeline, metrics: MetricCells) -> Ite
         if unstamped:
             yield (
                 f"step {node.label!r} ({node.where}) applied {windows} to {_elements(unstamped)} without a timestamp, "
-                "so they share the windows at the beginning of time. Stamp them before this step: in the "
-                "source, as in tg.Read(source, timestamp=…), or by tg.Map(lambda e: tg.TimestampedValue(e, …))"
+                "so they share the windows at the beginning of time. Assign timestamps before this step: in the "
+                "source, with tg.Read(source, timestamp=…), or with tg.Map(lambda e: tg.TimestampedValue(e, …))"
             )
         if grouped:
             yield (
                 f"step {node.label!r} ({node.where}) applied {windows} to {_elements(grouped)} that a grouping in the "
-                "global window had put at the end of time, so they share the windows there. Apply it before "
-                "that grouping, or stamp what the grouping gives by tg.Map(lambda e: tg.TimestampedValue(e, …))"
+                "global window had stamped with the end of time, so they share the windows there. Apply it before "
+                "that grouping, or assign timestamps after it, with tg.Map(lambda e: tg.TimestampedValue(e, …))"
             )
 
 
 def _waits(pipeline: portable.Pipeline, node: portable.Node) -> bool:
-    """Whether a step gives results as the watermark of live input passes the ends of windows, or its timers."""
+    """Whether a step with unbounded input waits for the watermark to fire windows or timers."""
     if not node.inputs:
         return False
     source = pipeline.collection(node.inputs[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from tidegate.runners.engine.run_warnings import warn_of
+from tidegate.runners.engine.run_warnings import log_warnings
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.errors import RunError, UnsupportedError
@@ -124,7 +124,7 @@ class SparkRunner(Runner):
                 counts.close()
             for committing in sinks.values():
                 committing.abort()
-        warn_of(metrics, own.max_end_timers, planned.pipeline)
+        log_warnings(metrics, own.max_end_timers, planned.pipeline)
         return _Finished(metrics, frames, PipelineState.DONE)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from tidegate.runners.completion import Latch
-from tidegate.runners.engine.run_warnings import warn_of
+from tidegate.runners.engine.run_warnings import log_warnings
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.client.job_client import JobClient
 from tidegate.runners.streaming.protocol.client_messages import Submit, ToClient
@@ -115,7 +115,7 @@ class StreamingResult(PipelineResult):
         finally:
             self._job.close()
             job = self._job.submitted.job
-            warn_of(self._job.metrics, job.settings.max_end_timers, job.plan.pipeline)
+            log_warnings(self._job.metrics, job.settings.max_end_timers, job.plan.pipeline)
             self._over.open()
             with self._news:
                 self._news.notify_all()

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.runners.engine.run_warnings import tell_if_endless, warn_of
+from tidegate.runners.engine.run_warnings import announce_endless_run, log_warnings
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.checkpoint.recovery import check_names
@@ -97,13 +97,13 @@ class StreamingRunner(Runner):
             self.watch(job.metrics)
         scripted = any(isinstance(node, portable.TestStream) for node in pipeline.nodes)
         if not (scripted or _bounded(pipeline)):
-            tell_if_endless(pipeline, options, looking=self.enough is not None)
+            announce_endless_run(pipeline, options, previewing=self.enough is not None)
             return StreamingResult(job)
         try:
             job.wait()
         finally:
             job.close()
-            warn_of(job.metrics, submitted.job.settings.max_end_timers, pipeline)
+            log_warnings(job.metrics, submitted.job.settings.max_end_timers, pipeline)
         if job.error is not None:
             raise job.error from job.error.__cause__
         return Finished(job.metrics)

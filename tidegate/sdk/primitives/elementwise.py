@@ -242,7 +242,7 @@ def require_pairs(input: PCollection[Any], what: str) -> None:
     if reason:
         raise TypeCheckError(
             f"{what} takes pairs (key, value), but its input holds {hints.type_name(input.element_type)}: {reason}. "
-            "tg.WithKeys(fn) makes pairs, with the key that fn gives for an element"
+            "tg.WithKeys(fn) makes pairs, with the key that fn returns for an element"
         )
 
 

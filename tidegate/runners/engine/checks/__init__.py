@@ -1,1 +1,1 @@
-"""Checks of the author's code that `--checks` asks for."""
+"""The checks of the author's code that `--checks` enables."""

@@ -1,4 +1,7 @@
-"""`--checks all`: combine an author's CombineFn in other groupings, as other runners will, and compare the results."""
+"""`--checks all`: tries an author's CombineFn with its inputs divided in other ways, and compares the results.
+
+Other runners combine in parts and merge the accumulators; the result must not depend on it.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,23 @@ from tidegate.sdk.metrics import MetricCells, collecting
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
 from tidegate.sdk.user_code.frames import author_frames
 
-_MOST: Final = 200
-"""How many inputs of a key are kept for trials; keys with more are not tried."""
+_MAX_INPUTS: Final = 200
+"""Keys with more inputs are not tried."""
 
 
 class Trials:
-    """Keeps the inputs of each key, and compares the result with those of the same inputs combined in parts."""
+    """Records the inputs of each key, and compares the results of combining them at once and in parts."""
 
     def __init__(self, combiner: CombineFn[Any, Any, Any]) -> None:
         self.combiner = combiner
         self._inputs: dict[Any, list[Any]] = {}
 
-    def witness(self, key: Any, value: Any) -> None:
-        """One more input."""
-        _keep(self._inputs.setdefault(key, []), (value,))
+    def add_input(self, key: Any, value: Any) -> None:
+        """Record one input of a key."""
+        _record(self._inputs.setdefault(key, []), (value,))
 
     def check(self, chunk: list[tuple[Any, Any]], node: GroupByKey | CombinePerKey) -> None:
-        """Raise CheckError if a key's inputs, combined in parts, give another result than in one go."""
+        """Raise CheckError if the inputs of one of these keys give another result when they are combined in parts."""
         for key, _ in chunk:
             inputs = self._inputs.pop(key, [])
             try:
@@ -42,9 +45,9 @@ class Trials:
 
 
 class Tried(CombineFn[Any, "Trial", Any]):
-    """A combiner whose accumulators know their inputs, which are tried in parts whenever a result is asked for.
+    """Wraps a combiner so that accumulators record their inputs, which are tried in parts for every result.
 
-    So it can be tried wherever accumulators go: through triggers, merged windows and snapshots.
+    So a combiner is tried even if its accumulators go through triggers, merged windows and snapshots.
     """
 
     def __init__(self, inner: CombineFn[Any, Any, Any]) -> None:
@@ -57,24 +60,24 @@ class Tried(CombineFn[Any, "Trial", Any]):
 
     def add_input(self, accumulator: Trial, element: Any) -> Trial:
         accumulator.held = self.inner.add_input(accumulator.held, element)
-        _keep(accumulator.inputs, (element,))
+        _record(accumulator.inputs, (element,))
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Trial]) -> Trial:
         parts = list(accumulators)
         inputs: list[Any] = []
         for part in parts:
-            _keep(inputs, part.inputs)
+            _record(inputs, part.inputs)
         return Trial(self.inner.merge_accumulators([part.held for part in parts]), inputs)
 
     def extract_output(self, accumulator: Trial) -> Any:
-        """The result. Raises CheckError if combining in parts gives another."""
+        """The result. Raises CheckError if combining the inputs in parts gives another one."""
         _try(self.inner, accumulator.inputs)
         return self.inner.extract_output(accumulator.held)
 
 
 class Trial:
-    """An accumulator and its inputs, a few more than are tried at most."""
+    """An accumulator (`held`) and its inputs; once there are too many to be tried, no more are recorded."""
 
     __slots__ = ("held", "inputs")
 
@@ -84,40 +87,40 @@ class Trial:
 
 
 def trials_of(combiner: CombineFn[Any, Any, Any] | None, phase: Phase, context: Context) -> Trials | None:
-    """Trials for a combiner, if it is to be tried."""
+    """Trials for a combiner, or None if it is not to be tried."""
     return Trials(combiner) if combiner is not None and is_tried(combiner, phase, context) else None
 
 
 def is_tried(combiner: CombineFn[Any, Any, Any] | None, phase: Phase, context: Context) -> bool:
-    """Whether all is checked, and the combiner is the author's own and promises to work in parts."""
+    """Whether `--checks all` is set and the combiner is the author's and declares that it can combine in parts."""
     if combiner is None or context.checks is None or context.checks.mode != "all" or phase != "whole":
         return False
-    own = combiner.inner if isinstance(combiner, WithArguments) else combiner
-    return combiner.in_parts and not type(own).__module__.startswith("tidegate.")
+    inner = combiner.inner if isinstance(combiner, WithArguments) else combiner
+    return combiner.in_parts and not type(inner).__module__.startswith("tidegate.")
 
 
-def _keep(inputs: list[Any], more: Iterable[Any]) -> None:
-    if len(inputs) <= _MOST:
+def _record(inputs: list[Any], more: Iterable[Any]) -> None:
+    if len(inputs) <= _MAX_INPUTS:
         inputs.extend(more)
 
 
 def _try(combiner: CombineFn[Any, Any, Any], inputs: list[Any], of_key: str = "") -> None:
-    if not 1 < len(inputs) <= _MOST:
+    if not 1 < len(inputs) <= _MAX_INPUTS:
         return
-    whole = _combined(combiner, [inputs])
+    expected = _combined(combiner, [inputs])
     for parts in (_halves(inputs), [[value] for value in inputs], [[], inputs]):
         result = _combined(combiner, parts)
-        if not _same(result, whole):
-            named = combiner.inner if isinstance(combiner, WithArguments) else combiner
+        if not _same(result, expected):
+            inner = combiner.inner if isinstance(combiner, WithArguments) else combiner
             raise CheckError(
-                f"{type(named).__name__} gives {shorten(whole, 60)} for {len(inputs)} inputs{of_key} in one go, and "
-                f"{shorten(result, 60)} when they are combined in {len(parts)} parts and merged: other runners "
-                "combine in parts, so both must agree"
+                f"{type(inner).__name__} returns {shorten(expected, 60)} for {len(inputs)} inputs{of_key} combined at "
+                f"once, but {shorten(result, 60)} when they are combined in {len(parts)} parts and merged: other "
+                "runners combine in parts, so both must agree"
             )
 
 
 def _combined(combiner: CombineFn[Any, Any, Any], parts: list[list[Any]]) -> Any:
-    """The result of combining in these parts. What the author's code counts meanwhile does not count."""
+    """The result of combining in these parts. Metrics that the author's code updates here are discarded."""
     with collecting(MetricCells()):
         try:
             accumulators = []

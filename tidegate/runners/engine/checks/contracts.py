@@ -1,4 +1,4 @@
-"""The checks of `--checks`: elements must survive an exchange, and functions must not change elements they share."""
+"""The checks of `--checks`: elements must survive an exchange, and functions must not change elements in place."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from tidegate.sdk.errors import CheckError, shorten
 _IMMUTABLE: Final = frozenset({int, float, str, bytes, bool, type(None), complex})
 
 FIRST: Final = 1_000
-THIN_EVERY: Final = 64
-THIN: Final = 4
+SAMPLE_EVERY: Final = 64
+SAMPLE: Final = 4
 
-MOST_GIVEN: Final = 100
-MOST_BYTES: Final = 1 << 20
+MAX_TRACKED: Final = 100
+MAX_TRACKED_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """How much is checked: `sample` is the first 1,000 elements of each step, then 4 of every 64th block."""
+    """How many elements are checked: `sample` means the first 1,000 of each step, then 4 of every 64th block."""
 
     mode: Literal["sample", "all"] = "sample"
 
-    def share(self, seen: int, blocks: int, size: int) -> int:
-        """How many leading elements of a step's next block are checked."""
+    def elements_to_check(self, seen: int, blocks: int, size: int) -> int:
+        """How many leading elements of a step's next block to check."""
         if self.mode == "all":
             return size
         if seen < FIRST:
             return min(size, FIRST - seen)
-        return min(size, THIN) if blocks % THIN_EVERY == 0 else 0
+        return min(size, SAMPLE) if blocks % SAMPLE_EVERY == 0 else 0
 
 
 def snapshot(value: Any) -> bytes | None:
-    """What `value` is now; None where it can't change, or can't be pickled."""
+    """The pickle of `value`, for comparison with a later one; None if the value is immutable or can't be pickled."""
     try:
         return None if _immutable(value) else dumps_within_run(value)
     except Exception:
@@ -47,7 +47,7 @@ def snapshot(value: Any) -> bytes | None:
 
 
 def changed(before: bytes | None, value: Any) -> bool:
-    """Whether `value` is no longer what its snapshot says."""
+    """Whether `value` has changed since its snapshot was taken."""
     if before is None:
         return False
     try:
@@ -57,7 +57,7 @@ def changed(before: bytes | None, value: Any) -> bool:
     if now == before:
         return False
     old = pickle.loads(before)
-    # The same object may be pickled in two ways (what is shared, and what is merely equal): compare copies.
+    # Equal values can have different pickles, depending on which parts are shared: compare the pickles of copies.
     return bool(dumps_within_run(old) != dumps_within_run(pickle.loads(now))) and not _equal(old, value)
 
 
@@ -71,92 +71,103 @@ def mutated(before: bytes | None, value: Any, what: str) -> CheckError:
 
 
 class EmittedElements:
-    """What one step has given lately, each as it was then: neither it nor whoever got it may change it any more.
+    """Tracks the elements that one step has emitted recently: no step may change them in place any more.
 
-    It holds at most 100 values beside those of the latest element, and about a megabyte of pickles; what makes room is
-    compared as it goes.
+    Tracks at most 100 elements beside the results of the latest input, and about a megabyte of pickles. The oldest are
+    checked as they are dropped.
+
+    >>> emitted = EmittedElements()
+    >>> for element in emitted.track([[1], [2]], source=None):
+    ...     element.append(3)
+    >>> emitted.verify()  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    tidegate.sdk.errors.CheckError: the step emitted an element that was changed afterwards from [1] to [1, 3], ...
     """
 
-    __slots__ = ("_fresh", "_held", "_size")
+    __slots__ = ("_new", "_size", "_tracked")
 
     def __init__(self) -> None:
-        self._held: dict[int, tuple[Any, bytes]] = {}
-        self._fresh: dict[int, None] = {}
+        self._tracked: dict[int, tuple[Any, bytes]] = {}
+        self._new: dict[int, None] = {}
         self._size = 0
 
-    def hold(self, results: Iterable[Any], taken: Any) -> Iterator[Any]:
-        """The results of an element, a hundred of them held until `settle` at least; but not what was `taken`."""
+    def track(self, results: Iterable[Any], source: Any) -> Iterator[Any]:
+        """Yield the results of the input element `source`, and track the first hundred of them until `verify_new`.
+
+        `source` itself, if it is emitted again, is not tracked here.
+        """
         iterator = iter(results)
-        for made in islice(iterator, MOST_GIVEN):
-            if made is not taken and self._size <= MOST_BYTES:
-                key = self._hold(made)
+        for element in islice(iterator, MAX_TRACKED):
+            if element is not source and self._size <= MAX_TRACKED_BYTES:
+                key = self._add(element)
                 if key is not None:
-                    self._fresh[key] = None
-            yield made
+                    self._new[key] = None
+            yield element
         yield from iterator
 
-    def settle(self) -> None:
-        """All results of an element are there: raise CheckError if one has been changed since it was given."""
-        fresh, self._fresh = self._fresh, {}
-        for key in fresh:
+    def verify_new(self) -> None:
+        """Check the results of the latest input element, once all of them have been emitted. Raises CheckError."""
+        new, self._new = self._new, {}
+        for key in new:
             self._compare(key)
         self._make_room()
 
-    def one(self, made: Any) -> None:
-        """An element's only result: raise CheckError if it is the same object as one before, and has been changed."""
-        known = len(self._held)
-        key = self._hold(made)
+    def track_only(self, element: Any) -> None:
+        """Track the only result of an input element. Raises CheckError if it was emitted before and has changed."""
+        known = len(self._tracked)
+        key = self._add(element)
         if key is not None:
-            if len(self._held) == known:
+            if len(self._tracked) == known:
                 self._compare(key)
             self._make_room()
 
     def verify(self) -> None:
-        """The bundle is over: raise CheckError if anything held has been changed. Nothing is held any more."""
-        self._fresh.clear()
-        while self._held:
-            self._release()
+        """Check and drop all tracked elements, at the end of a bundle. Raises CheckError."""
+        self._new.clear()
+        while self._tracked:
+            self._drop_oldest()
 
-    def _hold(self, made: Any) -> int | None:
-        while type(made) in SPECIAL:
-            made = made.value
-        key = id(made)
-        if key in self._held:
+    def _add(self, element: Any) -> int | None:
+        while type(element) in SPECIAL:
+            element = element.value
+        key = id(element)
+        if key in self._tracked:
             return key
-        before = snapshot(made)
+        before = snapshot(element)
         if before is None:
             return None
-        self._held[key] = made, before
+        self._tracked[key] = element, before
         self._size += len(before)
         return key
 
     def _make_room(self) -> None:
-        while len(self._held) > MOST_GIVEN or self._size > MOST_BYTES:
-            self._release()
+        while len(self._tracked) > MAX_TRACKED or self._size > MAX_TRACKED_BYTES:
+            self._drop_oldest()
 
-    def _release(self) -> None:
-        oldest = next(iter(self._held))
+    def _drop_oldest(self) -> None:
+        oldest = next(iter(self._tracked))
         self._compare(oldest)
-        self._size -= len(self._held.pop(oldest)[1])
+        self._size -= len(self._tracked.pop(oldest)[1])
 
     def _compare(self, key: int) -> None:
-        made, before = self._held[key]
-        if changed(before, made):
+        element, before = self._tracked[key]
+        if changed(before, element):
             raise CheckError(
-                f"an element it gave was changed afterwards from {shorten(pickle.loads(before), 60)} to "
-                f"{shorten(made, 60)}, by this step or by one that got it: elements are shared between steps, so they "
-                "must not be changed once they are given. Give a copy, or go on with a new value"
+                f"the step emitted an element that was changed afterwards from {shorten(pickle.loads(before), 60)} to "
+                f"{shorten(element, 60)}, by this step or by one that received it: elements are shared between steps, "
+                "so they must not be changed once they are emitted. Emit a copy, or build a new value instead"
             )
 
 
 def check_pair(element: Any) -> None:
-    """Raise TypeError for what can be unpacked into two without being a pair."""
+    """Raise TypeError for an element that unpacks into two items but is not a pair."""
     if isinstance(element, (str, bytes, Set, Mapping)):
-        raise TypeError(f"{type(element).__name__} is no pair")
+        raise TypeError(f"{type(element).__name__} is not a pair")
 
 
 def check_travels(value: Any) -> None:
-    """Raise CheckError if an element that crosses an exchange can't be encoded, or comes back as something else."""
+    """Raise CheckError if an element that crosses an exchange can't be pickled, or is unpickled as another value."""
     if type(value) in _IMMUTABLE:
         return
     try:
@@ -164,11 +175,11 @@ def check_travels(value: Any) -> None:
         copy = pickle.loads(data)
     except Exception as error:
         raise CheckError(
-            f"the element {shorten(value, 60)} can't travel to another worker: {explain_unpicklable(value)}"
+            f"the element {shorten(value, 60)} can't be sent to another worker: {explain_unpicklable(value)}"
         ) from error
     if not defines_equality(type(value)) or _equal(copy, value) or not _equal(value, value):
         return
-    # A NaN, or an object that compares by identity, equals nothing but itself: then two copies differ as well.
+    # A NaN, or an object that compares by identity, equals only itself; then two copies differ from one another, too.
     if _equal(copy, pickle.loads(data)):
         raise CheckError(
             f"the element {shorten(value, 60)} comes back as {shorten(copy, 60)} after pickling: "
@@ -182,7 +193,7 @@ def _immutable(value: Any) -> bool:
 
 
 def defines_equality(kind: Any) -> bool:
-    """Whether instances compare by what they hold, not by identity."""
+    """Whether the class defines `__eq__`, so that instances don't compare by identity."""
     return kind.__eq__ is not object.__eq__
 
 

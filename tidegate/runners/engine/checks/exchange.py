@@ -1,4 +1,4 @@
-"""The check of elements that cross an exchange as whole blocks: they must survive pickling."""
+"""Checks that elements survive pickling, on the exchanges that don't pickle them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.sdk.portable.model import Node
 
 
 class ExchangeCheck:
-    """The elements of one step's input, of which a share is checked."""
+    """Checks a sample of one step's input."""
 
     def __init__(self, node: Node, context: Context) -> None:
         self.node = node
@@ -18,14 +18,14 @@ class ExchangeCheck:
         self._seen = self._blocks = 0
 
     def check(self, block: Block) -> None:
-        """Raise CheckError, naming the step, for an element that could not travel to another worker."""
+        """Raise CheckError, naming the step, for an element that can't be sent to another worker."""
         if self.checks is None:
             return
         self._blocks += 1
-        share = self.checks.share(self._seen, self._blocks, len(block))
+        n = self.checks.elements_to_check(self._seen, self._blocks, len(block))
         self._seen += len(block)
         try:
-            for value in block.values[:share]:
+            for value in block.values[:n]:
                 contracts.check_travels(value)
         except Exception as error:
             rethrow(user_error(error, step=self.node.label, where=self.node.where))

@@ -40,7 +40,7 @@ class ResultChecks:
     def sampled(self, block: Block) -> Iterator[tuple[Block, bool]]:
         """A block's elements, those to be checked before the others."""
         self._blocks += 1
-        n = 0 if self._checks is None else self._checks.share(self._seen, self._blocks, len(block))
+        n = 0 if self._checks is None else self._checks.elements_to_check(self._seen, self._blocks, len(block))
         self._seen += len(block)
         if n:
             yield block.slice(0, n), True
@@ -49,12 +49,12 @@ class ResultChecks:
 
     def held(self, k: int, results: Any, element: Any) -> Any:
         """The results, compared with what they were once all of them have been emitted (`settled`)."""
-        return self._given[k].hold(results, element) if self._given and hasattr(results, "__iter__") else results
+        return self._given[k].track(results, element) if self._given and hasattr(results, "__iter__") else results
 
     def settled(self, k: int) -> None:
         """Link `k` has emitted all results of an element."""
         if self._given:
-            self._given[k].settle()
+            self._given[k].verify_new()
 
     def typed(self, k: int, made: Any) -> None:
         """Raise CheckError for a result that does not match the annotation of link `k`."""
@@ -80,12 +80,12 @@ class ResultChecks:
             return results
 
         def watched() -> Iterator[Any]:
-            yield from self._given[k].hold(results, element)
+            yield from self._given[k].track(results, element)
             self._unchanged(k, before, element)
-            self._given[k].settle()
+            self._given[k].verify_new()
 
         return watched()
 
     def _gave(self, k: int, made: Any, element: Any) -> None:
         if made is not element:
-            self._given[k].one(made)
+            self._given[k].track_only(made)

@@ -1,4 +1,4 @@
-"""Attributes errors to the author's code: which step, which line, which element; engine frames are trimmed."""
+"""Attributes errors to the author's code: names the step, line and element, and trims the engine's frames."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _NOTHING: Final = object()
 
 
 class UserCall(Exception):
-    """A function of the author's raised (`__cause__`) while the engine called it; the message names the function."""
+    """A function of the author's raised `__cause__` when the engine called it; the message names the function."""
 
 
 def user_error(
     error: BaseException, *, step: str, where: Where, element: Any = _NOTHING, method: str = "", key: Any = _NOTHING
 ) -> BaseException:
-    """The error to raise for `error`, which came out of the author's code in `step`.
+    """The error to raise for `error`, which the author's code in `step` raised.
 
-    What is no failure of the code (KeyboardInterrupt) is given back as it is, and so are Tidegate's own errors, with
-    the step added; one that the author's code ran into (a window of no size, say) is a failure. So is `sys.exit()`: the
-    process would end as if the run were done.
+    A KeyboardInterrupt, which is no failure of the code, is returned unchanged. Tidegate's own errors are returned with
+    the step added, unless the author's code caused them (by constructing a window of no size, say): those are failures
+    of the code. So is `sys.exit()`, since the process would exit as if the run had succeeded.
     """
     match error:
         case TidegateError() if getattr(error, "step", None) is not None:
@@ -42,8 +42,8 @@ def user_error(
         case _:
             return error
     shown = None if element is _NOTHING else shorten(element)
-    told = ". ".join(filter(None, [f"{type(error).__name__}: {said(error)}", advice(error)]))
-    lines = [told, f"  in step {step!r}, applied at {where}"]
+    message = ". ".join(filter(None, [f"{type(error).__name__}: {said(error)}", advice(error)]))
+    lines = [message, f"  in step {step!r}, applied at {where}"]
     if method:
         lines.append(f"  while calling {method}")
     if shown is not None:
@@ -57,12 +57,12 @@ def user_error(
 
 
 def rethrow(error: BaseException) -> NoReturn:
-    """Raise with the cause the error itself names, not the one Python would find around it."""
+    """Raise an error with the `__cause__` it has, whatever exception is being handled."""
     raise error from error.__cause__
 
 
 def located(error: TidegateError, step: str, where: Where) -> TidegateError:
-    """The same error, with step and line in its message."""
+    """The same error, with the step and its line added to the message."""
     if getattr(error, "step", None) is None:
         error.args = (f"{error}\n  in step {step!r}, applied at {where}",)
         error.step = step  # type: ignore[attr-defined]
@@ -70,12 +70,12 @@ def located(error: TidegateError, step: str, where: Where) -> TidegateError:
 
 
 def has_author_frames(error: BaseException) -> bool:
-    """Whether any code of the author's was on the stack."""
+    """Whether the traceback has frames of the author's code."""
     return author_frames(error.__traceback__) is not None
 
 
 def guarded(call: Callable[..., T], *args: Any, step: str, where: Where, method: str) -> T:
-    """Call a life-cycle method of the author's; what it raises names the step and the method."""
+    """Call a life-cycle method of the author's; errors name the step and the method."""
     try:
         with in_step(step):
             return call(*args)
@@ -84,7 +84,7 @@ def guarded(call: Callable[..., T], *args: Any, step: str, where: Where, method:
 
 
 def guarded_items(items: Iterable[T], *, step: str, where: Where, method: str) -> Iterator[T]:
-    """The items of what a life-cycle method gave, which may be a generator: the author's code still runs."""
+    """The items that a life-cycle method returned. It may be a generator, so errors during iteration are attributed."""
     iterator = guarded(iter, items, step=step, where=where, method=method)
     while True:
         item = guarded(next, iterator, _NOTHING, step=step, where=where, method=method)
@@ -94,7 +94,7 @@ def guarded_items(items: Iterable[T], *, step: str, where: Where, method: str) -
 
 
 def close_all(closes: Iterable[Callable[[], object]]) -> None:
-    """Call every one, also when one fails; then raise what the first that failed raised."""
+    """Call every function, even if one fails; then raise the first error."""
     failed: BaseException | None = None
     for close in closes:
         try:
@@ -106,7 +106,7 @@ def close_all(closes: Iterable[Callable[[], object]]) -> None:
 
 
 def quietly(call: Callable[[], None]) -> None:
-    """Clean up after a failure; an error of the clean-up itself is dropped."""
+    """Run a clean-up after a failure; drop the error if the clean-up itself fails."""
     try:
         call()
     except Exception:
@@ -114,16 +114,16 @@ def quietly(call: Callable[[], None]) -> None:
 
 
 def combiner_method(combiner: CombineFn[Any, Any, Any], method: str) -> str:
-    """How a combiner's method is named to its author; "" for one made of a plain callable, which has none."""
+    """A combiner's method as an error message names it; "" for a combiner made from a plain callable."""
     inner = combiner.inner if isinstance(combiner, WithArguments) else combiner
     return "" if isinstance(inner, (CallableFn, AssociativeFn)) else f"{type(inner).__name__}.{method}"
 
 
 def not_pairs(value: Any, step: str, where: Where) -> RunError:
-    """The error for an element that is no (key, value) pair."""
+    """The error for an element that is not a (key, value) pair."""
     error = RunError(
-        f"this step takes pairs (key, value), and got {shorten(value)}. tg.WithKeys(fn) makes pairs, with the key that "
-        "fn gives for an element"
+        f"this step takes pairs (key, value), but got {shorten(value)}. tg.WithKeys(fn) makes pairs, with the key that "
+        "fn returns for an element"
     )
     located(error, step, where)
     return error
@@ -132,8 +132,10 @@ def not_pairs(value: Any, step: str, where: Where) -> RunError:
 def unfit_for_key(
     elements: Iterable[Any], error: BaseException, step: str, where: Where, *, pairs: bool
 ) -> BaseException:
-    """The error for the author where `error` came of looking at the keys of these elements (of `pairs`, or the elements
-    themselves): which of them is no pair, or has no encoding; `error` itself if that is not what was wrong.
+    """The error to raise for `error`, which was raised when the keys of these elements were encoded.
+
+    Names the element that is not a pair, or whose key has no encoding; without `pairs`, the elements are the keys. If
+    there is no such element, returns `error`.
     """
     for element in elements:
         key = element

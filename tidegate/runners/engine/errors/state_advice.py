@@ -1,4 +1,4 @@
-"""What to write instead, where the author's code met a state cell or a timer in a way that these don't know."""
+"""Advice for error messages, where the author's code used a state cell or a timer in a way it doesn't support."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ _NAMES: Final = re.compile(rf"(?:\b|Watched|Expiring)({'|'.join(_OFFERS)})\b")
 
 
 def advice(error: BaseException) -> str:
-    """What to add to the message of an error of the author's code; "" where there is nothing to say."""
+    """A sentence to add to the message of an error in the author's code; "" if there is none."""
     if not isinstance(error, AttributeError | TypeError):
         return ""
     text = said(error)
-    met = _NAMES.search(text)
-    if met is not None:
-        return offers_of(met[1])
+    named = _NAMES.search(text)
+    if named is not None:
+        return offers_of(named[1])
     if isinstance(error, AttributeError) and isinstance(error.obj, StateSpec | TimerSpec | Marker):
         return _DECLARATION
-    return _of_nothing(error) if "NoneType" in text else ""
+    return _of_empty_cell(error) if "NoneType" in text else ""
 
 
 def offers_of(kind: str) -> str:
-    """What a kind of cell, or a timer, has: a sentence."""
+    """The methods of a kind of cell, or of a timer, as a sentence."""
     return _OFFERS[kind][0].upper() + _OFFERS[kind][1:]
 
 
-def _of_nothing(error: BaseException) -> str:
-    """About cells in the hands of the code that raised, of which a read gave None."""
+def _of_empty_cell(error: BaseException) -> str:
+    """Advice about a cell in a local variable of the failed code that may have returned None."""
     for name, value in _locals_of(error):
         kind = type(value).__name__ if type(value).__module__.startswith("tidegate.") else ""
         if kind.endswith("ValueCell") and value.entry is None:
@@ -58,7 +58,7 @@ def _of_nothing(error: BaseException) -> str:
 
 
 def _locals_of(error: BaseException) -> Iterator[tuple[str, Any]]:
-    """What the author's functions on the stack have at hand, by name; the one that raised comes first."""
+    """The local variables of the author's functions on the stack, those of the innermost function first."""
     frames = []
     trace = author_frames(error.__traceback__)
     while trace is not None:

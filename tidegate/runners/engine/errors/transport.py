@@ -1,6 +1,6 @@
-"""Errors carried from one process to another, as far as they can be: with cause, notes, and the author's frames.
+"""Sends errors from one process to another, with their cause, notes, and the author's frames.
 
-Each part travels by itself: an exception of a class that is not known where it arrives is told there in words.
+Each exception is pickled separately. If it can't be unpickled, the receiver raises a RunError with its message.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from tidegate.sdk.user_code.frames import author_frames
 
 
 def packed(error: BaseException) -> bytes:
-    """The error as bytes; a traceback does not travel, so the author's frames become a note of the cause."""
+    """The error as bytes. Tracebacks can't be pickled, so the author's frames become a note of the cause."""
     cause = error.__cause__
-    parts = [_pickled(error), _told(error), _notes(error)]
+    parts = [_pickled(error), _message(error), _notes(error)]
     if cause is not None:
-        parts += [_pickled(cause), _told(cause), [*_notes(cause), *_frames(cause)]]
+        parts += [_pickled(cause), _message(cause), [*_notes(cause), *_frames(cause)]]
     return pickle.dumps(tuple(parts), 5)
 
 
 def unpacked(data: bytes) -> TidegateError:
-    """The error back; what is none of ours is told by a RunError."""
-    raised, words, notes, *about_cause = pickle.loads(data)
-    found = _unpickled(raised)
-    told = found if isinstance(found, TidegateError) else RunError(words)
+    """The error that was packed; a RunError with its message, if it isn't a TidegateError or can't be unpickled."""
+    pickled, message, notes, *packed_cause = pickle.loads(data)
+    unpickled = _unpickled(pickled)
+    error = unpickled if isinstance(unpickled, TidegateError) else RunError(message)
     if notes:
-        told.__notes__ = notes
-    if about_cause:
-        cause, words, notes = about_cause
-        told.__cause__ = _unpickled(cause) or RunError(words)
+        error.__notes__ = notes
+    if packed_cause:
+        pickled, message, notes = packed_cause
+        error.__cause__ = _unpickled(pickled) or RunError(message)
         if notes:
-            told.__cause__.__notes__ = notes
-    return told
+            error.__cause__.__notes__ = notes
+    return error
 
 
 def _pickled(error: BaseException) -> bytes:
-    """b"" if it can't be pickled, or not be brought back."""
+    """The pickle of an error; b"" if it can't be pickled and unpickled."""
     with contextlib.suppress(Exception):
         data = pickle.dumps(error, 5)
         pickle.loads(data)
@@ -53,7 +53,7 @@ def _unpickled(data: bytes) -> BaseException | None:
     return None
 
 
-def _told(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 

@@ -120,7 +120,7 @@ class Grouping:
             "create": combiner.create_accumulator if combiner is not None else None,
             "merge": combiner.merge_accumulators if combiner is not None else None,
             "crosses": self._crosses,
-            "witness": self._trials.witness if self._trials is not None else None,
+            "witness": self._trials.add_input if self._trials is not None else None,
         }
 
     def table_in(self, window: Any) -> dict[Any, Any]:

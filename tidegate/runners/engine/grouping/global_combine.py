@@ -111,7 +111,7 @@ class GlobalCombine(Operator):
         """The accumulator with these values in it."""
         if self._trials is not None:
             for value in values:
-                self._trials.witness(None, value)
+                self._trials.add_input(None, value)
         try:
             with in_step(self.node.label):
                 return self._fold(accumulator, values)

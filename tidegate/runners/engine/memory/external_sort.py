@@ -1,4 +1,4 @@
-"""Bounded input gathered by key before any of it is used, spilled beyond the memory budget, and sorted on disk."""
+"""Collects bounded input by key, spilling it when it exceeds the memory budget, and sorts a key's entries on disk."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tidegate.sdk.private_files import owner_only
 from tidegate.sdk.user_code.frames import Where
 
 _RUN: Final = 100_000
-"""How many entries of a key too large for memory are sorted at a time."""
+"""The number of entries that are sorted in memory at a time."""
 _first: Final = itemgetter(0)
 
 
 class GroupedEntries:
-    """Entries by key. The operator fills `table` itself, and calls `block_added` after each block."""
+    """Entries by key. The operator adds to `table` directly, and calls `block_added` after each block."""
 
     def __init__(self, label: str, where: Where, context: Context) -> None:
         self.label = label
@@ -39,9 +39,9 @@ class GroupedEntries:
         self._gauge = MemoryGauge(context.memory_budget, estimate=self._estimate, sample=self._measure)
 
     def block_added(self, *, large: bool = False) -> None:
-        """Spill the table if it exceeds the budget, after each block; `large`: check after this one in any case."""
+        """Spill the table if it exceeds the budget. A `large` block is always checked."""
         if self._gauge.block_added(large=large):
-            self.write_out()
+            self.spill()
 
     def _estimate(self) -> int:
         entries = sum(map(len, self.table.values()))
@@ -53,8 +53,8 @@ class GroupedEntries:
             self._key_size = mean_size(key for key, _ in sample)
             self._entry_size = mean_size(entry for _, entries in sample for entry in entries[-2:])
 
-    def write_out(self) -> None:
-        """Write the whole table to disk."""
+    def spill(self) -> None:
+        """Write the table to disk, and start an empty one."""
         if self._spill is None:
             context = self.context
             self._spill = Spill(
@@ -66,14 +66,14 @@ class GroupedEntries:
         self.context.count(self.label, "spills")
 
     def check(self, keys: Iterable[Any]) -> None:
-        """Refuse keys that have no encoding."""
+        """Raise KeyEncodingError for a key that has no encoding."""
         try:
             check_keys(keys)
         except KeyEncodingError as error:
             raise located(error, self.label, self.where) from None
 
     def entries(self) -> dict[Any, list[Any]]:
-        """A copy of every key's entries, in memory; all stays where it is."""
+        """A copy of all keys and their entries, in memory."""
         found: dict[Any, list[Any]] = {}
         for _, table in self._spill.entries() if self._spill is not None else ():
             found.update(table)
@@ -83,26 +83,30 @@ class GroupedEntries:
 
     @property
     def spilled(self) -> bool:
-        """Whether anything has been written out."""
+        """Whether any entries have been spilled."""
         return self._spill is not None
 
     def drain(self) -> Iterator[tuple[Any, list[Any] | SpilledValues]]:
-        """Every key and its entries in the order in which they came: keys by first arrival, if nothing was spilled."""
+        """Remove and yield every key with its entries in order of arrival. Keys are in order of their first arrival
+        unless some were spilled."""
         if self._spill is None:
             if self.context.checks is not None:
                 self.check(self.table)
             table, self.table = self.table, {}
             yield from table.items()
             return
-        self.write_out()
+        self.spill()
         for _, table in self._spill.drain():
             yield from table.items()
 
 
 def sorted_entries(entries: Iterable[Any], directory: Callable[[], Path]) -> Iterable[Any]:
-    """Entries, tuples that start with what they are sorted by; of equal ones the first stays first.
+    """Sort entries, tuples whose first item is the sort key; the sort is stable.
 
-    A list is sorted in place; anything else is sorted on disk.
+    A list is sorted in place; any other iterable is sorted on disk, in runs that fit into memory.
+
+    >>> sorted_entries([(3, "late"), (1, "first"), (1, "second")], directory=Path)
+    [(1, 'first'), (1, 'second'), (3, 'late')]
     """
     if isinstance(entries, list):
         entries.sort(key=_first)
@@ -111,7 +115,6 @@ def sorted_entries(entries: Iterable[Any], directory: Callable[[], Path]) -> Ite
 
 
 def _sorted_on_disk(entries: Iterable[Any], directory: Callable[[], Path]) -> Iterator[Any]:
-    """Sorted in runs, which are merged from disk."""
     source = iter(entries)
     runs: list[_Run] = []
     while run := list(islice(source, _RUN)):
@@ -123,7 +126,7 @@ def _sorted_on_disk(entries: Iterable[Any], directory: Callable[[], Path]) -> It
 
 
 class _Run:
-    """Sorted entries in a file, in frames."""
+    """A file of sorted entries, in frames."""
 
     frame: Final = 4_096
 

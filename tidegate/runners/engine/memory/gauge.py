@@ -1,4 +1,4 @@
-"""When a table has outgrown its memory budget: one schedule of sampling and checking for all that spill."""
+"""Detects when a table exceeds its memory budget: one schedule of sampling and checking for all tables that spill."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Final
 from tidegate.runners.engine.memory.sizing import deep_size
 
 SAMPLE: Final = 16
-"""How many entries are sampled from either end of a table."""
+"""The number of entries that are sampled from each end of a table."""
 _CHECK_EVERY: Final = 8
 _SAMPLE_EVERY: Final = 128
 
 
 class MemoryGauge:
-    """Tells after which block a table exceeds its budget, at the cost of a few samples.
+    """Detects after which block a table exceeds its budget, at the cost of a few samples.
 
-    `estimate` returns about how many bytes the table takes, from its number of entries and their sampled sizes.
-    `sample` takes new samples: after the blocks 1, 2, 4, 8, …, since the first elements say most about what follows,
-    and after every 128th. `recount` makes the estimate as exact as it can be made; it may be slow, and runs only when
-    the estimate exceeds the budget.
+    `estimate` returns the estimated size of the table in bytes, from its number of entries and their sampled sizes.
+    `sample` takes new samples: after blocks 1, 2, 4, 8, …, since the first elements are the most informative, and after
+    every 128th block. `recount` improves the estimate as far as possible; it may be slow, and runs only when the
+    estimate exceeds the budget.
 
     >>> table = {}
     >>> gauge = MemoryGauge(1_000, estimate=lambda: 300 * len(table), sample=lambda: None)
@@ -63,7 +63,7 @@ class MemoryGauge:
 
 
 def mean_size(values: Iterable[Any]) -> int:
-    """About how many bytes one of `values` takes; 0 if there are none."""
+    """The mean size of the values in bytes, estimated; 0 without values."""
     total = n = 0
     for value in values:
         total += deep_size(value)
@@ -72,5 +72,5 @@ def mean_size(values: Iterable[Any]) -> int:
 
 
 def oldest_and_newest(table: dict[Any, Any]) -> list[tuple[Any, Any]]:
-    """A sample of a table's entries: some of those added first, and some of those added last."""
+    """A sample of a table's entries: the first and the last `SAMPLE` that were added."""
     return [*islice(table.items(), SAMPLE), *islice(reversed(table.items()), SAMPLE)]

@@ -1,4 +1,4 @@
-"""How much memory elements take: estimates from samples, the same on every run, never the process's own figure."""
+"""Estimates how much memory elements take, from samples; deterministic, so never from the process's memory usage."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 TABLE_ENTRY: Final = 104
-"""About what one more key costs a dict, its growth and its hash table included (bytes)."""
+"""Estimated size of a key's entry in a dict (bytes), including the hash table and its room for growth."""
 LIST: Final = 88
-"""About what an empty list that will grow costs (bytes)."""
+"""Estimated size of an empty list (bytes)."""
 LIST_ITEM: Final = 9
-"""About what a list takes for each of its items, with the room it keeps to grow (bytes)."""
+"""Estimated size of a reference in a list (bytes), including the list's room for growth."""
 
 
 def deep_size(value: Any, depth: int = 6) -> int:
-    """About how many bytes `value` keeps alive; of a long container, from a sample of its items."""
+    """The estimated size of `value` and the objects it refers to (bytes). Long containers are sampled."""
     size = sys.getsizeof(value, 64)
     if depth == 0:
         return size

@@ -1,8 +1,8 @@
-"""Files of what does not fit in memory, which a forked child may read while its parent goes on.
+"""Files of spilled data, which a forked child process can read while the parent continues to write to them.
 
-A checkpoint may be written by a child that was forked for it: what is in memory stays for it as it was at that instant,
-but what is on disk it shares with its parent. So these files only grow, whoever reads one stops where it ended when
-this process last wrote to it or was forked, and a file that is removed stays on disk until no child needs it.
+A checkpoint may be written by a forked child. The child has a copy of the parent's memory as of the fork, but shares
+the parent's files. So spill files are append-only; a reader stops at the size that its own process knows; and a removed
+file stays on disk until no child needs it.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from tidegate.sdk.private_files import owner_only
 
 
 def new_file(directory: Callable[[], Path], kind: str) -> Path:
-    """A name in `directory` that nothing else in this process has been given.
+    """A path in `directory` that is new in this process.
 
-    Processes forked from one another count on from the same number, so a directory belongs to one process alone.
+    Forked processes continue the same count, so two processes must not share a directory.
     """
     return directory() / f"{kind}-{next(_serial)}"
 
 
 @contextlib.contextmanager
 def spilling(path: Path) -> Iterator[None]:
-    """Inside, a file of what does not fit in memory is written. RunError if the disk has no room for it either."""
+    """A context for writing spilled data to `path`: raises RunError if the disk is full or the write fails."""
     try:
         yield
     except OSError as error:
         why = unwritten(error, "another --temp_dir", path)
-        raise RunError(f"what does not fit in memory can't be written to disk: {why}") from error
+        raise RunError(f"data that exceeds memory can't be spilled to disk: {why}") from error
 
 
 class SpillFile:
-    """A file that only grows. `size` is how many bytes of it this process knows of, and no others are to be read."""
+    """An append-only file. `size` is the number of bytes that this process knows of; it must not read any others."""
 
     __slots__ = ("path", "size")
 
@@ -45,7 +45,7 @@ class SpillFile:
         self.size = 0
 
     def append(self, parts: Iterable[bytes]) -> None:
-        """Write more. The file is open only meanwhile: there may be very many."""
+        """Append to the file. It is not kept open, since there may be very many files."""
         size = self.size
         with spilling(self.path), open(self.path, "ab" if size else "xb", opener=owner_only) as file:
             for part in parts:
@@ -53,31 +53,31 @@ class SpillFile:
         self.size = size
 
     def reader(self) -> BinaryIO:
-        """The file, open for reading; `size` says where to stop."""
+        """The file, open for reading; stop reading at `size`."""
         return self.path.open("rb")
 
     def remove(self) -> None:
-        """Delete it, as soon as no child that was forked before needs it."""
-        if not _keepers:
+        """Delete the file as soon as no child that was forked earlier needs it."""
+        if not _deferred:
             self.path.unlink()
-        for removed in _keepers.values():
+        for removed in _deferred.values():
             removed.add(self.path)
 
 
 def keep_removed_files() -> Callable[[], None]:
-    """Files that are removed from now on stay on disk, for a child that is about to be forked, until the function that
-    this returns is called. To call it again does nothing."""
-    keeper = next(_serial)
-    _keepers[keeper] = set()
+    """Defer the deletion of removed files, for a child that is about to be forked, until the returned function is
+    called. Further calls of that function have no effect."""
+    holder = next(_serial)
+    _deferred[holder] = set()
 
-    def let_go() -> None:
-        for path in _keepers.pop(keeper, ()):
-            if not any(path in removed for removed in _keepers.values()):
-                path.unlink(missing_ok=True)  # the run's directory may be gone by now
+    def release() -> None:
+        for path in _deferred.pop(holder, ()):
+            if not any(path in removed for removed in _deferred.values()):
+                path.unlink(missing_ok=True)  # the run's directory may have been deleted
 
-    return let_go
+    return release
 
 
 _serial: Final = count()
-_keepers: Final[dict[int, set[Path]]] = {}
-"""By whom removed files are kept, and which."""
+_deferred: Final[dict[int, set[Path]]] = {}
+"""The removed files that each holder, a child or its parent, still needs."""

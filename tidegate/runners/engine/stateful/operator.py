@@ -409,7 +409,7 @@ class StatefulOperator(KeyedOperator):
             if self.timers.watermark == MAX_MICROS:
                 # There may be very many: whoever drives this gets control between two of them, and may have it pause.
                 yield self.main, _NO_ELEMENTS
-                if self.context.pausing():
+                if self.context.should_pause():
                     self._paused = True
                     return
 
@@ -417,7 +417,7 @@ class StatefulOperator(KeyedOperator):
         """Run a callback; what it gives stands at `t` (µs) in `window`."""
         self._called += 1
         checks = self.context.checks
-        watched = checks is not None and checks.share(self._called - 1, self._called, 1) > 0
+        watched = checks is not None and checks.elements_to_check(self._called - 1, self._called, 1) > 0
         try:
             for made in self._caller(callback, watched)(key, window, t, tag):
                 if type(made) in SPECIAL:

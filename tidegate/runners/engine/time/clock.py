@@ -1,7 +1,7 @@
-"""Two clocks, passed in: processing time, which authors see, and a monotonic clock, which measures intervals.
+"""Clocks, passed in as an argument: processing time, which authors see, and a monotonic clock for intervals.
 
-Processing time follows the machine's clock, which may be set forward or back at any moment. Intervals, timeouts and
-whatever else waits for a while go by the monotonic clock, which nobody sets.
+Processing time follows the machine's clock, which may be set forward or back at any moment. Intervals and timeouts are
+measured by the monotonic clock, which can't be set.
 """
 
 from __future__ import annotations
@@ -19,31 +19,31 @@ class Clock(Protocol):
         """Processing time since 1970. It never goes back, and never stands still for long."""
 
     def monotonic(self) -> int:
-        """Time since some instant, to measure by how much has passed: it does not depend on what the time is."""
+        """Time since some fixed instant, for measuring intervals."""
 
     def reach(self, micros: int) -> None:
-        """Processing time is at least this: what goes on from saved state has already seen it."""
+        """Advance processing time to at least `micros`, which restored state has already seen."""
 
     def wait(self, seconds: float, stop: threading.Event) -> None:
-        """Let at most `seconds` pass, less if `stop` is set."""
+        """Wait for `seconds`, or until `stop` is set."""
 
 
 def wall_micros() -> int:
-    """What the machine's clock shows, in µs since 1970."""
+    """The machine's clock, in µs since 1970."""
     return time.time_ns() // 1000
 
 
 def monotonic_micros() -> int:
-    """What the machine's monotonic clock shows, in µs."""
+    """The machine's monotonic clock, in µs."""
     return time.monotonic_ns() // 1000
 
 
 class SystemClock:
-    """The machine's clocks. `wall` and `monotonic` read them.
+    """The machine's clocks, which the functions `wall` and `monotonic` read.
 
-    A step forward is followed at once. After a step back processing time goes on from where it was, at half its speed,
-    until the machine's clock has caught up: so no instant comes twice, and what waits for one waits twice as long at
-    most.
+    When the machine's clock is set forward, processing time follows at once. When it is set back, processing time
+    continues at half speed until the machine's clock has caught up. So processing time never repeats, and a timer fires
+    after twice its delay at most.
     """
 
     def __init__(self, wall: Callable[[], int] = wall_micros, monotonic: Callable[[], int] = monotonic_micros) -> None:
@@ -51,7 +51,7 @@ class SystemClock:
         self._monotonic = monotonic
         self._now = wall()
         self._read = monotonic()
-        """When `_now` was right."""
+        """The monotonic time at which `_now` was computed."""
 
     def now(self) -> int:
         half = (self._monotonic() - self._read) // 2
@@ -70,7 +70,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands until it is moved; waiting moves it, so that nothing ever sleeps. Both times are the same."""
+    """A clock for tests: it advances only by `advance` and `wait`, so that no test sleeps. Both times are the same."""
 
     def __init__(self, now: int = 0) -> None:
         self._now = now
@@ -85,7 +85,7 @@ class ManualClock:
         self._now = max(self._now, micros)
 
     def advance(self, micros: int) -> None:
-        """Move on by `micros`."""
+        """Advance the clock by `micros`."""
         self._now += micros
 
     def wait(self, seconds: float, stop: threading.Event) -> None:

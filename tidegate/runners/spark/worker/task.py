@@ -139,7 +139,7 @@ class LevelTask:
                 budget,
                 temp_dir,
                 runtime_types=self.spec.runtime_types,
-                around=self._with_sides,
+                wrap=self._with_sides,
                 max_end_timers=self.spec.max_end_timers,
             )
             with collecting(context.metrics):

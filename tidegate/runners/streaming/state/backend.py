@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeAlias
 
 from tidegate.runners.engine.operator import KeyedOperator, Operator
-from tidegate.runners.engine.rescale import Keeps
+from tidegate.runners.engine.rescale import KeyFilter
 from tidegate.runners.streaming.state.files import Read, StateFile
 
 Operators: TypeAlias = Callable[[], Mapping[str, Operator]]
@@ -37,7 +37,7 @@ class StateBackend(Protocol):
     def paged(self) -> Callable[[str, KeyedOperator], Operator] | None:
         """What puts an operator's keys elsewhere than in memory (see `Context`); None: they stay there."""
 
-    def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: Keeps | None) -> None:
+    def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: KeyFilter | None) -> None:
         """Go on from what tasks stored: each the files that a capture gave. `keeps` None: from the one part, whole."""
 
     def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:

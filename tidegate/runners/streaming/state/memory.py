@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.runners.engine.rescale import Keeps, rescaled
+from tidegate.runners.engine.rescale import KeyFilter, rescaled
 from tidegate.runners.streaming.model.fork_safety import can_fork
 from tidegate.runners.streaming.state.backend import Capture, Operators
 from tidegate.runners.streaming.state.files import Read, StateFile, frames, read_states, snapshots_of
@@ -34,7 +34,7 @@ class MemoryBackend:
         self._changes = IncrementalChain(full_every)
         self.paged = None
 
-    def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: Keeps | None) -> None:
+    def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: KeyFilter | None) -> None:
         states = [read_states(files, read) for files in parts]
         for name, operator in self._operators().items():
             found = [state[name] for state in states if name in state]

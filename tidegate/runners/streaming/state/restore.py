@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from tidegate.runners.engine.rescale import Keeps
+from tidegate.runners.engine.rescale import KeyFilter
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
@@ -31,7 +31,7 @@ class Restoring:
 
     state: TaskState
     parts: tuple[tuple[StateFile, ...], ...]
-    keeps: Keeps | None
+    keeps: KeyFilter | None
 
 
 def restored_state(parts: Sequence[Restored], task: TaskId, job: Job, storage: Storage | None) -> Restoring:

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from tidegate.runners.engine.operator import KeyedOperator, Operator
-from tidegate.runners.engine.rescale import Keeps, overlaid, part, rescaled
+from tidegate.runners.engine.rescale import KeyFilter, overlaid, rescaled, select_keys
 from tidegate.runners.engine.state.tiered import TieredOperator, known_keys
 from tidegate.runners.streaming.state.backend import Capture, Operators
 from tidegate.runners.streaming.state.files import (
@@ -166,7 +166,7 @@ class RocksBackend:
 
     # -- in
 
-    def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: Keeps | None) -> None:
+    def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: KeyFilter | None) -> None:
         found: dict[str, list[Any]] = {}
         for number, files in enumerate(files for files in parts if files):
             own = [file for file in files if of_store(file)]
@@ -182,20 +182,20 @@ class RocksBackend:
             if state is not None:
                 operator.restore(state)
 
-    def _streamed(self, file: StateFile, read: Read, keeps: Keeps | None) -> dict[str, Any]:
+    def _streamed(self, file: StateFile, read: Read, keeps: KeyFilter | None) -> dict[str, Any]:
         """What a file that has everything holds; but what is by key goes to the store, piece by piece."""
         states: dict[str, Any] = {}
         _, pieces = opened(checked(file, read), file[0])
         for label, piece in pieces:
             if label in states and label in self._paged:
                 keyed = keyed_state_of(piece)
-                self._paged[label].restore(keyed if keeps is None else part(keyed, keeps))
+                self._paged[label].restore(keyed if keeps is None else select_keys(keyed, keeps))
             else:
                 states[label] = overlaid(states.get(label), piece)
         return states
 
     def _from_store(
-        self, files: Sequence[StateFile], read: Read, keeps: Keeps | None, awake: Mapping[str, Any], folder: Path
+        self, files: Sequence[StateFile], read: Read, keeps: KeyFilter | None, awake: Mapping[str, Any], folder: Path
     ) -> None:
         """The keys that slept, but for those that have been awake since."""
         db = _unpacked(files, read, folder)

@@ -91,7 +91,7 @@ class Task:
             if edge.exchange is None and edge.target in operators
         ]
         paged = None if self._backend is None else self._backend.paged
-        context = replace(env.context, paged=paged, pausing=self._pausing)
+        context = replace(env.context, wrap_keyed=paged, should_pause=self._pausing)
         with collecting(context.metrics):
             return Graph(env.plan, env.steps, edges, context, self.outputs.outlets())
 

@@ -69,7 +69,7 @@ class BatchSessions(SessionTable):
                 self._take_in(block)
         if self._gauge.block_added():
             self._gather()
-            self._gathered.write_out()
+            self._gathered.spill()
         return iter(())
 
     def _take_parts(self, block: Block) -> None:
