@@ -1,4 +1,4 @@
-"""Sessions by columns of numpy's are those that are cut key by key, wherever the columns can hold the times."""
+"""Sessions cut from arrays equal those cut key by key, wherever 64 bits are enough for the times."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.runners.engine.grouping.sessions.counts import SessionTimes, by_key
-from tidegate.runners.engine.grouping.sessions.table import counted
+from tidegate.runners.engine.grouping.sessions.counts import SessionTimes, count_sessions, split_by_key
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
 pytest.importorskip("numpy")
@@ -21,59 +20,52 @@ FAR = st.one_of(NEAR, st.integers(MIN_MICROS, MAX_MICROS - 1), st.integers(2**61
 GAPS = st.one_of(st.integers(1, 30), st.just(2**62))
 
 
-def taken(blocks: list[list[tuple[Any, int]]]) -> tuple[SessionTimes, dict[Any, list[int]]]:
-    times = SessionTimes.at_hand()
+def added(blocks: list[list[tuple[Any, int]]]) -> tuple[SessionTimes, dict[Any, list[int]]]:
+    times = SessionTimes.if_numpy()
     assert times is not None
-    alone: defaultdict[Any, list[int]] = defaultdict(list)
+    by_key: defaultdict[Any, list[int]] = defaultdict(list)
     for block in blocks:
-        times.take([k for k, _ in block], [t for _, t in block])
+        times.add([k for k, _ in block], [t for _, t in block])
         for k, t in block:
-            alone[k].append(t)
-    return times, alone
+            by_key[k].append(t)
+    return times, by_key
 
 
 @given(st.lists(st.lists(st.tuples(KEYS, NEAR)), min_size=1).filter(any), st.integers(1, 30))
-def test_sessions_are_cut_as_key_by_key(blocks: list[list[tuple[Any, int]]], gap: int) -> None:
-    times, alone = taken(blocks)
-    found = times.sessions(gap)
+def test_sessions_cut_from_arrays_equal_those_cut_key_by_key(blocks: list[list[tuple[Any, int]]], gap: int) -> None:
+    times, by_key = added(blocks)
+    found = times.drain_sessions(gap)
     assert found is not None
-    assert found[1] == counted(alone, gap)
+    assert found[1] == count_sessions(by_key, gap)
     assert not times.numbers
-    ends, starts, keys, counts = map(list, found[1])
-    assert list(by_key(*found)) == [
-        (
-            k,
-            [start for start, of in zip(starts, keys, strict=True) if of == k],
-            [end for end, of in zip(ends, keys, strict=True) if of == k],
-            [n for n, of in zip(counts, keys, strict=True) if of == k],
-        )
-        for k in alone
-    ]
+    assert list(split_by_key(*found)) == [(k, count_sessions({k: stamps}, gap)) for k, stamps in by_key.items()]
 
 
 @given(st.lists(st.lists(st.tuples(KEYS, FAR)), min_size=1).filter(any), GAPS)
-def test_times_too_far_apart_are_given_back_as_they_came(blocks: list[list[tuple[Any, int]]], gap: int) -> None:
-    times, alone = taken(blocks)
-    found = times.sessions(gap)
+def test_times_too_far_apart_are_returned_in_the_order_of_their_arrival(
+    blocks: list[list[tuple[Any, int]]], gap: int
+) -> None:
+    times, by_key = added(blocks)
+    found = times.drain_sessions(gap)
     if found is None:
         every = [t for block in blocks for _, t in block]
         assert max(every) - min(every) >= 2**62 or max(every) + gap > MAX_MICROS or gap >= 2**62
-        assert times.drain() == alone
+        assert times.drain() == by_key
         assert not times.numbers
     else:
-        assert found[1] == counted(alone, gap)
+        assert found[1] == count_sessions(by_key, gap)
 
 
-def test_many_keys_over_a_long_time_are_sorted_in_two_columns() -> None:
+def test_many_keys_over_a_long_time_are_sorted_by_two_columns() -> None:
     blocks = [[(k, t) for t in (2**61, 3, k, 0, k)] for k in range(8)]
-    times, alone = taken(blocks)
-    found = times.sessions(4)
+    times, by_key = added(blocks)
+    found = times.drain_sessions(4)
     assert found is not None
-    assert found[1] == counted(alone, 4)
+    assert found[1] == count_sessions(by_key, 4)
 
 
-def test_a_key_that_has_no_hash_is_refused_and_leaves_the_rest_alone() -> None:
-    times, alone = taken([[("a", 1), ("b", 2)]])
+def test_a_key_that_cannot_be_hashed_is_refused_and_leaves_the_other_times_as_they_were() -> None:
+    times, by_key = added([[("a", 1), ("b", 2)]])
     with pytest.raises(TypeError):
-        times.take(["c", []], [3, 4])
-    assert times.drain() == {**alone, "c": []}
+        times.add(["c", []], [3, 4])
+    assert times.drain() == {**by_key, "c": []}

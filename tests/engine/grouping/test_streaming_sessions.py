@@ -41,7 +41,7 @@ NAMES = ["count", *sorted(RESULTS)]
 )
 def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many times wait until they are put into sessions, and when that is not tried."""
-    for name, n in zip(("_WAITING", "_PAYS", "_STRAIGHT"), request.param, strict=True):
+    for name, n in zip(("_MAX_BUFFERED", "_MIN_TIMES_PER_KEY", "_BLOCKS_UNBUFFERED"), request.param, strict=True):
         monkeypatch.setattr(streaming, name, n)
 
 

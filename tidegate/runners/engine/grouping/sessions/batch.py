@@ -1,18 +1,20 @@
-"""Sessions of bounded input: one pane per session, at the end; so no trigger and no timer is needed.
+"""Sessions of bounded input: each emits one pane at the end of input, which takes neither triggers nor timers.
 
-What does not fit in memory meanwhile is on disk. Sessions may be combined in parts before an exchange.
+Sessions that exceed the memory budget are spilled. A combine may combine sessions in parts before the exchange.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice, repeat
+from itertools import islice
 from operator import lt
 from typing import Any, Final
 
-from tidegate.runners.engine.grouping.sessions.counts import SessionTimes, by_key
-from tidegate.runners.engine.grouping.sessions.table import Columns, SessionTable, counted
+from tidegate.runners.engine.grouping.sessions.columns import SessionColumns
+from tidegate.runners.engine.grouping.sessions.counts import SessionTimes, count_sessions, split_by_key
+from tidegate.runners.engine.grouping.sessions.key_sessions import KeySessions, Session
+from tidegate.runners.engine.grouping.sessions.table import SessionTable
 from tidegate.runners.engine.memory.external_sort import GroupedEntries, sorted_entries
 from tidegate.runners.engine.memory.gauge import SAMPLE, MemoryGauge, mean_size, oldest_and_newest
 from tidegate.runners.engine.memory.sizing import LIST, TABLE_ENTRY, deep_size
@@ -25,17 +27,19 @@ from tidegate.sdk.time import MAX_MICROS, Duration
 from tidegate.sdk.windowing.assigners import Sessions
 from tidegate.sdk.windowing.strategy import WindowingStrategy
 
-_TIME: Final = 41
-"""About what the time of one element costs (bytes)."""
-_SESSION: Final = 220
-"""About what one session costs beside what it holds (bytes)."""
+_TIME_SIZE: Final = 41
+"""About how many bytes the time of one element takes."""
+_SESSION_SIZE: Final = 220
+"""About how many bytes a session takes without its contents."""
 
 
 class BatchSessions(SessionTable):
     """Groups or combines bounded input per key and session.
 
-    Where elements are only counted, nothing but their times is kept until the end. Parts that are combined before an
-    exchange are `(key, (starts, ends, what each holds))` of all sessions of a key, without it where there is none.
+    Sessions are in one of three places: elements that are only counted are stored as times; others in the table of
+    sessions; and once that has exceeded the memory budget, or where partial results are merged, in `_spillable`, whose
+    sessions merge when they are read back. A partial result is `(key, (starts, ends, contents))` of all sessions of a
+    key, or only the columns for a combine without keys.
     """
 
     def __init__(
@@ -48,143 +52,136 @@ class BatchSessions(SessionTable):
     ) -> None:
         super().__init__(node, phase, strategy, context, main)
         self._gauge = MemoryGauge(context.memory_budget, estimate=self._estimate, sample=self._measure)
-        self._gathered_arrivals = 0
-        self._key_size = self._held_size = 0
-        self._numbered = SessionTimes.at_hand() if self.counts else None
-        self._gathered = GroupedEntries(node.label, node.where, context)
+        self._spillable_arrivals = 0
+        self._key_size = self._contents_size = 0
+        self._time_arrays = SessionTimes.if_numpy() if self.counts else None
+        self._spillable = GroupedEntries(node.label, node.where, context)
 
     # -- in
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         self.exchange_check.check(block)
         if self.accumulation.phase == "merge":
-            self._take_parts(block)
+            self._add_partial_results(block)
             return iter(())
         match block.windows:
             case DerivedFrom(Sessions(gap=Duration(micros=gap))) if self.counts and not self._table:
                 self._gap = gap
-                self._take_times(block)
+                self._add_times(block)
             case _:
-                self._place_times()
-                self._take_in(block)
+                self._times_to_table()
+                self._add_elements(block)
         if self._gauge.block_added():
-            self._gather()
-            self._gathered.spill()
+            self._to_spillable()
+            self._spillable.spill()
         return iter(())
 
-    def _take_parts(self, block: Block) -> None:
-        """Sessions of parts of the input, to be merged when all are there."""
-        table = self._gathered.table
+    def _add_partial_results(self, block: Block) -> None:
+        """Store sessions of parts of the input, to be merged when all have arrived."""
+        table = self._spillable.table
         for element in block.values:
-            k, (starts, ends, held) = (None, element) if self.key == "none" else element
-            sessions = zip(starts, ends, held, strict=True)
+            k, (starts, ends, contents) = (None, element) if self.key == "none" else element
+            sessions = zip(starts, ends, contents, strict=True)
             known = table.get(k)
             if known is None:
                 table[k] = list(sessions)
             else:
                 known += sessions
-        self._gathered.block_added(large=True)
+        self._spillable.block_added(large=True)
 
-    def _put_times(self, keys: Sequence[Any], stamps: Sequence[int]) -> None:
-        if self._numbered is None:
-            super()._put_times(keys, stamps)
+    def _store_times(self, keys: Sequence[Any], stamps: Sequence[int]) -> None:
+        if self._time_arrays is None:
+            super()._store_times(keys, stamps)
         else:
-            self._numbered.take(keys, stamps)
+            self._time_arrays.add(keys, stamps)
 
     @property
-    def _timed(self) -> dict[Any, Any]:
-        """The keys whose times are kept, by first arrival."""
-        return self._times if self._numbered is None else self._numbered.numbers
+    def _keys_of_times(self) -> dict[Any, Any]:
+        """The keys whose times are stored, by first arrival."""
+        return self._times if self._time_arrays is None else self._time_arrays.numbers
 
-    def _cut(self) -> Iterator[tuple[Any, Sequence[int], Sequence[int], Sequence[Any]]]:
-        """Every key with the starts and ends of the sessions that its times make, and how many are in each; no times
-        are kept any longer."""
-        found = self._sorted_times()
-        if found is not None:
-            yield from by_key(*found)
+    def _drain_times(self) -> Iterator[tuple[Any, SessionColumns]]:
+        """Remove all times, and return every key with the sessions that they make."""
+        by_arrays = self._drain_time_arrays()
+        if by_arrays is not None:
+            yield from split_by_key(*by_arrays)
             return
-        for k, stamps in self._taken_times().items():
-            ends, starts, _, counts = counted({k: stamps}, self._gap)
-            yield k, starts, ends, counts
+        for k, stamps in self._drain_time_lists().items():
+            yield k, count_sessions({k: stamps}, self._gap)
 
-    def _sorted_times(self) -> tuple[list[int], Columns] | None:
-        """What `SessionTimes.sessions` makes of all times, if they are kept there and it can."""
-        numbered = self._numbered
-        return numbered.sessions(self._gap) if numbered is not None and numbered.numbers else None
+    def _drain_time_arrays(self) -> tuple[list[int], SessionColumns] | None:
+        """As `SessionTimes.drain_sessions`; None, too, if there are no times in arrays."""
+        arrays = self._time_arrays
+        return arrays.drain_sessions(self._gap) if arrays is not None and arrays.numbers else None
 
-    def _taken_times(self) -> dict[Any, list[int]]:
-        """All times by key, wherever they are kept; none are any longer."""
-        if self._numbered is not None:
-            return self._numbered.drain()
+    def _drain_time_lists(self) -> dict[Any, list[int]]:
+        """Remove all times, and return them by key."""
+        if self._time_arrays is not None:
+            return self._time_arrays.drain()
         times, self._times = self._times, defaultdict(list)
         return times
 
-    def _place_times(self) -> None:
-        """Make sessions of the times so far: what comes now brings sessions of its own."""
-        for k, starts, ends, counts in self._cut():
+    def _times_to_table(self) -> None:
+        """Move the times to the table, as sessions: a block that brings windows of its own follows."""
+        for k, (ends, starts, _, counts) in self._drain_times():
             self._sessions += len(ends)
-            older = list(zip(starts[:-1], ends[:-1], counts[:-1], strict=True))
-            self._table[k] = [starts[-1], ends[-1], counts[-1], older, self._keys]
+            self._table[k] = KeySessions.of(list(zip(starts, ends, counts, strict=True)), self._keys)
             self._keys += 1
 
     # -- memory
 
     def _estimate(self) -> int:
-        if self._timed:
-            held = self._arrivals - self._gathered_arrivals
-            return len(self._timed) * (TABLE_ENTRY + LIST + self._key_size) + held * _TIME
-        held = self._arrivals - self._gathered_arrivals if self.lists else self._sessions
+        arrivals = self._arrivals - self._spillable_arrivals
+        if times := self._keys_of_times:
+            return len(times) * (TABLE_ENTRY + LIST + self._key_size) + arrivals * _TIME_SIZE
         keys = len(self._table) * (TABLE_ENTRY + LIST + self._key_size)
-        return keys + self._sessions * _SESSION + held * self._held_size
+        contents = arrivals if self.lists else self._sessions
+        return keys + self._sessions * _SESSION_SIZE + contents * self._contents_size
 
     def _measure(self) -> None:
-        if self._timed:
-            self._key_size = mean_size((*islice(self._timed, SAMPLE), *islice(reversed(self._timed), SAMPLE)))
+        if times := self._keys_of_times:
+            self._key_size = mean_size((*islice(times, SAMPLE), *islice(reversed(times), SAMPLE)))
         sample = oldest_and_newest(self._table)
         if sample:
-            held = [deep_size(session[2]) // (len(session[2]) if self.lists else 1) for _, session in sample]
+            sizes = [deep_size(of.contents) // (len(of.contents) if self.lists else 1) for _, of in sample]
             self._key_size = mean_size(key for key, _ in sample)
-            self._held_size = sum(held) // len(held)
+            self._contents_size = sum(sizes) // len(sizes)
 
-    def _gather(self) -> None:
-        """Hand all sessions over to where they can be spilled from; they go on merging when they are read back."""
-        for k, newest in self._table.items():
-            self._gathered.table.setdefault(k, []).extend((*newest[3], tuple(newest[:3])))
-        for k, starts, ends, counts in self._cut():
-            self._gathered.table.setdefault(k, []).extend(zip(starts, ends, counts, strict=True))
+    def _to_spillable(self) -> None:
+        """Move all sessions to `_spillable`."""
+        for k, sessions in self._table.items():
+            self._spillable.table.setdefault(k, []).extend(sessions.to_list())
+        for k, (ends, starts, _, counts) in self._drain_times():
+            self._spillable.table.setdefault(k, []).extend(zip(starts, ends, counts, strict=True))
         self._table = {}
         self._sessions = 0
-        self._gathered_arrivals = self._arrivals
+        self._spillable_arrivals = self._arrivals
 
     def finish_bundle(self) -> Iterator[Emitted]:
-        """Parts leave before any snapshot: a key's may be in several tasks."""
+        """Emit partial results before any snapshot, since several tasks may have some of the same key."""
         if self.accumulation.phase == "parts":
-            yield from self._emit_parts()
+            yield from self._emit_partial_results()
             self._sessions = 0
 
     # -- state by key
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
-        """By key (start, end, held) of its sessions so far; some may have to be merged yet."""
-        self._place_times()
-        gathered = self._gathered.entries()
-        sessions = {
-            k: [(start, end, self._copied(held)) for start, end, held in entries] for k, entries in gathered.items()
+        """By key (start, end, contents) of its sessions so far, of which some may still have to merge."""
+        self._times_to_table()
+        sessions: dict[Any, list[Session]] = {
+            k: [(start, end, self._copy(contents)) for start, end, contents in entries]
+            for k, entries in self._spillable.entries().items()
         }
-        for k, newest in self._table.items():
-            own = [(start, end, self._copied(held)) for start, end, held in (*newest[3], newest[:3])]
-            sessions[k] = sessions.get(k, []) + own
+        for k, of in self._table.items():
+            in_table = [(start, end, self._copy(contents)) for start, end, contents in of.to_list()]
+            sessions[k] = sessions.get(k, []) + in_table
         return KeyedState({CELLS: {None: sessions}}, serials={"arrivals": self._arrivals})
 
     def restore(self, state: KeyedState) -> None:
         self._arrivals = state.serials["arrivals"]
         for k, sessions in state.tables[CELLS].get(None, {}).items():
-            for start, end, held in sessions:
-                newest = self._table.get(k)
-                if newest is not None and newest[0] <= start < newest[1]:
-                    newest[1:3] = max(end, newest[1]), self._both(newest[2], self._copied(held))
-                else:
-                    self._place(k, newest, start, end, self._copied(held))
+            for start, end, contents in sessions:
+                self._add_session(k, self._table.get(k), start, end, self._copy(contents))
 
     # -- out
 
@@ -194,18 +191,18 @@ class BatchSessions(SessionTable):
 
     def finish(self) -> Iterator[Emitted]:
         if self.accumulation.phase == "parts":
-            return self._emit_parts()
-        if self.accumulation.phase == "merge" or self._gathered.spilled:
+            return self._emit_partial_results()
+        if self.accumulation.phase == "merge" or self._spillable.spilled:
             return self._emit_by_key()
-        return self._in_order(self._columns())
+        return self._emit(self._drain())
 
-    def _emit_parts(self) -> Iterator[Emitted]:
-        """Every key with its sessions so far, as `_take_parts` has them."""
+    def _emit_partial_results(self) -> Iterator[Emitted]:
+        """Every key with its sessions so far, as `_add_partial_results` receives them."""
         size = self.context.block_size
         values: list[Any] = []
         n = 0
-        for k, starts, ends, held in self._by_key():
-            columns = starts, ends, self._results([k] * len(held), held)
+        for k, (ends, starts, keys, contents) in self._drain_by_key():
+            columns = starts, ends, self._results(keys, contents)
             for at in range(0, len(starts), size):
                 part = tuple(column[at : at + size] for column in columns)
                 values.append(part if self.key == "none" else (k, part))
@@ -218,56 +215,52 @@ class BatchSessions(SessionTable):
             self.context.count(self.label, "elements_out", n)
             yield self.main, Block(values)
 
-    def _by_key(self) -> Iterator[tuple[Any, Sequence[int], Sequence[int], Sequence[Any]]]:
-        """Every key with the starts and ends of its sessions, and what they hold."""
-        if self.accumulation.phase == "merge" or self._gathered.spilled:
-            self._gather()
-            for k, entries in self._gathered.drain():
-                yield k, *self._merged(sorted_entries(entries, self.context.temp_dir))
-        elif self._timed:
-            yield from self._cut()
+    def _drain_by_key(self) -> Iterator[tuple[Any, SessionColumns]]:
+        """Remove all sessions, and return them by key."""
+        if self.accumulation.phase == "merge" or self._spillable.spilled:
+            self._to_spillable()
+            for k, entries in self._spillable.drain():
+                yield k, self._merge_overlapping(k, sorted_entries(entries, self.context.temp_dir))
+        elif self._keys_of_times:
+            yield from self._drain_times()
         else:
             table, self._table = self._table, {}
-            for k, newest in table.items():
-                since, until, held = zip(*newest[3], newest[:3], strict=True)
-                yield k, since, until, held
+            for k, sessions in table.items():
+                starts, ends, contents = zip(*sessions.to_list(), strict=True)
+                yield k, SessionColumns(ends, starts, [k] * len(ends), contents)
 
-    def _merged(self, sessions: Iterable[tuple[int, int, Any]]) -> tuple[Sequence[int], Sequence[int], Sequence[Any]]:
-        """Starts, ends and contents of sessions by start, when those that overlap have become one."""
-        starts, ends, held = zip(*sessions, strict=True)
-        if not any(map(lt, islice(starts, 1, None), ends)):
-            return starts, ends, held
-        merged: list[list[Any]] = []
-        for start, end, part in zip(starts, ends, held, strict=True):
-            last = merged[-1] if merged else None
-            if last is not None and start < last[1]:
-                last[1:] = max(end, last[1]), self._both(last[2], part)
-            else:
-                merged.append([start, end, part])
-        starts, ends, held = zip(*merged, strict=True)
-        return starts, ends, held
+    def _merge_overlapping(self, k: Any, sessions: Iterable[Session]) -> SessionColumns:
+        """A key's sessions, which come by start, after those that overlap have merged."""
+        starts, ends, contents = zip(*sessions, strict=True)
+        if any(map(lt, islice(starts, 1, None), ends)):
+            merged: list[list[Any]] = []
+            for start, end, part in zip(starts, ends, contents, strict=True):
+                last = merged[-1] if merged else None
+                if last is not None and start < last[1]:
+                    last[1:] = max(end, last[1]), self._merge(last[2], part)
+                else:
+                    merged.append([start, end, part])
+            starts, ends, contents = zip(*merged, strict=True)
+        return SessionColumns(ends, starts, [k] * len(ends), contents)
 
     def _emit_by_key(self) -> Iterator[Emitted]:
-        """One key's sessions after another's: where each task has some of the keys, or not all are in memory."""
+        """All sessions of one key after those of another: for tasks with some of the keys, and for spilled sessions."""
         size = self.context.block_size
-        keys: list[Any] = []
-        starts: list[int] = []
-        ends: list[int] = []
-        held: list[Any] = []
-        for k, *columns in self._by_key():
-            keys += repeat(k, len(columns[0]))
-            for whole, part in zip((starts, ends, held), columns, strict=True):
-                whole += part
-            while len(keys) >= size:
-                yield self._block(keys[:size], starts[:size], ends[:size], held[:size])
-                del keys[:size], starts[:size], ends[:size], held[:size]
-        if keys:
-            yield self._block(keys, starts, ends, held)
+        columns: list[list[Any]] = [[], [], [], []]
+        for _, of_key in self._drain_by_key():
+            for column, more in zip(columns, of_key, strict=True):
+                column += more
+            while len(columns[0]) >= size:
+                yield self._block(SessionColumns(*[column[:size] for column in columns]))
+                for column in columns:
+                    del column[:size]
+        if columns[0]:
+            yield self._block(SessionColumns(*columns))
 
-    def _columns(self) -> Columns:
+    def _drain(self) -> SessionColumns:
         if self.context.checks is not None:
-            self._gathered.check(self._timed or self._table)
-        if not self._timed:
-            return super()._columns()
-        found = self._sorted_times()
-        return counted(self._taken_times(), self._gap) if found is None else found[1]
+            self._spillable.check(self._keys_of_times or self._table)
+        if not self._keys_of_times:
+            return super()._drain()
+        by_arrays = self._drain_time_arrays()
+        return count_sessions(self._drain_time_lists(), self._gap) if by_arrays is None else by_arrays[1]

@@ -1,6 +1,6 @@
-"""The times of each key's elements as columns of numpy's, for sessions that only count: sorted and cut all at once.
+"""Counts the elements of sessions from their times alone: each key's times are sorted, and cut at the gaps.
 
-Only where numpy has been imported anyway; what it can't hold exactly is for `session_table.counted`, key by key.
+Where numpy is loaded anyway, `SessionTimes` stores the times of all keys as arrays, and sorts and cuts them at once.
 """
 
 from __future__ import annotations
@@ -9,79 +9,111 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from tidegate.runners.engine.grouping.sessions.table import Columns
+from tidegate.runners.engine.grouping.sessions.columns import SessionColumns
 from tidegate.sdk.data.timestamps import loaded_numpy
 from tidegate.sdk.time import MAX_MICROS
 
-_MOST: Final = 1 << 62
-"""Spans (µs) below this can be added up without leaving 64 bits."""
-_LEAST: Final = 1024
-"""How many elements are worth an array."""
+_MAX_SPAN: Final = 1 << 62
+"""Spans (µs) below this can be added without an overflow of 64 bits."""
+_MIN_ARRAY: Final = 1024
+"""The least number of elements that pays for an array."""
+
+
+def count_sessions(times: dict[Any, list[int]], gap: int) -> SessionColumns:
+    """The sessions of each key's times, with the number of times in each. Sorts the times in place.
+
+    >>> count_sessions({"a": [40, 0, 3]}, gap=10)
+    SessionColumns(ends=[13, 50], starts=[0, 40], keys=['a', 'a'], contents=[2, 1])
+    """
+    ends: list[int] = []
+    starts: list[int] = []
+    keys: list[Any] = []
+    counts: list[int] = []
+    for k, stamps in times.items():
+        stamps.sort()
+        start = last = stamps[0]
+        n = 0
+        for t in stamps:
+            if t - last >= gap:
+                ends.append(last + gap)
+                starts.append(start)
+                keys.append(k)
+                counts.append(n)
+                start = t
+                n = 0
+            n += 1
+            last = t
+        ends.append(min(last + gap, MAX_MICROS))
+        starts.append(start)
+        keys.append(k)
+        counts.append(n)
+    return SessionColumns(ends, starts, keys, counts)
 
 
 class SessionTimes:
-    """Times by key, keys numbered by first arrival."""
+    """Times by key, as numpy arrays; `numbers` numbers the keys by first arrival."""
 
-    __slots__ = ("_few_ids", "_few_stamps", "_ids", "_numpy", "_stamps", "numbers")
+    __slots__ = ("_ids", "_new_ids", "_new_stamps", "_numpy", "_stamps", "numbers")
 
     def __init__(self, numpy: Any) -> None:
         self._numpy = numpy
-        self._empty()
+        self._clear()
 
-    def _empty(self) -> None:
-        self.numbers = _Numbers()
+    def _clear(self) -> None:
+        self.numbers = _KeyNumbers()
         self._ids: list[Any] = []
         self._stamps: list[Any] = []
-        self._few_ids: list[int] = []
-        self._few_stamps = array("q")
+        self._new_ids: list[int] = []
+        self._new_stamps = array("q")
 
     @staticmethod
-    def at_hand() -> SessionTimes | None:
-        """An empty one; None where numpy is not there."""
+    def if_numpy() -> SessionTimes | None:
+        """An empty one; None if numpy is not loaded."""
         numpy = loaded_numpy()
         return None if numpy is None else SessionTimes(numpy)
 
-    def take(self, keys: Sequence[Any], stamps: Sequence[int]) -> None:
-        """Some elements' keys and times (µs). TypeError for a key that can't be hashed."""
+    def add(self, keys: Sequence[Any], stamps: Sequence[int]) -> None:
+        """Add the keys and times (µs) of some elements. Raises TypeError for a key that can't be hashed."""
         ids = list(map(self.numbers.__getitem__, keys))
-        self._few_ids += ids
-        self._few_stamps.extend(stamps)
-        if len(self._few_ids) >= _LEAST:
+        self._new_ids += ids
+        self._new_stamps.extend(stamps)
+        if len(self._new_ids) >= _MIN_ARRAY:
             self._build_arrays()
 
     def _build_arrays(self) -> None:
-        """Make arrays of what has come since the last ones: small ones would take more than they hold."""
-        n, whole = len(self._few_ids), self._numpy.int64
-        self._ids.append(self._numpy.fromiter(self._few_ids, whole, n))
-        self._stamps.append(self._numpy.array(self._few_stamps, whole))
-        self._few_ids, self._few_stamps = [], array("q")
+        """Turn the latest times into arrays. Done for many at a time, since a small array is mostly overhead."""
+        n, int64 = len(self._new_ids), self._numpy.int64
+        self._ids.append(self._numpy.fromiter(self._new_ids, int64, n))
+        self._stamps.append(self._numpy.array(self._new_stamps, int64))
+        self._new_ids, self._new_stamps = [], array("q")
 
     def drain(self) -> dict[Any, list[int]]:
-        """Every key with its times in the order in which they came. There are none afterwards."""
-        found: dict[Any, list[int]] = {k: [] for k in self.numbers}
-        lists = list(found.values())
+        """Remove all times, and return them by key in the order in which they were added."""
+        times: dict[Any, list[int]] = {k: [] for k in self.numbers}
+        lists = list(times.values())
         self._build_arrays()
         for ids, stamps in zip(self._ids, self._stamps, strict=True):
             for number, t in zip(ids.tolist(), stamps.tolist(), strict=True):
                 lists[number].append(t)
-        self._empty()
-        return found
+        self._clear()
+        return times
 
-    def sessions(self, gap: int) -> tuple[list[int], Columns] | None:
-        """As `counted`, with where each key's sessions begin before it; None if that must be told key by key.
+    def drain_sessions(self, gap: int) -> tuple[list[int], SessionColumns] | None:
+        """Remove all times, and return the position of each key's first session, and what `count_sessions` returns.
 
-        There are none afterwards.
+        Returns None, and removes nothing, if 64 bits are too few for the times: use `drain` and `count_sessions`.
         """
         np = self._numpy
         self._build_arrays()
         ids, stamps = np.concatenate(self._ids), np.concatenate(self._stamps)
         first, last = int(stamps.min()), int(stamps.max())
-        if last - first >= _MOST or last + gap > MAX_MICROS or gap >= _MOST:
+        if last - first >= _MAX_SPAN or last + gap > MAX_MICROS or gap >= _MAX_SPAN:
             return None
-        names, bits = list(self.numbers), (last - first).bit_length()
-        self._empty()
+        keys, bits = list(self.numbers), (last - first).bit_length()
+        self._clear()
         stamps -= first
-        if len(names) << bits < _MOST:
+        if len(keys) << bits < _MAX_SPAN:
+            # Sort by (key, time) as one integer.
             ids <<= bits
             ids |= stamps
             ids.sort()
@@ -94,21 +126,21 @@ class SessionTimes:
         begins = np.flatnonzero(np.concatenate(([True], new_key | (stamps[1:] - stamps[:-1] >= gap))))
         past = np.append(begins[1:], len(ids))
         stamps += first
-        keys = ids[begins]
-        of_keys = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1]))).tolist()
+        ids = ids[begins]
+        first_of_key = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1]))).tolist()
         ends = (stamps[past - 1] + gap).tolist()
-        of = list(map(names.__getitem__, keys.tolist()))
-        return of_keys, (ends, stamps[begins].tolist(), of, (past - begins).tolist())
+        key_column = list(map(keys.__getitem__, ids.tolist()))
+        return first_of_key, SessionColumns(ends, stamps[begins].tolist(), key_column, (past - begins).tolist())
 
 
-def by_key(of_keys: list[int], columns: Columns) -> Iterator[tuple[Any, Sequence[int], Sequence[int], Sequence[Any]]]:
-    """Every key with the starts and ends of its sessions, and what they hold."""
-    ends, starts, keys, held = columns
-    for at, past in zip(of_keys, (*of_keys[1:], len(keys)), strict=True):
-        yield keys[at], starts[at:past], ends[at:past], held[at:past]
+def split_by_key(first_of_key: list[int], columns: SessionColumns) -> Iterator[tuple[Any, SessionColumns]]:
+    """Every key with its sessions; `first_of_key` has the position of each key's first session."""
+    ends, starts, keys, counts = columns
+    for at, past in zip(first_of_key, (*first_of_key[1:], len(keys)), strict=True):
+        yield keys[at], SessionColumns(ends[at:past], starts[at:past], keys[at:past], counts[at:past])
 
 
-class _Numbers(dict[Any, int]):
+class _KeyNumbers(dict[Any, int]):
     """A number for each key, by first arrival."""
 
     __slots__ = ()

@@ -1,19 +1,21 @@
 """Sessions of a stream, fired by the watermark: groupings that emit one pane per session, on time.
 
-The watermark looks only at keys that have a session which may be over: each is filed under the end of its earliest
-session as it was then, and again under what has become of it. An element is late if it overlaps no session that
-stands, and its own has ended (SEMANTICS, Lateness).
+A watermark visits only keys that may have a session that has ended. Each key has a wakeup at the end of its earliest
+session; if that session has grown since, the key gets another wakeup. An element is late if its own session has ended
+and overlaps no session of its key (SEMANTICS, Lateness).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from tidegate.runners.engine.grouping.sessions.table import Columns, Session, SessionTable, counted
+from tidegate.runners.engine.grouping.sessions.columns import SessionColumns
+from tidegate.runners.engine.grouping.sessions.counts import count_sessions
+from tidegate.runners.engine.grouping.sessions.key_sessions import KeySessions, Session
+from tidegate.runners.engine.grouping.sessions.table import SessionTable
 from tidegate.runners.engine.operator import NEVER, Context, Emitted, KeyedOperator, Wakeups
 from tidegate.runners.engine.state.key_wakeups import KeyWakeups
 from tidegate.runners.engine.state.keyed_state import (
@@ -34,24 +36,21 @@ from tidegate.sdk.windowing.assigners import Sessions
 from tidegate.sdk.windowing.strategy import WindowingStrategy
 
 _SECOND: Final = 1_000_000
-_PER_GAP: Final = 16
-"""Into how many parts a gap is divided, to file keys by."""
-_WAITING: Final = 1 << 18
-"""How many times wait at most to be put into sessions: this long, a snapshot waits too."""
-_PAYS: Final = 4
-"""How many times of a key must have waited together, lest it is cheaper to put each into its session at once."""
-_STRAIGHT: Final = 64
-"""For how many blocks that is done, before it is tried again."""
-_end: Final = itemgetter(1)
-_number: Final = itemgetter(4)
-"""Of a key that has these sessions, or one of them."""
+_BUCKETS_PER_GAP: Final = 16
+"""How many buckets of wakeups a gap is divided into."""
+_MAX_BUFFERED: Final = 1 << 18
+"""How many times are buffered at most: a snapshot has to wait until all have been added to sessions."""
+_MIN_TIMES_PER_KEY: Final = 4
+"""How many times per key make buffering cheaper than adding each element to its session at once."""
+_BLOCKS_UNBUFFERED: Final = 64
+"""How many blocks are added at once before buffering is tried again."""
 
 
 class StreamingSessions(SessionTable, KeyedOperator):
-    """Groups or combines a stream per key and session; it has no allowed lateness.
+    """Groups or combines a stream per key and session, without allowed lateness.
 
-    Where elements are only counted, times wait until they are many, or a session may be over, and are then put into
-    sessions together.
+    Where elements are only counted, their times are buffered until there are many, or until a session may have ended,
+    and are then added to sessions together.
     """
 
     def __init__(
@@ -66,21 +65,21 @@ class StreamingSessions(SessionTable, KeyedOperator):
         self._touches = TouchedKeys()
         match strategy.assigner:
             case Sessions(gap=Duration(micros=gap)):
-                self._due = KeyWakeups(gap // _PER_GAP)
+                self._wakeups = KeyWakeups(gap // _BUCKETS_PER_GAP)
             case _:
-                self._due = KeyWakeups(_SECOND)
-        self._waiting = self._straight = 0
+                self._wakeups = KeyWakeups(_SECOND)
+        self._buffered = self._unbuffered_blocks = 0
         self._restored = False
         self._first_end = NEVER
-        """The earliest end of an element whose time waits."""
+        """The earliest end of the session of a buffered time."""
 
     # -- in
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         self.exchange_check.check(block)
-        if not self._waits(block):
-            self._put_in()
-            self._take_in(block)
+        if not self._buffer(block):
+            self._flush_buffer()
+            self._add_elements(block)
         if self._touches.on:
             self._touches.note(self.keys_of(block))
         return iter(())
@@ -88,12 +87,12 @@ class StreamingSessions(SessionTable, KeyedOperator):
     def keys_of(self, block: Block) -> Iterable[Any]:
         return block.values if self.key == "element" else map(first_of, self.pairs(block))
 
-    def _waits(self, block: Block) -> bool:
-        """Let the times of a block wait, if that is all that counts and no element can be late."""
+    def _buffer(self, block: Block) -> bool:
+        """Buffer the times of a block if its elements are only counted and none can be late; return whether it did."""
         match block.windows:
             case DerivedFrom(Sessions(gap=Duration(micros=gap))) if self.counts and self.context.checks is None:
-                if self._straight:
-                    self._straight -= 1
+                if self._unbuffered_blocks:
+                    self._unbuffered_blocks -= 1
                     return False
                 first = block.timestamps if isinstance(block.timestamps, int) else min(block.timestamps, default=0)
                 end = min(first + gap, MAX_MICROS)
@@ -101,50 +100,50 @@ class StreamingSessions(SessionTable, KeyedOperator):
                     return False
                 self._gap = gap
                 self._first_end = min(self._first_end, end)
-                self._take_times(block)
-                self._waiting += len(block)
-                if self._waiting > _WAITING:
-                    self._put_in()
+                self._add_times(block)
+                self._buffered += len(block)
+                if self._buffered > _MAX_BUFFERED:
+                    self._flush_buffer()
                 return True
             case _:
                 return False
 
-    def _put_in(self) -> None:
-        """Put what waits into sessions."""
-        times, waited = self._taken()
-        if waited < _PAYS * len(times):
-            self._straight = _STRAIGHT
+    def _flush_buffer(self) -> None:
+        """Add the buffered times to sessions."""
+        times, n = self._drain_buffer()
+        if n < _MIN_TIMES_PER_KEY * len(times):
+            self._unbuffered_blocks = _BLOCKS_UNBUFFERED
         for k, stamps in times.items():
-            self._put_in_key(k, stamps)
+            self._add_stamps(k, stamps)
 
-    def _taken(self) -> tuple[dict[Any, list[int]], int]:
-        """What waits, and how many times these are; nothing does any longer."""
-        taken = self._times, self._waiting
-        self._times, self._waiting, self._first_end = defaultdict(list), 0, NEVER
-        return taken
+    def _drain_buffer(self) -> tuple[dict[Any, list[int]], int]:
+        """Remove the buffered times, and return them by key, and how many there are."""
+        drained = self._times, self._buffered
+        self._times, self._buffered, self._first_end = defaultdict(list), 0, NEVER
+        return drained
 
-    def _put_in_key(self, k: Any, stamps: list[int]) -> None:
+    def _add_stamps(self, k: Any, stamps: list[int]) -> None:
         spans: Iterable[tuple[int, int, int]]
         if len(stamps) == 1:
             (t,) = stamps
             spans = ((t, min(t + self._gap, MAX_MICROS), 1),)
         else:
-            ends, starts, _, counts = counted({k: stamps}, self._gap)
+            ends, starts, _, counts = count_sessions({k: stamps}, self._gap)
             spans = zip(starts, ends, counts, strict=True)
         for start, end, n in spans:
-            newest = self._table.get(k)
-            if newest is not None and newest[0] <= start < newest[1]:
-                newest[2] += n
-                if end > newest[1]:
-                    newest[1] = end
+            sessions = self._table.get(k)
+            if sessions is not None and sessions.start <= start < sessions.end:
+                sessions.contents += n
+                if end > sessions.end:
+                    sessions.end = end
             else:
-                self._place(k, newest, start, end, n)
+                self._add_session(k, sessions, start, end, n)
 
-    def _place(self, k: Any, newest: Session | None, start: int, end: int, held: Any) -> None:
-        if newest is None and self.context.checks is not None:
+    def _add_session(self, k: Any, sessions: KeySessions | None, start: int, end: int, contents: Any) -> None:
+        if sessions is None and self.context.checks is not None:
             check_key(k)
-        super()._place(k, newest, start, end, held)
-        self._due.set(k, end)
+        super()._add_session(k, sessions, start, end, contents)
+        self._wakeups.set(k, end)
 
     # -- out
 
@@ -153,56 +152,49 @@ class StreamingSessions(SessionTable, KeyedOperator):
             return iter(())
         self.watermark = micros
         if micros == MAX_MICROS:
-            return self._in_order(self._rest())
+            return self._emit(self._drain_all())
         if micros >= self._first_end:
-            self._put_in()
-        return self._in_order(self._over(self._due.passed(micros)))
+            self._flush_buffer()
+        return self._emit(self._drain_ended(self._wakeups.passed(micros)))
 
-    def _rest(self) -> Columns:
-        """All sessions, keys by first arrival."""
+    def _drain_all(self) -> SessionColumns:
+        """Remove and return all sessions, keys by first arrival."""
         if not self._table:
-            times, _ = self._taken()
-            return counted(times, self._gap)
-        self._put_in()
+            times, _ = self._drain_buffer()
+            return count_sessions(times, self._gap)
+        self._flush_buffer()
         if self._touches.on:
             self._touches.note(list(self._table))
-        self._due.forget_all()
+        self._wakeups.forget_all()
         if self._restored:
-            self._table = dict(sorted(self._table.items(), key=lambda entry: _number(entry[1])))
-        return self._columns()
+            self._table = dict(sorted(self._table.items(), key=lambda entry: entry[1].number))
+        return self._drain()
 
-    def _over(self, keys: Sequence[Any]) -> Columns:
-        """The sessions of these keys that have ended, keys by first arrival."""
-        table, watermark = self._table, self.watermark
-        found = []
-        changed = []
+    def _drain_ended(self, keys: Sequence[Any]) -> SessionColumns:
+        """Remove and return the sessions of these keys that have ended, keys by first arrival."""
+        ended: list[tuple[int, Any, list[Session]]] = []
         for k in keys:
             stamps = self._times.pop(k, None)
             if stamps is not None:
-                self._waiting -= len(stamps)
-                self._put_in_key(k, stamps)
-            newest = table[k]
-            start, end, held, older, number = newest
-            if end <= watermark:
-                found += [(past, first, k, part, number) for first, past, part in older]
-                found.append((end, start, k, held, number))
-                del table[k]
-                self._due.forget(k)
+                self._buffered -= len(stamps)
+                self._add_stamps(k, stamps)
+            sessions = self._table[k]
+            if sessions.end <= self.watermark:
+                ended.append((sessions.number, k, sessions.to_list()))
+                del self._table[k]
+                self._wakeups.forget(k)
             else:
-                n = bisect_right(older, watermark, key=_end)
-                found += [(past, first, k, part, number) for first, past, part in older[:n]]
-                del older[:n]
-                self._due.set(k, older[0][1] if older else end)
-                if not n:
-                    continue
-            changed.append(k)
-        if not found:
-            return (), (), (), ()
+                older = sessions.pop_older(self.watermark)
+                self._wakeups.set(k, sessions.first_end)
+                if older:
+                    ended.append((sessions.number, k, older))
+        if not ended:
+            return SessionColumns()
         if self._touches.on:
-            self._touches.note(changed)
-        found.sort(key=_number)
-        ends, starts, of, what, _ = zip(*found, strict=True)
-        return ends, starts, of, what
+            self._touches.note([k for _, k, _ in ended])
+        ended.sort(key=itemgetter(0))
+        rows = [(end, start, k, contents) for _, k, of in ended for start, end, contents in of]
+        return SessionColumns(*zip(*rows, strict=True))
 
     def finish(self) -> Iterator[Emitted]:
         return self.on_watermark(MAX_MICROS)
@@ -210,9 +202,9 @@ class StreamingSessions(SessionTable, KeyedOperator):
     # -- state by key
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
-        """By key its number, and (start, end, held) of its sessions."""
+        """By key its number, and (start, end, contents) of its sessions."""
         if keys is None or keys:
-            self._put_in()
+            self._flush_buffer()
         cells = of_keys(self._table, keys, self._saved)
         return KeyedState(
             {CELLS: {None: cells}},
@@ -221,22 +213,19 @@ class StreamingSessions(SessionTable, KeyedOperator):
             keys=keys,
         )
 
-    def _saved(self, newest: Session) -> tuple[int, list[tuple[int, int, Any]]]:
-        start, end, held, older, number = newest
-        copied = self._copied
-        if not older:
-            return number, [(start, end, copied(held))]
-        return number, [(*bounds, copied(part)) for *bounds, part in (*older, (start, end, held))]
+    def _saved(self, sessions: KeySessions) -> tuple[int, list[Session]]:
+        copy = self._copy
+        return sessions.number, [(start, end, copy(contents)) for start, end, contents in sessions.to_list()]
 
     def restore(self, state: KeyedState) -> None:
         self.watermark = state.watermark
         self._restored = True
         self._arrivals = max(self._arrivals, state.serials["arrivals"])
         self._keys = max(self._keys, state.serials["keys"])
-        for k, (number, sessions) in state.tables[CELLS].get(None, {}).items():
-            *older, (start, end, held) = [(first, past, self._copied(part)) for first, past, part in sessions]
-            self._table[k] = [start, end, held, older, number]
-            self._due.set(k, older[0][1] if older else end)
+        for k, (number, saved) in state.tables[CELLS].get(None, {}).items():
+            copies = [(start, end, self._copy(contents)) for start, end, contents in saved]
+            sessions = self._table[k] = KeySessions.of(copies, number)
+            self._wakeups.set(k, sessions.first_end)
 
     def touched(self) -> Touched | None:
         return self._touches.take()
@@ -244,7 +233,7 @@ class StreamingSessions(SessionTable, KeyedOperator):
     def evict(self, keys: Collection[Any]) -> None:
         without(self._table, keys)
         for k in keys:
-            self._due.forget(k)
+            self._wakeups.forget(k)
 
     def wakeups(self, state: KeyedState) -> dict[Any, Wakeups]:
         cells = state.tables[CELLS].get(None, {})

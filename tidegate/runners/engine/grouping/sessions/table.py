@@ -1,22 +1,22 @@
-"""Each key's sessions as they stand, apart and in order, merged as elements fill the gaps.
+"""The sessions of every key: elements are added to a session of their key, or begin one, or connect several.
 
-Elements mostly come near the newest session of their key, which is the one at hand. Of what is combined only the
-accumulators are kept. When a session is over, and where all this is kept meanwhile, is for those who build on it.
+Most elements belong to the newest session of their key, so that one is tried first. Subclasses decide when a session
+has ended, and where sessions are stored until then.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import compress, count, islice
-from operator import eq, itemgetter
-from typing import Any, Final, NoReturn, TypeAlias
+from operator import itemgetter
+from typing import Any, Final, NoReturn
 
 from tidegate.runners.engine.errors.attribution import UserCall, rethrow
 from tidegate.runners.engine.grouping import fold_codegen
 from tidegate.runners.engine.grouping.base import GroupedByKey
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
+from tidegate.runners.engine.grouping.sessions.columns import SessionColumns
+from tidegate.runners.engine.grouping.sessions.key_sessions import KeySessions
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.plan import Phase
 from tidegate.sdk.authoring.combine import NOTHING, CountFn
@@ -28,23 +28,16 @@ from tidegate.sdk.windowing.assigners import Sessions
 from tidegate.sdk.windowing.strategy import WindowingStrategy
 from tidegate.sdk.windowing.window import IntervalWindow
 
-Session: TypeAlias = list[Any]
-"""The newest session of a key: [start, end (µs), what it holds, (start, end, held) of the older ones ascending, the
-number of the key by first arrival]."""
-Columns: TypeAlias = tuple[Sequence[int], Sequence[int], Sequence[Any], Sequence[Any]]
-"""Ends, starts, keys, and what is held, of sessions."""
-
-_start: Final = itemgetter(0)
-_drain: Final = deque[None](maxlen=0).extend
-_EXACT: Final = 1 << 53
+_consume: Final = deque[None](maxlen=0).extend
+_arrival: Final = itemgetter(0)
 
 
 class SessionTable(GroupedByKey):
     """Groups or combines per key and session.
 
-    What a session holds: how many elements, an accumulator, or pairs (arrival number, value) where values keep the
-    order in which they came. Where elements are only counted, and the gap is the same for all, their times may be
-    kept instead, which are sorted and cut at the gaps when it is asked which sessions there are (`counted`).
+    The contents of a session are a count of elements, an accumulator, or, where values keep their arrival order, pairs
+    (arrival number, value). Where elements are only counted and all have the same gap, a subclass may store their times
+    in `_times` instead, and sort and cut them at the gaps when sessions are needed (`count_sessions`).
     """
 
     def __init__(
@@ -60,29 +53,29 @@ class SessionTable(GroupedByKey):
         self.lists = self.accumulation.kind == "buffer"
         self.counts = type(self.combiner) is CountFn and phase != "merge"
         self.watermark = MIN_MICROS
-        self._as_held = not self.lists and fold_codegen.extracts(self.combiner, phase) is None
-        self._point: Callable[[Any], None] | None = getattr(self.combiner, "point", None)
-        self._table: dict[Any, Session] = {}
+        self._extracts = self.lists or fold_codegen.extracts(self.combiner, phase) is not None
+        self._set_window: Callable[[Any], None] | None = getattr(self.combiner, "point", None)
+        self._table: dict[Any, KeySessions] = {}
         self._times: defaultdict[Any, list[int]] = defaultdict(list)
         self._gap = 0
         self._arrivals = self._sessions = self._keys = 0
 
     # -- in
 
-    def _take_times(self, block: Block) -> None:
-        """Every element's time to those of its key."""
+    def _add_times(self, block: Block) -> None:
+        """Store the time of every element."""
         try:
             keys = block.values if self.key == "element" else [k for k, _ in self.pairs(block)]
-            self._put_times(keys, block.timestamp_column())
+            self._store_times(keys, block.timestamp_column())
         except Exception as error:
-            self._refuse(block, error)
+            self._raise_for_element(block, error)
         self._arrivals += len(block)
 
-    def _put_times(self, keys: Sequence[Any], stamps: Sequence[int]) -> None:
-        _drain(map(list.append, map(self._times.__getitem__, keys), stamps))
+    def _store_times(self, keys: Sequence[Any], stamps: Sequence[int]) -> None:
+        _consume(map(list.append, map(self._times.__getitem__, keys), stamps))
 
-    def _refuse(self, block: Block, error: Exception) -> NoReturn:
-        """Find the element that can't be taken in, and raise the error for it."""
+    def _raise_for_element(self, block: Block, error: Exception) -> NoReturn:
+        """Find the element that is no pair, or whose key can't be hashed, and raise the error for it."""
         element: Any = None
         k: Any = NOTHING
         for element in self.pairs(block):
@@ -92,11 +85,11 @@ class SessionTable(GroupedByKey):
                 hash(k)
             except Exception:
                 break
-        rethrow(self._blamed(error, element, k))
+        rethrow(self._attributed(error, element, k))
 
-    def _take_in(self, block: Block) -> None:
-        """Every element into the newest session of its key, or to where else it belongs, if it is not too late."""
-        get, place, watermark = self._table.get, self._place, self.watermark
+    def _add_elements(self, block: Block) -> None:
+        """Add every element that is not late to a session of its key."""
+        get, add_session, watermark = self._table.get, self._add_session, self.watermark
         counts, lists, add = self.counts, self.lists, self.accumulation.add
         arrival = self._arrivals
         late = 0
@@ -104,82 +97,58 @@ class SessionTable(GroupedByKey):
         k: Any = NOTHING
         try:
             with in_step(self.label):
-                for element, start, end in self._spans(block):
+                for element, start, end in self._with_bounds(block):
                     k = NOTHING
                     k, x = element
-                    newest = get(k)
-                    if newest is not None and newest[0] <= start < newest[1]:
+                    sessions = get(k)
+                    if sessions is not None and sessions.start <= start < sessions.end:
                         if counts:
-                            newest[2] += 1
+                            sessions.contents += 1
                         elif lists:
-                            newest[2].append((arrival, x))
+                            sessions.contents.append((arrival, x))
                         else:
-                            newest[2] = add(newest[2], x)
-                        if end > newest[1]:
-                            newest[1] = end
-                    elif end > watermark or _meets(newest, start, end):
-                        place(k, newest, start, end, 1 if counts else self._first(x, arrival))
+                            sessions.contents = add(sessions.contents, x)
+                        if end > sessions.end:
+                            sessions.end = end
+                    elif end > watermark or (sessions is not None and sessions.overlaps(start, end)):
+                        add_session(k, sessions, start, end, 1 if counts else self._first_contents(x, arrival))
                     else:
                         late += 1
                     arrival += 1
         except Exception as error:
-            rethrow(self._blamed(error, element, k))
+            rethrow(self._attributed(error, element, k))
         self._arrivals = arrival
         self.context.count(self.label, "dropped_late", late)
 
-    def _spans(self, block: Block) -> Iterable[tuple[Any, int, int]]:
-        """Every element as (key, what is grouped), with its own session."""
-        values = self.pairs(block)
+    def _with_bounds(self, block: Block) -> Iterable[tuple[Any, int, int]]:
+        """Every element as (key, input), with the start and end of the session that it would be in alone."""
+        pairs = self.pairs(block)
         match block.windows:
             case DerivedFrom(Sessions(gap=Duration(micros=gap))):
                 times = block.timestamp_column()
                 ends = [t + gap for t in times]
                 if ends and max(ends) > MAX_MICROS:
                     ends = [min(end, MAX_MICROS) for end in ends]
-                return zip(values, times, ends, strict=True)
+                return zip(pairs, times, ends, strict=True)
             case _:
-                pairs = zip(values, block.window_list(), strict=True)
-                return ((v, w.start_micros, w.end_micros) for v, windows in pairs for w in windows)
+                with_windows = zip(pairs, block.window_list(), strict=True)
+                return ((pair, w.start_micros, w.end_micros) for pair, windows in with_windows for w in windows)
 
-    def _first(self, x: Any, arrival: int) -> Any:
-        """What a session holds whose first element this is."""
+    def _first_contents(self, x: Any, arrival: int) -> Any:
+        """The contents of a session with one element."""
         return [(arrival, x)] if self.lists else self.accumulation.add(self.accumulation.new(), x)
 
-    def _place(self, k: Any, newest: Session | None, start: int, end: int, held: Any) -> None:
-        """What does not start within the newest session of its key: an element, or a whole session."""
-        if newest is None:
-            self._sessions += 1
-            self._table[k] = [start, end, held, [], self._keys]
+    def _add_session(self, k: Any, sessions: KeySessions | None, start: int, end: int, contents: Any) -> None:
+        """Add a session, perhaps of one element, to those of its key; `sessions` is None for a new key."""
+        if sessions is None:
+            self._table[k] = KeySessions(start, end, contents, self._keys)
             self._keys += 1
-            return
-        first, past, before, older, _ = newest
-        if start >= past:
             self._sessions += 1
-            older.append((first, past, before))
-            newest[0], newest[1], newest[2] = start, end, held
-            return
-        if end > first:
-            newest[0], newest[1] = start, max(end, past)
-            newest[2] = self._both(before, held)
-            while older and older[-1][1] > start:
-                first, _, before = older.pop()
-                self._sessions -= 1
-                start = newest[0] = min(first, start)
-                newest[2] = self._both(before, newest[2])
-            return
-        at = bisect_right(older, start, key=_start)  # the first session that starts after this element
-        low = at - 1 if at and older[at - 1][1] > start else at
-        high = at
-        while high < len(older) and older[high][0] < end:
-            high += 1
-        for first, past, before in older[low:high]:
-            start, end = min(start, first), max(end, past)
-            held = self._both(before, held)
-        self._sessions += 1 - (high - low)
-        older[low:high] = [(start, end, held)]
+        else:
+            self._sessions += sessions.add(start, end, contents, self._merge)
 
-    def _both(self, a: Any, b: Any) -> Any:
-        """What a session holds that two have become."""
+    def _merge(self, a: Any, b: Any) -> Any:
+        """The contents of a session that two have merged into."""
         if self.counts:
             return a + b
         if self.lists:
@@ -188,61 +157,49 @@ class SessionTable(GroupedByKey):
             return a
         return self.accumulation.merge([a, b])
 
-    def _blamed(self, error: BaseException, element: Any, k: Any) -> BaseException:
-        """The error for the author, for what was raised while `element` was taken in."""
-        return self.attributed(error, element, k, self.method_name(_failed(error)))
+    def _attributed(self, error: BaseException, element: Any, k: Any) -> BaseException:
+        """The error to raise to the author for one raised while `element` was added."""
+        return self.attributed(error, element, k, self.method_name(_failed_method(error)))
 
-    def _copied(self, held: Any) -> Any:
+    def _copy(self, contents: Any) -> Any:
         if self.counts:
-            return held
-        return held[:] if self.lists else self.accumulation.copy(held)
+            return contents
+        return contents[:] if self.lists else self.accumulation.copy(contents)
 
     # -- out
 
-    def _in_order(self, columns: Columns) -> Iterator[Emitted]:
-        """Sessions by (end, start), of equal ones first what comes first."""
-        ends, starts, keys, held = columns
-        order, ends = _order(ends, starts)
-        size = self.context.block_size
-        for at in range(0, len(order), size):
-            pick = _picking(order[at : at + size])
-            yield self._block(pick(keys), pick(starts), ends[at : at + size], pick(held))
+    def _emit(self, columns: SessionColumns) -> Iterator[Emitted]:
+        """The panes of these sessions by (end, start)."""
+        return map(self._block, columns.in_order(self.context.block_size))
 
-    def _block(self, keys: Sequence[Any], starts: Sequence[int], ends: Sequence[int], held: Sequence[Any]) -> Emitted:
+    def _block(self, columns: SessionColumns) -> Emitted:
+        ends, starts, keys, contents = columns
         windows = list(map(IntervalWindow.of_micros, starts, ends))
-        results = self._results(keys, held, windows)
+        results = self._results(keys, contents, windows)
         values = list(results) if self.key == "none" else list(zip(keys, results, strict=True))
         self.context.count(self.label, "elements_out", len(values))
         return self.main, Block(values, [end - 1 for end in ends], Each(list(zip(windows, strict=True))), ONLY_PANE)
 
-    def _columns(self) -> Columns:
-        """All sessions there are; there are none afterwards."""
+    def _drain(self) -> SessionColumns:
+        """Remove and return all sessions."""
         table, self._table = self._table, {}
         if not table:
-            return (), (), (), ()
-        sessions = [
-            session
-            for k, newest in table.items()
-            for session in (
-                *[(end, start, k, held) for start, end, held in newest[3]],
-                (newest[1], newest[0], k, newest[2]),
-            )
-        ]
-        ends, starts, keys, held = zip(*sessions, strict=True)
-        return ends, starts, keys, held
+            return SessionColumns()
+        rows = [(end, start, k, contents) for k, of in table.items() for start, end, contents in of.to_list()]
+        return SessionColumns(*zip(*rows, strict=True))
 
-    def _results(self, keys: Sequence[Any], held: Sequence[Any], windows: Sequence[Any] = ()) -> Sequence[Any]:
-        """What is emitted of sessions that hold this; their windows are for combiners with side inputs."""
-        if self._as_held:
-            return held
-        extract, lists, point = self.accumulation.extract, self.lists, self._point
+    def _results(self, keys: Sequence[Any], contents: Sequence[Any], windows: Sequence[Any] = ()) -> Sequence[Any]:
+        """The results of sessions with these contents; a combiner with side inputs needs the windows."""
+        if not self._extracts:
+            return contents
+        extract, lists, set_window = self.accumulation.extract, self.lists, self._set_window
         k: Any = None
         results = []
         try:
             with in_step(self.label):
-                for at, (k, part) in enumerate(zip(keys, held, strict=True)):  # noqa: B007  (an error is shown with its key)
-                    if point is not None and windows:
-                        point(windows[at])
+                for at, (k, part) in enumerate(zip(keys, contents, strict=True)):  # noqa: B007  (errors name the key)
+                    if set_window is not None and windows:
+                        set_window(windows[at])
                     results.append(extract([x for _, x in part] if lists else part))
         except UserCall as error:
             rethrow(self.with_context(error.__cause__ or error, NOTHING, k, str(error)))
@@ -251,69 +208,7 @@ class SessionTable(GroupedByKey):
         return results
 
 
-def _meets(newest: Session | None, start: int, end: int) -> bool:
-    """Whether what is from `start` to `end` overlaps a session of its key."""
-    if newest is None or start >= newest[1]:
-        return False
-    if end > newest[0]:
-        return True
-    older = newest[3]
-    at = bisect_right(older, start, key=_start)
-    return (at > 0 and older[at - 1][1] > start) or (at < len(older) and older[at][0] < end)
-
-
-def counted(times: dict[Any, list[int]], gap: int) -> Columns:
-    """Ends, starts and keys of the sessions of each key's times, and how many times are in each."""
-    ends: list[int] = []
-    starts: list[int] = []
-    keys: list[Any] = []
-    counts: list[int] = []
-    for k, stamps in times.items():
-        stamps.sort()
-        start = last = stamps[0]
-        n = 0
-        for t in stamps:
-            if t - last >= gap:
-                ends.append(last + gap)
-                starts.append(start)
-                keys.append(k)
-                counts.append(n)
-                start = t
-                n = 0
-            n += 1
-            last = t
-        ends.append(min(last + gap, MAX_MICROS))
-        starts.append(start)
-        keys.append(k)
-        counts.append(n)
-    return ends, starts, keys, counts
-
-
-def _order(ends: Sequence[int], starts: Sequence[int]) -> tuple[list[int], list[int]]:
-    """The sessions' numbers by end, then start, then as they come; and their ends in that order."""
-    order = list(range(len(ends)))
-    # Floats compare faster than large ints, but are not exact for the largest.
-    order.sort(key=list(map(float, ends)).__getitem__)
-    if order and not -_EXACT < ends[order[0]] <= ends[order[-1]] < _EXACT:
-        order.sort(key=ends.__getitem__)
-    ordered = list(map(ends.__getitem__, order))
-    # Few end at one instant: only those are moved again.
-    for at in compress(count(), map(eq, ordered, islice(ordered, 1, None))):
-        first = bisect_left(ordered, ordered[at])
-        if first == at:
-            past = bisect_right(ordered, ordered[at])
-            order[first:past] = sorted(order[first:past], key=starts.__getitem__)
-    return order, ordered
-
-
-def _picking(index: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """What takes a column's entries at `index`, in that order."""
-    if len(index) > 1:
-        return itemgetter(*index)
-    return lambda column: [column[i] for i in index]
-
-
-def _failed(error: BaseException) -> str:
+def _failed_method(error: BaseException) -> str:
     """The method of a combiner that raised."""
     name, trace = "add_input", error.__traceback__
     while trace is not None:
@@ -321,6 +216,3 @@ def _failed(error: BaseException) -> str:
             name = trace.tb_frame.f_code.co_name
         trace = trace.tb_next
     return name
-
-
-_arrival: Final = itemgetter(0)
