@@ -11,7 +11,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.windowing.merging import MergingWindowOperator
 from tidegate.runners.engine.windowing.operator import WindowOperator
 from tidegate.sdk.authoring.combine import CombineFn, as_combine_fn
 from tidegate.sdk.data.block import Block, Each
@@ -75,8 +74,7 @@ def combine(combiner: Any, key: str = "first", **facts: Any) -> CombinePerKey:
 def window_operator(
     node: GroupByKey | CombinePerKey, strategy: WindowingStrategy, ctx: Context | None = None, late: str | None = None
 ) -> WindowOperator:
-    kind = MergingWindowOperator if is_merging(strategy.assigner) else WindowOperator
-    return kind(node, "whole", strategy, ctx or context(), "out", late)
+    return WindowOperator(node, "whole", strategy, ctx or context(), "out", late)
 
 
 def elements_block(elements: list[Event]) -> Block:

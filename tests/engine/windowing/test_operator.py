@@ -345,4 +345,4 @@ def test_a_delta_keeps_its_reference_over_a_snapshot() -> None:
 def test_nothing_holds_the_watermark_of_an_operator_that_has_seen_nothing() -> None:
     op = window_operator(group(), WindowingStrategy())
     assert op.hold() == MAX_MICROS
-    assert op.now.watermark == MIN_MICROS
+    assert op.snapshot().watermark == MIN_MICROS

@@ -20,7 +20,6 @@ from tidegate.runners.engine.ordering.time_ordered import TimeOrderedOperator
 from tidegate.runners.engine.side_inputs.operator import SideInputOperator
 from tidegate.runners.engine.side_inputs.view import SideArguments, side_views
 from tidegate.runners.engine.stateful.operator import StatefulOperator
-from tidegate.runners.engine.windowing.merging import MergingWindowOperator
 from tidegate.runners.engine.windowing.operator import WindowOperator
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.data.block import Block
@@ -34,7 +33,6 @@ from tidegate.sdk.portable.model import (
     side_inputs,
 )
 from tidegate.sdk.user_code.user_fn import UserFn
-from tidegate.sdk.windowing.assigners import is_merging
 
 
 class Pass(Operator):
@@ -115,9 +113,8 @@ def _grouping(
                 else _wrapped(sessions, node.label, context)
             )
     assert not links
-    kind = MergingWindowOperator if is_merging(windowing.assigner) else WindowOperator
     late = _exits(step, plan).get((node.label, node.late_tag)) if node.late_tag is not None else None
-    windowed = kind(node, phase, windowing, context, main, late)
+    windowed = WindowOperator(node, phase, windowing, context, main, late)
     if not step.in_time_order:
         by_key = phase != "parts" and not (isinstance(node, CombinePerKey) and node.key == "none")
         return _wrapped(windowed, node.label, context) if by_key else windowed

@@ -6,39 +6,46 @@ from heapq import heappop, heappush, heapreplace
 from itertools import count
 
 from tidegate.runners.engine.triggers.base import FAR
-from tidegate.runners.engine.windowing.pane_state import ActiveWindow, PaneState, pending
+from tidegate.runners.engine.windowing.pane_state import ActiveWindow, PaneState
 from tidegate.sdk.time import MAX_MICROS
 
 
 class WatermarkHolds:
-    """Panes by the timestamp (µs) at which they held the watermark when they were last inspected.
+    """The panes that hold the output watermark, in a heap by the timestamp (µs) at which they do.
 
-    A pane's timestamp may have changed since, or the pane may have fired: entries are corrected when they reach the top
-    of the heap.
+    A pane may fire, or hold the watermark later, after its entry was pushed: an entry is corrected when it reaches the
+    top of the heap.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, ActiveWindow, PaneState]] = []
         self._serial = count()
 
-    def add(self, window: ActiveWindow, cell: PaneState, at: int) -> None:
-        """Hold the watermark at `at` for a pane."""
-        cell.heaped = at
-        heappush(self._heap, (at, next(self._serial), window, cell))
+    def add(self, window: ActiveWindow, pane: PaneState) -> None:
+        """Hold the watermark at a pane's timestamp, or at its window's last instant if it has none."""
+        at = pane.queued_hold = window.last if pane.timestamp is None else pane.timestamp
+        heappush(self._heap, (at, next(self._serial), window, pane))
 
-    def least(self) -> int:
+    def minimum(self) -> int:
         """The timestamp at which the watermark is held; MAX_MICROS if no pane holds it."""
         heap = self._heap
         while heap:
-            at, _, window, cell = heap[0]
-            waits = pending(window, cell)
-            if waits is None:
+            at, _, window, pane = heap[0]
+            hold = _hold_of(window, pane)
+            if hold is None:
                 heappop(heap)
-                if cell.heaped == at:
-                    cell.heaped = FAR
-            elif waits > at:
-                heapreplace(heap, (waits, next(self._serial), window, cell))
-                cell.heaped = waits
+                if pane.queued_hold == at:
+                    pane.queued_hold = FAR
+            elif hold > at:
+                heapreplace(heap, (hold, next(self._serial), window, pane))
+                pane.queued_hold = hold
             else:
                 return at
         return MAX_MICROS
+
+
+def _hold_of(window: ActiveWindow, pane: PaneState) -> int | None:
+    """The timestamp at which a pane holds the watermark now; None if it does not."""
+    if not window.alive:
+        return None
+    return pane.timestamp if pane.timestamp is not None else window.last if pane.holds_end else None

@@ -9,40 +9,48 @@ W = TypeVar("W")
 
 
 class WindowWakeups(Generic[W]):
-    """Instants (µs), the windows that wait for each, and in these the keys; None stands for all of a window's keys.
+    """The instants (µs) at which windows are due, each with the keys that are; None stands for all keys of a window.
 
-    An alarm is not taken back: what it was set for may be over when it goes off.
+    Wake-ups are never cancelled: the work one was registered for may no longer be due.
+
+    >>> wakeups = WindowWakeups()
+    >>> wakeups.add(10, "first window", "ann")
+    >>> wakeups.add(20, "first window", "ben")
+    >>> wakeups.add_all(30, "second window")
+    >>> wakeups.pop(25)
+    {'first window': {'ann': None, 'ben': None}}
+    >>> wakeups.next()
+    30
     """
 
-    __slots__ = ("_heap", "_waiting")
+    __slots__ = ("_heap", "_windows")
 
     def __init__(self) -> None:
         self._heap: list[int] = []
-        self._waiting: dict[int, dict[W, dict[Any, None] | None]] = {}
+        self._windows: dict[int, dict[W, dict[Any, None] | None]] = {}
 
-    def set(self, instant: int, window: W, key: Any) -> None:
+    def add(self, instant: int, window: W, key: Any) -> None:
         """Wake one key of a window at `instant`."""
-        windows = self._at(instant)
-        keys = windows.setdefault(window, {})
+        keys = self._windows_at(instant).setdefault(window, {})
         if keys is not None:
             keys[key] = None
 
-    def set_all(self, instant: int, window: W) -> None:
+    def add_all(self, instant: int, window: W) -> None:
         """Wake all keys of a window at `instant`."""
-        self._at(instant)[window] = None
+        self._windows_at(instant)[window] = None
 
-    def _at(self, instant: int) -> dict[W, dict[Any, None] | None]:
-        windows = self._waiting.get(instant)
+    def _windows_at(self, instant: int) -> dict[W, dict[Any, None] | None]:
+        windows = self._windows.get(instant)
         if windows is None:
-            windows = self._waiting[instant] = {}
+            windows = self._windows[instant] = {}
             heappush(self._heap, instant)
         return windows
 
-    def passed(self, now: int) -> dict[W, dict[Any, None] | None]:
-        """Who waits for an instant up to `now`; their alarms are over."""
+    def pop(self, now: int) -> dict[W, dict[Any, None] | None]:
+        """Remove the wake-ups up to `now`, and return their windows and keys."""
         woken: dict[W, dict[Any, None] | None] = {}
         while self._heap and self._heap[0] <= now:
-            for window, keys in self._waiting.pop(heappop(self._heap)).items():
+            for window, keys in self._windows.pop(heappop(self._heap)).items():
                 if keys is None:
                     woken[window] = None
                 else:
