@@ -102,7 +102,7 @@ def test_a_sink_that_can_not_be_loaded_is_an_error_of_its_step_and_not_the_end_o
         case "commit":
             worker.on_message(Commit(step, "first", (), 1))
         case _:
-            worker.on_message(Deploy(0, tuple(task for task in job.layout.tasks(0) if task.stage == stage)[:1]))
+            worker.on_message(Deploy(0, tuple(task for task in job.topology.tasks(0) if task.stage == stage)[:1]))
     (answer,) = world.told
     assert isinstance(answer, OutputAborted | Committed | TaskFailed)
     assert answer.error is not None

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.runners.streaming.checkpoint.catalog import latest
-from tidegate.runners.streaming.checkpoint.job_record import Record, read_record
+from tidegate.runners.streaming.checkpoint.job_record import JobRecord, read_record
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
 from tidegate.runners.streaming.checkpoint.manifest_json import dumps, loads
 from tidegate.runners.streaming.model.step_state import StepFacts
@@ -201,7 +201,7 @@ def _assert_read_or_refused(data: bytes, read: Callable[[bytes], Any]) -> None:
         found = read(data)
     except ManifestError:
         return
-    assert isinstance(found, (Manifest, Record))
+    assert isinstance(found, (Manifest, JobRecord))
 
 
 # -- in a directory

@@ -46,33 +46,33 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
     WorkersStarted,
 )
 from tidegate.runners.streaming.protocol.worker_messages import (
-    Aborted,
     AbortOutput,
     Acknowledge,
     AssignedSplit,
     AssignSplits,
     Cancel,
+    CheckpointAborted,
+    CheckpointCompleted,
     Commit,
     Committed,
-    Completed,
     Decline,
     Deploy,
     Heartbeat,
     ListSplits,
     OutputAborted,
-    Passed,
     Prepared,
+    QuiescencePassed,
+    QuiescenceReached,
     Ready,
-    RequestSettling,
+    RequestQuiescence,
     RequestSplit,
-    Settled,
     SplitProgress,
     SplitsListed,
     StateHandle,
     StopSources,
     TaskEnded,
     TaskFailed,
-    Trigger,
+    TriggerBarrier,
 )
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import RunError, UserCodeError
@@ -163,7 +163,7 @@ def batch(**settings: Any) -> CoordinatorHarness:
 
 
 def regions(play: CoordinatorHarness) -> list[list[TaskId]]:
-    return [list(play.job.layout.tasks(region)) for region in range(len(play.job.plan.regions))]
+    return [list(play.job.topology.tasks(region)) for region in range(len(play.job.plan.regions))]
 
 
 def test_a_bounded_job_deploys_a_region_when_the_one_before_it_is_done() -> None:
@@ -288,9 +288,9 @@ def test_lost_workers_are_replaced_only_so_often_without_progress() -> None:
 
 def test_a_checkpoint_is_triggered_at_all_workers_when_its_time_has_come() -> None:
     play = running()
-    assert messages_sent(play.wait(9.9), Trigger) == []
-    assert messages_sent(play.wait(0.1), Trigger) == [Trigger(1, "checkpoint")] * 2
-    assert messages_sent(play.wait(60), Trigger) == []  # one at a time
+    assert messages_sent(play.wait(9.9), TriggerBarrier) == []
+    assert messages_sent(play.wait(0.1), TriggerBarrier) == [TriggerBarrier(1, "checkpoint")] * 2
+    assert messages_sent(play.wait(60), TriggerBarrier) == []  # one at a time
 
 
 def test_commits_begin_only_when_the_manifest_is_stored() -> None:
@@ -302,7 +302,7 @@ def test_commits_begin_only_when_the_manifest_is_stored() -> None:
     assert [c.step for c in loads(store.data).commits] == ["write/Write"]
     assert messages_sent(acknowledged, Commit) == []
     told = play.tell(Stored(1))
-    assert messages_sent(told, Completed) == [Completed(1)] * 2
+    assert messages_sent(told, CheckpointCompleted) == [CheckpointCompleted(1)] * 2
     (commit,) = messages_sent(told, Commit)
     assert (commit.checkpoint, len(commit.committables)) == (1, 2)
 
@@ -321,11 +321,11 @@ def test_a_checkpoint_of_which_a_task_says_nothing_is_given_up_in_time() -> None
     play = running(checkpoints=CheckpointSettings(timeout=5.0, tolerated_failures=1))
     play.wait(10)
     told = play.wait(5)
-    assert messages_sent(told, Aborted) == [Aborted(1)] * 2
+    assert messages_sent(told, CheckpointAborted) == [CheckpointAborted(1)] * 2
     assert "5 s" in actions_of_type(told, CheckpointReport)[0].error
     assert actions_of_type(told, StopWorkers) == []
     again = play.wait(10)
-    assert messages_sent(again, Trigger)[0] == Trigger(2, "checkpoint")
+    assert messages_sent(again, TriggerBarrier)[0] == TriggerBarrier(2, "checkpoint")
     play.wait(5)
     assert actions_of_type(play.taken(), StopWorkers) == [StopWorkers(0.0)]
 
@@ -366,9 +366,9 @@ def test_a_last_checkpoint_that_fails_is_tried_again_after_longer_and_longer_pau
     told = play.end_all() if ends == "input" else play.tell(StopJob())
     waited = []
     for number in range(1, 7):
-        assert {trigger.checkpoint for trigger in messages_sent(told, Trigger)} == {number}
+        assert {trigger.checkpoint for trigger in messages_sent(told, TriggerBarrier)} == {number}
         told = play.say(1, Decline(number, TaskId(1, 1), "the disk is full"))
-        assert not messages_sent(told, Trigger)
+        assert not messages_sent(told, TriggerBarrier)
         wake = play.coordinator.next_wake()
         assert wake is not None, "nobody would begin it again"
         waited.append((wake - play.now) / SECOND)
@@ -404,7 +404,7 @@ def test_a_restart_forgets_how_long_the_last_checkpoint_was_to_wait() -> None:
     play.wait(1)
     play.attempt += 1
     play.clear_away(play.ready())
-    assert {trigger.checkpoint for trigger in messages_sent(play.end_all(), Trigger)} == {2}
+    assert {trigger.checkpoint for trigger in messages_sent(play.end_all(), TriggerBarrier)} == {2}
 
 
 def test_older_checkpoints_are_deleted_when_a_newer_one_is_complete_manifest_first() -> None:
@@ -421,12 +421,12 @@ def test_a_manifest_that_can_not_be_stored_is_a_failed_checkpoint() -> None:
     play.acknowledge(1, prepared="x")
     told = play.tell(Stored(1, "OSError: disk full"))
     assert messages_sent(told, Commit) == []
-    assert messages_sent(told, Aborted) == [Aborted(1)] * 2
+    assert messages_sent(told, CheckpointAborted) == [CheckpointAborted(1)] * 2
 
 
 def test_the_end_of_input_takes_a_last_checkpoint_and_ends_after_its_commits() -> None:
     play = running()
-    assert messages_sent(play.end_all(), Trigger) == [Trigger(1, "checkpoint")] * 2
+    assert messages_sent(play.end_all(), TriggerBarrier) == [TriggerBarrier(1, "checkpoint")] * 2
     play.acknowledge(1, ended=True, prepared="x")
     told = play.tell(Stored(1))
     assert messages_sent(told, Cancel) == []
@@ -440,8 +440,8 @@ def test_a_checkpoint_whose_manifest_is_on_its_way_when_input_ends_is_not_the_la
     play = running()
     play.wait(10)
     play.acknowledge(1)
-    assert messages_sent(play.end_all(), Trigger) == []
-    assert messages_sent(play.tell(Stored(1)), Trigger) == [Trigger(2, "checkpoint")] * 2
+    assert messages_sent(play.end_all(), TriggerBarrier) == []
+    assert messages_sent(play.tell(Stored(1)), TriggerBarrier) == [TriggerBarrier(2, "checkpoint")] * 2
 
 
 def test_a_checkpoint_that_tasks_still_store_when_all_input_has_ended_makes_way_for_the_last() -> None:
@@ -451,8 +451,8 @@ def test_a_checkpoint_that_tasks_still_store_when_all_input_has_ended_makes_way_
     early, late = (Prepared("write/Write", (Committable((n, 1), "x"),)) for n in (0, 1))
     play.say(0, Acknowledge(1, TaskId(writer.stage, 0), prepared=(early,)))
     told = play.end_all()
-    assert messages_sent(told, Aborted) == [Aborted(1)] * 2
-    assert messages_sent(told, Trigger) == [Trigger(2, "checkpoint")] * 2
+    assert messages_sent(told, CheckpointAborted) == [CheckpointAborted(1)] * 2
+    assert messages_sent(told, TriggerBarrier) == [TriggerBarrier(2, "checkpoint")] * 2
     assert actions_of_type(told, CheckpointReport) == []
     play.say(1, Decline(1, TaskId(writer.stage, 1), "given up", (late,)))
     play.acknowledge(2)
@@ -667,7 +667,7 @@ def test_a_job_can_be_cancelled_at_any_time(before: str) -> None:
 def test_stop_takes_a_checkpoint_after_which_sources_give_nothing_and_commits_it() -> None:
     play = running(checkpoints=KEPT)
     told = play.tell(StopJob())
-    assert messages_sent(told, Trigger) == [Trigger(1, "savepoint")] * 2
+    assert messages_sent(told, TriggerBarrier) == [TriggerBarrier(1, "savepoint")] * 2
     assert messages_sent(told, StopSources) == [StopSources(drain=False)] * 2
     play.acknowledge(1, prepared="x")
     told = play.tell(Stored(1))
@@ -681,7 +681,7 @@ def test_stop_takes_a_checkpoint_after_which_sources_give_nothing_and_commits_it
 
 def test_stop_into_a_savepoint_writes_it_there_and_ends_when_that_is_done() -> None:
     play = running()
-    assert messages_sent(play.tell(StopJob(savepoint="/saved")), Trigger) == [Trigger(1, "savepoint")] * 2
+    assert messages_sent(play.tell(StopJob(savepoint="/saved")), TriggerBarrier) == [TriggerBarrier(1, "savepoint")] * 2
     (own,) = actions_of_type(play.acknowledge(1, prepared="x"), Store)
     assert own.directory is None
     told = play.tell(Stored(1))
@@ -706,8 +706,8 @@ def test_stop_without_a_place_to_keep_what_follows_drains() -> None:
 def test_a_drain_takes_no_checkpoint_before_its_last() -> None:
     play = running(checkpoints=KEPT)
     play.tell(StopJob(drain=True))
-    assert messages_sent(play.wait(100), Trigger) == []
-    assert messages_sent(play.end_all(), Trigger) == [Trigger(1, "checkpoint")] * 2
+    assert messages_sent(play.wait(100), TriggerBarrier) == []
+    assert messages_sent(play.end_all(), TriggerBarrier) == [TriggerBarrier(1, "checkpoint")] * 2
 
 
 def test_a_drain_goes_on_after_a_failure() -> None:
@@ -723,19 +723,19 @@ def test_a_drain_goes_on_after_a_failure() -> None:
 def test_a_job_that_runs_for_some_time_stops_by_itself() -> None:
     play = running(checkpoints=CheckpointSettings(directory="/somewhere", interval=1e6), run_for=30.0)
     assert play.wait(29) == []
-    assert messages_sent(play.wait(1), Trigger) == [Trigger(1, "savepoint")] * 2
+    assert messages_sent(play.wait(1), TriggerBarrier) == [TriggerBarrier(1, "savepoint")] * 2
 
 
 def test_a_savepoint_is_a_checkpoint_that_is_copied_away_and_the_job_goes_on() -> None:
     play = running()
-    assert messages_sent(play.tell(TakeSavepoint("/saved")), Trigger) == [Trigger(1, "savepoint")] * 2
+    assert messages_sent(play.tell(TakeSavepoint("/saved")), TriggerBarrier) == [TriggerBarrier(1, "savepoint")] * 2
     play.acknowledge(1, prepared="x")
     told = commit_all(play, play.tell(Stored(1)))
     assert [store.directory for store in actions_of_type(told, Store)] == ["/saved"]
-    assert messages_sent(play.wait(100), Trigger) == []  # none begins while it is copied
+    assert messages_sent(play.wait(100), TriggerBarrier) == []  # none begins while it is copied
     told = play.tell(Stored(1, "OSError: no space"))
     assert actions_of_type(told, CheckpointReport)[-1].error == "OSError: no space"
-    assert messages_sent(told, Trigger) == [Trigger(2, "checkpoint")] * 2
+    assert messages_sent(told, TriggerBarrier) == [TriggerBarrier(2, "checkpoint")] * 2
 
 
 def test_whoever_waits_for_a_savepoint_hears_that_the_job_was_restarted_meanwhile() -> None:
@@ -768,7 +768,7 @@ def test_another_process_commits_what_a_manifest_holds_before_it_deploys() -> No
     told = later.say(0, Committed(commit.step, 1))
     told += later.say(0, OutputAborted(commit.step))
     assert deployed_tasks(told) == later.tasks()
-    assert messages_sent(later.wait(10), Trigger)[0].checkpoint == 2
+    assert messages_sent(later.wait(10), TriggerBarrier)[0].checkpoint == 2
 
 
 def test_another_process_has_only_to_commit_when_all_input_had_ended() -> None:
@@ -794,26 +794,26 @@ def scripted(p: tg.Pipeline) -> None:
 def test_a_test_stream_goes_on_when_every_task_has_handled_its_event() -> None:
     play = CoordinatorHarness(make_job(scripted))
     play.ready()
-    told = play.say(0, RequestSettling(1, 5))
-    assert messages_sent(told, Trigger) == [Trigger(1, "settle", clock=5)] * 2
+    told = play.say(0, RequestQuiescence(1, 5))
+    assert messages_sent(told, TriggerBarrier) == [TriggerBarrier(1, "quiescence", clock=5)] * 2
     tasks = play.tasks()
     for task in tasks[:-1]:
-        assert messages_sent(play.say(task.index, Passed(1, task)), Settled) == []
-    assert messages_sent(play.say(0, Passed(1, tasks[-1])), Settled) == [Settled(1)]
+        assert messages_sent(play.say(task.index, QuiescencePassed(1, task)), QuiescenceReached) == []
+    assert messages_sent(play.say(0, QuiescencePassed(1, tasks[-1])), QuiescenceReached) == [QuiescenceReached(1)]
 
 
 def test_a_task_may_have_handled_an_event_before_the_test_stream_asks() -> None:
     play = CoordinatorHarness(make_job(scripted))
     play.ready()
     for task in play.tasks():
-        play.say(task.index, Passed(1, task))
-    assert messages_sent(play.say(0, RequestSettling(1)), Settled) == [Settled(1)]
+        play.say(task.index, QuiescencePassed(1, task))
+    assert messages_sent(play.say(0, RequestQuiescence(1)), QuiescenceReached) == [QuiescenceReached(1)]
 
 
 def test_a_test_stream_has_no_checkpoints_between_its_events() -> None:
     play = CoordinatorHarness(make_job(scripted))
     play.ready()
-    assert messages_sent(play.wait(100), Trigger) == []
+    assert messages_sent(play.wait(100), TriggerBarrier) == []
 
 
 # -- what always holds
@@ -839,8 +839,8 @@ MESSAGES = st.one_of(
     st.builds(Decline, NUMBERS, st.sampled_from(TASKS), st.just("no")),
     st.builds(Committed, st.just(2), NUMBERS),
     st.just(OutputAborted(2)),
-    st.builds(Passed, NUMBERS, st.sampled_from(TASKS)),
-    st.builds(RequestSettling, NUMBERS),
+    st.builds(QuiescencePassed, NUMBERS, st.sampled_from(TASKS)),
+    st.builds(RequestQuiescence, NUMBERS),
 )
 HAPPENINGS = st.one_of(
     st.tuples(st.just("says"), st.integers(0, 1), MESSAGES),
@@ -879,7 +879,7 @@ def test_whatever_happens_it_is_never_at_a_loss_and_a_cancelled_job_ends(
             case ("good", "ready"):
                 play.ready()
             case ("good", "acknowledge"):
-                for trigger in messages_sent(play.said, Trigger)[-1:]:
+                for trigger in messages_sent(play.said, TriggerBarrier)[-1:]:
                     play.acknowledge(trigger.checkpoint)
             case ("good", "end"):
                 play.end_all()

@@ -13,7 +13,7 @@ def regions() -> RegionSchedule:
     """Of a job with two, of two tasks each."""
     job = make_job(count_words_to_text(), batch=True)
     assert len(job.plan.regions) == 2
-    return RegionSchedule(job.layout)
+    return RegionSchedule(job.topology)
 
 
 def run(regions: RegionSchedule) -> list[int]:

@@ -54,7 +54,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     StopSources,
     TaskEnded,
     ToCoordinator,
-    Trigger,
+    TriggerBarrier,
 )
 from tidegate.sdk.connectors.sinks import Committable
 
@@ -134,7 +134,7 @@ class Following(CoordinatorHarness):
                 mine = sorted(task for task in self.deployed - self.ended if task.index == worker)
                 self.ended.update(mine)
                 return [self.by(worker, TaskEnded(task)) for task in mine]
-            case Trigger(checkpoint=checkpoint):
+            case TriggerBarrier(checkpoint=checkpoint):
                 mine = sorted(task for task in self.deployed if task.index == worker)
                 return [self.by(worker, self.share(checkpoint, task)) for task in mine]
             case Cancel():

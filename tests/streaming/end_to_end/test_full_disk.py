@@ -34,7 +34,7 @@ from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport,
 from tidegate.runners.streaming.state import writers
 from tidegate.runners.streaming.state.backend import Capture
 from tidegate.runners.streaming.state.files import END_SIZE, PIECE, Written, read_end
-from tidegate.runners.streaming.state.uploads import StorageFiles
+from tidegate.runners.streaming.state.uploads import DirectFileStore
 from tidegate.runners.streaming.state.writers import ForkedWriter, IncrementalWriter
 from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.data.block import Block
@@ -99,7 +99,7 @@ def test_a_store_names_the_file_that_has_no_room_and_leaves_nothing_there(tmp_pa
 
 
 def child_that_writes_to(path: Path) -> ForkedWriter:
-    return ForkedWriter({}, {}, path, "chk-1/0.0.1.data", StorageFiles(LocalStorage(path.parent)))
+    return ForkedWriter({}, {}, path, "chk-1/0.0.1.data", DirectFileStore(LocalStorage(path.parent)))
 
 
 def outcome(capture: Capture) -> Any:
@@ -122,7 +122,7 @@ def in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IncrementalWri
     """A capture of ten slices of 1,000 bytes, of which each goes to disk."""
     monkeypatch.setattr(writers, "_LONG_FILE", 1)
     slices = ((bytes(1000), PIECE) for _ in range(10))
-    return IncrementalWriter(slices, "chk-1/0", StorageFiles(LocalStorage(tmp_path), tmp_path, lambda: tmp_path))
+    return IncrementalWriter(slices, "chk-1/0", DirectFileStore(LocalStorage(tmp_path), tmp_path, lambda: tmp_path))
 
 
 def test_a_capture_goes_to_disk_as_it_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def test_of_a_child_that_was_killed_it_is_said_by_what(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     operators: Any = {"step": Killed()}
-    child = ForkedWriter(operators, {"step": None}, tmp_path / "part", "x", StorageFiles(LocalStorage(tmp_path)))
+    child = ForkedWriter(operators, {"step": None}, tmp_path / "part", "x", DirectFileStore(LocalStorage(tmp_path)))
     with pytest.raises(OSError, match=f"{tmp_path / 'part'} did not: killed by SIGKILL: perhaps .* out of memory"):
         outcome(child)
 

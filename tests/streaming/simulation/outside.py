@@ -182,7 +182,7 @@ class Disk:
         self.write(name, data)
         self.unsettled.add(name)
 
-    def settle(self, names: Iterable[str]) -> None:
+    def sync(self, names: Iterable[str]) -> None:
         for name in names:
             self.strike("disk settle")
             if name not in self.files:

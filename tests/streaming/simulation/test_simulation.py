@@ -29,8 +29,8 @@ from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.worker_messages import Prepared, SplitProgress
 from tidegate.runners.streaming.state import memory
 from tidegate.runners.streaming.state.incremental import IncrementalChain
-from tidegate.runners.streaming.state.restore import Restoring
-from tidegate.runners.streaming.state.uploads import Stored
+from tidegate.runners.streaming.state.restore import TaskRestore
+from tidegate.runners.streaming.state.uploads import StoredFile
 from tidegate.runners.streaming.worker import task_checkpointer, worker
 from tidegate.runners.streaming.worker.barrier_alignment import BarrierAlignment
 from tidegate.runners.streaming.worker.source_reader import SourceReader
@@ -75,10 +75,10 @@ def skip_alignment(patch: pytest.MonkeyPatch) -> None:
 def acknowledge_before_writing(patch: pytest.MonkeyPatch) -> None:
     """State is on its way to the disk when the coordinator hears that it is there."""
 
-    def store(self: WorkerProcess, name: str, state: bytes) -> Stored:
+    def store(self: WorkerProcess, name: str, state: bytes) -> StoredFile:
         self.storage.put(name, state[: len(state) // 2])
         self.simulation.after(300_000, lambda: self.do(lambda: self.storage.put(name, state)))
-        return Stored((name, len(state), crc32(state)))
+        return StoredFile((name, len(state), crc32(state)))
 
     patch.setattr(WorkerProcess, "store", store)
 
@@ -124,8 +124,8 @@ def forget_elements_under_way(patch: pytest.MonkeyPatch) -> None:
     """Blocks that an unaligned barrier has overtaken are not restored."""
     restored = vars(worker)["restored_state"]
 
-    def forgetful(*given: Any) -> Restoring:
-        restoring: Restoring = restored(*given)
+    def forgetful(*given: Any) -> TaskRestore:
+        restoring: TaskRestore = restored(*given)
         return replace(restoring, state=replace(restoring.state, outgoing={}, incoming={}))
 
     patch.setattr(worker, "restored_state", forgetful)

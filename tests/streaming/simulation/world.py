@@ -36,7 +36,7 @@ from tidegate.runners.streaming.protocol.worker_messages import AbortOutput, Com
 from tidegate.runners.streaming.state.backend import Operators, StateBackend
 from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.memory import MemoryBackend
-from tidegate.runners.streaming.state.uploads import Files, StorageFiles, Storing
+from tidegate.runners.streaming.state.uploads import DirectFileStore, PendingFile, StateFileStore
 from tidegate.runners.streaming.storage.background import outcome
 from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.data.block import Block
@@ -92,7 +92,7 @@ class WorkerProcess(Process):
         self.index = index
         self.clock: Clock = SystemClock(simulation.wall, lambda: simulation.now)
         self.storage = simulation.disk
-        self.files: Files = UploadedLater(self) if simulation.uploads else StorageFiles(self.storage)
+        self.files: StateFileStore = UploadedLater(self) if simulation.uploads else DirectFileStore(self.storage)
         assert crew.coordinator.opened is not None
         self.worker = simulation.make_worker(crew.coordinator.opened.job, index, crew.attempt, self)
         self.in_flight: dict[ChannelId, int] = {}
@@ -152,7 +152,7 @@ class WorkerProcess(Process):
         full_every = self.simulation.job.settings.checkpoints.full_every
         return MemoryBackend(operators, self.files, forks=False, full_every=full_every)
 
-    def store(self, name: str, state: bytes) -> Storing:
+    def store(self, name: str, state: bytes) -> PendingFile:
         return self.files.put(name, state)
 
     def seconds(self) -> float:
@@ -195,7 +195,7 @@ class UploadedLater:
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process
 
-    def put(self, name: str, data: bytes) -> Storing:
+    def put(self, name: str, data: bytes) -> PendingFile:
         process, upload = self._process, Upload()
         link = ("upload", process.crew.attempt, process.index)
         process.simulation.post(link, lambda: process.do(lambda: self._arrive(upload, name, data)))
@@ -210,10 +210,10 @@ class UploadedLater:
         self._process.storage.put(name, data)
         upload.file = name, len(data), crc32(data)
 
-    def move(self, name: str, path: Path, size: int, check: int) -> Storing:
+    def move(self, name: str, path: Path, size: int, check: int) -> PendingFile:
         raise AssertionError("nothing is written to a local disk")
 
-    def link(self, name: str, path: Path) -> Storing:
+    def link(self, name: str, path: Path) -> PendingFile:
         raise AssertionError("nothing is written to a local disk")
 
     def begin(self, name: str) -> None:
@@ -405,7 +405,7 @@ class CoordinatorProcess(Process):
         """Write a manifest; then see whether the job is still this process's."""
         simulation = self.simulation
         if action.directory is None and action.checkpoint != RECORDED:
-            there = simulation.disk.unsettled - set(action.fresh)
+            there = simulation.disk.unsettled - set(action.new_files)
             for name, _, _ in loads(action.data).files():
                 if name in there:
                     simulation.breaks(f"{action.name} is written before {name} is durable")

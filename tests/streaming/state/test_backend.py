@@ -25,7 +25,7 @@ from tidegate.runners.streaming.state.backend import Capture, StateBackend
 from tidegate.runners.streaming.state.files import StateFile, UnpicklableState, read_states
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
-from tidegate.runners.streaming.state.uploads import Files, StorageFiles, UploadedFiles
+from tidegate.runners.streaming.state.uploads import DirectFileStore, StateFileStore, UploadingFileStore
 from tidegate.runners.streaming.state.writers import ForkedWriter
 from tidegate.runners.streaming.storage.background import Background
 from tidegate.runners.streaming.storage.local import LocalStorage
@@ -98,7 +98,7 @@ class Disk:
     def put_file(self, name: str, path: Path) -> None:
         self.write(name, path.read_bytes())
 
-    def settle(self, names: Iterable[str]) -> None:
+    def sync(self, names: Iterable[str]) -> None:
         raise AssertionError("that is for whoever writes the manifest")
 
     def create(self, name: str, data: bytes) -> bool:
@@ -120,9 +120,9 @@ class Held:
         self.disk = Disk(root / "checkpoints")
         self.folder = root / f"own-{os.urandom(4).hex()}"
         self.folder.mkdir(parents=True)
-        files: Files = StorageFiles(self.disk, self.disk.root, lambda: self.folder)
+        files: StateFileStore = DirectFileStore(self.disk, self.disk.root, lambda: self.folder)
         if "uploaded" in kind:
-            files = UploadedFiles(self.disk, Background(lambda: None), lambda: self.folder, room=300)
+            files = UploadingFileStore(self.disk, Background(lambda: None), lambda: self.folder, room=300)
         steps: dict[str, Operator] = {}
         world = context()
         if "rocksdb" in kind:

@@ -24,7 +24,7 @@ from tidegate.runners.streaming.state import files, memory, writers
 from tidegate.runners.streaming.state.backend import StateBackend
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
-from tidegate.runners.streaming.state.uploads import StorageFiles
+from tidegate.runners.streaming.state.uploads import DirectFileStore
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 from tidegate.testing.harness import step_operator
 
@@ -241,7 +241,7 @@ class Kept:
         self.steps: dict[str, Operator] = {}
         place = folder / "parts"
         place.mkdir()
-        stored = StorageFiles(self.disk, self.disk.root, lambda: place)
+        stored = DirectFileStore(self.disk, self.disk.root, lambda: place)
         world = context()
         world.memory_budget = budget
         world.temp_dir = lambda: self.spilled

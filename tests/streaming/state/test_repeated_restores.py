@@ -28,7 +28,7 @@ from tidegate.runners.streaming.state.backend import StateBackend
 from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
-from tidegate.runners.streaming.state.uploads import StorageFiles
+from tidegate.runners.streaming.state.uploads import DirectFileStore
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.time import Duration
 from tidegate.sdk.windowing.assigners import FixedWindows
@@ -77,7 +77,7 @@ class Attempt:
 
     def __init__(self, case: Case, build: Build, disk: Disk, folder: Path) -> None:
         folder.mkdir(parents=True)
-        files = StorageFiles(disk, disk.root, lambda: folder)
+        files = DirectFileStore(disk, disk.root, lambda: folder)
         steps: dict[str, Operator] = {}
         if case.backend == "rocksdb":
             rocks = RocksBackend(lambda: steps, files, lambda: folder, budget=case.budget, full_every=case.full_every)

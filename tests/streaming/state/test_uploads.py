@@ -16,21 +16,21 @@ from tests.support.streaming.coordinator_harness import make_job
 from tests.support.streaming.counting_job import windowed_counts
 from tests.support.streaming.isolated_worker import IsolatedWorker
 from tidegate.runners.streaming.protocol.worker_messages import (
-    Aborted,
     Acknowledge,
     AssignSplits,
     Cancel,
-    Completed,
+    CheckpointAborted,
+    CheckpointCompleted,
     Decline,
     Deploy,
     Heartbeat,
     ListSplits,
     SplitsListed,
     TaskFailed,
-    Trigger,
+    TriggerBarrier,
 )
 from tidegate.runners.streaming.state import uploads
-from tidegate.runners.streaming.state.uploads import UploadedFiles
+from tidegate.runners.streaming.state.uploads import UploadingFileStore
 from tidegate.runners.streaming.storage.background import Background
 from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.metrics import MetricCells
@@ -73,7 +73,7 @@ class Remote(IsolatedWorker):
         self.woken = threading.Event()
         self.storage = self.slow
         self.background = Background(self.woken.set)
-        self.files = UploadedFiles(self.slow, self.background, lambda: folder, room=room)  # type: ignore[arg-type]
+        self.files = UploadingFileStore(self.slow, self.background, lambda: folder, room=room)  # type: ignore[arg-type]
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [message for message in self.told if isinstance(message, kind)]
@@ -88,7 +88,7 @@ class Working:
     def __init__(self, world: Remote, write: Callable[[tg.Pipeline], Any] = windowed_counts) -> None:
         self.world = world
         self.job = make_job(write, workers=1)
-        self.tasks = [task for region in range(len(self.job.plan.regions)) for task in self.job.layout.tasks(region)]
+        self.tasks = [task for region in range(len(self.job.plan.regions)) for task in self.job.topology.tasks(region)]
         self.worker = Worker(self.job, 0, 1, world)  # type: ignore[arg-type]
         self.worker.on_message(Deploy(0, tuple(self.tasks)))
         (source,) = [step for step in self.job.plan.steps if step.is_source]
@@ -113,7 +113,7 @@ class Working:
 
     def blocked(self, checkpoint: int) -> None:
         """Trigger a checkpoint; its first upload stands still."""
-        self.worker.on_message(Trigger(checkpoint, "checkpoint"))
+        self.worker.on_message(TriggerBarrier(checkpoint, "checkpoint"))
         self.until(self.world.slow.reached.is_set)
 
     @property
@@ -153,9 +153,9 @@ def test_a_checkpoint_is_given_up_and_the_next_one_taken_while_an_upload_of_it_s
     working = Working(world)
     working.blocked(1)
     first = world.slow.begun[0]
-    working.worker.on_message(Aborted(1))
+    working.worker.on_message(CheckpointAborted(1))
     assert {(told.checkpoint, told.reason) for told in world.of(Decline)} == {(1, "given up")}
-    working.worker.on_message(Trigger(2, "checkpoint"))
+    working.worker.on_message(TriggerBarrier(2, "checkpoint"))
     working.work(100)
     assert world.slow.begun == [first]
     world.slow.open.set()
@@ -169,12 +169,12 @@ def test_a_checkpoint_that_ousts_another_is_taken_while_an_upload_stands_still(w
     working = Working(world)
     working.blocked(1)
     working.until(lambda: len(world.background._queue) == len(working.tasks))
-    working.worker.on_message(Trigger(2, "checkpoint"))
+    working.worker.on_message(TriggerBarrier(2, "checkpoint"))
     working.until(lambda: len(world.of(Decline)) == len(working.tasks))
     world.slow.open.set()
     working.until(lambda: len(world.acknowledged(2)) == len(working.tasks))
-    working.worker.on_message(Completed(2))
-    working.worker.on_message(Trigger(3, "savepoint"))
+    working.worker.on_message(CheckpointCompleted(2))
+    working.worker.on_message(TriggerBarrier(3, "savepoint"))
     working.until(lambda: len(world.acknowledged(3)) == len(working.tasks))
     assert not [name for name in world.slow.files if name.startswith("chk-000001/")]
 
@@ -192,7 +192,7 @@ def test_an_upload_that_fails_fails_its_checkpoint_by_name_and_not_the_task(worl
         assert f"could not be uploaded: {type(error).__name__}: {error}" in told.reason
     assert (world.of(TaskFailed), world.of(Acknowledge)) == ([], [])
     world.slow.error = None
-    working.worker.on_message(Trigger(2, "checkpoint"))
+    working.worker.on_message(TriggerBarrier(2, "checkpoint"))
     working.until(lambda: len(world.acknowledged(2)) == len(working.tasks))
 
 

@@ -48,7 +48,7 @@ def test_what_is_put_is_read_and_can_be_settled(storage: Storage) -> None:
     storage.put("chk-1/deep/a", b"one")
     storage.put("chk-1/b", b"two")
     assert (storage.read("chk-1/deep/a"), storage.read("chk-1/b")) == (b"one", b"two")
-    storage.settle(["chk-1/deep/a", "chk-1/b"])
+    storage.sync(["chk-1/deep/a", "chk-1/b"])
     assert storage.list("") == ["chk-1/b", "chk-1/deep/a"]
 
 
@@ -65,14 +65,14 @@ def test_settling_flushes_the_files_and_every_folder_up_to_the_top(
     storage.put("chk-1/a", b"one")
     storage.put("chk-1/b", b"two")
     assert flushed == []
-    storage.settle(["chk-1/a", "chk-1/b"])
+    storage.sync(["chk-1/a", "chk-1/b"])
     assert flushed[:2] == ["chk-1/a", "chk-1/b"]
     assert sorted(flushed[2:]) == [".", "chk-1"]
 
 
 def test_what_is_gone_can_not_be_settled(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        LocalStorage(tmp_path).settle(["chk-1/a"])
+        LocalStorage(tmp_path).sync(["chk-1/a"])
 
 
 def test_what_can_not_be_settled_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +84,7 @@ def test_what_can_not_be_settled_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="chk-1/a"):
-        storage.settle(["chk-1/a"])
+        storage.sync(["chk-1/a"])
 
 
 def test_files_in_a_folder_are_the_users_alone_under_any_umask(tmp_path: Path) -> None:

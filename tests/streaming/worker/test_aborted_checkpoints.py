@@ -12,7 +12,13 @@ from tests.support.streaming.isolated_worker import IsolatedWorker
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.stream_items import Barrier
-from tidegate.runners.streaming.protocol.worker_messages import Aborted, Acknowledge, Deploy, TaskEnded, Trigger
+from tidegate.runners.streaming.protocol.worker_messages import (
+    Acknowledge,
+    CheckpointAborted,
+    Deploy,
+    TaskEnded,
+    TriggerBarrier,
+)
 from tidegate.runners.streaming.worker.worker import Worker
 from tidegate.sdk.time import MAX_MICROS
 
@@ -28,12 +34,12 @@ def test_a_task_ends_also_if_a_checkpoint_is_given_up_in_which_it_was_about_to_t
     world, job, task = IsolatedWorker(tmp_path), make_job(double), TaskId(1, 0)
     worker = Worker(job, 0, 1, world)  # type: ignore[arg-type]
     worker.on_message(Deploy(0, (task,)))
-    worker.on_message(Trigger(1, "savepoint"))
-    for channel in job.layout.channels_into(task):
+    worker.on_message(TriggerBarrier(1, "savepoint"))
+    for channel in job.topology.channels_into(task):
         worker.on_items(channel, [CollectionStatus(MAX_MICROS, ended=True)])
         worker.work()
     if given_up:
-        worker.on_message(Aborted(1))
+        worker.on_message(CheckpointAborted(1))
     while worker.work():
         pass
     assert [message.task for message in world.told if isinstance(message, TaskEnded)] == [task]
@@ -44,11 +50,11 @@ def test_a_channel_that_waits_for_a_checkpoint_which_the_next_one_ousts_goes_on(
     world, job, task = IsolatedWorker(tmp_path), make_job(double), TaskId(1, 0)
     worker = Worker(job, 0, 1, world)  # type: ignore[arg-type]
     worker.on_message(Deploy(0, (task,)))
-    one, other = job.layout.channels_into(task)
-    worker.on_message(Trigger(2, "checkpoint"))
+    one, other = job.topology.channels_into(task)
+    worker.on_message(TriggerBarrier(2, "checkpoint"))
     worker.on_items(one, [Barrier(2)])
     worker.work()
-    told = [Aborted(2), Trigger(3, "checkpoint")]
+    told = [CheckpointAborted(2), TriggerBarrier(3, "checkpoint")]
     for message in () if late else told:
         worker.on_message(message)
     worker.on_items(other, [Barrier(3)])

@@ -75,8 +75,8 @@ def test_settling_barriers_are_numbered_by_themselves_and_bring_their_clock() ->
     alignment.arrive(A, Barrier(5))
     alignment.arrive(B, Barrier(5))
     alignment.done()
-    alignment.arrive(A, Barrier(1, "settle"))
-    alignment.arrive(B, Barrier(1, "settle", clock=9))
+    alignment.arrive(A, Barrier(1, "quiescence"))
+    alignment.arrive(B, Barrier(1, "quiescence", clock=9))
     assert alignment.aligned
     assert alignment.barrier is not None
     assert alignment.barrier.clock == 9

@@ -10,7 +10,7 @@ import pytest
 
 import tidegate as tg
 from tests.support.streaming.coordinator_harness import CoordinatorHarness, count_words_to_text, make_job, messages_sent
-from tidegate.runners.streaming.protocol.worker_messages import Heartbeat, Least
+from tidegate.runners.streaming.protocol.worker_messages import Heartbeat, PeerWatermark
 from tidegate.runners.streaming.worker.watermark_alignment import WatermarkAlignment
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
@@ -61,14 +61,15 @@ def test_a_worker_is_told_how_far_those_beside_it_have_come() -> None:
     play = CoordinatorHarness(make_job(count_words_to_text(), workers=3, drift=5))
     play.ready()
     told = [
-        play.say(worker, Heartbeat((), MetricCells(), least=least)) for worker, least in ((0, 30), (1, 20), (2, None))
+        play.say(worker, Heartbeat((), MetricCells(), min_watermark=least))
+        for worker, least in ((0, 30), (1, 20), (2, None))
     ]
-    told.append(play.say(0, Heartbeat((), MetricCells(), least=40)))
-    assert [messages_sent(actions, Least) for actions in told] == [
-        [Least(MIN_MICROS)],
-        [Least(MIN_MICROS)],
-        [Least(20)],
-        [Least(20)],
+    told.append(play.say(0, Heartbeat((), MetricCells(), min_watermark=40)))
+    assert [messages_sent(actions, PeerWatermark) for actions in told] == [
+        [PeerWatermark(MIN_MICROS)],
+        [PeerWatermark(MIN_MICROS)],
+        [PeerWatermark(20)],
+        [PeerWatermark(20)],
     ]
 
 

@@ -120,8 +120,8 @@ class CoordinatorHarness:
 
     def tasks(self) -> list[TaskId]:
         """All tasks of the job."""
-        layout = self.job.layout
-        return [task for region in range(len(self.job.plan.regions)) for task in layout.tasks(region)]
+        topology = self.job.topology
+        return [task for region in range(len(self.job.plan.regions)) for task in topology.tasks(region)]
 
     # -- workers that work
 

@@ -26,7 +26,7 @@ from tidegate.runners.streaming.protocol.worker_messages import Ready, ToCoordin
 from tidegate.runners.streaming.state.backend import Operators, StateBackend
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
-from tidegate.runners.streaming.state.uploads import StorageFiles, Storing
+from tidegate.runners.streaming.state.uploads import DirectFileStore, PendingFile
 from tidegate.runners.streaming.storage.background import outcome
 from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.runners.streaming.worker.worker import Worker
@@ -54,7 +54,7 @@ class InProcessJob:
         self.clock: Clock = self._new_clock()
         self.storage = LocalStorage(folder / "checkpoints")
         self._ownership = Ownership(Opened(self.job, storage=self.storage), LocalStorage)
-        self.files = StorageFiles(self.storage, self.storage.root, partial(self._made, "parts"))
+        self.files = DirectFileStore(self.storage, self.storage.root, partial(self._made, "parts"))
         self.completed = 0
         self.failed: list[str] = []
         self.rounds = 0
@@ -175,7 +175,7 @@ class InProcessJob:
             return RocksBackend(operators, files, place, budget=budget, full_every=full_every)
         return MemoryBackend(operators, files, forks=False, full_every=full_every)
 
-    def store(self, name: str, state: bytes) -> Storing:
+    def store(self, name: str, state: bytes) -> PendingFile:
         return self.files.put(name, state)
 
     def seconds(self) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.state.memory import MemoryBackend
-from tidegate.runners.streaming.state.uploads import StorageFiles
+from tidegate.runners.streaming.state.uploads import DirectFileStore
 from tidegate.runners.streaming.storage.local import LocalStorage
 
 
@@ -18,7 +18,7 @@ class IsolatedWorker:
     def __init__(self, folder: Path) -> None:
         self.clock = ManualClock()
         self.storage: Any = LocalStorage(folder)
-        self.files: Any = StorageFiles(self.storage)
+        self.files: Any = DirectFileStore(self.storage)
         self.told: list[Any] = []
 
     def tell(self, message: Any) -> None:

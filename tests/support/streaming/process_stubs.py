@@ -25,13 +25,13 @@ from tidegate.runners.streaming.network.framing import CONTROL, Link
 from tidegate.runners.streaming.process.job_process import JobProcess
 from tidegate.runners.streaming.process.main import first_message
 from tidegate.runners.streaming.process.run_directory import run_directory
-from tidegate.runners.streaming.process.worker_process import ProcessWorld
+from tidegate.runners.streaming.process.worker_process import ProcessServices
 from tidegate.runners.streaming.protocol import coordinator_io, worker_messages
 from tidegate.runners.streaming.protocol.client_messages import Submit
 from tidegate.runners.streaming.protocol.coordinator_io import Action, CoordinatorEvent
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.storage.local import LocalStorage
-from tidegate.runners.streaming.worker.environment import World
+from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import Environment, Pipeline
@@ -195,11 +195,11 @@ class Faulty(Recording):
 class Standing:
     """A worker with nothing to do."""
 
-    def __init__(self, job: Job, index: int, attempt: int, world: World) -> None:
+    def __init__(self, job: Job, index: int, attempt: int, services: WorkerServices) -> None:
         self.job = job
         self.index = index
         self.attempt = attempt
-        self.world = world
+        self.services = services
         self.closed = False
         self.begun = False
 
@@ -224,8 +224,8 @@ class Standing:
         return self.unsent()
 
     def unsent(self) -> bool:
-        assert isinstance(self.world, ProcessWorld)
-        return self.world.control.waiting
+        assert isinstance(self.services, ProcessServices)
+        return self.services.control.waiting
 
     def begin(self) -> None:
         return
@@ -237,10 +237,10 @@ class Standing:
         return
 
     def say(self, text: str) -> None:
-        self.world.tell(worker_messages.Decline(0, TaskId(0, self.index), text))
+        self.services.tell(worker_messages.Decline(0, TaskId(0, self.index), text))
 
     def end(self) -> None:
-        self.world.tell(worker_messages.TaskEnded(TaskId(0, self.index)))
+        self.services.tell(worker_messages.TaskEnded(TaskId(0, self.index)))
 
 
 class Hearing(Standing):
@@ -250,9 +250,9 @@ class Hearing(Standing):
         signal.signal(signal.SIGUSR1, self.hear)
 
     def hear(self, *_: object) -> None:
-        assert isinstance(self.world, ProcessWorld)
+        assert isinstance(self.services, ProcessServices)
         self.say("heard a signal")
-        self.world.control.push()  # the loop goes on waiting
+        self.services.control.push()  # the loop goes on waiting
 
 
 class Ring(Standing):
@@ -265,7 +265,7 @@ class Ring(Standing):
         self.credit = 0
         to = (self.index + 1) % self.job.settings.workers
         for n in range(self.blocks):
-            self.world.send(
+            self.services.send(
                 to, ChannelId(7, self.index, to), [Block([n] * 5000), CollectionStatus(n)], flush=n % 2 == 0
             )
 
@@ -274,7 +274,7 @@ class Ring(Standing):
         assert isinstance(block, Block)
         assert mark == CollectionStatus(block.values[0])
         self.came.append(block.values[0])
-        self.world.grant(channel.source, channel, 1)
+        self.services.grant(channel.source, channel, 1)
         self.look()
 
     def on_credit(self, channel: ChannelId, credit: int) -> None:
@@ -319,9 +319,9 @@ class Babbling(Standing):
             self.say("last words")
 
     def go_on(self) -> None:
-        assert isinstance(self.world, ProcessWorld)
+        assert isinstance(self.services, ProcessServices)
         if self.index == 1:
-            sock = socket(fileno=os.dup(self.world.control.fileno()))
+            sock = socket(fileno=os.dup(self.services.control.fileno()))
             sock.setblocking(True)
             with sock:
                 sock.sendall(self.babble())
@@ -385,7 +385,7 @@ class Keeping(Standing):
     """Uses the run's directory, where all see the same."""
 
     def begin(self) -> None:
-        directory = self.world.directory()
+        directory = self.services.directory()
         (directory / f"from-{self.index}").write_text("kept")
         self.say(f"{oct(directory.stat().st_mode & 0o777)} {directory}")
         self.end()

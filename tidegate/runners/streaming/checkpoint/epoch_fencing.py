@@ -23,7 +23,7 @@ from tidegate.runners.streaming.checkpoint.catalog import (
 )
 from tidegate.runners.streaming.checkpoint.job_record import (
     RECORD,
-    Record,
+    JobRecord,
     differences,
     read_record,
     record,
@@ -156,7 +156,7 @@ def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
     return Opened(replace(job, epoch=epoch), resume, epoch, tuple(notes), storage, fenced, first=next, leftovers=left)
 
 
-def _known(job: Job, storage: Storage, names: set[str], url: str) -> Record | None:
+def _known(job: Job, storage: Storage, names: set[str], url: str) -> JobRecord | None:
     """The job that is to be gone on with; None to begin one, where none has been or all of it is given up.
 
     ResumeError if what is there is of another job, ManifestError if it can't be known of which.
@@ -193,12 +193,12 @@ def _known(job: Job, storage: Storage, names: set[str], url: str) -> Record | No
     return known
 
 
-def _is_over(known: Record, job: Job) -> bool:
+def _is_over(known: JobRecord, job: Job) -> bool:
     """Whether a job has finished before this one was submitted."""
     return known.state == "finished" and known.job != job.id
 
 
-def _finished(job: Job, known: Record, url: str) -> Opened:
+def _finished(job: Job, known: JobRecord, url: str) -> Opened:
     """A job that has finished is not repeated. ResumeError if it was another, with what makes it so."""
     if job.parts and not known.parts:
         raise ResumeError(
@@ -271,7 +271,7 @@ def _import(storage: Storage, job: Job, savepoint: str, epoch: int, number: int)
     return own
 
 
-def _record(storage: Storage) -> Record | None:
+def _record(storage: Storage) -> JobRecord | None:
     try:
         return read_record(storage.read(RECORD))
     except FileNotFoundError:

@@ -25,7 +25,7 @@ _WITHOUT_PARTS: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class JobRecord:
     """`run` is what sinks know the job by, `pipeline` its name, `steps` those that keep something. `parts` make it the
     same job (see `Job`), but an earlier version may have recorded none; `metrics` are of one that is over."""
 
@@ -54,7 +54,7 @@ def record(job: Job, state: Literal["running", "finished"], metrics: MetricCells
     return json.dumps(fields, indent=1).encode()
 
 
-def read_record(data: bytes) -> Record:
+def read_record(data: bytes) -> JobRecord:
     """The record back; ManifestError for one that is torn, or of another version."""
     try:
         fields = json.loads(data)
@@ -74,10 +74,10 @@ def read_record(data: bytes) -> Record:
         raise ManifestError(f"{RECORD} is damaged: {error}") from None
     if not whole or not all(isinstance(name, str) for name in (id, run, pipeline, *steps)):
         raise ManifestError(f"{RECORD} is damaged: {shorten(fields)}")
-    return Record(id, run, pipeline, steps, state, parts, metrics)
+    return JobRecord(id, run, pipeline, steps, state, parts, metrics)
 
 
-def same_pipeline(known: Record, plan: Plan) -> bool:
+def same_pipeline(known: JobRecord, plan: Plan) -> bool:
     """Whether a plan is that of the pipeline on record, perhaps changed: it has at least one of the steps that keep
     something, by name and kind."""
     return not known.steps or not known.steps.isdisjoint(_kept(plan))

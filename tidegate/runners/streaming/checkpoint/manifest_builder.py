@@ -14,7 +14,7 @@ from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.metrics import MetricCells
 
 
-def commits_of(job: Job, prepared: Sequence[Prepared], checkpoint: int | None) -> list[Commit]:
+def commits_for(job: Job, prepared: Sequence[Prepared], checkpoint: int | None) -> list[Commit]:
     """A commit for each sink that has prepared something; of a bounded run (`checkpoint` None) for every sink."""
     commits = []
     by_sink: dict[str, list[Committable]] = {}
@@ -44,12 +44,12 @@ def build_manifest(
     `done_before`: tasks that had ended before there were checkpoints, `counted`: their metrics. `commits`: all that may
     not have been made.
     """
-    layout, settings = job.layout, job.settings
+    topology, settings = job.topology, job.settings
     tasks = [
-        TaskPart(ack.task, layout.parallelism(ack.task.stage), ack.ended, ack.handle, ack.splits)
+        TaskPart(ack.task, topology.parallelism(ack.task.stage), ack.ended, ack.handle, ack.splits)
         for ack in pending.acks.values()
     ]
-    tasks += [TaskPart(task, layout.parallelism(task.stage), True, None) for task in done_before]
+    tasks += [TaskPart(task, topology.parallelism(task.stage), True, None) for task in done_before]
     metrics = MetricCells()
     for cells in counted:
         metrics.merge(cells)

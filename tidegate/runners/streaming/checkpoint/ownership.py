@@ -49,7 +49,7 @@ class Ownership:
             return Stored(action.checkpoint, "this job keeps no checkpoints", in_place=False)
         in_place = False
         try:
-            storage.settle(action.fresh)
+            storage.sync(action.new_files)
             if action.directory is not None:
                 yield from copy_savepoint(storage, self._place(action.directory), action.name, action.data)
                 return Stored(action.checkpoint)
@@ -106,4 +106,4 @@ class Ownership:
 
 
 def _is_spared(name: str, action: Delete) -> bool:
-    return name in action.spared or (action.again and STORED in name)
+    return name in action.except_for or (action.keep_store_files and STORED in name)

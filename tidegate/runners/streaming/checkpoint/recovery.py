@@ -14,8 +14,8 @@ from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestErr
 from tidegate.runners.streaming.checkpoint.tracker import RetainedCheckpoint
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.step_state import StepFacts, deals_splits, keeps_something, numbered, step_facts
-from tidegate.runners.streaming.model.topology import Layout, TaskId
-from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, Commit, Restored, SplitProgress
+from tidegate.runners.streaming.model.topology import TaskId, Topology
+from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, Commit, SplitProgress, StoredState
 from tidegate.runners.streaming.state.files import of_store
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.metrics import MetricCells
@@ -39,7 +39,7 @@ class Resume:
     """
 
     origin: str
-    restore: Mapping[TaskId, tuple[Restored, ...]] = field(default_factory=dict)
+    restore: Mapping[TaskId, tuple[StoredState, ...]] = field(default_factory=dict)
     lists: Mapping[int, tuple[AssignedSplit, ...]] = field(default_factory=dict)
     progress: tuple[SplitProgress, ...] = ()
     readers: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
@@ -79,11 +79,11 @@ def resumed(
             raise ManifestError(f"{origin} is inconsistent: {error}") from None
     return Resume(
         origin,
-        restore_lists(job.layout, manifest),
+        restore_lists(job.topology, manifest),
         {labels[label]: splits for label, splits in manifest.lists.items() if label in labels},
         tuple(part for task in manifest.tasks for part in task.splits if part.step in labels),
-        readers_of(job.layout, manifest, labels),
-        commits_of(plan, manifest.commits, origin),
+        readers_of(job.topology, manifest, labels),
+        restored_commits(plan, manifest.commits, origin),
         done_regions(plan, manifest),
         manifest.final,
         manifest.checkpoint + 1 if next is None else next,
@@ -126,19 +126,19 @@ def check_steps(plan: Plan, manifest: Manifest, origin: str, *, allow_dropped: b
         )
 
 
-def readers_of(layout: Layout, manifest: Manifest, labels: Mapping[str, int]) -> dict[int, dict[str, int]]:
+def readers_of(topology: Topology, manifest: Manifest, labels: Mapping[str, int]) -> dict[int, dict[str, int]]:
     """By source step and split the index of the task that was reading it; none of a step that has more tasks, or fewer,
     than it had."""
     readers: dict[int, dict[str, int]] = {}
     for task in manifest.tasks:
         for part in task.splits:
             step = labels.get(part.step)
-            if step is not None and layout.parallelism(layout.plan.steps[step].stage) == task.parallelism:
+            if step is not None and topology.parallelism(topology.plan.steps[step].stage) == task.parallelism:
                 readers.setdefault(step, {}).update((id, task.task.index) for id, _ in part.current)
     return readers
 
 
-def restore_lists(layout: Layout, manifest: Manifest) -> dict[TaskId, tuple[Restored, ...]]:
+def restore_lists(topology: Topology, manifest: Manifest) -> dict[TaskId, tuple[StoredState, ...]]:
     """For each task which tasks' states it reads: of every stage that had one of its steps, those that hold its keys.
 
     Key group `g` is at task `g * parallelism // max_parallelism`. What goes by no key, such as metrics, stays with the
@@ -149,16 +149,16 @@ def restore_lists(layout: Layout, manifest: Manifest) -> dict[TaskId, tuple[Rest
     for part in manifest.tasks:
         if part.handle is not None:
             parts.setdefault(part.task.stage, []).append(part)
-    lists: dict[TaskId, tuple[Restored, ...]] = {}
-    for region in range(len(layout.plan.regions)):
-        for task in layout.tasks(region):
-            names = [facts.name for facts in step_facts(layout.plan) if facts.stage == task.stage]
+    lists: dict[TaskId, tuple[StoredState, ...]] = {}
+    for region in range(len(topology.plan.regions)):
+        for task in topology.tasks(region):
+            names = [facts.name for facts in step_facts(topology.plan) if facts.stage == task.stage]
             stages = dict.fromkeys(stage_of[name] for name in names if name in stage_of)
-            count = layout.parallelism(task.stage)
-            steps = layout.plan.stage_steps(task.stage)
+            count = topology.parallelism(task.stage)
+            steps = topology.plan.stage_steps(task.stage)
             waits = any(side_inputs(node) for step in steps for node in step.nodes)
             found = [
-                Restored(TaskId(task.stage, part.task.index), part.parallelism, part.handle)
+                StoredState(TaskId(task.stage, part.task.index), part.parallelism, part.handle)
                 for stage in stages
                 for part in parts.get(stage, ())
                 if part.handle is not None
@@ -196,7 +196,7 @@ def reads(new: int, news: int, old: int, olds: int, groups: int) -> bool:
     return max(new_from, old_from) < min(new_to, old_to)
 
 
-def commits_of(plan: Plan, commits: Iterable[PendingCommit], origin: str) -> tuple[Commit, ...]:
+def restored_commits(plan: Plan, commits: Iterable[PendingCommit], origin: str) -> tuple[Commit, ...]:
     """What a manifest holds of commits, to the steps of a plan."""
     sinks = {step.label: step.id for step in plan.steps if step.is_sink}
     lost = [commit.step for commit in commits if commit.step not in sinks and commit.committables]

@@ -231,7 +231,7 @@ class JobClient:
             with self._lock:
                 self._orphaned.append(self.submitted.directory)
                 self._remove(self.submitted.directory)  # as far as its workers have ended
-                self.submitted = self.submitted.elsewhere()
+                self.submitted = self.submitted.in_new_directory()
             self._start()
             self._take(coordinator_io.Report("restarting", f"the job's process has died ({cause}); a new one goes on"))
             for directory in list(self._savepoints):

@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from tidegate.runners.streaming.checkpoint.commit_queue import CommitQueue
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, folder_of
-from tidegate.runners.streaming.checkpoint.manifest_builder import build_manifest, commits_of
+from tidegate.runners.streaming.checkpoint.manifest_builder import build_manifest, commits_for
 from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 from tidegate.runners.streaming.checkpoint.recovery import Resume, resumed
 from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest, CheckpointTracker, PendingCheckpoint
@@ -24,12 +24,12 @@ from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport, Delete, Store, Withdraw
 from tidegate.runners.streaming.protocol.stream_items import BarrierKind
 from tidegate.runners.streaming.protocol.worker_messages import (
-    Aborted,
     Acknowledge,
+    CheckpointAborted,
+    CheckpointCompleted,
     Commit,
-    Completed,
     Decline,
-    Trigger,
+    TriggerBarrier,
 )
 from tidegate.sdk.time import SECOND
 
@@ -151,7 +151,7 @@ class CheckpointCoordinator:
         # From a stop another number of workers may go on, and elements under way are nobody's to divide among them.
         kind: BarrierKind = "savepoint" if wanted.purpose == "stop" or wanted.directory is not None else "checkpoint"
         unaligned = self._job.settings.checkpoints.mode == "unaligned" and kind == "checkpoint"
-        self._out.send_all(Trigger(pending.number, kind, unaligned=unaligned))
+        self._out.send_all(TriggerBarrier(pending.number, kind, unaligned=unaligned))
 
     def acknowledge(self, ack: Acknowledge, now: int) -> str:
         """A task has stored its part; with the last one the manifest is written."""
@@ -174,7 +174,7 @@ class CheckpointCoordinator:
         """All input has ended: nobody waits for what tasks still store for a regular one, when the last has it all."""
         superseded = self._checkpoints.supersede_regular(now)
         if superseded is not None:
-            self._out.send_all(Aborted(superseded))
+            self._out.send_all(CheckpointAborted(superseded))
             self._remove()
 
     def stored(self, checkpoint: int, error: str, now: int, *, in_place: bool = True) -> str:
@@ -223,7 +223,7 @@ class CheckpointCoordinator:
         """All tasks have acknowledged: what they said is written down, with the output that is final with it."""
         pending, regions = self._checkpoints.pending, self._deployment.regions
         assert pending is not None
-        commits = commits_of(self._job, self._checkpoints.prepared(), pending.number)
+        commits = commits_for(self._job, self._checkpoints.prepared(), pending.number)
         manifest = build_manifest(
             self._job,
             self._epoch,
@@ -240,8 +240,8 @@ class CheckpointCoordinator:
             return self._give_up(str(error), now)
         pending.storing = True
         self._manifest, self._new_commits = manifest, tuple(commits)
-        fresh = self._checkpoints.new_files(name for name, _, _ in manifest.files())
-        self._out.add(Store(pending.number, manifest.name, data, fresh=fresh))
+        new_files = self._checkpoints.new_files(name for name, _, _ in manifest.files())
+        self._out.add(Store(pending.number, manifest.name, data, new_files=new_files))
         return ""
 
     def _complete(self, pending: PendingCheckpoint, now: int) -> None:
@@ -262,17 +262,17 @@ class CheckpointCoordinator:
         pause = max((part.pause for part in stats), default=0.0)
         duration = (now - pending.began) / SECOND
         self._out.add(CheckpointReport(pending.number, duration, pending.size, alignment, pause))
-        self._out.send_all(Completed(pending.number))
+        self._out.send_all(CheckpointCompleted(pending.number))
         folders = tuple(map(folder_of, failed))
         if unneeded or folders:
-            again = pending.purpose == "savepoint"
-            self._out.add(Delete(unneeded, folders, spared=self._checkpoints.needed, again=again))
+            is_savepoint = pending.purpose == "savepoint"
+            self._out.add(Delete(unneeded, folders, except_for=self._checkpoints.needed, keep_store_files=is_savepoint))
 
     def _give_up(self, reason: str, now: int) -> str:
         pending = self._checkpoints.pending
         assert pending is not None
         duration = (now - pending.began) / SECOND
-        self._out.send_all(Aborted(pending.number))
+        self._out.send_all(CheckpointAborted(pending.number))
         self._out.add(CheckpointReport(pending.number, duration, 0, 0.0, 0.0, reason, pending.directory or ""))
         bearable = self._checkpoints.abort(now)
         self._remove()
@@ -283,4 +283,4 @@ class CheckpointCoordinator:
         again while it may be written to, but only a few times: all of them are when a checkpoint is complete."""
         folders = tuple(map(folder_of, self._checkpoints.failed[-_TOLD_AGAIN:]))
         if folders:
-            self._out.add(Delete(folders=folders, spared=self._checkpoints.needed, again=True))
+            self._out.add(Delete(folders=folders, except_for=self._checkpoints.needed, keep_store_files=True))

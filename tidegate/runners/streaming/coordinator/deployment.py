@@ -37,7 +37,7 @@ class Deployment:
         self._lists: dict[int, tuple[AssignedSplit, ...]] = dict(resume.lists) if resume else {}
         self._splits: dict[int, SplitAssigner] = {}
         self._asked: set[int] = set()
-        self.regions = RegionSchedule(job.layout, resume.done if resume else frozenset())
+        self.regions = RegionSchedule(job.topology, resume.done if resume else frozenset())
 
     @property
     def lists(self) -> Mapping[str, tuple[AssignedSplit, ...]]:
@@ -49,7 +49,7 @@ class Deployment:
         for id in self._unlisted(region):
             if id not in self._asked:
                 self._asked.add(id)
-                tasks = self._job.layout.parallelism(self._sources[id].stage)
+                tasks = self._job.topology.parallelism(self._sources[id].stage)
                 yield ListSplits(id, tasks * _SPLITS_PER_TASK if self._bounded(id) else tasks)
 
     def is_listed(self, region: int) -> bool:
@@ -64,7 +64,7 @@ class Deployment:
         """Deploy a region's tasks, then deal out the first splits."""
         job, resume = self._job, self._resume
         self.regions.deploy(region)
-        tasks = list(job.layout.tasks(region))
+        tasks = list(job.topology.tasks(region))
         for worker in range(job.settings.workers):
             own = tuple(task for task in tasks if task.index == worker)
             if own:
@@ -74,7 +74,7 @@ class Deployment:
             step = self._sources[id]
             progress = [part for part in resume.progress if part.step == step.label] if resume else []
             readers = resume.readers.get(id) if resume else None
-            count = job.layout.parallelism(step.stage)
+            count = job.topology.parallelism(step.stage)
             self._splits[id] = SplitAssigner(
                 self._lists[id], count, bounded=self._bounded(id), progress=progress, readers=readers
             )

@@ -24,8 +24,8 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
 from tidegate.runners.streaming.protocol.worker_messages import (
     Committed,
     Heartbeat,
-    Least,
     OutputAborted,
+    PeerWatermark,
     Ready,
     SplitsListed,
     TaskFailed,
@@ -95,7 +95,7 @@ class Phase:
             case Heartbeat():
                 run.workers.beat(worker, message)
                 if run.job.settings.drift is not None:
-                    run.out.send(worker, Least(run.workers.min_watermark_beside(worker)))
+                    run.out.send(worker, PeerWatermark(run.workers.min_watermark_beside(worker)))
                 if self.reports_progress:
                     run.report_progress_if_due(now)
             case TaskFailed(task=task, error=error, element=element, text=text):

@@ -12,7 +12,7 @@ from `Recording` on are in `end_phases`.
 from __future__ import annotations
 
 from tidegate.runners.streaming.checkpoint.job_record import RECORD, RECORDED, record
-from tidegate.runners.streaming.checkpoint.manifest_builder import commits_of
+from tidegate.runners.streaming.checkpoint.manifest_builder import commits_for
 from tidegate.runners.streaming.checkpoint.manifest_json import dumps
 from tidegate.runners.streaming.checkpoint.recovery import Resume
 from tidegate.runners.streaming.checkpoint.tracker import CheckpointRequest
@@ -32,14 +32,14 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
 from tidegate.runners.streaming.protocol.worker_messages import (
     Acknowledge,
     Decline,
-    Passed,
-    RequestSettling,
+    QuiescencePassed,
+    QuiescenceReached,
+    RequestQuiescence,
     RequestSplit,
-    Settled,
     StopSources,
     TaskEnded,
     ToCoordinator,
-    Trigger,
+    TriggerBarrier,
 )
 from tidegate.sdk.time import SECOND
 
@@ -185,11 +185,11 @@ class Running(AttemptPhase):
                 return self._lost_if(run.checkpoints.acknowledge(message, now), now)
             case Decline():
                 return self._lost_if(run.checkpoints.decline(message, now), now)
-            case RequestSettling(settling=round, clock=clock):
+            case RequestQuiescence(round=round, clock=clock):
                 self._quiescence.begin(worker, round)
-                run.out.send_all(Trigger(round, "settle", clock=clock))
+                run.out.send_all(TriggerBarrier(round, "quiescence", clock=clock))
                 self._answer_if_quiescent(round)
-            case Passed(settling=round, task=task):
+            case QuiescencePassed(round=round, task=task):
                 self._quiescence.passed(round, task)
                 self._answer_if_quiescent(round)
             case _:
@@ -234,7 +234,7 @@ class Running(AttemptPhase):
             return self
         if checkpoints.ending is None:
             prepared = [part for _, ended in sorted(run.ended_tasks.all.items()) for part in ended.prepared]
-            checkpoints.finish(commits_of(run.job, prepared, None))
+            checkpoints.finish(commits_for(run.job, prepared, None))
         return self if checkpoints.commits.outstanding else self._complete(now)
 
     def _work_on_checkpoints(self, now: int) -> Phase:
@@ -291,7 +291,7 @@ class Running(AttemptPhase):
     def _answer_if_quiescent(self, round: int) -> None:
         worker = self._quiescence.over(round, self.run.regions.deployed())
         if worker is not None:
-            self.run.out.send(worker, Settled(round))
+            self.run.out.send(worker, QuiescenceReached(round))
 
     def _lost_if(self, why: str, now: int) -> Phase:
         return self.lost(why, now) if why else self

@@ -14,20 +14,20 @@ class QuiescenceRounds:
         self._asked: dict[int, int] = {}
         self._passed: dict[int, set[TaskId]] = {}
 
-    def begin(self, worker: int, settling: int) -> None:
+    def begin(self, worker: int, round: int) -> None:
         """A worker's test stream has given an event."""
-        self._asked[settling] = worker
+        self._asked[round] = worker
 
-    def passed(self, settling: int, task: TaskId) -> None:
+    def passed(self, round: int, task: TaskId) -> None:
         """A task is through with a round; it may be heard of before the round is asked for."""
-        self._passed.setdefault(settling, set()).add(task)
+        self._passed.setdefault(round, set()).add(task)
 
-    def over(self, settling: int, tasks: Iterable[TaskId]) -> int | None:
+    def over(self, round: int, tasks: Iterable[TaskId]) -> int | None:
         """The worker that asked for a round that is over; None for one that is not, or was before."""
-        if settling not in self._asked or not self._passed.get(settling, set()).issuperset(tasks):
+        if round not in self._asked or not self._passed.get(round, set()).issuperset(tasks):
             return None
-        del self._passed[settling]
-        return self._asked.pop(settling)
+        del self._passed[round]
+        return self._asked.pop(round)
 
     def clear(self) -> None:
         """The attempt is over."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tidegate.runners.streaming.model.topology import Layout, TaskId
+from tidegate.runners.streaming.model.topology import TaskId, Topology
 
 
 class RegionSchedule:
     """How far the regions of a job are; `done` from the beginning: those that a checkpoint found so."""
 
-    def __init__(self, layout: Layout, done: frozenset[int] = frozenset()) -> None:
-        self._layout = layout
-        self._count = len(layout.plan.regions)
+    def __init__(self, topology: Topology, done: frozenset[int] = frozenset()) -> None:
+        self._topology = topology
+        self._count = len(topology.plan.regions)
         self._done = set(done)
         self._ended: dict[int, set[TaskId]] = {}
         """The tasks that have ended, by region: of those that are at work."""
@@ -51,16 +51,16 @@ class RegionSchedule:
     def deployed(self) -> Iterator[TaskId]:
         """The tasks of this attempt, ended ones too."""
         for region in self._deployed:
-            yield from self._layout.tasks(region)
+            yield from self._topology.tasks(region)
 
     def is_deployed(self, task: TaskId) -> bool:
         """Whether a task is of this attempt."""
-        return self._layout.region_of(task) in self._deployed
+        return self._topology.region_of(task) in self._deployed
 
     def done_before(self) -> Iterator[TaskId]:
         """The tasks of regions that were done when this attempt began: they are no more."""
         for region in sorted(self._done.difference(self._deployed)):
-            yield from self._layout.tasks(region)
+            yield from self._topology.tasks(region)
 
     def is_done(self, region: int) -> bool:
         """Whether all tasks of a region have ended."""
@@ -68,12 +68,12 @@ class RegionSchedule:
 
     def end(self, task: TaskId) -> bool:
         """A task has ended; whether its region is done with that. Told twice, it is as told once."""
-        region = self._layout.region_of(task)
+        region = self._topology.region_of(task)
         ended = self._ended.get(region)
         if ended is None:
             return False
         ended.add(task)
-        if len(ended) < self._layout.count_tasks(region):
+        if len(ended) < self._topology.count_tasks(region):
             return False
         del self._ended[region]
         self._done.add(region)

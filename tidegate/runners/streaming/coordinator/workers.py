@@ -48,7 +48,7 @@ class Workers:
         """The least watermark of live sources in the workers beside this one; who has yet to tell may be anywhere."""
         if len(self._beats.keys() | {worker}) < self.count:
             return MIN_MICROS
-        watermarks = (beat.least for other, beat in self._beats.items() if other != worker)
+        watermarks = (beat.min_watermark for other, beat in self._beats.items() if other != worker)
         return min((watermark for watermark in watermarks if watermark is not None), default=None)
 
     def stuck(self, now: int) -> int | None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.model.settings import Settings
-from tidegate.runners.streaming.model.topology import Layout
+from tidegate.runners.streaming.model.topology import Topology
 
 _STRAGGLERS: Final = 50
 """Output is removed of so many processes before this one."""
@@ -44,12 +44,12 @@ class Job:
         return tuple(_output_run(self.run, epoch) for epoch in range(first, self.epoch + 1))
 
     @cached_property
-    def layout(self) -> Layout:
+    def topology(self) -> Topology:
         """Where its tasks run."""
-        return Layout(self.plan, self.settings.workers)
+        return Topology(self.plan, self.settings.workers)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "layout"}
+        return {name: value for name, value in vars(self).items() if name != "topology"}
 
 
 def _output_run(run: str, epoch: int) -> str:

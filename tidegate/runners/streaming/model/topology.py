@@ -32,7 +32,7 @@ class ChannelId:
     target: int
 
 
-class Layout:
+class Topology:
     """A plan laid out over workers. What is gathered runs in the first worker alone."""
 
     def __init__(self, plan: Plan, workers: int) -> None:

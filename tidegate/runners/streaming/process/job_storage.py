@@ -15,10 +15,10 @@ from typing import Any, Final, TypeAlias
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
 from tidegate.runners.streaming.checkpoint.ownership import Ownership
 from tidegate.runners.streaming.protocol.coordinator_io import CoordinatorEvent, Delete, Fenced, Store, Unreachable
-from tidegate.runners.streaming.storage.background import Background, Doing, Steps, T
+from tidegate.runners.streaming.storage.background import Background, BackgroundWork, Steps, T
 from tidegate.runners.streaming.storage.factory import open_storage
 
-_Asked: TypeAlias = "tuple[Doing[Any], Callable[[Any], None]]"
+_Asked: TypeAlias = "tuple[BackgroundWork[Any], Callable[[Any], None]]"
 """What is being done, and what takes what comes of it."""
 
 

@@ -33,11 +33,11 @@ from tidegate.runners.streaming.protocol.worker_messages import Ready, TaskFaile
 from tidegate.runners.streaming.state.backend import Operators, StateBackend
 from tidegate.runners.streaming.state.memory import MemoryBackend
 from tidegate.runners.streaming.state.rocksdb import RocksBackend
-from tidegate.runners.streaming.state.uploads import Files, StorageFiles, Storing, UploadedFiles
+from tidegate.runners.streaming.state.uploads import DirectFileStore, PendingFile, StateFileStore, UploadingFileStore
 from tidegate.runners.streaming.storage.background import Background
 from tidegate.runners.streaming.storage.base import Storage
 from tidegate.runners.streaming.storage.local import LocalStorage
-from tidegate.runners.streaming.worker.environment import World
+from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.spill_directories import store_directory
 from tidegate.sdk.data.coders import install
 from tidegate.sdk.errors import RunError
@@ -65,7 +65,7 @@ class Tasks(Protocol):
 class MakeTasks(Protocol):
     """Makes the tasks of a worker."""
 
-    def __call__(self, job: Job, index: int, attempt: int, world: World) -> Tasks: ...
+    def __call__(self, job: Job, index: int, attempt: int, services: WorkerServices) -> Tasks: ...
 
 
 def run_worker(
@@ -80,21 +80,21 @@ def run_worker(
 ) -> int:
     """Run a worker in a process that has just been forked; returns the exit code."""
     _set_up_process(batch=job.settings.batch)
-    world = ProcessWorld(job, control, peers, directory, storage)
+    services = ProcessServices(job, control, peers, directory, storage)
     try:
         install_user_types(job)
-        tasks = make(job, index, attempt, world)
-        world.tell(Ready())
-        loop = _WorkerLoop(job, tasks, world)
+        tasks = make(job, index, attempt, services)
+        services.tell(Ready())
+        loop = _WorkerLoop(job, tasks, services)
         try:
             loop.run()
         finally:
             tasks.close()
     except BaseException as error:  # also what is no Exception: nobody else would hear of it
-        world.tell(TaskFailed(None, packed(error), user=False))
-        world.leave()
+        services.tell(TaskFailed(None, packed(error), user=False))
+        services.leave()
         return 1
-    world.leave()
+    services.leave()
     return 0
 
 
@@ -105,7 +105,7 @@ def install_user_types(job: Job) -> None:
     install(tuple((cls.load(), coder.load()) for cls, coder in pipeline.coders))
 
 
-class ProcessWorld:
+class ProcessServices:
     """The environment of a worker that is a process of its own."""
 
     def __init__(
@@ -123,14 +123,14 @@ class ProcessWorld:
         self._parts = (self._root or directory) / "chk-parts"
         self._files = self._files_of(storage)
 
-    def _files_of(self, storage: Storage | None) -> Files | None:
+    def _files_of(self, storage: Storage | None) -> StateFileStore | None:
         """A folder takes files at once, any other store in the background."""
         place = partial(_made, self._parts)
         if storage is None:
             return None
         if self._root is not None:
-            return StorageFiles(storage, self._root, place)
-        return UploadedFiles(storage, Background(self.loop.wake), place)
+            return DirectFileStore(storage, self._root, place)
+        return UploadingFileStore(storage, Background(self.loop.wake), place)
 
     def tell(self, message: ToCoordinator) -> None:
         """Queue a message for the coordinator."""
@@ -166,7 +166,7 @@ class ProcessWorld:
             return RocksBackend(operators, files, place, budget=budget, full_every=full_every)
         return MemoryBackend(operators, files, forks=True, full_every=settings.checkpoints.full_every)
 
-    def store(self, name: str, state: bytes) -> Storing:
+    def store(self, name: str, state: bytes) -> PendingFile:
         """Begin to write a task's state to the checkpoint directory."""
         if self._files is None:
             raise RunError("this run keeps no checkpoints")
@@ -182,24 +182,24 @@ class ProcessWorld:
 
 
 class _WorkerLoop:
-    def __init__(self, job: Job, tasks: Tasks, world: ProcessWorld) -> None:
+    def __init__(self, job: Job, tasks: Tasks, services: ProcessServices) -> None:
         self._job = job
         self._tasks = tasks
-        self._world = world
+        self._services = services
 
     def run(self) -> None:
         """Run until the tasks have been closed, or the coordinator has gone."""
-        tasks, world = self._tasks, self._world
-        for link in (world.control, *world.peers.values()):
-            world.loop.register(link, partial(self._receive, link))
-        while not tasks.closed and not world.control.closed:
+        tasks, services = self._tasks, self._services
+        for link in (services.control, *services.peers.values()):
+            services.loop.register(link, partial(self._receive, link))
+        while not tasks.closed and not services.control.closed:
             busy = tasks.work()
-            world.loop.poll(0 if busy else self._timeout())
+            services.loop.poll(0 if busy else self._timeout())
 
     def _timeout(self) -> float | None:
         """Seconds until the tasks have something to do without any input."""
         wake = self._tasks.next_wake()
-        return None if wake is None else max(0.0, (wake - self._world.clock.monotonic()) / SECOND)
+        return None if wake is None else max(0.0, (wake - self._services.clock.monotonic()) / SECOND)
 
     def _receive(self, link: Link) -> None:
         tasks = self._tasks
@@ -231,7 +231,7 @@ class _WorkerLoop:
             plan = self._job.plan
             step = plan.steps[plan.edges[channel.edge].target]
             told = packed(located(error, step.label, step.head.where))
-            self._world.tell(TaskFailed(TaskId(step.stage, channel.target), told, user=True))
+            self._services.tell(TaskFailed(TaskId(step.stage, channel.target), told, user=True))
             return []
 
 

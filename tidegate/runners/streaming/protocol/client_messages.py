@@ -1,4 +1,4 @@
-"""What a client and a job's process tell each other."""
+"""The messages between a client and a job's process."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tidegate.runners.streaming.protocol.coordinator_io import (
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """What a client says first. `directory` is for what is kept between regions and what is spilled."""
+    """A client's first message. `directory`: the run's, for blocking exchanges and spilled files."""
 
     job: Job
     directory: str
 
-    def elsewhere(self) -> Submit:
-        """The same with a fresh directory beside: in the old one, workers of a process that has died may yet write."""
+    def in_new_directory(self) -> Submit:
+        """The same job with a new directory beside the old one, where workers of a dead process may still write."""
         return replace(self, directory=str(Path(self.directory).with_name(f"tidegate-{os.urandom(6).hex()}")))
 
 

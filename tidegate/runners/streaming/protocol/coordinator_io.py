@@ -1,4 +1,4 @@
-"""What happens to a coordinator, and what it wants done: it does nothing itself."""
+"""The events that a coordinator handles, and the actions that it asks its process to perform."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tidegate.sdk.metrics import MetricCells
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The job is to start."""
+    """Start the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkersStarted:
-    """The workers of an attempt have been started, which may have had to wait for the storage."""
+    """The workers of an attempt have been started. This may have had to wait for the storage."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class FromWorker:
-    """A worker of an attempt has said something."""
+    """A worker of an attempt sent a message."""
 
     worker: int
     attempt: int
@@ -34,7 +34,7 @@ class FromWorker:
 
 @dataclass(frozen=True, slots=True)
 class WorkerGone:
-    """A worker's process has ended; `reason` for people, such as "killed by SIGKILL"."""
+    """A worker's process has ended. `reason` is for people, such as "killed by SIGKILL"."""
 
     worker: int
     attempt: int
@@ -43,12 +43,12 @@ class WorkerGone:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """Time passes: whatever is due by now."""
+    """Time has passed: do whatever is due by now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A manifest is in place (or not: `error` says why; `in_place`: it may be there all the same)."""
+    """The answer to `Store`: `error` is "" if the file is in place. `in_place`: it may be so despite the error."""
 
     checkpoint: int
     error: str = ""
@@ -57,26 +57,26 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Another process has claimed the job's checkpoint directory: this one must neither store nor commit any more."""
+    """Another process has claimed the job's checkpoint directory: this one must not store or commit anything more."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The checkpoint directory does not say whose it is now, so something that had to be known first was not done."""
+    """Ownership of the checkpoint directory could not be checked, so an action that depends on it was not performed."""
 
     error: str
 
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """End it now; nothing more is committed."""
+    """End the job now; nothing more is committed."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopJob:
-    """End it cleanly: with the final watermark (`drain`), else by a savepoint (or checkpoint), then commit."""
+    """End the job cleanly and commit its output: by the final watermark (`drain`), a savepoint or a checkpoint."""
 
     drain: bool = False
     savepoint: str | None = None
@@ -84,7 +84,7 @@ class StopJob:
 
 @dataclass(frozen=True, slots=True)
 class TakeSavepoint:
-    """Write a savepoint to a directory, and go on."""
+    """Write a savepoint to a directory while the job keeps running."""
 
     directory: str
 
@@ -108,21 +108,21 @@ CoordinatorEvent: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class StartWorkers:
-    """Make sure that no worker of an earlier attempt lives, then start all of this one."""
+    """Make sure that no worker of an earlier attempt is alive, then start all workers of this one."""
 
     attempt: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopWorkers:
-    """End all workers: they have been told to close; kill those that have not after `grace` seconds."""
+    """Wait for the workers to exit, and kill those that are still alive after `grace` seconds."""
 
     grace: float
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Tell a worker of the present attempt."""
+    """Send a message to a worker of the current attempt."""
 
     worker: int
     message: ToWorker
@@ -130,33 +130,34 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Write a manifest, atomically, named within the checkpoint directory or within `directory`; then say `Stored`.
-    Before that settle what tasks have put there for it, `fresh`."""
+    """Write a manifest atomically, then answer with `Stored`. `name`: its name in the checkpoint directory, or in
+    `directory`; `new_files`: state files that tasks have written for it, to be made durable first."""
 
     checkpoint: int
     name: str
     data: bytes
     directory: str | None = None
-    fresh: tuple[str, ...] = ()
+    new_files: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove files of the checkpoint directory that nobody needs, and whole `folders` there but for what is `spared`.
+    """Remove files that no checkpoint needs, and whole `folders` except for some files in them.
 
-    `again`: of those folders, what a state backend took from its store stays, for a later checkpoint may build on it.
+    `keep_store_files`: also keep the files in these folders that a state backend copied from its store, because a later
+    checkpoint may build on them.
     """
 
     names: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
-    spared: frozenset[str] = frozenset()
-    again: bool = False
+    except_for: frozenset[str] = frozenset()
+    keep_store_files: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Remove a manifest that must not be found again: before any output is committed or removed, and before workers
-    start. It is this process's own."""
+    """Remove a manifest of this process that must not be found again: before any output is committed or removed, and
+    before workers start."""
 
     name: str
 
@@ -168,7 +169,7 @@ JobState: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """For whoever watches the job: a change of state, or a line that says what was done."""
+    """A change of the job's state, or a line that says what was done, for people who watch the job."""
 
     state: JobState
     text: str = ""
@@ -176,7 +177,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointReport:
-    """A checkpoint has completed, or failed (`error`); times in seconds, size in bytes."""
+    """A checkpoint has completed, or failed (`error`). Times in seconds, size in bytes."""
 
     checkpoint: int
     duration: float
@@ -189,7 +190,7 @@ class CheckpointReport:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How the tasks are doing, and all metrics so far."""
+    """The status of all tasks, and all metrics so far."""
 
     tasks: tuple[TaskStatus, ...]
     metrics: MetricCells
@@ -197,7 +198,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The job is over. `error` is made by `failures.packed`; None unless it failed."""
+    """The job is over. `error`: packed by `errors.transport.packed`; None unless the job failed."""
 
     state: Literal["finished", "failed", "cancelled", "stopped"]
     error: bytes | None = None

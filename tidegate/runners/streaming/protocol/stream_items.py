@@ -1,4 +1,4 @@
-"""What travels in a channel: blocks of elements, and between them, in order, the events that control them."""
+"""The items of a channel: blocks of elements and, in order between them, control events."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Literal, TypeAlias
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.sdk.data.block import Block
 
-BarrierKind: TypeAlias = Literal["checkpoint", "savepoint", "settle"]
-"""A settling barrier takes no snapshot: whoever sends it wants to know when all before it has been handled."""
+BarrierKind: TypeAlias = Literal["checkpoint", "savepoint", "quiescence"]
+"""A quiescence barrier takes no snapshot: its sender waits until every item before it has been processed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Splits a stream into what belongs to a checkpoint and what comes after it.
+    """Divides a stream into the items before a checkpoint and the items after it.
 
-    `unaligned`: it may overtake blocks, which are then stored with the checkpoint. `clock` (µs), of a settling
-    barrier: processing time moves to this as it passes.
+    `unaligned`: the barrier may overtake blocks, which are then stored with the checkpoint. `clock`: with a quiescence
+    barrier, processing time advances to this instant (µs).
     """
 
     checkpoint: int
@@ -27,6 +27,6 @@ class Barrier:
 
 
 Event: TypeAlias = CollectionStatus | Barrier
-"""A mark says how the channel's collection stands; one with `ended` is the last thing in a channel."""
+"""Control events. A collection status with `ended` is the last item of its channel."""
 
 Item: TypeAlias = Block | Event

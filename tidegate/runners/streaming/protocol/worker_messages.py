@@ -1,4 +1,4 @@
-"""What coordinator and workers tell each other. Data only; user code travels as bytes that only workers unpickle."""
+"""The messages between coordinator and workers. Data only: user code travels as bytes that only workers unpickle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.sdk.metrics import MetricCells
 
 @dataclass(frozen=True, slots=True)
 class AssignedSplit:
-    """A split on its way to a task: `payload` is the pickled `Split`, `position` where to resume (None: its start)."""
+    """A split assigned to a task. `payload`: the pickled `Split`; `position`: where to resume (None: at its start)."""
 
     id: str
     payload: bytes
@@ -26,40 +26,41 @@ class AssignedSplit:
 
 @dataclass(frozen=True, slots=True)
 class StateHandle:
-    """Where a task's state of one checkpoint is stored, relative to the checkpoint directory.
+    """The files of a task's state in one checkpoint, relative to the checkpoint directory.
 
-    `files` are (name, size in bytes, crc32): the first is this checkpoint's own, those after it are what it builds on.
+    `files`: name, size in bytes and CRC-32 of each. The first one holds the task's own state; the others hold the
+    operators' state, and may belong to earlier checkpoints.
     """
 
     files: tuple[tuple[str, int, int], ...]
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """Total bytes."""
         return sum(size for _, size, _ in self.files)
 
 
 @dataclass(frozen=True, slots=True)
 class SplitProgress:
-    """How far a task has read a source when it took a snapshot."""
+    """How far a task had read a source when it took a snapshot."""
 
     step: str
     finished: tuple[str, ...] = ()
     current: tuple[tuple[str, Any], ...] = ()
-    """Splits by id, with the position at which each goes on."""
+    """The ids of the splits being read, each with the position at which reading resumes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a task's sink prepared for a checkpoint."""
+    """The committables that a task's sink prepared for a checkpoint."""
 
     step: str
     committables: tuple[Committable, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
-    """A task's state as of some checkpoint: which task of how many wrote it, and where it is."""
+class StoredState:
+    """The state that a task stored in the checkpoint to restore. `parallelism`: the number of tasks its stage had."""
 
     task: TaskId
     parallelism: int
@@ -68,7 +69,7 @@ class Restored:
 
 @dataclass(frozen=True, slots=True)
 class AckStats:
-    """How a task's part of a checkpoint went; times in seconds."""
+    """Statistics of a task's snapshot. Times in seconds; `in_flight`: the number of blocks stored with it."""
 
     alignment: float = 0.0
     pause: float = 0.0
@@ -78,9 +79,9 @@ class AckStats:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """How a task is doing: counts since it was deployed, seconds busy, idle and held back, watermark in µs.
+    """The status of a task: counts since it was deployed, seconds busy, idle and backpressured, watermark in µs.
 
-    `quiescent`: it holds no watermark back, for all that it reads is idle or has ended.
+    `quiescent`: all its inputs are idle or have ended, so it does not hold the watermark back.
     """
 
     task: TaskId
@@ -94,15 +95,15 @@ class TaskStatus:
     quiescent: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        spent = (self.busy, self.idle, self.backpressured)
-        counted = (self.records_in, self.records_out, *spent)
-        return TaskStatus, (self.task, *counted, self.watermark, self.state, self.quiescent)
+        records = (self.records_in, self.records_out)
+        seconds = (self.busy, self.idle, self.backpressured)
+        return TaskStatus, (self.task, *records, *seconds, self.watermark, self.state, self.quiescent)
 
 
 def watermark_of(tasks: Sequence[TaskStatus]) -> int:
-    """The watermark (µs) of a stage with these tasks: the least of those that hold it back."""
-    holding = [task.watermark for task in tasks if not task.quiescent]
-    return min(holding) if holding else max(task.watermark for task in tasks)
+    """The watermark (µs) of a stage with these tasks: the minimum over the tasks that are not quiescent."""
+    active = [task.watermark for task in tasks if not task.quiescent]
+    return min(active) if active else max(task.watermark for task in tasks)
 
 
 # -- coordinator to worker
@@ -110,11 +111,11 @@ def watermark_of(tasks: Sequence[TaskStatus]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Deploy:
-    """Run these tasks of a region (all of this worker's), each from the states given (none: from nothing)."""
+    """Run these tasks: all of a region that belong to this worker. `restore`: the states that they start from."""
 
     region: int
     tasks: tuple[TaskId, ...]
-    restore: tuple[Restored, ...] = ()
+    restore: tuple[StoredState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +128,7 @@ class ListSplits:
 
 @dataclass(frozen=True, slots=True)
 class AssignSplits:
-    """Splits for a source task; `more`: it may ask for others when it is through with these."""
+    """Splits for a source task. `more`: the task may request further splits when it has read these."""
 
     task: TaskId
     step: int
@@ -136,33 +137,34 @@ class AssignSplits:
 
 
 @dataclass(frozen=True, slots=True)
-class Trigger:
-    """Begin a checkpoint (or a settling) at every task whose input has ended or that has none."""
+class TriggerBarrier:
+    """Start a barrier at every task that has no input, or none that is still open."""
 
     checkpoint: int
     kind: BarrierKind
     unaligned: bool = False
     clock: int | None = None
-    """Of a settling: processing time (µs) moves to this."""
+    """With a quiescence barrier: the instant (µs) to which processing time advances."""
 
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class CheckpointCompleted:
     """A checkpoint is complete and durable."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
-class Aborted:
-    """A checkpoint has been given up: tasks that wait for its barriers go on."""
+class CheckpointAborted:
+    """A checkpoint was aborted: tasks no longer wait for its barriers."""
 
     checkpoint: int
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Make prepared output of a sink visible; the answer is `Committed`. `checkpoint` None: all of a bounded run."""
+    """Make the prepared output of a sink visible; the answer is `Committed`. `checkpoint` None: the output of a whole
+    bounded run."""
 
     step: int
     run: str
@@ -172,29 +174,29 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class AbortOutput:
-    """Remove what a sink wrote in these runs and what is not committed; the answer is `OutputAborted`."""
+    """Remove the uncommitted output that a sink wrote in these runs; the answer is `OutputAborted`."""
 
     step: int
     runs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
-    """All tasks have handled a settling barrier: a test stream may give its next event."""
+class QuiescenceReached:
+    """Every task has passed the barrier of a quiescence round: the test stream may emit its next event."""
 
-    settling: int
+    round: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopSources:
-    """Sources end here. `drain`: they end for good, the watermark goes to the end of time."""
+    """End all sources. `drain`: they end for good, so the watermark advances to the end of time."""
 
     drain: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Least:
-    """The answer to a `Heartbeat` with `--watermark_drift`: the least watermark (µs) of the other workers' sources."""
+class PeerWatermark:
+    """The answer to a `Heartbeat` with `--watermark_drift`: the minimum watermark (µs) of other workers' sources."""
 
     watermark: int | None
 
@@ -208,14 +210,14 @@ ToWorker: TypeAlias = (
     Deploy
     | ListSplits
     | AssignSplits
-    | Trigger
-    | Completed
-    | Aborted
+    | TriggerBarrier
+    | CheckpointCompleted
+    | CheckpointAborted
     | Commit
     | AbortOutput
-    | Settled
+    | QuiescenceReached
     | StopSources
-    | Least
+    | PeerWatermark
     | Cancel
 )
 
@@ -229,29 +231,30 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The worker is alive; how its tasks are doing, and its metrics so far (all of this attempt)."""
+    """The worker is alive. `metrics`: its metrics since the attempt began."""
 
     tasks: tuple[TaskStatus, ...]
     metrics: MetricCells
-    least: int | None = None
-    """With `--watermark_drift`: the least watermark (µs) of live splits that are not idle, if it has any."""
+    min_watermark: int | None = None
+    """With `--watermark_drift`: the minimum watermark (µs) of the worker's live splits that are not idle, if any."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskEnded:
-    """All input of a task has ended and it has given all it gives; it is there for checkpoints yet."""
+    """A task has processed all its input and emitted all its output. It still takes part in checkpoints."""
 
     task: TaskId
     prepared: tuple[Prepared, ...] = ()
-    """In batch mode: what its sinks prepared, all there is."""
+    """In batch mode: all the output that its sinks prepared."""
     metrics: MetricCells | None = None
-    """In batch mode: all it has counted. What has ended is not done again when its worker is lost later."""
+    """In batch mode: its final metrics. A task that has ended does not run again when its worker is lost later."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """A task has raised: `error` is made by `failures.packed`. `element`: short, for telling whether it is the same.
-    `text`: what it was, for people, since nobody but the client unpacks errors."""
+    """A task raised an error, packed by `errors.transport.packed`. `element`: an abbreviation of the element that was
+    being processed, to recognise it when it fails again. `text`: the error for people, since only the client unpacks
+    errors."""
 
     task: TaskId | None
     error: bytes
@@ -270,7 +273,7 @@ class SplitsListed:
 
 @dataclass(frozen=True, slots=True)
 class RequestSplit:
-    """A source task is through with its splits."""
+    """A source task has read all its splits."""
 
     task: TaskId
     step: int
@@ -278,7 +281,7 @@ class RequestSplit:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """A task has stored its part of a checkpoint. `ended`: it had come to the end of its input before."""
+    """A task has stored its part of a checkpoint. `ended`: it had reached the end of its input before the barrier."""
 
     checkpoint: int
     task: TaskId
@@ -291,34 +294,35 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """A task could not take its part of a checkpoint."""
+    """A task could not store its part of a checkpoint."""
 
     checkpoint: int
     task: TaskId
     reason: str
     prepared: tuple[Prepared, ...] = ()
-    """What its sinks had prepared by then: it goes with the next checkpoint."""
+    """The output that its sinks had already prepared: it is committed with the next checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
-class Passed:
-    """A task has handled a settling barrier."""
+class QuiescencePassed:
+    """A task has passed the barrier of a quiescence round."""
 
-    settling: int
+    round: int
     task: TaskId
 
 
 @dataclass(frozen=True, slots=True)
-class RequestSettling:
-    """A test stream has given an event, and waits until everything has handled it; `clock`: for the `Trigger`."""
+class RequestQuiescence:
+    """A test stream has emitted an event, and waits until all tasks have processed it. `clock`: of the barrier."""
 
-    settling: int
+    round: int
     clock: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The answer to `Commit`; `error` and `text` as in `TaskFailed`, None and "" when it went well; what it wrote."""
+    """The answer to `Commit`. `error` and `text` are as in `TaskFailed`, or None and "" if the commit succeeded.
+    `written`: the metrics of the output written."""
 
     step: int
     checkpoint: int | None
@@ -329,7 +333,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class OutputAborted:
-    """The answer to `AbortOutput`; `error` and `text` as in `TaskFailed`, None and "" when all of it is gone."""
+    """The answer to `AbortOutput`. `error` and `text` are as in `TaskFailed`, or None and "" if all is removed."""
 
     step: int
     error: bytes | None = None
@@ -345,8 +349,8 @@ ToCoordinator: TypeAlias = (
     | RequestSplit
     | Acknowledge
     | Decline
-    | Passed
-    | RequestSettling
+    | QuiescencePassed
+    | RequestQuiescence
     | Committed
     | OutputAborted
 )

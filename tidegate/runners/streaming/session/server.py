@@ -318,7 +318,7 @@ class Dispatcher:
                 self._lost[id] = self._journal.lost(id, why, submitted)
                 continue
             try:
-                running = self._start(replace(found, submitted=submitted.elsewhere()))
+                running = self._start(replace(found, submitted=submitted.in_new_directory()))
             except Exception as error:
                 why = f"and it can't be started again: {_described(error)}"
                 self._lost[id] = self._journal.lost(id, why, submitted)

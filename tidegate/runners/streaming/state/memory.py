@@ -9,7 +9,7 @@ from tidegate.runners.streaming.model.fork_safety import can_fork
 from tidegate.runners.streaming.state.backend import Capture, Operators
 from tidegate.runners.streaming.state.files import Read, StateFile, frames, read_states, snapshots_of
 from tidegate.runners.streaming.state.incremental import IncrementalCapture, IncrementalChain
-from tidegate.runners.streaming.state.uploads import Files
+from tidegate.runners.streaming.state.uploads import StateFileStore
 from tidegate.runners.streaming.state.writers import (
     EmptyCapture,
     ForkedWriter,
@@ -27,7 +27,7 @@ class MemoryBackend:
     that runs threads of others.
     """
 
-    def __init__(self, operators: Operators, files: Files, *, forks: bool, full_every: int) -> None:
+    def __init__(self, operators: Operators, files: StateFileStore, *, forks: bool, full_every: int) -> None:
         self._operators = operators
         self._files = files
         self._forks = forks

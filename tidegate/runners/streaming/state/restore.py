@@ -12,7 +12,7 @@ from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.partitioner import owner, share_of
-from tidegate.runners.streaming.protocol.worker_messages import Restored, StateHandle
+from tidegate.runners.streaming.protocol.worker_messages import StateHandle, StoredState
 from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.task_state import TaskState, loads
 from tidegate.runners.streaming.storage.base import Storage
@@ -23,7 +23,7 @@ from tidegate.sdk.metrics import MetricCells
 
 
 @dataclass(frozen=True, slots=True)
-class Restoring:
+class TaskRestore:
     """What a task goes on from: its own state, and the files of what operators kept in each of `parts`.
 
     `keeps` says which keys are this task's; None: there is one part, and it is all this task's.
@@ -34,11 +34,11 @@ class Restoring:
     keeps: KeyFilter | None
 
 
-def restored_state(parts: Sequence[Restored], task: TaskId, job: Job, storage: Storage | None) -> Restoring:
+def restored_state(parts: Sequence[StoredState], task: TaskId, job: Job, storage: Storage | None) -> TaskRestore:
     """What a task goes on from, of the parts that tasks of its steps stored. RunError when one can't be read."""
     assert storage is not None
     states = [(part, loads(read(storage, part.handle))) for part in parts]
-    parallelism = job.layout.parallelism(task.stage)
+    parallelism = job.topology.parallelism(task.stage)
     own = [(part, state) for part, state in states if min(part.task.index, parallelism - 1) == task.index]
     metrics = MetricCells()
     for _, state in own:
@@ -48,7 +48,7 @@ def restored_state(parts: Sequence[Restored], task: TaskId, job: Job, storage: S
         standings = {name: mark for _, state in own for name, mark in state.standings.items()}
         outgoing = {id: blocks for _, state in own for id, blocks in state.outgoing.items()}
         incoming = {id: blocks for _, state in own for id, blocks in state.incoming.items()}
-        return Restoring(
+        return TaskRestore(
             TaskState(standings, outgoing, incoming, metrics, clock),
             tuple(part.handle.files[1:] for part, _ in own),
             None,
@@ -62,7 +62,7 @@ def restored_state(parts: Sequence[Restored], task: TaskId, job: Job, storage: S
     outgoing = {id: blocks for _, state in own for id, blocks in state.outgoing.items()}
     incoming = _dealt_anew([state.incoming for _, state in states], task, job)
     files = tuple(part.handle.files[1:] for part, _ in states)
-    return Restoring(TaskState(together, outgoing, incoming, metrics, clock), files, keeps)
+    return TaskRestore(TaskState(together, outgoing, incoming, metrics, clock), files, keeps)
 
 
 def read(storage: Storage, handle: StateHandle) -> bytes:
@@ -81,13 +81,13 @@ def _dealt_anew(
     parts: Sequence[Mapping[ChannelId, list[Block]]], task: TaskId, job: Job
 ) -> dict[ChannelId, list[Block]]:
     """Of what was under way to the tasks there were, what is this one's; from one producer in the order it sent it."""
-    plan, parallelism = job.plan, job.layout.parallelism(task.stage)
+    plan, parallelism = job.plan, job.topology.parallelism(task.stage)
     dealt: dict[ChannelId, list[Block]] = {}
     for part in parts:
         for id, blocks in part.items():
             edge = plan.edges[id.edge]
             assert edge.exchange is not None
-            producers = job.layout.parallelism(plan.steps[edge.source].stage)
+            producers = job.topology.parallelism(plan.steps[edge.source].stage)
             channel = ChannelId(id.edge, min(id.source, producers - 1), task.index)
             if edge.exchange.routing == "hash":
                 most = job.settings.max_parallelism

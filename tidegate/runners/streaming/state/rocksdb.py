@@ -42,7 +42,7 @@ from tidegate.runners.streaming.state.rocksdb_capture import (
     piece_of,
 )
 from tidegate.runners.streaming.state.rocksdb_store import OPERATOR_NUMBER, RocksCold, open_store, records, rocksdb
-from tidegate.runners.streaming.state.uploads import Files, Stored, Storing
+from tidegate.runners.streaming.state.uploads import PendingFile, StateFileStore, StoredFile
 from tidegate.runners.streaming.state.writers import EmptyCapture, IncrementalWriter, Keys
 from tidegate.sdk.errors import RunError
 
@@ -53,7 +53,13 @@ class RocksBackend:
     """State of a task in RocksDB. `page` goes into the operators' Context; `budget` (bytes) is for keys in memory."""
 
     def __init__(
-        self, operators: Operators, files: Files, directory: Callable[[], Path], *, budget: int, full_every: int
+        self,
+        operators: Operators,
+        files: StateFileStore,
+        directory: Callable[[], Path],
+        *,
+        budget: int,
+        full_every: int,
     ) -> None:
         self._rocks = rocksdb()
         self._operators = operators
@@ -112,14 +118,14 @@ class RocksBackend:
         """A hard-link checkpoint of the store, of which the files that are new are taken to the others."""
         written = -1 if self._db is None else self._db.latest_sequence_number()
         if written == self._linked[0]:
-            return HardLinks(None, {file[0]: Stored(file) for file in self._linked[1]}, lambda files, whole: None)
+            return HardLinks(None, {file[0]: StoredFile(file) for file in self._linked[1]}, lambda files, whole: None)
         folder = self._hard_links(checkpoint)
-        storing: dict[str, Storing] = {}
+        storing: dict[str, PendingFile] = {}
         links = HardLinks(folder, storing, partial(self._have_taken, written))
         try:
             for path in sorted(folder.iterdir()):
                 file = self._taken.get(path.name)
-                known = None if file is None else Stored(file)
+                known = None if file is None else StoredFile(file)
                 storing[path.name] = known or self._files.link(f"{name}{STORED}{path.name}", path)
             links.poll()
         except OSError:

@@ -21,7 +21,7 @@ from tidegate.runners.streaming.state.files import (
 )
 from tidegate.runners.streaming.state.incremental import IncrementalChain
 from tidegate.runners.streaming.state.rocksdb_store import OPERATOR_NUMBER, open_store, records
-from tidegate.runners.streaming.state.uploads import Storing
+from tidegate.runners.streaming.state.uploads import PendingFile
 from tidegate.runners.streaming.state.writers import Keys, looked_up
 from tidegate.sdk import moved
 
@@ -134,7 +134,7 @@ class HardLinks:
     def __init__(
         self,
         folder: Path | None,
-        storing: Mapping[str, Storing],
+        storing: Mapping[str, PendingFile],
         taken: Callable[[Mapping[str, StateFile], bool], None],
     ) -> None:
         self._folder = folder

@@ -15,7 +15,7 @@ from tidegate.runners.streaming.storage.background import Background, Steps
 from tidegate.runners.streaming.storage.base import Storage
 
 
-class Storing(Protocol):
+class PendingFile(Protocol):
     """A file on its way into the checkpoint directory."""
 
     def poll(self) -> StateFile | None:
@@ -25,24 +25,24 @@ class Storing(Protocol):
         """It is not wanted any more."""
 
 
-class Files(Protocol):
+class StateFileStore(Protocol):
     """Where state files go, by their names in the checkpoint directory. Stored files are durable once the storage has
     been told to settle them. Nothing here waits for a network. Raises OSError."""
 
-    def put(self, name: str, data: bytes) -> Storing:
+    def put(self, name: str, data: bytes) -> PendingFile:
         """Write a file."""
 
-    def move(self, name: str, path: Path, size: int, check: int) -> Storing:
+    def move(self, name: str, path: Path, size: int, check: int) -> PendingFile:
         """Take in a local file, which is gone afterwards."""
 
-    def link(self, name: str, path: Path) -> Storing:
+    def link(self, name: str, path: Path) -> PendingFile:
         """Take in a local file that never changes: it has to stay until it is stored."""
 
     def begin(self, name: str) -> Path | None:
         """Where a file is written before it is moved; None: nowhere."""
 
 
-class Stored:
+class StoredFile:
     """A file that is in its place."""
 
     def __init__(self, file: StateFile) -> None:
@@ -55,7 +55,7 @@ class Stored:
         return
 
 
-class StorageFiles:
+class DirectFileStore:
     """State files in a storage that keeps nobody waiting. `root`: the folder of a local one, where files are moved and
     linked; `place` makes the folder where long ones are written before they are moved."""
 
@@ -64,12 +64,12 @@ class StorageFiles:
         self._root = root
         self._place = place
 
-    def put(self, name: str, data: bytes) -> Stored:
+    def put(self, name: str, data: bytes) -> StoredFile:
         """Write a file."""
         self._storage.put(name, data)
-        return Stored((name, len(data), crc32(data)))
+        return StoredFile((name, len(data), crc32(data)))
 
-    def move(self, name: str, path: Path, size: int, check: int) -> Stored:
+    def move(self, name: str, path: Path, size: int, check: int) -> StoredFile:
         """Take in a local file."""
         target = self._local(name, path)
         if target is None:
@@ -78,9 +78,9 @@ class StorageFiles:
             path.chmod(0o600)  # a store's own library makes files that follow the umask
             os.replace(path, target)
         path.unlink(missing_ok=True)
-        return Stored((name, size, check))
+        return StoredFile((name, size, check))
 
-    def link(self, name: str, path: Path) -> Stored:
+    def link(self, name: str, path: Path) -> StoredFile:
         """Take in a local file that never changes, once: by its name it is known whether it is there."""
         size, check = measured(path)
         target = self._local(name, path)
@@ -89,7 +89,7 @@ class StorageFiles:
         else:
             path.chmod(0o600)
             os.link(path, target)
-        return Stored((name, size, check))
+        return StoredFile((name, size, check))
 
     def begin(self, name: str) -> Path | None:
         """Where a file is written before it is moved."""
@@ -104,7 +104,7 @@ class StorageFiles:
         return target if target.parent.stat().st_dev == path.stat().st_dev else None
 
 
-class UploadedFiles:
+class UploadingFileStore:
     """State files in a store that takes its time: they are uploaded in the background, one after another.
 
     At most `room` bytes wait in memory; the rest waits in local files of the folder that `place` makes. A file that is
@@ -121,7 +121,7 @@ class UploadedFiles:
         self._held = 0
         self._lock = threading.Lock()
 
-    def put(self, name: str, data: bytes) -> Storing:
+    def put(self, name: str, data: bytes) -> PendingFile:
         """Write a file."""
         check = crc32(data)
         with self._lock:
@@ -143,14 +143,14 @@ class UploadedFiles:
             partial(self._let_go, len(data)),
         )
 
-    def move(self, name: str, path: Path, size: int, check: int) -> Storing:
+    def move(self, name: str, path: Path, size: int, check: int) -> PendingFile:
         """Take in a local file."""
         return self._background.begin(
             self._uploaded(name, partial(self._storage.put_file, name, path), lambda: (name, size, check)),
             partial(path.unlink, missing_ok=True),
         )
 
-    def link(self, name: str, path: Path) -> Storing:
+    def link(self, name: str, path: Path) -> PendingFile:
         """Take in a local file that never changes."""
         return self._background.begin(
             self._uploaded(name, partial(self._storage.put_file, name, path), lambda: (name, *measured(path)))

@@ -34,7 +34,7 @@ from tidegate.runners.streaming.state.files import (
     snapshots_of,
     write_to,
 )
-from tidegate.runners.streaming.state.uploads import Files, Storing
+from tidegate.runners.streaming.state.uploads import PendingFile, StateFileStore
 from tidegate.sdk.private_files import owner_only
 from tidegate.sdk.user_code.redefined_classes import dumps
 
@@ -104,7 +104,7 @@ class IncrementalWriter:
         self,
         parts: Iterator[tuple[bytes, int]],
         name: str,
-        files: Files,
+        files: StateFileStore,
         abandoned: Callable[[], None] | None = None,
     ) -> None:
         self._abandoned = abandoned
@@ -114,7 +114,7 @@ class IncrementalWriter:
         self._data = bytearray()
         self._entries = 0
         self._path: Path | None = None
-        self._storing: Storing | None = None
+        self._storing: PendingFile | None = None
         self._size = self._check = 0
         """Size and checksum of what is on disk so far."""
 
@@ -132,7 +132,7 @@ class IncrementalWriter:
     def uploading(self) -> bool:
         return self._storing is not None
 
-    def _go_on(self) -> Storing | None:
+    def _go_on(self) -> PendingFile | None:
         looked_at = 0
         for data, entries in self._frames or ():
             self._data += data
@@ -189,12 +189,14 @@ class IncrementalWriter:
 class ForkedWriter:
     """A child that writes the state as it was when it began."""
 
-    def __init__(self, operators: Mapping[str, Operator], keys: Keys, path: Path, name: str, files: Files) -> None:
+    def __init__(
+        self, operators: Mapping[str, Operator], keys: Keys, path: Path, name: str, files: StateFileStore
+    ) -> None:
         self._path = path
         self._name = name
         self._files = files
         self._over = False
-        self._storing: Storing | None = None
+        self._storing: PendingFile | None = None
         file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         self._let_go = keep_removed_files()
         """Files that operators have spilled, which the child may read, can be deleted."""
@@ -224,7 +226,7 @@ class ForkedWriter:
     def uploading(self) -> bool:
         return self._storing is not None
 
-    def _written(self, status: int) -> Storing:
+    def _written(self, status: int) -> PendingFile:
         """The child has ended: what it has written is to be stored."""
         code = os.waitstatus_to_exitcode(status)
         try:

@@ -28,7 +28,7 @@ def outcome(steps: Steps[T]) -> T:
             return value
 
 
-class Doing(Generic[T]):
+class BackgroundWork(Generic[T]):
     """A piece of work that has been begun."""
 
     __slots__ = ("_background", "_error", "_over", "_result", "_steps", "abandoned", "done")
@@ -77,17 +77,17 @@ class Background:
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
         self._lock = threading.Lock()
-        self._queue: deque[Doing[Any]] = deque()
+        self._queue: deque[BackgroundWork[Any]] = deque()
         self._thread: threading.Thread | None = None
         self._running = False
         self._halted = False
 
-    def begin(self, steps: Steps[T], over: Callable[[], None] | None = None) -> Doing[T]:
+    def begin(self, steps: Steps[T], over: Callable[[], None] | None = None) -> BackgroundWork[T]:
         """Do this after everything that was begun before. Some thread calls `over` once it is done or given up.
 
         OSError if no thread can be started.
         """
-        doing = Doing(steps, self, over)
+        doing = BackgroundWork(steps, self, over)
         with self._lock:
             self._queue.append(doing)
             try:
@@ -99,7 +99,7 @@ class Background:
                 raise OSError(f"there is no thread for what is to be stored: {error}") from error
         return doing
 
-    def drop(self, doing: Doing[Any]) -> None:
+    def drop(self, doing: BackgroundWork[Any]) -> None:
         """Give up a piece of work."""
         with self._lock:
             if doing not in self._queue or doing.abandoned:

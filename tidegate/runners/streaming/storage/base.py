@@ -17,12 +17,12 @@ class Storage(Protocol):
         """Durable when it returns, whole or not at all; replaces what was there."""
 
     def put(self, name: str, data: bytes) -> None:
-        """As `write`, but durable only when `settle` has been told its name: nobody waits for the disk."""
+        """As `write`, but durable only when `sync` has been told its name: nobody waits for the disk."""
 
     def put_file(self, name: str, path: Path) -> None:
         """As `put`, what a file of this machine holds, which need not fit into memory."""
 
-    def settle(self, names: Iterable[str]) -> None:
+    def sync(self, names: Iterable[str]) -> None:
         """Make durable what has been put under these names, by this process or another."""
 
     def create(self, name: str, data: bytes) -> bool:

@@ -52,7 +52,7 @@ class LocalStorage:
     def put_file(self, name: str, path: Path) -> None:
         self.put(name, path.read_bytes())
 
-    def settle(self, names: Iterable[str]) -> None:
+    def sync(self, names: Iterable[str]) -> None:
         paths = [self._path(name) for name in names]
         for path in paths:
             _flush(path)

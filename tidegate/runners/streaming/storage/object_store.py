@@ -38,7 +38,7 @@ class FsspecStorage:
     def put_file(self, name: str, path: Path) -> None:
         self._fs.put_file(str(path), self._path(name))
 
-    def settle(self, names: Iterable[str]) -> None:
+    def sync(self, names: Iterable[str]) -> None:
         """A put of a store is durable when it returns."""
 
     def create(self, name: str, data: bytes) -> bool:

@@ -73,7 +73,7 @@ class BarrierAlignment:
     def done(self) -> None:
         """Forget the current barrier: the task has handled it, or its checkpoint was aborted."""
         assert self.barrier is not None
-        if self.barrier.kind == "settle":
+        if self.barrier.kind == "quiescence":
             self._settled = self.barrier.checkpoint
         else:
             self._done = self.barrier.checkpoint
@@ -82,14 +82,14 @@ class BarrierAlignment:
 
     def abort(self, checkpoint: int) -> bool:
         """Abort a checkpoint, and ignore its barriers from now on; whether its barrier was the current one."""
-        if self.barrier is not None and self.barrier.kind != "settle" and self.barrier.checkpoint == checkpoint:
+        if self.barrier is not None and self.barrier.kind != "quiescence" and self.barrier.checkpoint == checkpoint:
             self.done()
             return True
         self._done = max(self._done, checkpoint)
         return False
 
     def _begin(self, barrier: Barrier) -> bool:
-        if barrier.checkpoint <= (self._settled if barrier.kind == "settle" else self._done):
+        if barrier.checkpoint <= (self._settled if barrier.kind == "quiescence" else self._done):
             return False
         if self.barrier is None or self.barrier.checkpoint < barrier.checkpoint:
             if self.barrier is not None:  # aborted, but that message has not arrived yet

@@ -13,15 +13,17 @@ from tidegate.runners.streaming.network.blocking_exchange import SubpartitionRea
 from tidegate.runners.streaming.network.channels import InputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.worker.barrier_alignment import BarrierAlignment
-from tidegate.runners.streaming.worker.environment import World
+from tidegate.runners.streaming.worker.environment import WorkerServices
 
 
 class BarrierHandler:
     """Handles the barriers of one task, over all its `inputs`."""
 
-    def __init__(self, job: Job, world: World, inputs: Mapping[ChannelId, InputChannel | SubpartitionReader]) -> None:
+    def __init__(
+        self, job: Job, services: WorkerServices, inputs: Mapping[ChannelId, InputChannel | SubpartitionReader]
+    ) -> None:
         self._job = job
-        self._world = world
+        self._services = services
         self._inputs = inputs
         self._alignment = BarrierAlignment(inputs)
         self._since: float | None = None
@@ -55,7 +57,7 @@ class BarrierHandler:
             return None
         if not self._may_overtake(barrier):
             return None
-        return max(0.0, self._since + timeout - self._world.seconds())
+        return max(0.0, self._since + timeout - self._services.seconds())
 
     def arrived(self, channel: InputChannel, barrier: Barrier) -> None:
         """Record a barrier of a channel and block the channel, unless its checkpoint is complete or aborted."""
@@ -110,7 +112,7 @@ class BarrierHandler:
         if before is not None and before.checkpoint < barrier.checkpoint:
             self._unblock()  # the one before is aborted, but that message has not arrived yet
         if self._since is None:
-            self._since = self._world.seconds()
+            self._since = self._services.seconds()
 
     def _unblock(self) -> None:
         self._since = None

@@ -10,14 +10,14 @@ from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.protocol.worker_messages import ToCoordinator
-from tidegate.runners.streaming.state.uploads import Storing
+from tidegate.runners.streaming.state.uploads import PendingFile
 from tidegate.runners.streaming.storage.base import Storage
 
 if TYPE_CHECKING:
     from tidegate.runners.streaming.state.backend import Operators, StateBackend
 
 
-class World(Protocol):
+class WorkerServices(Protocol):
     """Clock, network and storage of one worker."""
 
     clock: Clock
@@ -37,7 +37,7 @@ class World(Protocol):
     def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
         """The state backend of a task. One that doesn't hold all state in memory may use `budget` bytes there."""
 
-    def store(self, name: str, state: bytes) -> Storing:
+    def store(self, name: str, state: bytes) -> PendingFile:
         """Begin to store a task's state, without waiting; it is made durable before the manifest is stored."""
 
     def seconds(self) -> float:

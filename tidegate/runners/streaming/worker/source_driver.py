@@ -11,7 +11,7 @@ from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import (
     AssignSplits,
-    RequestSettling,
+    RequestQuiescence,
     RequestSplit,
     SplitProgress,
 )
@@ -44,7 +44,7 @@ class SourceDriver:
             elif step.is_source:
                 self._readers[step.id] = SourceReader(
                     step,
-                    env.world.clock,
+                    env.services.clock,
                     env.settings.block_size,
                     timely=env.timely,
                     watermark_alignment=watermark_alignment,
@@ -119,10 +119,10 @@ class SourceDriver:
         env, label = self._env, reader.step.label
         block = reader.poll()
         if reader.take_request():
-            env.world.tell(RequestSplit(env.task, reader.step.id))
+            env.services.tell(RequestSplit(env.task, reader.step.id))
         if block is not None:
             if env.ticks:
-                yield from graph.ticking(env.world.clock.now())
+                yield from graph.ticking(env.services.clock.now())
             env.context.count(label, "elements_out", len(block))
             yield from graph.pushing(reader.collection, block)
         if reader.is_watermarked and label not in self._watermarked:
@@ -140,4 +140,4 @@ class SourceDriver:
         if event.mark is not None:
             yield from graph.updating(event.collection, event.mark)
         self._trigger(event.settling)
-        self._env.world.tell(RequestSettling(event.settling.checkpoint, event.settling.clock))
+        self._env.services.tell(RequestQuiescence(event.settling.checkpoint, event.settling.clock))

@@ -24,9 +24,9 @@ from tidegate.runners.streaming.network.channels import InputChannel, OutputChan
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import AssignSplits, Prepared, TaskEnded, TaskStatus
 from tidegate.runners.streaming.state.backend import StateBackend
-from tidegate.runners.streaming.state.restore import Restoring
+from tidegate.runners.streaming.state.restore import TaskRestore
 from tidegate.runners.streaming.worker.barrier_handler import BarrierHandler
-from tidegate.runners.streaming.worker.environment import World
+from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.source_driver import SourceDriver
 from tidegate.runners.streaming.worker.task_checkpointer import TaskCheckpointer
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
@@ -48,7 +48,7 @@ class Task:
         job: Job,
         id: TaskId,
         attempt: int,
-        world: World,
+        services: WorkerServices,
         context: Context,
         inputs: Callable[[ChannelId], InputChannel],
         outputs: Callable[[ChannelId], OutputChannel],
@@ -59,18 +59,18 @@ class Task:
         self.id = id
         self.ended = False
         self._env = env = TaskEnvironment(
-            job, id, attempt, world, context, TimeAccounting(last=world.seconds()), scripted=scripted
+            job, id, attempt, services, context, TimeAccounting(last=services.seconds()), scripted=scripted
         )
         self.inputs = TaskInputs(env, inputs)
         self.outputs = TaskOutputs(env, outputs)
-        self._barriers = BarrierHandler(job, world, self.inputs.channels)
+        self._barriers = BarrierHandler(job, services, self.inputs.channels)
         self.sources = SourceDriver(env, self._barriers.trigger, watermark_alignment)
         self._current: Iterator[None] | None = None
         """The thing that the task has begun and not finished."""
         self._backend: StateBackend | None = None
         """None in a batch job, which takes no checkpoints."""
         if not job.settings.batch:
-            self._backend = world.backend(id, attempt, lambda: self.graph.operators(), context.memory_budget)
+            self._backend = services.backend(id, attempt, lambda: self.graph.operators(), context.memory_budget)
         try:
             self.graph = self._build_graph()
         except BaseException:
@@ -97,7 +97,7 @@ class Task:
 
     # -- life
 
-    def open(self, state: Restoring | None = None) -> None:
+    def open(self, state: TaskRestore | None = None) -> None:
         """Open the operators: the author's set-up runs here. `state`: continue from there."""
         with collecting(self._env.context.metrics):
             self.graph.open()
@@ -107,12 +107,12 @@ class Task:
                 self.graph.update(collection, CollectionStatus(ended=True))
         self.outputs.forward_marks(self.graph)
 
-    def _restore(self, restoring: Restoring) -> None:
-        state, world = restoring.state, self._env.world
+    def _restore(self, restoring: TaskRestore) -> None:
+        state, services = restoring.state, self._env.services
         assert self._backend is not None
-        assert world.storage is not None
-        world.clock.reach(state.clock)
-        self._backend.restore(restoring.parts, world.storage.read, restoring.keeps)
+        assert services.storage is not None
+        services.clock.reach(state.clock)
+        self._backend.restore(restoring.parts, services.storage.read, restoring.keeps)
         self.graph.resume(state.standings)
         self._env.context.metrics.merge(state.metrics)
         self.inputs.restore(state.incoming)
@@ -168,7 +168,7 @@ class Task:
     def step(self) -> bool:
         """Do one bounded thing; False if there is nothing to do now."""
         env, outputs = self._env, self.outputs
-        seconds = env.world.seconds
+        seconds = env.services.seconds
         urgent = self._barriers.overtakes()
         if outputs.full and not urgent:
             env.times.switch("backpressured", seconds())
@@ -219,13 +219,13 @@ class Task:
             instants += self.sources.poll_times()
             due = self.graph.next_clock() if env.ticks else None
             if due is not None:
-                instants.append(now + max(0, due - env.world.clock.now()))
+                instants.append(now + max(0, due - env.services.clock.now()))
         return min(instants, default=None)
 
     def status(self) -> TaskStatus:
         """The counters, times and watermark of the task."""
         times = self._env.times
-        times.switch(times.activity, self._env.world.seconds())
+        times.switch(times.activity, self._env.services.seconds())
         marks = [*self.inputs.marks, *self.sources.marks]
         holding = [mark.watermark for mark in marks if not (mark.idle or mark.ended)]
         resting = max((mark.watermark for mark in marks), default=CollectionStatus().watermark)
@@ -269,7 +269,7 @@ class Task:
         if (polling := self.sources.next(self.graph)) is not None:
             return polling
         if self._env.ticks:
-            due, now = self.graph.next_clock(), self._env.world.clock.now()
+            due, now = self.graph.next_clock(), self._env.services.clock.now()
             if due is not None and due <= now:
                 return self.graph.ticking(now)
         return None
@@ -279,7 +279,7 @@ class Task:
         match item:
             case Block():
                 if self._env.ticks:
-                    yield from self.graph.ticking(self._env.world.clock.now())
+                    yield from self.graph.ticking(self._env.services.clock.now())
                 yield from self._enter(channel.id, item)
             case CollectionStatus():
                 if item.ended:
@@ -307,7 +307,7 @@ class Task:
         prepared: tuple[Prepared, ...] = ()
         if self._env.settings.batch:
             prepared = self.outputs.prepare(last=True)
-        self._env.world.tell(TaskEnded(self.id, prepared, self.metrics()))
+        self._env.services.tell(TaskEnded(self.id, prepared, self.metrics()))
 
 
 _TURN: Final = 0.05

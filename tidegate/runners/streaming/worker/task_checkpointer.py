@@ -15,7 +15,7 @@ from tidegate.runners.engine.operator_graph import Graph
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.codec import copied
 from tidegate.runners.streaming.protocol.stream_items import Barrier
-from tidegate.runners.streaming.protocol.worker_messages import Decline, Passed
+from tidegate.runners.streaming.protocol.worker_messages import Decline, QuiescencePassed
 from tidegate.runners.streaming.state.backend import Capture, StateBackend
 from tidegate.runners.streaming.state.files import UnpicklableState
 from tidegate.runners.streaming.state.writers import FailedCapture
@@ -74,17 +74,17 @@ class TaskCheckpointer:
         settling barrier, and forward it. `ended`: the task has no more to do."""
         barrier = self._barriers.current
         assert barrier is not None
-        started = self._env.world.seconds()
+        started = self._env.services.seconds()
         yield from self._graph.ending_bundles()
         if barrier.clock is not None:
             yield from self._graph.ticking(barrier.clock)
         self._outputs.forward_marks(self._graph)
         if self._barriers.current is not barrier:
             return  # aborted while blocks of the bundle waited for credit
-        if barrier.kind == "settle":
+        if barrier.kind == "quiescence":
             self._outputs.forward(barrier, self._barriers.overtakable)
             self._barriers.done()
-            self._env.world.tell(Passed(barrier.checkpoint, self._env.task))
+            self._env.services.tell(QuiescencePassed(barrier.checkpoint, self._env.task))
             return
         if not self._barriers.aligned:
             barrier = replace(barrier, unaligned=True)
@@ -93,22 +93,22 @@ class TaskCheckpointer:
 
     def store(self) -> None:
         """Store a little more of the last snapshot without waiting, and acknowledge it when that is done."""
-        snapshot, world = self._snapshot, self._env.world
+        snapshot, services = self._snapshot, self._env.services
         if snapshot is None:
             return
         try:
-            handle = snapshot.poll(world.store)
+            handle = snapshot.poll(services.store)
         except OSError as error:
             self._snapshot = None
             snapshot.abandon()
             why = f"its state can't be kept: {unwritten(error, 'another --checkpoint_dir')}"
-            world.tell(Decline(snapshot.checkpoint, self._env.task, why, snapshot.prepared))
+            services.tell(Decline(snapshot.checkpoint, self._env.task, why, snapshot.prepared))
         except UnpicklableState as error:
             rethrow(unpicklable_state_error(error, self._env.steps))
         else:
             if handle is not None:
                 self._snapshot = None
-                world.tell(snapshot.acknowledge(handle, world.seconds()))
+                services.tell(snapshot.acknowledge(handle, services.seconds()))
 
     def next_poll(self) -> int | None:
         """When (µs of the monotonic clock) to look again whether the snapshot is stored; None: nothing to look for."""
@@ -125,7 +125,7 @@ class TaskCheckpointer:
 
     def _take(self, barrier: Barrier, alignment: float, *, ended: bool) -> None:
         env = self._env
-        started = env.world.seconds()
+        started = env.services.seconds()
         if self._snapshot is not None:  # of an aborted checkpoint: that message has not arrived yet
             self._decline(self._snapshot)
         missing = self._barriers.missing
@@ -145,7 +145,7 @@ class TaskCheckpointer:
             splits=splits,
             standings=self._graph.step_statuses(),
             metrics=metrics,
-            clock=env.world.clock.now(),
+            clock=env.services.clock.now(),
             ended=ended,
             started=started,
             alignment=alignment,
@@ -153,7 +153,7 @@ class TaskCheckpointer:
         )
         for id, blocks in self._outputs.forward(barrier, self._barriers.overtakable).items():
             snapshot.outgoing[id] = [self._in_flight(id, block) for block in blocks]
-        snapshot.paused = env.world.seconds() - started
+        snapshot.paused = env.services.seconds() - started
         for id in missing:
             self._inputs.pipelined(id).record(
                 barrier.checkpoint, partial(self._record, snapshot, id), partial(snapshot.done, id)
@@ -183,7 +183,7 @@ class TaskCheckpointer:
         for id in snapshot.missing:
             self._inputs.pipelined(id).stop_recording()
         snapshot.abandon()
-        self._env.world.tell(Decline(snapshot.checkpoint, self._env.task, "given up", snapshot.prepared))
+        self._env.services.tell(Decline(snapshot.checkpoint, self._env.task, "given up", snapshot.prepared))
         self._snapshot = None
 
 

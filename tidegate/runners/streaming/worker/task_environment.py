@@ -9,7 +9,7 @@ from tidegate.runners.plan import Plan, Step
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.worker.environment import World
+from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.time_accounting import TimeAccounting
 
 
@@ -20,7 +20,7 @@ class TaskEnvironment:
     job: Job
     task: TaskId
     attempt: int
-    world: World
+    services: WorkerServices
     context: Context
     times: TimeAccounting
     scripted: bool
@@ -52,4 +52,4 @@ class TaskEnvironment:
 
     def monotonic(self) -> int:
         """The monotonic clock, in µs."""
-        return self.world.clock.monotonic()
+        return self.services.clock.monotonic()

@@ -27,15 +27,15 @@ class TaskInputs:
         self._marks: dict[str, dict[ChannelId, CollectionStatus]] = {}
         self._stored_sides: list[Input] = []
         self._plan = env.plan
-        layout = env.job.layout
-        for id in layout.channels_into(env.task):
+        topology = env.job.topology
+        for id in topology.channels_into(env.task):
             edge = self._plan.edges[id.edge]
-            channel = pipelined(id) if edge.pipelined else SubpartitionReader(env.world.directory(), id)
+            channel = pipelined(id) if edge.pipelined else SubpartitionReader(env.services.directory(), id)
             self.channels[id] = channel
             self._marks.setdefault(edge.collection, {})[id] = CollectionStatus()
             if edge.side is not None and not edge.pipelined:
                 self._stored_sides.append(channel)
-        for _, edge in layout.edges_into(env.task.stage):
+        for _, edge in topology.edges_into(env.task.stage):
             self._marks.setdefault(edge.collection, {})
         self._minima = {collection: MinWatermark() for collection in self._marks}
         self._order = list(self.channels.values())

@@ -33,15 +33,15 @@ class TaskOutputs:
         self._full: set[ChannelId] = set()
         self._subpartitions: list[SubpartitionWriter] = []
         self._routers: dict[str, list[Router]] = {}
-        for number, edge in env.job.layout.edges_out_of(env.task.stage):
+        for number, edge in env.job.topology.edges_out_of(env.task.stage):
             targets: list[Target] = []
-            for id in env.job.layout.channels_out_of(env.task, number):
+            for id in env.job.topology.channels_out_of(env.task, number):
                 if edge.pipelined:
                     channel = self.channels[id] = pipelined(id)
                     channel.all_full = self._full
                     targets.append(channel)
                 else:
-                    self._subpartitions.append(SubpartitionWriter(env.world.directory(), id, env.attempt))
+                    self._subpartitions.append(SubpartitionWriter(env.services.directory(), id, env.attempt))
                     targets.append(SubpartitionTarget(self._subpartitions[-1]))
             router = Router(env.plan, edge, env.task.index, targets, env.settings.max_parallelism)
             self._routers.setdefault(edge.collection, []).append(router)
@@ -148,6 +148,6 @@ class TaskOutputs:
 def _writer(env: TaskEnvironment, step: Step) -> SinkWriter:
     node = step.tail
     assert isinstance(node, Write)
-    index, parallelism = env.task.index, env.job.layout.parallelism(env.task.stage)
+    index, parallelism = env.task.index, env.job.topology.parallelism(env.task.stage)
     shards = list(range(index, node.shards, parallelism)) if node.shards else [index]
     return SinkWriter(step, env.job.output_run, shards, always=bool(node.shards) or index == 0)

@@ -25,7 +25,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
 from tidegate.runners.streaming.state.backend import Capture
 from tidegate.runners.streaming.state.files import StateFile, UnpicklableState
 from tidegate.runners.streaming.state.task_state import TaskState, dumps
-from tidegate.runners.streaming.state.uploads import Storing
+from tidegate.runners.streaming.state.uploads import PendingFile
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import PicklingError
 from tidegate.sdk.metrics import MetricCells
@@ -56,7 +56,7 @@ class TaskSnapshot:
     outgoing: dict[ChannelId, list[Block]] = field(default_factory=dict)
     incoming: dict[ChannelId, list[Block]] = field(default_factory=dict)
     _files: tuple[StateFile, ...] = ()
-    _own: Storing | None = None
+    _own: PendingFile | None = None
 
     def add_in_flight(self, channel: ChannelId, block: Block) -> None:
         """A block of an input channel that the barrier has overtaken: it belongs to the checkpoint."""
@@ -66,7 +66,7 @@ class TaskSnapshot:
         """The barrier has arrived on a channel, or the channel has ended."""
         self.missing.discard(channel)
 
-    def poll(self, store: Callable[[str, bytes], Storing]) -> StateHandle | None:
+    def poll(self, store: Callable[[str, bytes], PendingFile]) -> StateHandle | None:
         """Store a little more of it without waiting: where it is stored, or None if that is not done yet. Raises
         OSError, or UnpicklableState."""
         if self.missing:

@@ -78,4 +78,4 @@ class StreamScript:
         self._events = iter(())
 
     def _barrier(self) -> Barrier:
-        return Barrier(self._settling, "settle", clock=self._clock)
+        return Barrier(self._settling, "quiescence", clock=self._clock)

@@ -19,7 +19,7 @@ def watermark_alignment_of(job: Job, index: int) -> WatermarkAlignment | None:
     """The alignment of the worker with this index; None for a job that doesn't align its sources."""
     if job.settings.drift is None:
         return None
-    own = [step for step in job.plan.steps if is_live(step, job.plan) and index < job.layout.parallelism(step.stage)]
+    own = [step for step in job.plan.steps if is_live(step, job.plan) and index < job.topology.parallelism(step.stage)]
     return WatermarkAlignment(job.settings.drift, len(own))
 
 

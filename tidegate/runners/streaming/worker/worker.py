@@ -17,28 +17,28 @@ from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.channels import InputChannel, OutputChannel
 from tidegate.runners.streaming.protocol.stream_items import Barrier, Item
 from tidegate.runners.streaming.protocol.worker_messages import (
-    Aborted,
     AbortOutput,
     AssignSplits,
     Cancel,
+    CheckpointAborted,
+    CheckpointCompleted,
     Commit,
     Committed,
-    Completed,
     Deploy,
     Heartbeat,
-    Least,
     ListSplits,
     OutputAborted,
-    Restored,
-    Settled,
+    PeerWatermark,
+    QuiescenceReached,
     SplitsListed,
     StopSources,
+    StoredState,
     TaskFailed,
     ToWorker,
-    Trigger,
+    TriggerBarrier,
 )
 from tidegate.runners.streaming.state.restore import restored_state
-from tidegate.runners.streaming.worker.environment import World
+from tidegate.runners.streaming.worker.environment import WorkerServices
 from tidegate.runners.streaming.worker.source_reader import list_splits
 from tidegate.runners.streaming.worker.spill_directories import spill_directory
 from tidegate.runners.streaming.worker.task import Task
@@ -52,11 +52,11 @@ from tidegate.sdk.time import SECOND
 class Worker:
     """One of the workers of an attempt. It reports whatever its tasks raise to the coordinator."""
 
-    def __init__(self, job: Job, index: int, attempt: int, world: World) -> None:
+    def __init__(self, job: Job, index: int, attempt: int, services: WorkerServices) -> None:
         self.job = job
         self.index = index
         self.attempt = attempt
-        self.world = world
+        self.services = services
         self.closed = False
         self._tasks: dict[TaskId, Task] = {}
         self._order: list[Task] = []
@@ -69,7 +69,7 @@ class Worker:
         self._watermark_alignment = watermark_alignment_of(job, index)
         self._scripted = any(isinstance(node, TestStream) for node in job.plan.pipeline.nodes)
         if self._scripted:
-            assert isinstance(world.clock, ManualClock)
+            assert isinstance(services.clock, ManualClock)
 
     # -- messages
 
@@ -82,13 +82,13 @@ class Worker:
                 self._guard(None, lambda: self._list_splits(step, desired))
             case AssignSplits(task=task):
                 self._guard(task, lambda: self._tasks[task].assign(message))
-            case Trigger(checkpoint=checkpoint, kind=kind, unaligned=unaligned, clock=clock):
+            case TriggerBarrier(checkpoint=checkpoint, kind=kind, unaligned=unaligned, clock=clock):
                 for each in self._order:
                     each.trigger(Barrier(checkpoint, kind, unaligned, clock))
-            case Aborted(checkpoint=checkpoint):
+            case CheckpointAborted(checkpoint=checkpoint):
                 for each in self._order:
                     self._guard(each.id, partial(each.abort_checkpoint, checkpoint))
-            case Settled(settling=settling):
+            case QuiescenceReached(round=settling):
                 for each in self._order:
                     self._guard(each.id, partial(each.settled, settling))
             case StopSources(drain=drain):
@@ -98,10 +98,10 @@ class Worker:
                 self._commit(message)
             case AbortOutput():
                 self._abort_output(message)
-            case Completed(checkpoint=checkpoint):
+            case CheckpointCompleted(checkpoint=checkpoint):
                 for each in self._order:
                     self._guard(each.id, partial(each.checkpoint_completed, checkpoint))
-            case Least(watermark=watermark):
+            case PeerWatermark(watermark=watermark):
                 if self._watermark_alignment is not None:
                     self._watermark_alignment.hear(watermark)
             case Cancel():
@@ -119,7 +119,7 @@ class Worker:
 
     def work(self) -> bool:
         """One round: every task does at most one thing, consumers before producers; whether any did something."""
-        now = self.world.clock.monotonic()
+        now = self.services.clock.monotonic()
         did = False
         if not self._failed:
             for task in self._order:
@@ -176,13 +176,13 @@ class Worker:
             block_size=settings.block_size,
             runtime_types=settings.runtime_types,
             max_end_timers=settings.max_end_timers,
-            now=self.world.clock.now,
+            now=self.services.clock.now,
         )
         task = self._tasks[id] = Task(
             self.job,
             id,
             self.attempt,
-            self.world,
+            self.services,
             context,
             self._input,
             self._output,
@@ -201,15 +201,15 @@ class Worker:
             del self._tasks[task.id]
 
     def _spill_directory(self, task: TaskId) -> Path:
-        return spill_directory(self.world.directory(), task, self.attempt)
+        return spill_directory(self.services.directory(), task, self.attempt)
 
-    def _open(self, task: Task, restore: Sequence[Restored]) -> None:
+    def _open(self, task: Task, restore: Sequence[StoredState]) -> None:
         mine = [part for part in restore if part.task.stage == task.id.stage]
-        task.open(restored_state(mine, task.id, self.job, self.world.storage) if mine else None)
+        task.open(restored_state(mine, task.id, self.job, self.services.storage) if mine else None)
 
     def _list_splits(self, step: int, desired: int) -> None:
         splits = list_splits(self.job.plan.steps[step], desired)
-        self.world.tell(SplitsListed(step, splits))
+        self.services.tell(SplitsListed(step, splits))
 
     def _commit(self, message: Commit) -> None:
         node = self._sink_node(message.step)
@@ -221,12 +221,12 @@ class Worker:
                 sink_call(node, sink.abort, message.run, method="abort")
         except Exception as raised:
             error, text = packed(raised), in_short(raised)
-        self.world.tell(Committed(message.step, message.checkpoint, error, text, written))
+        self.services.tell(Committed(message.step, message.checkpoint, error, text, written))
 
     def _abort_output(self, message: AbortOutput) -> None:
         first = remove_output(self._sink_node(message.step), message.runs)
         error, text = (None, "") if first is None else (packed(first), in_short(first))
-        self.world.tell(OutputAborted(message.step, error, text))
+        self.services.tell(OutputAborted(message.step, error, text))
 
     def _sink_node(self, step: int) -> Write:
         node = self.job.plan.steps[step].tail
@@ -238,7 +238,7 @@ class Worker:
         channel = self._inputs.get(id)
         if channel is None:
             sender = id.source
-            grant = self._output(id).grant if sender == self.index else partial(self.world.grant, sender, id)
+            grant = self._output(id).grant if sender == self.index else partial(self.services.grant, sender, id)
             channel = self._inputs[id] = InputChannel(id, self.job.settings.credit, grant)
         return channel
 
@@ -257,7 +257,7 @@ class Worker:
 
     def _send_away(self, id: ChannelId, items: list[Item]) -> None:
         try:
-            self.world.send(id.target, id, items, flush=True)
+            self.services.send(id.target, id, items, flush=True)
         except PicklingError as error:
             step = self.job.plan.steps[self.job.plan.edges[id.edge].source]
             rethrow(located(error, step.label, step.tail.where))
@@ -267,8 +267,10 @@ class Worker:
         metrics.merge(self._closed_metrics)
         for task in self._tasks.values():
             metrics.merge(task.metrics())
-        least = None if self._watermark_alignment is None else self._watermark_alignment.min_watermark
-        self.world.tell(Heartbeat(tuple(task.status() for task in self._order), metrics, least=least))
+        min_watermark = None if self._watermark_alignment is None else self._watermark_alignment.min_watermark
+        self.services.tell(
+            Heartbeat(tuple(task.status() for task in self._order), metrics, min_watermark=min_watermark)
+        )
 
     def _guard(self, task: TaskId | None, call: Callable[[], object]) -> bool:
         """Call, and report what it raises; after a failure no task of this worker does anything more."""
@@ -277,5 +279,5 @@ class Worker:
         except Exception as error:
             self._failed = True
             user = isinstance(error, UserCodeError) or not isinstance(error, TidegateError)
-            self.world.tell(TaskFailed(task, packed(error), user, getattr(error, "element", ""), in_short(error)))
+            self.services.tell(TaskFailed(task, packed(error), user, getattr(error, "element", ""), in_short(error)))
             return False
