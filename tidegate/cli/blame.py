@@ -1,4 +1,4 @@
-"""What a failed command prints: what happened, in which step, at which of the author's lines; no frames of Tidegate."""
+"""The output of a failed command: the error, its step, the author's line; no frames of Tidegate."""
 
 from __future__ import annotations
 
@@ -111,12 +111,12 @@ def _importing(error: ImportError) -> str:
 
 
 def _told_by(error: BaseException) -> list[str]:
-    """Its notes: of an error from another process, the frames are one."""
+    """The notes of an error. One that comes from another process has its frames as a note."""
     return _text(getattr(error, "__notes__", []))
 
 
 def _origin(error: BaseException) -> list[str]:
-    """What the author's code was handling, or raised it from."""
+    """The exception that the author's code was handling, or raised this one from."""
     lines: list[str] = []
     earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     while earlier is not None and len(lines) < 3:

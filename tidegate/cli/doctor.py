@@ -1,4 +1,4 @@
-"""What this machine has for running pipelines, and what to install for the rest."""
+"""A report of what this machine has for running pipelines, and what to install for the rest."""
 
 from __future__ import annotations
 

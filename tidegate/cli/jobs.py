@@ -146,7 +146,7 @@ def savepoint(id: str, directory: str, session: str) -> None:
 
 
 def _keeps_nothing(id: str, session: str) -> bool:
-    """Whether a job that ends has nowhere to keep what another run would go on from."""
+    """Whether a job that ends leaves no state from which another run could resume."""
     from tidegate.runners.streaming.session.client import open_session
 
     with open_session(session) as connection:

@@ -108,7 +108,7 @@ def _with_module(place: str, name: str | None, flags: Sequence[str], act: Callab
         ) from None
     if spec is None:
         raise click.UsageError(f"there is no module {place} here, and no file of that name")
-    if spec.origin is None:  # what Python makes of a folder without code of its own
+    if spec.origin is None:  # a namespace package: a folder without `__init__.py`
         raise click.UsageError(f"{place} is a folder: a target is a file.py, a package.module, or a pipeline.json")
     origin = Path(spec.origin) if spec.has_location and spec.origin else None
     script = Script(origin.read_bytes() if origin is not None and origin.suffix == ".py" else b"")
@@ -180,7 +180,7 @@ class _Arrival:
         raise Unwound
 
     def _is_meant(self, pipeline: Pipeline) -> bool:
-        """Whether it is the only one, or has the name that was given, or is in a variable of that name."""
+        """Whether the pipeline is the only one, or has the given name, or is in a variable of that name."""
         if self._name is None:
             self._refuse_several(self._sites)
             return True
@@ -219,7 +219,7 @@ class _Arrival:
             frame = frame.f_back
 
     def _warn(self, error: BaseException) -> None:
-        """What the script raised as it was left, in a `finally`, say."""
+        """An exception that the script raised while it was being stopped, such as in a `finally`."""
         click.echo(visible_lines(f"warning: {self._place} was left with {type(error).__name__}: {error}"), err=True)
 
     def pick(self, module: ModuleType) -> Target:

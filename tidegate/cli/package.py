@@ -21,12 +21,12 @@ from typing import Final
 from tidegate.sdk.errors import RunError, UnsupportedError
 
 LEFT_OUT: Final = frozenset({"pyspark", "py4j"})
-"""Workers have Spark: what is not theirs would clash with it, and weighs more than all the rest."""
+"""Workers have their own Spark: another copy would clash with it, and is larger than all the rest."""
 TOOLS: Final = frozenset({"pip", "setuptools", "wheel", "pex", "uv"})
 
 
 def package(output: Path, requirements: Sequence[str]) -> Iterator[str]:
-    """Write the archive; tells, line by line, what it does.
+    """Write the archive; yields lines that say what it does.
 
     Of `requirements` (names with or without versions) and all they need, as installed here; none: of all that is
     installed here. UnsupportedError without pex, or outside a virtual environment; RunError with what pex says.
@@ -79,10 +79,10 @@ def _installed() -> set[str]:
 
 
 def _editable() -> Iterator[str]:
-    """What is installed as a link to its sources: there is no wheel of it to pack."""
+    """The distributions installed as links to their sources (editable), of which there is no wheel to pack."""
     for found in metadata.distributions():
-        told = found.read_text("direct_url.json")
-        if told and json.loads(told).get("dir_info", {}).get("editable"):
+        origin = found.read_text("direct_url.json")
+        if origin and json.loads(origin).get("dir_info", {}).get("editable"):
             yield _canonical(found.metadata["Name"])
 
 

@@ -58,7 +58,7 @@ def _finish(result: PipelineResult) -> PipelineResult:
 
 
 class Display:
-    """Shows a run's progress from a thread of its own, from the moment `watch` or `follow` tells where to look."""
+    """Shows a run's progress from a thread of its own, once `watch` or `follow` has named the run."""
 
     def __init__(self, pipeline: Pipeline, patience: float = PATIENCE) -> None:
         self._name = pipeline.name
@@ -80,7 +80,7 @@ class Display:
         self._results = lambda: MetricResults(cells)
 
     def tell(self, words: str) -> None:
-        """How far the run is, by a runner that can't count elements as it goes on."""
+        """Show the progress of a runner that can't count elements while it runs."""
         self._told = f", {words}" if words else ""
 
     def follow(self, result: PipelineResult) -> None:
@@ -204,7 +204,7 @@ class Spent:
                 self._found[step] = self._found.get(step, 0) + 1
 
     def slowest(self) -> str:
-        """The step that takes longest, and its share of the time in steps; "" as long as that is not known."""
+        """The step that takes longest, and its share of the time in steps; "" until that is known."""
         whole = sum(self._found.values())
         if whole < self.LEAST:
             return ""
@@ -222,7 +222,7 @@ class Rates:
         self._samples: list[tuple[float, dict[str, int]]] = []
 
     def sample(self, counts: dict[str, int], now: float) -> None:
-        """What has been counted until `now` (seconds of any clock that does not go back)."""
+        """Take a sample of the counts at `now` (seconds of a monotonic clock)."""
         self.counts = counts
         self._samples = [*self._samples[1 - self.WINDOW :], (now, counts)]
 
@@ -247,7 +247,7 @@ class Shares:
         for now in stages:
             before = self._before.get(now.steps, StageProgress(now.steps, 0.0, 0.0, 0.0))
             spent = [now.busy - before.busy, now.idle - before.idle, now.held_back - before.held_back]
-            if not any(spent):  # nothing new has been told
+            if not any(spent):  # no new report
                 continue
             self._before[now.steps] = now
             if min(spent) < 0:  # it was started anew

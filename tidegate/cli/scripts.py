@@ -1,4 +1,4 @@
-"""What can be known of a script before it is executed: which names it gives to pipelines, and what its guard hides."""
+"""Facts about a script that are known before it is executed: names of pipelines, and what its guard hides."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Site:
     own_name: str | None = None
     variable: str | None = None
     repeated: bool = False
-    """Whether it stands in a loop."""
+    """Whether it is inside a loop."""
 
     @property
     def name(self) -> str | None:
@@ -26,7 +26,7 @@ class Site:
         return self.own_name or self.variable
 
     def matches(self, name: str) -> bool:
-        """Whether a pipeline made here may be meant by that name."""
+        """Whether the name may refer to a pipeline made here."""
         return self.own_name == "" or name in (self.own_name, self.variable)
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class Script:
         return not names_bound(self._body).isdisjoint((name, "*"))
 
     def sites(self, *, guarded: bool) -> list[Site]:
-        """Where executing it may make pipelines; `guarded`: as `__main__`, so that what its guard holds counts."""
+        """The places that may make pipelines on execution; with `guarded`, as `__main__`, those under its guard too."""
         body = [part for part in self._body if guarded or not _is_guard(part)]
         functions = {part.name: part for part in self._body if isinstance(part, ast.FunctionDef)}
         found = [Site(functions[FUNCTION].lineno, variable=FUNCTION)] if FUNCTION in functions else []

@@ -1,7 +1,7 @@
 """Secrets among the options of a pipeline that is compiled: kept out of the file, or warned of.
 
 An option of the type `SecretStr` or `SecretBytes` is a secret. A plain one may be, by its name or by what it holds:
-that is written, as the pipeline may need it, and whoever can read the file can read it.
+that is written, as the pipeline may need it, and anyone who can read the file can read it.
 """
 
 from __future__ import annotations
@@ -105,5 +105,5 @@ def _bytes_of(part: Any) -> bytes:
 
 
 def _plain(node: Node) -> str:
-    """What a node says in plain words: labels, names, literals of its fields."""
+    """The plain text in a node: labels, names, literals of its fields."""
     return repr(node)

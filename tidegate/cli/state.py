@@ -53,7 +53,7 @@ def state(directory: str, checkpoint: int | None, values: bool, form: str | None
 
 
 def _summary(manifest: Manifest) -> dict[str, Any]:
-    """What the manifest says, as JSON."""
+    """The facts of the manifest, as JSON."""
     return {
         "checkpoint": manifest.checkpoint,
         "kind": manifest.kind,
@@ -87,23 +87,23 @@ def _summary(manifest: Manifest) -> dict[str, Any]:
 
 def _told(manifest: Manifest) -> Iterator[str]:
     """The same, for people."""
-    told = _summary(manifest)
-    yield f"{manifest.kind} {manifest.checkpoint} of job {manifest.job} (run {manifest.run}), {told['taken']}"
+    summary = _summary(manifest)
+    yield f"{manifest.kind} {manifest.checkpoint} of job {manifest.job} (run {manifest.run}), {summary['taken']}"
     yield (
-        f"  {_bytes(told['size'])}, {len(manifest.tasks)} tasks, {manifest.max_parallelism} key groups, "
+        f"  {_bytes(summary['size'])}, {len(manifest.tasks)} tasks, {manifest.max_parallelism} key groups, "
         f"{manifest.backend} backend" + (", all input had ended" if manifest.final else "")
     )
-    for step in told["steps"]:
+    for step in summary["steps"]:
         state = f": {step['state']}" if step["state"] else ""
         tasks = "1 task" if step["tasks"] == 1 else f"{step['tasks']} tasks"
         yield f"  {step['role']:<8}  {step['name']}{state}  ({tasks}, {_bytes(step['size_of_its_tasks'])})"
-    for label, reading in told["sources"].items():
+    for label, reading in summary["sources"].items():
         yield (
             f"  {label}: {reading['finished']} of {reading['splits']} splits are read, {len(reading['current'])} begun"
         )
         for id, position in reading["current"].items():
             yield f"    {id} goes on at {json.dumps(position, ensure_ascii=False)}"
-    for commit in told["commits"]:
+    for commit in summary["commits"]:
         yield f"  {commit['step']}: {commit['pieces']} pieces of output became final with {commit['checkpoint']}"
 
 

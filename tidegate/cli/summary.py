@@ -1,4 +1,4 @@
-"""How a run ended, in a few lines for the terminal: what went in, what was written where, and what was left aside."""
+"""The end of a run in a few lines for the terminal: elements read, files written, elements dropped."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _written(pipeline: Pipeline, counts: dict[str, int], metrics: MetricResults)
 
 
 def _place(node: Write, metrics: MetricResults) -> str:
-    """How many files the sink has written, and one of them; if it names none, what the sink is called."""
+    """The number of files that the sink has written, and one of them; if it names none, the name of the sink."""
     (number, *_) = [found.value for found in metrics.query(FILES_WRITTEN, namespace=ENGINE, step=node.label)] or [0]
     (last, *_) = [found.value for found in metrics.query(LAST_FILE, namespace=ENGINE, step=node.label)] or [""]
     if not number or not last:
@@ -52,7 +52,7 @@ def _place(node: Write, metrics: MetricResults) -> str:
 
 
 def _given(maker: Node, collection: str, counts: dict[str, int]) -> int | None:
-    """How many elements a collection held, if that was counted: of several outputs it is only the sum."""
+    """The number of elements of a collection, if it was counted: of several outputs only the sum is."""
     dead_letters = getattr(maker, "dead_letters", None) is not None  # which are counted for themselves
     if len(maker.outputs) == 1 + dead_letters and maker.output() == collection:
         return counts.get(maker.label, 0)

@@ -1,4 +1,4 @@
-"""What a command works on: a Pipeline in a file or module, a function that builds one, or a compiled pipeline."""
+"""The target of a command: a Pipeline in a file or module, a function that builds one, or a compiled pipeline."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Target:
         return self._model.from_args(flags, **self.defaults(flags))
 
     def defaults(self, flags: Sequence[str]) -> dict[str, Any]:
-        """What holds where the flags say nothing."""
+        """The values of flags that are not given."""
         return {}
 
     def runner(self, options: PipelineOptions) -> Runner:
@@ -106,7 +106,7 @@ class Built(Target):
         return self._pipeline
 
     def _built(self, options: PipelineOptions) -> Pipeline:
-        """What the function returns, or the first pipeline that it would run: the function is left there."""
+        """The pipeline that the function returns, or the first one that it would run, where the function is stopped."""
         taken: list[Pipeline] = []
 
         def take(pipeline: Pipeline) -> NoReturn:

@@ -94,12 +94,12 @@ def zip_member(file: BinaryIO, name: str) -> BinaryIO:
 
 
 def broken() -> tuple[type[Exception], ...]:
-    """What the decompressors raise for data that is not theirs, cut short, or encrypted."""
+    """The exceptions of the decompressors for data of another format, truncated or encrypted."""
     import sys
 
     # bz2 raises OSError and ValueError; zipfile RuntimeError (a password is needed) and NotImplementedError.
     errors: tuple[type[Exception], ...] = (EOFError, OSError, ValueError, RuntimeError, NotImplementedError)
-    # What has not been imported has raised nothing, and may be missing.
+    # A module that has not been imported can't have raised, and may not be installed.
     for module, name in (
         ("zlib", "error"),
         ("lzma", "LZMAError"),

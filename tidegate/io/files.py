@@ -1,4 +1,4 @@
-"""Where files live: this machine, or anything that fsspec can reach, seen the same way.
+"""File systems: this machine's, and those that fsspec can reach, behind one interface.
 
 A path is a string as authors write it: a local path (`~` and `file://` allowed) or a URL (`s3://…`, `memory://…`,
 also chained as fsspec chains them). `store_of(path)` says where it lives and how it is called there; a `Store` has
@@ -50,7 +50,7 @@ class Store(ABC):
         """For writing, with the folders it needs; `finish` makes it last."""
 
     appends: bool = False
-    """Whether a file that was closed can be opened again to append to it."""
+    """Whether a closed file can be opened again for appending."""
 
     def append(self, path: str) -> BinaryIO:
         """A created file again, for writing at its end; only where the store `appends`."""
@@ -78,7 +78,7 @@ class Store(ABC):
 
     @abstractmethod
     def names(self, folder: str) -> list[str] | None:
-        """What is directly in a folder, sorted; None if there is no such folder."""
+        """The names directly in a folder, sorted; None if there is no such folder."""
 
     @abstractmethod
     def check_writable(self, folder: str) -> None:
@@ -213,7 +213,7 @@ class Local(Store):
     def remove_folder(self, path: str) -> None:
         import shutil
 
-        # A straggler may be adding files meanwhile: what it adds is the next sweep's.
+        # A straggler may still be adding files, which the next sweep will remove.
         shutil.rmtree(path, ignore_errors=True)
 
     def remove_empty_folder(self, path: str) -> None:

@@ -52,7 +52,7 @@ def _matching(folder: str, segments: list[str]) -> Iterator[str]:
 
 
 def _names(folder: str) -> list[tuple[str, bool]]:
-    """What is in a folder, and whether it is a folder itself. A link that leads in circles leads nowhere."""
+    """The entries of a folder, and whether each is a folder. A link that leads back to itself is skipped."""
     try:
         with os.scandir(folder or ".") as entries:
             return [(entry.name, _is_folder(entry)) for entry in entries]

@@ -74,7 +74,7 @@ class NameTemplate:
         return NameTemplate(prefix, tuple(_placeholder(brace) for brace in found if not brace["escape"]))
 
     def names(self, kind: str) -> bool:
-        """Whether a placeholder of this kind stands in it."""
+        """Whether it has a placeholder of this kind."""
         return any(placeholder.kind == kind for placeholder in self.placeholders)
 
     def filled(self, address: Address) -> str:

@@ -109,7 +109,7 @@ _held: Final[weakref.WeakValueDictionary[str, _Held]] = weakref.WeakValueDiction
 
 
 def _found(number: str) -> _Held | str:
-    """What is held; its number in another process, which tasks are."""
+    """The object; in another process, such as a task's, its number."""
     return _held.get(number, number)
 
 

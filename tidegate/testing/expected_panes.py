@@ -1,4 +1,4 @@
-"""What a run gave, element by element, and patterns to compare it with.
+"""The elements that a run gave, and patterns to compare them with.
 
 A `Recorded` is an element as it was: value, timestamp, window, pane. A `Fired` is what a test expects of one, and
 says nothing of what it leaves out. Both print as the call that would make the pattern.
@@ -32,7 +32,7 @@ class _Any:
 
 
 ANY: Final[Any] = _Any()
-"""What a pattern says of a part that does not matter; it equals everything, also inside a value."""
+"""A wildcard for a part that does not matter; it equals everything, also inside a value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def fired(
     is_first: bool | Any = ANY,
     is_last: bool | Any = ANY,
 ) -> Fired:
-    """What is expected of one element and its pane; what is left out may be anything.
+    """The element and pane expected; parts that are left out may be anything.
 
     `window` is a window, or `(start, end)`, timestamps in any accepted form. `timing` is a `tg.Timing` or its name.
     """
@@ -198,7 +198,7 @@ def _says(pattern: Any, part: Any) -> bool:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values are equal; arrays are if all their items are, and a comparison that raises says no."""
+    """Whether two values are equal. Arrays are equal if all their items are; if a comparison raises, they are not."""
     try:
         equal = a == b
         if isinstance(equal, bool):

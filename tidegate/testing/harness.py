@@ -85,7 +85,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an operator gave in answer to one event, and the hold on its output watermark afterwards."""
+    """The output of an operator for one event, and its hold on the output watermark afterwards."""
 
     event: Event | None
     outputs: tuple[Output, ...]
@@ -258,7 +258,7 @@ def _end(operator: Operator) -> list[Answer]:
 
 
 def _answering(operator: Operator, event: Event | None) -> Iterator[Emitted]:
-    """What a runner calls for an event; None is the end of input."""
+    """Call the operator as a runner does for an event; None is the end of input."""
     match event:
         case Feed(block=block, collection=collection):
             yield from operator.process(block, collection or "input")

@@ -22,13 +22,13 @@ LINES: Final = 20
 
 
 class Matcher(ABC):
-    """What is asked of a collection. `per_window`: it looks at windows, so elements come once in each of theirs."""
+    """A condition on a collection. With `per_window` it gets an element once for each of its windows."""
 
     per_window = False
 
     @abstractmethod
     def mismatch(self, actual: list[Any]) -> str | None:
-        """What is wrong with these elements (`Recorded` ones if `per_window`), in lines of text; None if nothing is."""
+        """The differences of these elements (`Recorded` if `per_window`), in lines of text; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def as_matcher(matcher: Any) -> Matcher:
 
 
 def difference(expected: Sequence[Any], actual: list[Any]) -> str | None:
-    """What differs between two bags, in words; None if they are equal."""
+    """The differences between two bags, in words; None if they are equal."""
     missing, unexpected = pair_up(expected, actual)
     if not missing and not unexpected:
         return None
@@ -331,7 +331,7 @@ def _types(value: Any, depth: int = 0) -> str:
 
 
 def _hints(missing: list[Any], unexpected: list[Any]) -> list[str]:
-    """What a reader may overlook."""
+    """Differences that are easily overlooked."""
     by_key = dict(filter(None, map(_pair, unexpected)))
     for wanted in missing:
         pair = _pair(wanted)
@@ -373,7 +373,7 @@ def _pair(value: Any) -> tuple[Any, Any] | None:
 
 
 def _holds(condition: Any, value: Any) -> bool:
-    """Whether a condition holds; one that raises does not, as a predicate of strings for a number."""
+    """Whether a predicate holds for an element. One that raises, as one of strings may for a number, does not."""
     method = getattr(condition, "matches", None)
     try:
         if callable(method):

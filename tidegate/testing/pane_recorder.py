@@ -1,4 +1,4 @@
-"""PaneRecorder: what a collection held, with timestamps, windows and panes, for tests to look at."""
+"""PaneRecorder: the elements of a collection with their timestamps, windows and panes, for tests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class PaneRecorder(PTransform[PCollection[Any], None]):
         record(input, self._directory, per_window=self.per_window)
 
     def records(self) -> list[Recorded]:
-        """What was recorded, in the order in which each writing task saw it. BuildError before the run is over."""
+        """The recorded elements, in the order in which each task received them. BuildError before the run ends."""
         pipeline = self._pipeline
         if pipeline is None or not pipeline.has_run or not pipeline.result.state.ended:
             raise BuildError("nothing has been recorded yet: run the pipeline, and wait until it finishes")
@@ -60,7 +60,7 @@ class PaneRecorder(PTransform[PCollection[Any], None]):
         return found
 
     def read(self) -> Iterator[Recorded]:
-        """What has been committed so far."""
+        """The elements committed so far."""
         assert self._directory is not None
         for value, micros, window, pane in recorded(self._directory):
             yield Recorded(value, Timestamp(micros=micros), window, pane)

@@ -67,7 +67,7 @@ def pipeline(tidegate_runner: str) -> TestPipeline:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
-    """When the test's own code is through, its pipeline runs as part of the test, so a failure is the test's."""
+    """Run the test's pipeline after its body, as part of the test, so that a failure is the test's."""
     __tracebackhide__ = True
     runner: Any = pyfuncitem.funcargs.get(RUNNER_FIXTURE)
     own: Any = pyfuncitem.funcargs.get("pipeline")
@@ -99,7 +99,7 @@ def _skip_if_refused(runner: str, error: BaseException) -> None:
 
 
 def _runs_at_the_end(own: Any) -> bool:
-    """Whether the value of the fixture `pipeline` is ours, with steps, and has not run."""
+    """Whether the fixture `pipeline` is a TestPipeline that has steps and has not run."""
     if "tidegate.testing.test_pipeline" not in sys.modules:
         return False
     from tidegate.testing.test_pipeline import TestPipeline
@@ -142,7 +142,7 @@ def _running_on(runner: Any) -> Iterator[None]:
 
 
 def _forgotten() -> list[Where]:
-    """Where assertions stand that no run has checked; told once."""
+    """The places of assertions that no run has checked; each is reported once."""
     if "tidegate.testing.test_pipeline" not in sys.modules:
         return []
     from tidegate.testing.test_pipeline import unchecked

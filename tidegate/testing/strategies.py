@@ -46,7 +46,7 @@ def streams(
     elements = draw(st.lists(_elements(keys, values, start, length), max_size=max_elements))
     bound = Duration.of(out_of_orderness).micros
     jitter = draw(st.lists(st.integers(0, bound), min_size=len(elements), max_size=len(elements)))
-    # What arrives at most `bound` after its time is at most that much behind what came before it.
+    # An element that arrives at most `bound` after its event time is at most that much behind its predecessors.
     order = sorted(range(len(elements)), key=lambda i: (elements[i].micros + jitter[i], i))
     coming = [elements[i] for i in order]
     stream = TestStream()
@@ -81,7 +81,7 @@ def _advanced(
     coming: Sequence[TimestampedValue[Any]],
     late: bool,
 ) -> int:
-    """Where the watermark may go: up to the least of what is to come, or further if elements may be late."""
+    """The instants to which the watermark may advance: up to the least coming timestamp, or beyond with late data."""
     greatest = max(element.micros for element in block) + 30 * SECOND
     latest = greatest if late else min((element.micros for element in coming), default=greatest)
     earliest = watermark if watermark > MIN_MICROS else min(element.micros for element in block)

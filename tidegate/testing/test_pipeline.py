@@ -29,7 +29,7 @@ _HOME: Final = __file__.rsplit("testing", 1)[0]
 _STANDARD: Final = os.path.dirname(os.__file__)
 
 default_runner: str | Runner | None = None
-"""What a TestPipeline without a runner of its own runs on; None for what its options say. The plugin sets it."""
+"""The runner of a TestPipeline that names none; None: the one of its options. The plugin sets it."""
 
 _pipelines: Final[weakref.WeakSet[TestPipeline]] = weakref.WeakSet()
 
@@ -67,12 +67,12 @@ class TestPipeline(Pipeline):
         return not self._steps.nodes
 
     def runs_on(self, name: str) -> bool:
-        """Whether that is the name of its runner."""
+        """Whether its runner has that name."""
         runner = self.runner or self.options.runner
         return name == (runner if isinstance(runner, str) else runner.name)
 
     def run(self) -> PipelineResult:
-        """Run to the end, then check. AssertionError tells of every assertion that does not hold."""
+        """Run to the end, then check. AssertionError lists every assertion that fails."""
         __tracebackhide__ = True
         self.finished = True
         for assertion in self.assertions:
@@ -99,7 +99,7 @@ class TestPipeline(Pipeline):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         __tracebackhide__ = True
-        self.finished = True  # whatever it was, the author has heard of it
+        self.finished = True  # the author has seen the error
         if kind is None and not self._ran_in_block():
             self.run()
 
@@ -117,7 +117,7 @@ class Assertion:
     frames: tuple[tuple[FrameType, int, int], ...]
 
     def failure(self) -> str | None:
-        """What is wrong, with where the assertion stands; None if it holds."""
+        """The failure and the place of the assertion; None if it holds."""
         records = list(self.recorder.read())
         problem = self.matcher.mismatch(
             records if self.panes or self.matcher.per_window else [record.value for record in records]
@@ -172,7 +172,7 @@ def unchecked() -> list[TestPipeline]:
 
 
 def _names_runner(options: Any) -> bool:
-    """Whether options say which runner to use."""
+    """Whether options name a runner."""
     match options:
         case None:
             return False

@@ -51,7 +51,7 @@ class TestStream(PTransform[Pipeline, Any]):
     def add_elements(
         self, elements: Iterable[Any], *, timestamp: TimestampLike | None = None, tag: str | None = None
     ) -> Self:
-        """Send elements together. `TimestampedValue`s bring their times; the others have `timestamp`, or none."""
+        """Send elements together. `TimestampedValue`s have their timestamps; the others get `timestamp`, or none."""
         if isinstance(elements, (str, bytes)) or not isinstance(elements, Iterable):
             raise BuildError(f"add_elements takes a list of elements, not {shorten(elements)}")
         micros = MIN_MICROS if timestamp is None else any_timestamp("add_elements", "timestamp", timestamp).micros
@@ -127,7 +127,7 @@ class TestStream(PTransform[Pipeline, Any]):
         return self
 
     def _watermark(self, tag: str) -> int:
-        """How far the watermark of an output has come (µs)."""
+        """The watermark of an output (µs)."""
         advances = (event for event in self.events if isinstance(event, portable.AdvanceWatermark))
         return max((event.to for event in advances if event.tag == tag), default=MIN_MICROS)
 

@@ -1,4 +1,4 @@
-"""Where elements go: Partition, Tee, Distinct, and BatchElements."""
+"""Transforms that route elements: Partition, Tee, Distinct, and BatchElements."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from tidegate.sdk.steps.transform import PTransform
 
 
 class WaitOn(PTransform[PCollection[Any], PCollection[Any]]):
-    """The same elements, each held until every one of `signals` has finished the window it falls into."""
+    """The same elements, each emitted once every one of `signals` has finished the element's window."""
 
     def __init__(self, *signals: PCollection[Any], name: str | None = None) -> None:
         if not signals:

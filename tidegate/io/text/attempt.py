@@ -43,7 +43,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What each part looks like: the (compressed) bytes around its lines, and how lines become bytes."""
+    """The format of each part: the (compressed) bytes before and after its lines, and the encoding of lines."""
 
     sink: str
     shards: int

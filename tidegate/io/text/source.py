@@ -125,7 +125,7 @@ class TextSource(Source[Any]):
             for member, unpacked in _zip_members(pattern, file.path, url):
                 yield Split(f"{url}!{member}", unpacked, FilePart(pattern, file.path, member))
         elif compression != "none" or _needs_recoding(self.encoding) or not file.size:
-            # A size of 0 may be a lie (/proc): whoever reads it finds out.
+            # Files in /proc claim a size of 0: only reading them shows.
             yield Split(url, file.size, FilePart(pattern, file.path))
         else:
             count = max(1, file.size // size)
@@ -379,7 +379,7 @@ def _forward(stream: BinaryIO, to: int) -> None:
 
 
 def _needs_recoding(encoding: str) -> bool:
-    """Whether the byte 0x0a is not what ends a line, or is not only that."""
+    """Whether the byte 0x0a does not always end a line."""
     name = codecs.lookup(encoding).name
     return name.startswith(("utf-16", "utf-32", "utf-7", "iso2022", "hz")) or "\n".encode(encoding)[-1:] != b"\n"
 

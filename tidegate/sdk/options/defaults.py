@@ -1,4 +1,4 @@
-"""What a run does when nothing is said: the common options as plain data.
+"""The defaults of the common options, as plain data.
 
 Most pipelines are run without options, and such a run imports no pydantic, which would be a third of its time.
 """
@@ -33,7 +33,7 @@ class DefaultOptions:
     progress: Literal["auto", "on", "off"] = "auto"
 
     def view_as(self, model: type[M]) -> M:
-        """A model's own defaults; OptionsError if it requires a flag."""
+        """The defaults of `model`. OptionsError if it requires a flag."""
         return model()
 
 

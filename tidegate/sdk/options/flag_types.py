@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How a type looks on a command line. `read` turns the texts given, in order, into what pydantic validates."""
+    """The command-line syntax of a type. `read` turns the given texts, in order, into a value for pydantic."""
 
     takes: str
     metavar: str
@@ -34,7 +34,7 @@ class Kind:
 
 
 def kind_of(field: FieldInfo) -> Kind:
-    """What a field takes: a Kind among its `Annotated` marks, or what its type says."""
+    """The syntax of a field: a Kind among its `Annotated` metadata, or the one of its type."""
     return _marked(field.metadata) or _kind(field.annotation)
 
 
@@ -154,7 +154,7 @@ def _choice_kind(choices: Sequence[object]) -> Kind:
 
 
 def _choice_text(choice: object) -> str:
-    """How a choice is written: an enum's member by its value if that is text, else by its name."""
+    """The spelling of a choice: the value of an enum's member if that is text, else its name."""
     if isinstance(choice, Enum):
         return choice.value if isinstance(choice.value, str) else choice.name
     return "none" if choice is None else str(choice)

@@ -61,7 +61,7 @@ class FlagSet:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a command line gives: values by field, what is wrong by field, and in order what is no flag of this run."""
+    """A parsed command line: values by field, errors by field, and in order whatever is no flag of this run."""
 
     values: dict[str, object]
     problems: dict[str, str]
@@ -69,7 +69,7 @@ class Given:
 
 
 def flag_of(model: type[BaseModel], name: str, group: Group) -> Flag:
-    """How a field of a model is written as a flag."""
+    """The spelling of a model's field as a flag."""
     field: FieldInfo = model.model_fields[name]
     kind = kind_of(field)
     spellings = [spelling(name)]
@@ -146,12 +146,12 @@ def asks_help(given: Given) -> bool:
 
 
 def is_flag(chunk: Sequence[str]) -> bool:
-    """Whether something on the command line is written as a flag; what follows `--` is not."""
+    """Whether a chunk of the command line is written as a flag; none is after `--`."""
     return chunk[0] != "--" and (chunk[0].startswith("--") or _SHORT.match(chunk[0]) is not None)
 
 
 def names_of(known: FlagSet) -> Set[str]:
-    """How the flags of a run may be written, with `_` and without the dashes in front."""
+    """The spellings of a run's flags, with `_` and without leading dashes."""
     return _names(known).keys()
 
 
@@ -176,7 +176,7 @@ def explain(error: ValidationError, known: FlagSet) -> dict[str, str]:
 
 
 def unexpected(chunk: Sequence[str], given: Given, known: FlagSet) -> list[str]:
-    """What to say of something on the command line that is no flag of this run."""
+    """The lines of an error for a chunk of the command line that is no flag of this run."""
     first = chunk[0]
     if first == "--":
         return [_positional(text, given, known) for text in chunk[1:]]
@@ -194,7 +194,7 @@ _BOOL_WORDS: Final = frozenset({"true", "false", "yes", "no", "on", "off", "1", 
 
 
 def _names(known: FlagSet) -> dict[str, tuple[str, bool]]:
-    """How flags are written, `-` as `_` and without the dashes in front -> (field, whether negated)."""
+    """From the spelling of a flag, with `_` and without leading dashes, to its field and whether it is negated."""
     flags = [flag for flag in known.flags.values() if flag.name not in known.withheld]
     negations = {flag.negation[2:]: (flag.name, True) for flag in flags if flag.negation}
     return negations | {flag.spelling[2:]: (flag.name, False) for flag in flags}

@@ -1,4 +1,4 @@
-"""Options: what a run is told from outside, as models that pydantic checks.
+"""Options: the settings of a run, as models that pydantic checks.
 
 An author subclasses `PipelineOptions` for the flags of a pipeline; a runner subclasses `RunnerOptions` for its own.
 `options_for` joins the two for one run, `from_args` reads a command line into the result. One parser serves scripts and
@@ -161,7 +161,7 @@ class PipelineOptions(BaseModel):
 
         Flags of the chosen `--runner` are accepted beside those of `cls`; the result is then an instance of a subclass
         of `cls`. Of a flag given twice the last counts, lists gather. `--help` prints the flags and exits.
-        Raises OptionsError that tells of every flag refused.
+        Raises OptionsError, which lists every flag that is refused.
         """
         tokens, model, known, given = read_flags(cls, argv, defaults)
         if asks_help(given):
@@ -173,7 +173,7 @@ class PipelineOptions(BaseModel):
 
     @classmethod
     def from_known_args(cls, argv: Sequence[str] | None = None, **defaults: Any) -> tuple[Self, list[str]]:
-        """Like `from_args`, but what isn't a flag of this run is handed back in order, for the script's own parser."""
+        """Like `from_args`, but returns what isn't a flag of this run, in order, for the script's own parser."""
         tokens, model, known, given = read_flags(cls, argv, defaults)
         note_read(tokens, None)
         return build_options(tokens, model, known, given, defaults, ()), [
@@ -190,7 +190,7 @@ class PipelineOptions(BaseModel):
     def view_as(self, model: type[M]) -> M:
         """The same options as another model sees them: shared fields carried over, others at their defaults.
 
-        A runner reads its own flags with it from options that know nothing of them. OptionsError if `model` requires
+        A runner uses it to read its own flags from options that lack them. OptionsError if `model` requires
         a flag that these options don't have.
         """
         if isinstance(self, model):
@@ -343,7 +343,7 @@ def _author(model: type[PipelineOptions]) -> type[PipelineOptions]:
 
 
 def _blank(author: type[PipelineOptions], runner: str | None, model: type[PipelineOptions] | None) -> PipelineOptions:
-    """What unpickling fills: a joined class has no name to be imported by, so it is joined anew."""
+    """An instance for unpickling to fill. A joined class has no name to import it by, so it is joined again."""
     cls = author if runner is None or model is None else _join(author, runner, model)
     return cls.__new__(cls)
 
@@ -442,7 +442,7 @@ def build_options(
     defaults: Mapping[str, object],
     strange: Sequence[str],
 ) -> M:
-    """The options, or one OptionsError that tells of everything wrong."""
+    """The options. Raises one OptionsError that lists everything wrong."""
     foreign = known.foreign() if defaults.keys() - model.model_fields.keys() else {}
     # A script's default for a flag of another runner waits for the run that chooses that runner.
     fitting = {name: value for name, value in defaults.items() if name in model.model_fields or name not in foreign}

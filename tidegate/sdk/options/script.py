@@ -68,12 +68,12 @@ def being_loaded() -> Loading | None:
 
 
 def script_flags() -> list[str]:
-    """The flags of the script, if the nearest code on the stack that isn't Tidegate's is the script's; else none."""
+    """The flags of the script if the innermost caller outside Tidegate is the script; else none."""
     return sys.argv[1:] if len(sys.argv) > 1 and called_by_script() else []
 
 
 def called_by_script() -> bool:
-    """Whether the nearest code on the stack that isn't Tidegate's is the script's."""
+    """Whether the innermost caller outside Tidegate is the script."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((_HOME, "<frozen")):
         frame = frame.f_back
@@ -90,7 +90,7 @@ def _is_script(space: dict[str, Any]) -> bool:
 
 @dataclass(slots=True)
 class _Read:
-    """What the script itself has read of its command line."""
+    """The part of its command line that the script itself has read."""
 
     argv: list[str]
     names: set[str]
@@ -157,7 +157,7 @@ def print_to_reader(text: str) -> None:
 
 
 def reader_is_gone() -> bool:
-    """Whether standard output is a pipe that nobody reads any more."""
+    """Whether standard output is a pipe whose reader has closed it."""
     import select
 
     try:

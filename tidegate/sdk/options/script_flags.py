@@ -1,4 +1,4 @@
-"""What a pipeline obeys of the command line of its script."""
+"""The flags of a script's command line that its pipeline obeys."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from tidegate.sdk.options.script import misused, print_to_reader, was_read
 
 @dataclass(frozen=True, slots=True)
 class ScriptFlags:
-    """What a pipeline obeys of its script's command line, which may hold more: arguments that are no flags, and flags
-    that the script reads by itself."""
+    """The flags of a script's command line that its pipeline obeys.
+
+    The command line may hold more: arguments that are no flags, and flags that the script reads by itself.
+    """
 
     options: PipelineOptions
     _known: FlagSet
@@ -25,7 +27,7 @@ class ScriptFlags:
     def read(tokens: Sequence[str], model: type[PipelineOptions], defaults: Mapping[str, object]) -> ScriptFlags:
         """The flags of `model` and of the chosen runner among them; OptionsError for a value that doesn't fit."""
         _, joined, known, given = read_flags(model, tokens, defaults)
-        # Where help is asked for, nothing runs, and what is required need not be there.
+        # `--help` runs nothing, so required flags may be missing.
         options = PipelineOptions() if asks_help(given) else build_options(tokens, joined, known, given, defaults, ())
         return ScriptFlags(options, known, given)
 
@@ -40,8 +42,8 @@ class ScriptFlags:
         return "runner" in self._given.values
 
     def check(self, advice: str = "") -> None:
-        """Raise OptionsError if there is a flag that neither the pipeline obeys nor the script has read. If help was
-        asked for, and the script has not given it, print it and exit."""
+        """Raise OptionsError for a flag that neither the pipeline obeys nor the script has read. With `--help`, which
+        the script has not handled, print the help and exit."""
         if self.wants_help:
             print_to_reader(help_text(self._known.model))  # type: ignore[arg-type]
             raise SystemExit(0)

@@ -145,7 +145,7 @@ class Sessions(Keywords):
 
 
 class WindowAssigner(Keywords, ABC):
-    """Base of an author's own assigner: define `assign`, and `merge` if its windows merge."""
+    """Base class of custom assigners: define `assign`, and `merge` if the windows merge."""
 
     merges: ClassVar[bool] = False
 
@@ -158,7 +158,7 @@ class WindowAssigner(Keywords, ABC):
         """The windows of one element as `WindowInto` sees it; none drops it."""
 
     def merge(self, windows: Sequence[Any]) -> Iterable[tuple[Any, Iterable[Any]]]:
-        """What merges among one key's windows: pairs (the merged window, the given windows it replaces).
+        """The merges among one key's windows, as pairs (merged window, the given windows that it replaces).
 
         `windows` are in ascending order. No window may be in two pairs; those in none stay as they are.
         """

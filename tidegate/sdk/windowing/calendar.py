@@ -79,7 +79,7 @@ def calendar_window(assigner: CalendarWindows) -> Callable[[int], tuple[int, int
         if known[0] <= instant < known[1]:
             return known
         period = period_of((instant + _offset(zone, instant)) // _DAY)
-        # Where clocks went back over midnight they show the old date again, but the next period has begun.
+        # When clocks go back over midnight they show the old date again, but the next period has begun.
         while instant >= start(period + 1):
             period += 1
         last = found = clamp(start(period)), clamp(start(period + 1))
@@ -127,7 +127,7 @@ def _first_of_month(month: int) -> int:
 
 
 def _offset(zone: _dt.tzinfo, instant: int) -> int:
-    """How far the zone's clocks are ahead of UTC at an instant, in microseconds."""
+    """The zone's offset from UTC at an instant, in microseconds."""
     utc = (_EPOCH + _dt.timedelta(microseconds=_in_range(instant))).replace(tzinfo=_dt.UTC)
     return _micros(utc.astimezone(zone).utcoffset())
 

@@ -68,7 +68,7 @@ class KeepWithinDelta(Keywords):
 
 
 class Evictor(Keywords, ABC):
-    """Base of an author's own evictor: define `keep`; set `when = "after"` to evict after each firing."""
+    """Base class of custom evictors: define `keep`; set `when = "after"` to evict after each firing."""
 
     when: When = "before"
 

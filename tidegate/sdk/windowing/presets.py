@@ -1,7 +1,7 @@
 """Whole strategies under one name: count, sliding-count, punctuation, delta and landmark windows.
 
 Each works on global windows, fires repeatedly and stamps its panes with the latest timestamp in them. It stands
-where an assigner stands, `WindowInto(CountWindows(100))`, and brings its own trigger, evictor and accumulation.
+where an assigner stands, `WindowInto(CountWindows(100))`, and sets trigger, evictor and accumulation as well.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ Preset: TypeAlias = CountWindows | SlidingCountWindows | PunctuationWindows | De
 
 @dataclass(frozen=True, slots=True)
 class PresetParts:
-    """What a preset stands for."""
+    """The strategy that a preset stands for."""
 
     assigner: Assigner
     trigger: Trigger

@@ -49,7 +49,7 @@ from tidegate.sdk.windowing.triggers import (
 
 
 class AccumulationMode(Enum):
-    """What a pane holds: what arrived since the last one, or all its window holds."""
+    """Whether a pane contains what arrived since the last pane, or everything in its window."""
 
     DISCARDING = "discarding"
     ACCUMULATING = "accumulating"
@@ -69,7 +69,7 @@ class TimestampCombiner(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WindowingStrategy:
-    """How a collection is windowed. `build_strategy` makes checked ones.
+    """The windowing of a collection. `build_strategy` makes checked ones.
 
     `partial="drop"` drops what arrived since the last firing when a window expires (`CountWindows`).
     """
@@ -240,7 +240,7 @@ def _how_to_align(a: Assigner, b: Assigner) -> str:
 
 
 def is_global(strategy: WindowingStrategy) -> bool:
-    """Whether its elements are in the global window."""
+    """Whether all elements are in the global window."""
     return is_global_assigner(strategy.assigner)
 
 

@@ -372,7 +372,7 @@ def _finish(trigger: Trigger) -> _Moment:
 
 
 def never_finishes(trigger: Trigger) -> bool:
-    """Whether it goes on for as long as its window lives."""
+    """Whether the trigger never finishes before its window expires."""
     return _finish(trigger) is _Moment.NEVER
 
 
@@ -397,7 +397,7 @@ def can_finish_before_expiry(trigger: Trigger, lateness_micros: int) -> str | No
 
 
 def fires_more_than_once(trigger: Trigger) -> bool:
-    """Whether a window can emit several panes, so that it must be said whether they accumulate."""
+    """Whether a window can emit several panes, so that the author has to choose an accumulation mode."""
     match trigger:
         case AfterWatermark(early=early, late=late):
             return any(part and _first_firing(part) is not _Moment.NEVER for part in (early, late))
@@ -413,12 +413,12 @@ def fires_more_than_once(trigger: Trigger) -> bool:
 
 
 def can_fire_before_end_of_time(trigger: Trigger) -> bool:
-    """Whether it can fire in the global window while input goes on; an unbounded grouping there needs one that can."""
+    """Whether it can fire in the global window before the end of input, which an unbounded grouping there requires."""
     return _first_firing(trigger) is _Moment.BEFORE_END
 
 
 def is_data_driven(trigger: Trigger, *, late: bool = True) -> bool:
-    """Whether which elements arrive, and in what order, decides when it fires.
+    """Whether the elements that arrive, and their order, decide when it fires.
 
     With `late=False` what `AfterWatermark` does after the window's end is left out, which bounded input never reaches.
     """
@@ -431,7 +431,7 @@ def is_data_driven(trigger: Trigger, *, late: bool = True) -> bool:
 
 
 def contains_delta(trigger: Trigger) -> bool:
-    """Whether an `AfterDelta` is in it, whose reference element has no meaning across a merge."""
+    """Whether it contains an `AfterDelta`, whose reference element has no meaning after a merge."""
     return isinstance(trigger, AfterDelta) or any(map(contains_delta, parts_of(trigger)))
 
 

@@ -1,6 +1,6 @@
 """Windows themselves: what user code sees of them, and their encoding. `windows.py` says which element gets which.
 
-A window is half open, `[start, end)`, or an author's own object with an `end`.
+A window is half open, `[start, end)`, or an object of an author's class with an `end`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.sdk.time import (
 
 
 class BoundedWindow:
-    """The base of windows. A window type of an author's own needs, beside an `end`, to be hashable, ordered
+    """The base of windows. A custom window type needs an `end`, and must be hashable, ordered
     and picklable: `@dataclass(frozen=True, order=True) class Trip(BoundedWindow): end: Timestamp; ...` is all of it.
     """
 
@@ -79,7 +79,7 @@ class IntervalWindow(_Interval):
         return Timestamp.of_micros(self.end_micros)
 
     def intersects(self, other: IntervalWindow) -> bool:
-        """Whether the two share an instant; touching windows don't."""
+        """Whether the two windows have an instant in common; windows that only touch don't."""
         return self.start_micros < other.end_micros and other.start_micros < self.end_micros
 
     def union(self, other: IntervalWindow) -> IntervalWindow:
@@ -166,7 +166,7 @@ def window_end(window: Any) -> int:
 def encode_window(window: Any) -> bytes:
     """A window as bytes, the same for equal windows.
 
-    Bytes of built-in windows sort as the windows do. A window of an author's own type is pickled without a memo,
+    Bytes of built-in windows sort as the windows do. A window of a custom type is pickled without a memo,
     so that equal fields give equal bytes; its fields must not hold sets or objects that refer to themselves.
     """
     if type(window) is IntervalWindow:

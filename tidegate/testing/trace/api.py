@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 def trace(pipeline: Pipeline, *, clock: Clock | None = None) -> Trace:
     """Run a pipeline on the direct runner, to its end, and return what was seen of it.
 
-    The pipeline's options hold; of its own runner only a clock does. A TestPipeline checks its assertions. `clock` is
-    processing time (a TestStream brings its own). Raises what the run raises, and BuildError for what is no pipeline.
+    The pipeline's options apply; of its runner, only the clock is used. A TestPipeline checks its assertions. `clock`
+    is processing time (a TestStream has its own clock). Raises what the run raises, and BuildError for anything but a
+    pipeline.
     """
     if not isinstance(pipeline, Pipeline):
         raise BuildError(f"trace takes a Pipeline, not {type(pipeline).__name__}: build one, and trace it unrun")

@@ -11,7 +11,7 @@ UNSTAMPED: Final = MIN_MICROS
 """The timestamp of elements that nobody stamped."""
 
 Standing: TypeAlias = Literal["in time", "behind", "late", "dropped late", "dropped closed", "no window"]
-"""How an element stands when it arrives (SEMANTICS, Lateness): `behind` the watermark, but in a window that has not
+"""The status of an element on arrival (SEMANTICS, Lateness): `behind` the watermark, but in a window that has not
 ended; `late` for a window that has; refused because its windows have expired, or because the trigger has finished; or
 in no window at all."""
 
@@ -77,7 +77,7 @@ class Firing:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """What was seen of one step. Of long runs a part: one element, window or pane of `every` that many was kept.
+    """The record of one step. Of a long run it is a sample: one in `every` elements, windows or panes.
 
     `watermark` holds (moment, µs) for each advance; `counts` the number of elements, panes, and of those dropped;
     `facts` what the step is, in words.

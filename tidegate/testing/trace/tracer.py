@@ -45,11 +45,11 @@ class Tracer(DirectRunner):
 
     @property
     def began(self) -> bool:
-        """Whether a run has got as far as having operators."""
+        """Whether a run has created its operators."""
         return self._began
 
     def trace(self, error: BaseException | None = None) -> Trace:
-        """What the run has shown; `error` is what it failed with."""
+        """The record of the run; `error` is what it failed with, if it did."""
         steps = tuple(watcher.traced() for watcher in self._watchers)
         return Trace(self._name, steps, None if error is None else shorten_error(error))
 

@@ -69,7 +69,7 @@ def _globally(fn: CombineFn[Any, Any, R], title: str, name: str | None) -> Combi
 
 
 class Count:
-    """How many elements there are."""
+    """The number of elements."""
 
     @staticmethod
     def Globally(*, name: str | None = None) -> CombineGlobally[int]:

@@ -52,7 +52,7 @@ class UniqueSketch:
         self.trim()
 
     def estimate(self) -> int:
-        """How many distinct values there were."""
+        """The number of distinct values."""
         self.trim()
         if len(self.hashes) < self.size:
             return len(self.hashes)
@@ -60,7 +60,7 @@ class UniqueSketch:
 
 
 class ApproximateUniqueFn(CombineFn[Any, UniqueSketch, int]):
-    """How many distinct elements, by a sketch of `size` hashes; see `UniqueSketch`."""
+    """The number of distinct elements, by a sketch of `size` hashes; see `UniqueSketch`."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -171,7 +171,7 @@ class QuantileSketch:
 
 
 MOST_VALUES: Final = 1 << 40
-"""So many values (10^12) the error asked for holds; each doubling adds one capacity-th."""
+"""The error bound holds for up to this many values (10^12); each doubling beyond adds one capacity-th."""
 
 
 def quantile_capacity(error: float) -> int:

@@ -22,7 +22,7 @@ _LIMIT = ProcessingTimer("limit")
 
 
 def byte_size(value: Any) -> int:
-    """How large a value is: its length if it is text or bytes, else that of its pickle."""
+    """The size of a value: its length if it is text or bytes, else that of its pickle."""
     if isinstance(value, str):
         return len(value.encode())
     if isinstance(value, (bytes, bytearray, memoryview)):

@@ -175,7 +175,7 @@ class OfElements(WithArguments):
 
 
 def key_and_value(element: Any, key: Any, value: Any) -> tuple[Any, Any]:
-    """What two functions give for an element, as a pair."""
+    """The results of two functions for an element, as a pair."""
     return key(element), value(element)
 
 

@@ -88,7 +88,7 @@ class FrameSink(Sink[Any]):
 
     @property
     def kept(self) -> bool:
-        """Whether it is the author's to use."""
+        """Whether the author keeps it."""
         return True
 
     def save_dataframe(self, frame: Any) -> None:
@@ -285,7 +285,7 @@ def _kept(name: str, column: list[Any], wished: Any) -> Any:
 
 
 def _same_again(array: Any, values: list[Any]) -> bool:
-    """Whether an Arrow array gives the values back that it was made of, times with or without a zone as they were."""
+    """Whether an Arrow array returns the values that it was made from, times with or without a zone unchanged."""
     import pyarrow as pa
 
     if pa.types.is_nested(array.type):
@@ -326,7 +326,7 @@ _AS_THEY_ARE: Final = frozenset(
 
 
 def _fitting(column: list[Any]) -> Callable[[Any], Any] | None:
-    """What makes Arrow's values of these; None if they are."""
+    """A function that converts these values to Arrow's; None if none is needed."""
     return None if set(map(type, column)) <= _AS_THEY_ARE else _plain
 
 

@@ -76,7 +76,7 @@ def row_of(fields: tuple[str, ...], values: Iterable[Any]) -> Row:
 
 @lru_cache(maxsize=4096)
 def row_maker(fields: tuple[str, ...]) -> Callable[[Iterable[Any]], Row]:
-    """What makes rows with these fields from their values, without a look at the names."""
+    """A function that makes rows with these fields from their values."""
     return partial(tuple.__new__, row_class(fields))
 
 
