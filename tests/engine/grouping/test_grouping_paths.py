@@ -29,7 +29,7 @@ from tests.support.window_operators import (
 )
 from tests.support.window_reference_model import WindowReferenceModel
 from tidegate.runners.engine.factory import build
-from tidegate.runners.engine.grouping.window_table import MOST_PARTS
+from tidegate.runners.engine.grouping.window_table import MAX_BUNDLE_ENTRIES
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.plan import Path as GroupingPath
 from tidegate.runners.plan import Phase, Plan, Step
@@ -176,15 +176,15 @@ def test_parts_of_very_many_keys_do_not_wait_for_their_bundle_to_end() -> None:
     strategy = WindowingStrategy(ASSIGNERS["fixed"], DefaultTrigger(), DISCARDING)
     parts = operator("window_major", grouping("sum"), strategy, phase="parts")
     (window,) = assign(strategy.assigner)(0, None)
-    keys = iter(range(2 * MOST_PARTS))
+    keys = iter(range(2 * MAX_BUNDLE_ENTRIES))
     left: list[int] = []
     while some := list(islice(keys, 1000)):
         for _, emitted in parts.process(Block([(key, 1) for key in some], 0, Same((window,))), "in"):
             left += [key for key, _ in emitted.values]
-        assert some[-1] + 1 - len(left) < MOST_PARTS
-    assert len(left) >= MOST_PARTS
+        assert some[-1] + 1 - len(left) < MAX_BUNDLE_ENTRIES
+    assert len(left) >= MAX_BUNDLE_ENTRIES
     left += [key for _, emitted in parts.finish_bundle() for key, _ in emitted.values]
-    assert left == list(range(2 * MOST_PARTS))
+    assert left == list(range(2 * MAX_BUNDLE_ENTRIES))
 
 
 @settings(max_examples=60)

@@ -135,7 +135,7 @@ class Chain(Operator):
 
     def _through(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
         grouping = self.grouping
-        if grouping is not None and not self.links and not checked and grouping.adds_whole(block):
+        if grouping is not None and not self.links and not checked and grouping.add_block(block):
             return
         self._tally.taken += len(block)
         if self._only_assigns and not self._repeats(block):
@@ -212,7 +212,7 @@ class Chain(Operator):
                 return grouping.fold("same")
             case DerivedFrom(GlobalWindows()):
                 return grouping.fold("global")
-            case DerivedFrom(assigner) if grouping.finds_windows(assigner):
+            case DerivedFrom(assigner) if grouping.use_single_window(assigner):
                 span = None if stamps else block.span
                 return grouping.fold("single" if span is None or span[1] >= grouping.bounds(span[0])[1] else "inside")
             case _:
@@ -242,7 +242,7 @@ class Chain(Operator):
         if place.link < len(self.links):
             return None
         assert self.grouping is not None
-        return self.grouping.blamed(error, place.element)
+        return self.grouping.attributed(error, place.element)
 
     # -- what has left a link by a side exit
 

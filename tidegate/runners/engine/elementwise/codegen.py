@@ -54,14 +54,14 @@ looked up (`multi`)."""
 class Fold:
     """How a grouping takes in one element: the lines that do it, over `k`, `x`, `table` and `get`.
 
-    `key` is the line that finds `k` and `x` in the element `v`. `takes_some`: of an element's windows that must be
-    looked up, it is taken into those that `taking` gives.
+    `key` is the line that finds `k` and `x` in the element `v`. `selects_windows`: of an element's windows that must be
+    looked up, it is added to those that `select_windows` returns.
     """
 
     key: str
     body: tuple[str, ...]
     windows: FoldedWindows
-    takes_some: bool = False
+    selects_windows: bool = False
 
 
 @dataclass(slots=True)
@@ -437,7 +437,7 @@ def _terminal(w: _Loop, made: str, carries_time: bool) -> None:
             _flush_when_full(w, split=True)
         return
     if w.shape.checked:
-        w.put(f"crosses({made})", last, made)
+        w.put(f"check_exchange({made})", last, made)
     match w.fold.windows:
         case "single":
             # Around the end of a window elements of two take turns: the one before the one in hand is kept at hand.
@@ -448,7 +448,7 @@ def _terminal(w: _Loop, made: str, carries_time: bool) -> None:
             w.put("        lo_ = lo; hi_ = hi; table_ = table; get_ = get")
             w.put(f"        lo, hi, table = table_at({w.time}); get = table.get", last, made)
         case "multi":
-            windows = f"taking({_windows(w)})" if w.fold.takes_some else _windows(w)
+            windows = f"select_windows({_windows(w)})" if w.fold.selects_windows else _windows(w)
             w.put(f"for window in {windows}:", last, made)
             w.code.depth += 1
             w.put("table = table_in(window); get = table.get")

@@ -1,4 +1,4 @@
-"""What a fused loop needs of the grouping that it ends in."""
+"""The interface of the grouping that a fused loop ends in."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class FoldTarget(Protocol):
     def environment(self) -> dict[str, Any]:
         """The names that the lines of `fold` use."""
 
-    def finds_windows(self, assigner: BuiltinAssigner) -> bool:
-        """Whether `assigner` puts each timestamp into exactly one window, whose bounds `bounds` then returns."""
+    def use_single_window(self, assigner: BuiltinAssigner) -> bool:
+        """Return whether `assigner` puts each timestamp into exactly one window; if so, `bounds` returns its bounds."""
 
     def bounds(self, t: int) -> tuple[int, int]:
-        """The bounds (µs) of the only window of a timestamp, after `finds_windows` has returned True."""
+        """The bounds (µs) of the only window of a timestamp, after `use_single_window` has returned True."""
 
-    def adds_whole(self, block: Block) -> bool:
-        """Add a whole block at once where that is possible; False leaves the block to the loop."""
+    def add_block(self, block: Block) -> bool:
+        """Add a block without a loop over its elements, if possible; return whether it was."""
 
     def block_added(self, n: int) -> None:
         """A block of `n` elements has been added: account for its memory and its late elements."""
 
-    def blamed(self, error: BaseException, element: Any) -> BaseException:
+    def attributed(self, error: BaseException, element: Any) -> BaseException:
         """The error to raise to the author for `error`, raised while `element` was added."""

@@ -1,4 +1,4 @@
-"""A grouping's combiner: loaded from its node, set up before the first element and torn down after the last."""
+"""The life cycle of a grouping's combiner: load it from its node, set it up, tear it down."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
 
 
 def load_combiner(node: GroupByKey | CombinePerKey) -> CombineFn[Any, Any, Any] | None:
-    """The node's combiner, its extra arguments bound; None for a plain grouping."""
+    """The node's combiner with its extra arguments bound; None for a GroupByKey."""
     if isinstance(node, GroupByKey):
         return None
     combiner: CombineFn[Any, Any, Any] = node.fn.load()
@@ -23,12 +23,12 @@ def load_combiner(node: GroupByKey | CombinePerKey) -> CombineFn[Any, Any, Any] 
 
 
 def set_up(combiner: CombineFn[Any, Any, Any] | None, node: GroupByKey | CombinePerKey) -> None:
-    """Call its `setup`; what that raises names the step."""
+    """Call the combiner's `setup`. An error from it names the step."""
     if combiner is not None:
         guarded(combiner.setup, step=node.label, where=node.where, method=combiner_method(combiner, "setup"))
 
 
 def tear_down(combiner: CombineFn[Any, Any, Any] | None, node: GroupByKey | CombinePerKey) -> None:
-    """Call its `teardown`; what that raises names the step."""
+    """Call the combiner's `teardown`. An error from it names the step."""
     if combiner is not None:
         guarded(combiner.teardown, step=node.label, where=node.where, method=combiner_method(combiner, "teardown"))

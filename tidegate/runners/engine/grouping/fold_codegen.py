@@ -1,4 +1,10 @@
-"""How a grouping takes in one element: a few generated lines per combiner, so that the common ones cost no call."""
+"""The generated lines that add one element to a table of a grouping: for common combiners they call no function.
+
+>>> fold_lines(SumFn(), "whole")
+('table[k] = get(k, 0) + x',)
+>>> fold_block(SumFn(), "whole")(1, [2, 3])  # for a whole block
+6
+"""
 
 from __future__ import annotations
 
@@ -40,14 +46,14 @@ _INLINE: Final[dict[Any, tuple[str, ...]]] = {
 }
 
 _MERGED_AS_ADDED: Final = frozenset({SumFn, MinFn, MaxFn})
-"""Combiners whose accumulators are taken in as inputs are."""
+"""Combiners that add an accumulator in the same way as an input."""
 
 _GENERIC: Final = ("a = get(k, NOTHING)", "table[k] = add(create() if a is NOTHING else a, x)")
 _MERGE: Final = ("a = get(k, NOTHING)", "table[k] = x if a is NOTHING else merge((a, x))")
 
 
 def fold_lines(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> tuple[str, ...]:
-    """The lines that take `x` into `table[k]`: for a grouping without a combiner, into its list."""
+    """The lines that add `x` to `table[k]`, which is a list of values for a grouping without a combiner."""
     if fn is None:
         return _APPEND
     if phase == "merge":
@@ -64,12 +70,12 @@ def fold_lines(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> tuple[str, 
 
 
 def key_line(key: KeyOf) -> str:
-    """The line that finds `k` and `x` in an element."""
+    """The line that gets the key `k` and the input `x` from an element."""
     return KEY_LINES[key]
 
 
 def extracts(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> Callable[[Any], Any] | None:
-    """What turns an accumulator into what is emitted; None where they are the same thing."""
+    """The function from an accumulator to the emitted value; None if the accumulator itself is emitted."""
     if fn is None:
         return None
     if phase == "parts":
@@ -78,7 +84,7 @@ def extracts(fn: CombineFn[Any, Any, Any] | None, phase: Phase) -> Callable[[Any
 
 
 def fold_block(fn: CombineFn[Any, Any, Any], phase: Phase) -> Callable[[Any, Any], Any]:
-    """`(accumulator, values) -> accumulator` for a whole run of inputs of one key and window."""
+    """`(accumulator, values) -> accumulator` for many inputs of one key and window."""
     if phase == "merge":
         merge = fn.merge_accumulators
         return lambda accumulator, values: merge([accumulator, *values])
@@ -106,8 +112,8 @@ def fold_block(fn: CombineFn[Any, Any, Any], phase: Phase) -> Callable[[Any, Any
     return fold
 
 
-def element_in_hand(error: BaseException) -> tuple[Any, ...]:
-    """The element that was being added when a fold of `fold_block` failed; () where that can't be told."""
+def element_being_added(error: BaseException) -> tuple[Any, ...]:
+    """The element that a function of `fold_block` was adding when it failed; () if unknown."""
     trace = error.__traceback__
     while trace is not None:
         frame = trace.tb_frame
@@ -120,8 +126,8 @@ def element_in_hand(error: BaseException) -> tuple[Any, ...]:
 def _summed(accumulator: Any, values: Any) -> Any:
     total = sum(values, accumulator)
     if type(total) in (float, complex) and sys.version_info >= (3, 12):
-        # Since 3.12 `sum` keeps what rounding loses of floats, since 3.14 of complex numbers too, but only until it
-        # returns: the result would depend on where blocks end.
+        # `sum` compensates for rounding, of floats since 3.12 and of complex numbers since 3.14, but only within one
+        # call: the result would depend on where blocks end.
         return reduce(operator.add, values, accumulator)
     return total
 

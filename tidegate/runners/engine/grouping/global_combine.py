@@ -1,4 +1,4 @@
-"""A combine without keys: one result per window over the whole collection. Blocks are folded as wholes."""
+"""A combine without keys: one result per window over the whole collection. Adds whole blocks, not single elements."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tidegate.runners.engine.grouping import fold_codegen
 from tidegate.runners.engine.grouping.accumulation import copy_accumulator
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
 from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, tear_down
+from tidegate.runners.engine.memory.spill import window_order
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState
 from tidegate.runners.plan import Phase
@@ -24,7 +25,7 @@ from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
 
 class GlobalCombine(Operator):
-    """Folds every block into one accumulator per window; emits when input ends."""
+    """Folds blocks into one accumulator per window, and emits the results when input ends."""
 
     def __init__(self, node: CombinePerKey, phase: Phase, context: Context, main: str) -> None:
         self.node = node
@@ -36,14 +37,14 @@ class GlobalCombine(Operator):
         self.combiner: CombineFn[Any, Any, Any] = combiner
         self._fold = fold_codegen.fold_block(combiner, phase)
         self._accumulators: dict[Any, Any] = {}
-        self._crossing = ExchangeCheck(node, context)
+        self._exchange_check = ExchangeCheck(node, context)
         self._trials = trials_of(combiner, phase, context)
 
     def open(self) -> None:
         set_up(self.combiner, self.node)
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
-        self._crossing.check(block)
+        self._exchange_check.check(block)
         match block.windows:
             case Same((window,)):
                 self._add(window, block.values)
@@ -68,7 +69,7 @@ class GlobalCombine(Operator):
     def _results(self) -> Iterator[Emitted]:
         if not self._accumulators and self.node.default and self.phase != "parts":
             self._accumulators[GLOBAL_WINDOW] = self._create()
-        for window in sorted(self._accumulators, key=lambda window: (window_end(window), window)):
+        for window in sorted(self._accumulators, key=window_order):
             result = self._result(self._accumulators.pop(window))
             self.context.count(self.node.label, "elements_out")
             yield self.main, Block([result], window_end(window) - 1, Same((window,)), ONLY_PANE)
@@ -81,10 +82,10 @@ class GlobalCombine(Operator):
             with in_step(self.node.label):
                 return accumulator if extract is None else extract(accumulator)
         except Exception as error:
-            rethrow(self._blamed(error, extract.__name__ if extract is not None else ""))
+            rethrow(self._attributed(error, extract.__name__ if extract is not None else ""))
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
-        """All there is, under the one key None. Parts leave before any snapshot, so there are none of other tasks."""
+        """The accumulators, under the key None. Partial results leave before any snapshot, so one task has them all."""
         cells = {window: {None: copy_accumulator(self.combiner, a)} for window, a in self._accumulators.items()}
         return KeyedState({CELLS: cells})
 
@@ -101,14 +102,14 @@ class GlobalCombine(Operator):
             with in_step(self.node.label):
                 return self.combiner.create_accumulator()
         except Exception as error:
-            rethrow(self._blamed(error, "create_accumulator"))
+            rethrow(self._attributed(error, "create_accumulator"))
 
     def _add(self, window: Any, values: Any) -> None:
         known = window in self._accumulators
-        self._accumulators[window] = self._folded(self._accumulators[window] if known else self._create(), values)
+        self._accumulators[window] = self._fold_into(self._accumulators[window] if known else self._create(), values)
 
-    def _folded(self, accumulator: Any, values: Any) -> Any:
-        """The accumulator with these values in it."""
+    def _fold_into(self, accumulator: Any, values: Any) -> Any:
+        """The accumulator after these values were added."""
         if self._trials is not None:
             for value in values:
                 self._trials.add_input(None, value)
@@ -117,10 +118,10 @@ class GlobalCombine(Operator):
                 return self._fold(accumulator, values)
         except Exception as error:
             if self.phase == "merge":
-                rethrow(self._blamed(error, "merge_accumulators"))
-            rethrow(self._blamed(error, "add_input", *fold_codegen.element_in_hand(error)))
+                rethrow(self._attributed(error, "merge_accumulators"))
+            rethrow(self._attributed(error, "add_input", *fold_codegen.element_being_added(error)))
 
-    def _blamed(self, error: BaseException, method: str, *element: Any) -> BaseException:
-        named = combiner_method(self.combiner, method)
-        shown = {"element": element[0]} if element else {}
-        return user_error(error, step=self.node.label, where=self.node.where, method=named, **shown)
+    def _attributed(self, error: BaseException, method: str, *element: Any) -> BaseException:
+        about = {"element": element[0]} if element else {}
+        name = combiner_method(self.combiner, method)
+        return user_error(error, step=self.node.label, where=self.node.where, method=name, **about)

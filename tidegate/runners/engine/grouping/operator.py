@@ -1,4 +1,4 @@
-"""The operators of groupings by table: a fused chain of element-wise steps that fills the tables of a grouping."""
+"""Operators that group into tables: a fused chain of element-wise steps, whose loop fills the tables of a grouping."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.sdk.windowing.window import window_end
 
 
 class TableOperator(Operator):
-    """Bounded input into tables, which fire at the end of input."""
+    """Groups bounded input; emits results at the end of input."""
 
     def __init__(
         self, links: tuple[Link, ...], grouping: Grouping, *, sides: dict[str, Callable[[Any], Any]] | None
@@ -41,7 +41,7 @@ class TableOperator(Operator):
         window = only_window(keyed.windows)
         if self._links or window is None or not self.grouping.lists:
             return super().process_keyed(keyed, collection)
-        self.grouping.take_lists(window, keyed)
+        self.grouping.add_keyed_batch(window, keyed)
         return iter(())
 
     def finish_bundle(self) -> Iterator[Emitted]:
@@ -67,7 +67,7 @@ class TableOperator(Operator):
 
 
 class WindowTableOperator(KeyedOperator):
-    """Live input into tables by window, which the watermark fires."""
+    """Groups a stream; emits the results of a window when the watermark passes its end."""
 
     def __init__(
         self, links: tuple[Link, ...], grouping: WindowGrouping, *, sides: dict[str, Callable[[Any], Any]] | None
@@ -115,7 +115,7 @@ class WindowTableOperator(KeyedOperator):
         self.grouping.restore(state)
 
     def touched(self) -> Touched | None:
-        # With other steps in the same loop, the keys of a block are unknown.
+        # If there are other steps in the loop, the keys of its elements are unknown.
         return None if self._links else self._touches.take()
 
     def next_event(self) -> int:

@@ -1,7 +1,7 @@
-"""Tables by window that the watermark fires: groupings that emit one pane per window, on time.
+"""Grouping into tables by window that the watermark fires: one pane per window, on time.
 
-The loop that fills the tables is the one of bounded input. Windows that have fired are tables too, which only count
-what is put into them: late elements cost the loop nothing.
+The generated loop that fills the tables is that of bounded input. A window that has fired has a table that only counts
+what is added to it, so that late elements cost the loop nothing.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE, Grouping
 from tidegate.runners.engine.grouping.global_combine import GlobalCombine
+from tidegate.runners.engine.memory.spill import window_order
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, of_keys, without
 from tidegate.runners.plan import Phase
@@ -22,12 +23,19 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.windowing.assigners import GlobalWindows
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
-MOST_PARTS: Final = 1 << 16
-"""How many keys, of all windows, a combine's parts are held back for."""
+MAX_BUNDLE_ENTRIES: Final = 1 << 16
+"""How many entries of partial results, over all windows, are buffered until the bundle ends."""
 
 
 class LatenessGate:
-    """Which windows are still open at a watermark, and how many elements no window took."""
+    """Decides which windows are open at the watermark, and counts the elements that are late for all their windows.
+
+    >>> from tidegate.sdk.windowing.window import IntervalWindow
+    >>> gate, first, second = LatenessGate(), IntervalWindow(0, 10), IntervalWindow(5, 15)
+    >>> gate.watermark = 10_000_000
+    >>> gate.open_windows((first, second)) == (second,), gate.open_windows((first,)), gate.take_late()
+    (True, (), 1)
+    """
 
     __slots__ = ("late", "watermark")
 
@@ -36,26 +44,26 @@ class LatenessGate:
         self.late = 0
 
     def is_open(self, window: Any) -> bool:
-        """Whether the window still takes elements."""
+        """True until the watermark reaches the end of the window."""
         return self.watermark < window_end(window)
 
-    def live(self, windows: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Those of one element's windows, in ascending order, that are open. Counts it if it is too late for all."""
+    def open_windows(self, windows: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The open ones of an element's windows, which are ascending. Counts the element as late if none is open."""
         if not windows or self.is_open(windows[0]):
             return windows
-        kept = tuple([window for window in windows if self.is_open(window)])
-        if not kept:
+        still_open = tuple([window for window in windows if self.is_open(window)])
+        if not still_open:
             self.late += 1
-        return kept
+        return still_open
 
-    def taken(self) -> int:
-        """How many were late since the last time this was asked."""
+    def take_late(self) -> int:
+        """How many elements were late since the last call."""
         late, self.late = self.late, 0
         return late
 
 
-class _Refusing(dict[Any, Any]):
-    """The table of a window that has fired."""
+class _ClosedTable(dict[Any, Any]):
+    """The table of a window that has fired: counts elements as late and stores none."""
 
     __slots__ = ("gate",)
 
@@ -70,45 +78,46 @@ class _Refusing(dict[Any, Any]):
         self.gate.late += len(elements)
 
 
-class Singles:
-    """Elements that leave a combine's parts uncombined, each as an accumulator of its own with all its windows.
+class UncombinedElements:
+    """Elements that a combine before the exchange does not combine: each is an accumulator with all its windows.
 
-    The merge behind the exchange may be behind the watermark here, so it decides what is late; and it counts elements
-    (SEMANTICS, Lateness), which it can't where several are one accumulator, or one element is in several of them.
+    The merge after the exchange may have an earlier watermark, so it decides which elements are late. It counts
+    elements (SEMANTICS, Lateness), which it could not if an accumulator had several, or an element were in several.
     """
 
-    __slots__ = ("_found", "_rows", "_several")
+    __slots__ = ("_diverting", "_rows")
 
     def __init__(self) -> None:
         self._rows: list[tuple[tuple[Any, ...], Any]] = []
-        self._found: tuple[Any, ...] | None = None
-        self._several = False
+        self._diverting = False
 
     def __len__(self) -> int:
         return len(self._rows)
 
     def add(self, windows: tuple[Any, ...], row: Any) -> None:
-        """One element, as what the merge takes in."""
+        """Add one element, as the input of the merge."""
         self._rows.append((windows, row))
 
     def diverts(self, windows: tuple[Any, ...], gate: LatenessGate) -> bool:
-        """Whether an element in several windows, in ascending order, is to leave alone. All that follow one that does
-        are to as well, so that the values of each key and window stay in their order."""
+        """Return whether to leave an element in several windows, which are ascending, uncombined.
+
+        True from the first that may be late until the next `drain`: values of a key and window keep their order.
+        """
         if not windows:
             return False
-        self._several = self._several or not gate.is_open(windows[0])
-        return self._several
+        self._diverting = self._diverting or not gate.is_open(windows[0])
+        return self._diverting
 
-    def taken(self, size: int) -> Iterator[tuple[tuple[Any, ...], list[Any]]]:
-        """All of them, in their order: at most `size` at a time that are in the same windows."""
-        alone, self._rows, self._several = self._rows, [], False
-        for windows, run in groupby(alone, key=itemgetter(0)):
+    def drain(self, size: int) -> Iterator[tuple[tuple[Any, ...], list[Any]]]:
+        """Remove all elements, and return them in order: at most `size` at a time, and with the same windows."""
+        drained, self._rows, self._diverting = self._rows, [], False
+        for windows, run in groupby(drained, key=itemgetter(0)):
             rows = [row for _, row in run]
             yield from ((windows, rows[at : at + size]) for at in range(0, len(rows), size))
 
 
-class _Several:
-    """Stands, in a loop over the windows of an element that leaves alone, for all of them."""
+class _AllWindows:
+    """The only item of the loop over the windows of an uncombined element: stands for all of them."""
 
     __slots__ = ("windows",)
 
@@ -116,70 +125,69 @@ class _Several:
         self.windows = windows
 
 
-class _Single(dict[Any, Any]):
-    """Where a grouping's parts put an element that leaves alone: always empty, so that each begins an accumulator."""
+class _UncombinedTable(dict[Any, Any]):
+    """The table to which the loop adds an uncombined element. It stays empty, so that each begins an accumulator."""
 
-    __slots__ = ("singles", "windows")
+    __slots__ = ("uncombined", "windows")
 
-    def __init__(self, singles: Singles, windows: tuple[Any, ...]) -> None:
+    def __init__(self, uncombined: UncombinedElements, windows: tuple[Any, ...]) -> None:
         super().__init__()
-        self.singles = singles
+        self.uncombined = uncombined
         self.windows = windows
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.singles.add(self.windows, (key, value))
+        self.uncombined.add(self.windows, (key, value))
 
     def update(self, elements: Any) -> None:  # type: ignore[override]  # as a Counter
         for element in elements:
             hash(element)
-            self.singles.add(self.windows, (element, 1))
+            self.uncombined.add(self.windows, (element, 1))
 
 
 class WindowGrouping(Grouping):
-    """The tables of a grouping that the watermark fires. Its parts leave at the end of each bundle instead."""
+    """The tables of a grouping that the watermark fires. Partial results leave at the end of each bundle instead."""
 
-    takes_some = True
+    selects_windows = True
 
     def __init__(self, node: GroupByKey | CombinePerKey, phase: Phase, context: Context, main: str) -> None:
         super().__init__(node, phase, context, main)
         self.gate = LatenessGate()
-        self._refusing = _Refusing(self.gate)
-        self._singles = Singles()
+        self._closed_table = _ClosedTable(self.gate)
+        self._uncombined = UncombinedElements()
         self.next_end = MAX_MICROS + 1
-        """When (µs) the first of the windows ends."""
+        """The end (µs) of the first window to end."""
 
     def environment(self) -> dict[str, Any]:
-        return {**super().environment(), "taking": self._taking}
+        return {**super().environment(), "select_windows": self._select_windows}
 
     def table_in(self, window: Any) -> dict[Any, Any]:
-        if type(window) is _Several:
-            return _Single(self._singles, window.windows)
-        table = self._tables.get(window)
+        if type(window) is _AllWindows:
+            return _UncombinedTable(self._uncombined, window.windows)
+        table = self.tables.by_window.get(window)
         if table is not None:
             return table
         if not self.gate.is_open(window):
-            return _Single(self._singles, (window,)) if self.phase == "parts" else self._refusing
+            return _UncombinedTable(self._uncombined, (window,)) if self.phase == "parts" else self._closed_table
         self.next_end = min(self.next_end, window_end(window))
         return super().table_in(window)
 
-    def _taking(self, windows: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The windows to take an element into that is in several, in ascending order."""
+    def _select_windows(self, windows: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Those of an element's windows, which are ascending, to which it is added."""
         if self.phase != "parts":
-            return self.gate.live(windows)
-        return (_Several(windows),) if self._singles.diverts(windows, self.gate) else windows
+            return self.gate.open_windows(windows)
+        return (_AllWindows(windows),) if self._uncombined.diverts(windows, self.gate) else windows
 
     @property
     def full(self) -> bool:
-        """Whether parts should leave before their bundle ends: all that is left then leaves at once, which takes time,
-        and a checkpoint waits for it."""
-        return self.phase == "parts" and sum(map(len, self._tables.values())) + len(self._singles) >= MOST_PARTS
+        """True if partial results should leave early: a checkpoint waits for those that leave when the bundle ends."""
+        return self.phase == "parts" and len(self.tables) + len(self._uncombined) >= MAX_BUNDLE_ENTRIES
 
     def block_added(self, n: int) -> None:
-        """Count late elements. State stays in memory: a window's table must be there when it fires."""
-        self.context.count(self.label, "dropped_late", self.gate.taken())
+        """Count late elements. The tables are never spilled: a window's table must be in memory when it fires."""
+        self.context.count(self.label, "dropped_late", self.gate.take_late())
 
     def fire(self, micros: int) -> Iterator[Emitted]:
-        """The panes of all windows that the watermark `micros` passes."""
+        """Advance the watermark, and emit the panes of all windows that end."""
         if micros <= self.gate.watermark:
             return
         self.gate.watermark = micros
@@ -188,39 +196,37 @@ class WindowGrouping(Grouping):
 
     def drain(self) -> Iterator[Emitted]:
         yield from super().drain()
-        for windows, rows in self._singles.taken(self.context.block_size):
-            self._check_keys([key for key, _ in rows])
+        for windows, rows in self._uncombined.drain(self.context.block_size):
+            self.tables.check_keys([key for key, _ in rows])
             self.context.count(self.label, "elements_out", len(rows))
             yield self.main, Block(self._results(rows), window_end(windows[-1]) - 1, Same(windows), ONLY_PANE)
 
-    def _parts(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
+    def _drain_tables(self) -> Iterator[tuple[Any, dict[Any, Any]]]:
         in_parts = self.phase == "parts"
-        due = [window for window in self._tables if in_parts or not self.gate.is_open(window)]
-        due.sort(key=lambda window: (window_end(window), window))
-        for window in due:
-            table = self._tables.pop(window)
-            self._check_keys(table)
-            yield window, table
-        self.next_end = min(map(window_end, self._tables), default=MAX_MICROS + 1)
-        self._by_start = {low: found for low, found in self._by_start.items() if found[1] > self.gate.watermark}
-        if in_parts:
-            self._by_start = {}
+        tables = self.tables
+        ended = [window for window in tables.by_window if in_parts or not self.gate.is_open(window)]
+        for window in sorted(ended, key=window_order):
+            yield window, tables.pop(window)
+        self.next_end = min(map(window_end, tables.by_window), default=MAX_MICROS + 1)
+        for low, (_, high, _) in list(tables.by_start.items()):
+            if in_parts or high <= self.gate.watermark:
+                del tables.by_start[low]
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
-        """All entries, or those of these keys."""
-        cells = {window: of_keys(table, keys, self._copying()) for window, table in self._tables.items()}
-        windows = None if keys is None else list(self._tables)
+        """All entries, or those of `keys`."""
+        tables, copy = self.tables.by_window, self._copy_entry()
+        cells = {window: of_keys(table, keys, copy) for window, table in tables.items()}
+        windows = None if keys is None else list(tables)
         return KeyedState({CELLS: cells}, self.gate.watermark, keys=keys, windows=windows)
 
     def restore(self, state: KeyedState) -> None:
-        """Take in a snapshot."""
+        """Advance the watermark to that of a snapshot, and add its entries."""
         self.gate.watermark = state.watermark
-        for window, entries in state.tables[CELLS].items():
-            self.table_in(window).update({key: self._copied(entry) for key, entry in entries.items()})
+        super().restore(state)
 
     def evict(self, keys: Collection[Any]) -> None:
-        """Forget these keys."""
-        for table in self._tables.values():
+        """Drop the entries of these keys."""
+        for table in self.tables.by_window.values():
             without(table, keys)
 
 
@@ -230,8 +236,9 @@ class WindowedGlobalCombine(GlobalCombine):
     def __init__(self, node: CombinePerKey, phase: Phase, context: Context, main: str) -> None:
         super().__init__(node, phase, context, main)
         self.gate = LatenessGate()
-        self._singles = Singles()
+        self._uncombined = UncombinedElements()
         self._any = False
+        """True once an element was added, so that no default is emitted when input ends."""
 
     def process(self, block: Block, collection: str) -> Iterator[Emitted]:
         match block.windows:
@@ -247,24 +254,24 @@ class WindowedGlobalCombine(GlobalCombine):
             case Same((window,)):
                 self.gate.late += len(block)
             case _:
-                live = list(map(self.gate.live, block.window_list()))
-                self._any = self._any or any(live)
-                super().process(Block(block.values, block.timestamps, Each(live), block.panes), collection)
-        self.context.count(self.node.label, "dropped_late", self.gate.taken())
+                still_open = list(map(self.gate.open_windows, block.window_list()))
+                self._any = self._any or any(still_open)
+                super().process(Block(block.values, block.timestamps, Each(still_open), block.panes), collection)
+        self.context.count(self.node.label, "dropped_late", self.gate.take_late())
         return iter(())
 
     def _divert(self, block: Block) -> None:
-        """Of elements that leave in parts, keep those apart that may be late (see Singles)."""
-        columns = block.window_list()
-        alone = [self._singles.diverts(windows, self.gate) for windows in columns]
-        together = [() if diverted else windows for diverted, windows in zip(alone, columns, strict=True)]
-        super().process(Block(block.values, block.timestamps, Each(together), block.panes), "")
-        for value, windows in compress(zip(block.values, columns, strict=True), alone):
-            self._singles.add(windows, self._folded(self._create(), [value]))
+        """Add a block before the exchange, but leave elements uncombined that may be late (see UncombinedElements)."""
+        windows_column = block.window_list()
+        diverted = [self._uncombined.diverts(windows, self.gate) for windows in windows_column]
+        combined = [() if alone else windows for alone, windows in zip(diverted, windows_column, strict=True)]
+        super().process(Block(block.values, block.timestamps, Each(combined), block.panes), "")
+        for value, windows in compress(zip(block.values, windows_column, strict=True), diverted):
+            self._uncombined.add(windows, self._fold_into(self._create(), [value]))
 
     def finish_bundle(self) -> Iterator[Emitted]:
         yield from super().finish_bundle()
-        for windows, accumulators in self._singles.taken(self.context.block_size):
+        for windows, accumulators in self._uncombined.drain(self.context.block_size):
             results = [self._result(accumulator) for accumulator in accumulators]
             self.context.count(self.node.label, "elements_out", len(results))
             yield self.main, Block(results, window_end(windows[-1]) - 1, Same(windows), ONLY_PANE)
@@ -273,13 +280,13 @@ class WindowedGlobalCombine(GlobalCombine):
         if micros <= self.gate.watermark:
             return
         self.gate.watermark = micros
-        waiting = {window: a for window, a in self._accumulators.items() if window_end(window) > micros}
-        due = {window: a for window, a in self._accumulators.items() if window not in waiting}
-        if due or (micros == MAX_MICROS and not self._any):
+        not_ended = {window: a for window, a in self._accumulators.items() if window_end(window) > micros}
+        ended = {window: a for window, a in self._accumulators.items() if window not in not_ended}
+        if ended or (micros == MAX_MICROS and not self._any):
             self._any = self._any or micros == MAX_MICROS
-            self._accumulators = due
+            self._accumulators = ended
             yield from self._results()
-            self._accumulators = waiting
+            self._accumulators = not_ended
 
     def finish(self) -> Iterator[Emitted]:
         yield from self.on_watermark(MAX_MICROS)
