@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import tidegate as tg
+from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import ManualClock
-from tidegate.sdk.portable import model as portable
 
 
 class Wavering(tg.io.Source[int]):
@@ -24,10 +24,10 @@ class Wavering(tg.io.Source[int]):
 
 class Wavers(tg.io.Reader[int]):
     def __init__(self) -> None:
-        self.marks = [20, None, 5, 30]
+        self.statuses = [20, None, 5, 30]
 
     def read(self, limit: int) -> tg.io.Batch:
-        return tg.io.Batch(tg.io.Block.of([1]), watermark=self.marks.pop(0))
+        return tg.io.Batch(tg.io.Block.of([1]), watermark=self.statuses.pop(0))
 
     def position(self) -> Any:
         return None
@@ -37,8 +37,7 @@ def test_a_watermark_that_a_reader_takes_back_stays_where_it_was() -> None:
     pipeline = tg.Pipeline()
     _ = pipeline | tg.Read(Wavering())
     (node,) = pipeline.portable().nodes
-    assert isinstance(node, portable.Read)
-    reader = SplitReader(node, Wavering(), tg.io.Split("all"), ManualClock())
+    reader = SplitReader(source_step(node), tg.io.Split("all"), ManualClock())
     seen = []
     for _ in range(4):
         reader.poll(1)

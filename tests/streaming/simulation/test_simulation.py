@@ -33,7 +33,7 @@ from tidegate.runners.streaming.state.restore import TaskRestore
 from tidegate.runners.streaming.state.uploads import StoredFile
 from tidegate.runners.streaming.worker import task_checkpointer, worker
 from tidegate.runners.streaming.worker.barrier_alignment import BarrierAlignment
-from tidegate.runners.streaming.worker.source_reader import SourceReader
+from tidegate.runners.streaming.worker.source_driver import SourceDriver
 from tidegate.runners.streaming.worker.task import Task
 from tidegate.runners.streaming.worker.task_outputs import TaskOutputs
 from tidegate.sdk.portable.model import Write
@@ -148,13 +148,13 @@ def forget_what_had_changed(patch: pytest.MonkeyPatch) -> None:
 
 
 def forget_finished_splits(patch: pytest.MonkeyPatch) -> None:
-    """Only splits that are being read are told of."""
-    progress = SourceReader.progress
+    """A checkpoint records only the splits that are being read."""
+    progress = SourceDriver.progress
 
-    def forgetful(self: SourceReader) -> SplitProgress:
-        return replace(progress(self), finished=())
+    def forgetful(self: SourceDriver) -> tuple[SplitProgress, ...]:
+        return tuple(replace(each, finished=()) for each in progress(self))
 
-    patch.setattr(SourceReader, "progress", forgetful)
+    patch.setattr(SourceDriver, "progress", forgetful)
 
 
 def fence_nobody(patch: pytest.MonkeyPatch) -> None:

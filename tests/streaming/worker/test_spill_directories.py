@@ -167,5 +167,5 @@ def test_a_file_that_is_there_already_is_no_file_of_a_spill(tmp_path: Path) -> N
     number = int(path.name.rpartition("-")[2])
     for ahead in range(1, 3):
         path.with_name(f"{path.name.rpartition('-')[0]}-{number + ahead}").touch()
-    with pytest.raises(tg.RunError, match="can't be written to disk"):
+    with pytest.raises(tg.RunError, match="can't be spilled to disk"):
         second.write(None, {1: [1]})

@@ -9,11 +9,11 @@ from typing import Any
 
 import tidegate as tg
 from tests.support.streaming.in_process_job import ONE_WORKER, InProcessJob
+from tidegate.runners.engine.sources.source_reader import SourceReader
+from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.network.channels import InputChannel
-from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit
-from tidegate.runners.streaming.worker.source_reader import SourceReader, list_splits
 from tidegate.runners.streaming.worker.task import Task
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
@@ -130,12 +130,11 @@ def test_a_bounded_split_that_waits_is_waited_for_though_there_is_another_to_com
     p = tg.Pipeline()
     _ = p | tg.Read(Slowly()) | tg.Map(lambda n: None)
     (step,) = [step for step in plan(p.sealed(values=True), Traits(parallel=True)).steps if step.is_source]
-    clock = ManualClock(SECOND)
-    reader = SourceReader(step, clock, 100, timely=False)
-    splits: tuple[AssignedSplit, ...] = list_splits(step, 2)
-    reader.assign(splits, more=False)
+    source = source_step(step.head)
+    reader = SourceReader(source, ManualClock(SECOND), timely=False)
+    reader.assign([(split, None) for split in source.splits(2)], more=False)
     assert reader.next_poll == 0
-    assert reader.poll() is None
+    assert reader.poll(100) is None
     assert reader.next_poll == 4 * SECOND
     reader.stop()
     assert reader.next_poll == 0

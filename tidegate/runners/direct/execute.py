@@ -19,7 +19,7 @@ from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.portable.model import Read, TestStream
+from tidegate.sdk.portable.model import TestStream
 from tidegate.sdk.runner import Enough
 from tidegate.sdk.time import SECOND
 
@@ -116,8 +116,7 @@ class Execution:
     def _read_live(self, run_for: float | None, feeds: list[Feed]) -> None:
         """Poll the live feeds in turn until all have ended, or the run is told to stop."""
         live = [(step, feed(step, self.clock)) for step in self._sources(live=True)]
-        silent = {step.label for step, _ in live if isinstance(step.head, Read)}
-        gave: set[str] = set()
+        watermarked: set[str] = set()
         feeds += [source for _, source in live]
         deadline = None if run_for is None else self.clock.monotonic() + int(run_for * SECOND)
         while live and not self._stops() and (deadline is None or self.clock.monotonic() < deadline):
@@ -125,12 +124,10 @@ class Execution:
             for step, source in live:
                 event = source.poll(self._size())
                 self._take(step, event)
-                if event.block is not None:
-                    gave.add(step.label)
-                if event.mark is not None and event.mark.advances_time and step.label in silent & gave:
-                    silent.remove(step.label)
+                if source.is_watermarked and step.label not in watermarked:
+                    watermarked.add(step.label)
                     self.context.count(step.label, WATERMARKED)
-                waits.append(event.wait or 0.0)
+                waits.append(event.wait)
             live = [(step, source) for step, source in live if not source.ended]
             if live and min(waits) > 0:
                 self.clock.wait(self._until_next(min(waits), deadline), self.stop)
@@ -148,8 +145,8 @@ class Execution:
         self._drive(self._graph.ticking(self.clock.now()))
         if event.block is not None:
             self._enter(step, event.collection, event.block)
-        if event.mark is not None:
-            self._drive(self._graph.updating(event.collection, event.mark))
+        if event.status is not None:
+            self._drive(self._graph.updating(event.collection, event.status))
         if isinstance(step.head, TestStream):
             self._drive(self._graph.ending_bundles())
 

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import Any, Final, Protocol, TypeGuard
 
 from tidegate.runners.engine.errors.attribution import located, rethrow, user_error
+from tidegate.runners.engine.sources.source_step import SourceStep
 from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.plan import Plan, Step
@@ -140,17 +141,11 @@ def read_batches(step: Step, batches: Iterable[Any], loads: Callable[[Any], Any]
     assert isinstance(node, Read)
     source: DataFrameSource = node.source.load()
     elements = chain.from_iterable(source.elements_of(batch, loads) for batch in batches)
-    reader = SplitReader(node, _Fed(elements), Split("dataframe"), SystemClock())
-    try:
-        while not reader.ended:
-            block = reader.poll(BLOCK_SIZE)
-            if len(block):
-                yield block
-    finally:
-        reader.close()
+    handed = SourceStep(node.label, node.where, _Handed(elements), stamping=node.stamping)
+    yield from SplitReader(handed, Split("dataframe"), SystemClock()).blocks(BLOCK_SIZE)
 
 
-class _Fed(Source[Any]):
+class _Handed(Source[Any]):
     """A source of what Spark hands to this task."""
 
     def __init__(self, elements: Iterator[Sequence[Any]]) -> None:
@@ -160,10 +155,10 @@ class _Fed(Source[Any]):
         return [Split("dataframe")]
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
-        return _FedReader(self._elements)
+        return _HandedReader(self._elements)
 
 
-class _FedReader(Reader[Any]):
+class _HandedReader(Reader[Any]):
     def __init__(self, elements: Iterator[Sequence[Any]]) -> None:
         self._elements = elements
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
-from tidegate.runners.engine.errors.attribution import rethrow, user_error
 from tidegate.runners.engine.sources.created import created
+from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.exchange.block_codec import blocks_of
@@ -16,10 +16,9 @@ from tidegate.runners.plan import Step
 from tidegate.runners.spark.plan.artifacts import path_of
 from tidegate.runners.spark.plan.task_spec import Inputs
 from tidegate.runners.spark.shuffle.row_codec import encode_blocks
-from tidegate.sdk.connectors.sources import Source, Split
+from tidegate.sdk.connectors.sources import Split
 from tidegate.sdk.data.block import BLOCK_SIZE, Block
 from tidegate.sdk.data.coders import decode_columns, encode_columns
-from tidegate.sdk.portable.model import Read
 
 _PIECE: Final = 50_000
 
@@ -56,17 +55,6 @@ def decode_share(data: Any) -> Iterator[Block]:
 
 def read_splits(step: Step, splits: list[Split]) -> Iterator[Block]:
     """The elements of some splits, one after another."""
-    node = step.head
-    assert isinstance(node, Read)
-    source: Source[Any] = node.source.load()
+    source = source_step(step.head)
     for split in splits:
-        reader = SplitReader(node, source, split, SystemClock())
-        try:
-            while not reader.ended:
-                block = reader.poll(BLOCK_SIZE)
-                if len(block):
-                    yield block
-        except Exception as error:
-            rethrow(user_error(error, step=node.label, where=node.where, method="read"))
-        finally:
-            reader.close()
+        yield from SplitReader(source, split, SystemClock()).blocks(BLOCK_SIZE)

@@ -1,31 +1,91 @@
-"""The sources of a task: readers of splits, or the script of a test stream, and what they push into the operators."""
+"""The sources of a task: readers of splits or the script of a test stream, whose elements go into the operators."""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.operator_graph import Graph
+from tidegate.runners.engine.sources.source_reader import SourceReader
+from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.engine.sources.split_reader import WATERMARKED
+from tidegate.runners.engine.sources.test_stream import ScriptEvent, StreamScript
 from tidegate.runners.engine.time.watermarks import CollectionStatus
+from tidegate.runners.plan import Step
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import (
+    AssignedSplit,
     AssignSplits,
     RequestQuiescence,
     RequestSplit,
     SplitProgress,
 )
-from tidegate.runners.streaming.worker.source_reader import SourceReader
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
-from tidegate.runners.streaming.worker.test_stream import StreamScript
 from tidegate.runners.streaming.worker.watermark_alignment import WatermarkAlignment
+from tidegate.sdk import moved
 from tidegate.sdk.portable.model import TestStream
 
 
-class SourceDriver:
-    """Polls each source when it is due. `paused`: the job stops with a savepoint, and sources read nothing more.
+def list_splits(step: Step, desired: int) -> tuple[AssignedSplit, ...]:
+    """The splits of a source, pickled for the coordinator, which assigns them to tasks."""
+    splits = source_step(step.head).splits(desired)
+    return tuple(AssignedSplit(split.id, pickle.dumps(split, 5), split.size) for split in splits)
 
-    `trigger` starts the settling barrier that follows each event of a script.
+
+@dataclass(slots=True)
+class _Source:
+    step: Step
+    reader: SourceReader
+    is_watermarked: bool = False
+    """True once the task has counted the reader as one that advances its watermark by itself."""
+
+
+@dataclass(slots=True)
+class _ScriptPlayer:
+    """Emits the events of a test stream one at a time: the next one only when all tasks have handled the last.
+
+    Processing time starts at 0 and advances only by these events.
+    """
+
+    step: Step
+    script: StreamScript
+    _clock: int = 0
+    _settling: int = 0
+    _waiting: bool = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether the next event may be emitted."""
+        return not (self._waiting or self.script.ended)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all events have been emitted, and all tasks have handled them."""
+        return self.script.ended and not self._waiting
+
+    def next(self) -> tuple[ScriptEvent | None, Barrier]:
+        """The next event, and the barrier that follows it. The first barrier has no event before it: by it operators
+        learn the processing time."""
+        event = None if self._settling == 0 else self.script.next()
+        self._waiting = True
+        self._settling += 1
+        if event is not None:
+            self._clock += event.elapsed
+        return event, Barrier(self._settling, "quiescence", clock=self._clock)
+
+    def settled(self, settling: int) -> None:
+        """All tasks have handled the event with this number."""
+        if settling == self._settling:
+            self._waiting = False
+
+
+class SourceDriver:
+    """Polls each source of a task when its time has come, and pushes what it reads into the operators.
+
+    `paused`: the job stops with a savepoint, and sources read nothing more. `trigger` starts the settling barrier that
+    follows each event of a test stream.
     """
 
     def __init__(
@@ -34,110 +94,113 @@ class SourceDriver:
         self._env = env
         self._trigger = trigger
         self.paused = False
-        self._readers: dict[int, SourceReader] = {}
-        self._script: StreamScript | None = None
-        self._watermarked: set[str] = set()
-        """The sources, by label, that are known to advance their watermark by themselves."""
+        self._sources: dict[int, _Source] = {}
+        self._script: _ScriptPlayer | None = None
         for step in env.plan.stage_steps(env.task.stage):
             if isinstance(step.head, TestStream):
-                self._script, self._script_label = StreamScript(step.head), step.label
+                self._script = _ScriptPlayer(step, StreamScript(step.head))
             elif step.is_source:
-                self._readers[step.id] = SourceReader(
-                    step,
-                    env.services.clock,
-                    env.settings.block_size,
-                    timely=env.timely,
-                    watermark_alignment=watermark_alignment,
-                )
+                self._sources[step.id] = _Source(step, _reader(step, env, watermark_alignment))
 
     # -- from the coordinator
 
     def assign(self, message: AssignSplits) -> None:
-        """Splits to read."""
-        self._readers[message.step].assign(message.splits, more=message.more)
+        """Add splits to read."""
+        splits = [(moved.loads(split.payload), split.position) for split in message.splits]
+        self._sources[message.step].reader.assign(splits, more=message.more)
 
     def stop(self, *, drain: bool) -> None:
         """Read nothing more. `drain`: the collections end here, and watermarks advance to the end of time."""
         self.paused = not drain
         if drain:
-            for reader in self._readers.values():
-                reader.stop()
+            for source in self._sources.values():
+                source.reader.stop()
             if self._script is not None:
-                self._script.stop()
+                self._script.script.stop()
 
     def settled(self, settling: int) -> None:
-        """All tasks have handled the event of the script that has this number."""
+        """All tasks have handled the event of the test stream that has this number."""
         if self._script is not None:
             self._script.settled(settling)
 
     # -- work
 
     def next(self, graph: Graph) -> Iterator[None] | None:
-        """The next thing to do, pushing into the graph; None if no source is due."""
+        """The next poll or event, pushing into the graph as it is iterated; None if no source has anything to do."""
         if not self.paused:
-            for reader in self._readers.values():
-                due = reader.next_poll
-                if due is not None and due <= self._env.monotonic():
-                    return self._poll(reader, graph)
+            for source in self._sources.values():
+                next_poll = source.reader.next_poll
+                if next_poll is not None and next_poll <= self._env.monotonic():
+                    return self._poll(source, graph)
         if self._script is not None and self._script.ready:
             return self._play(self._script, graph)
         return None
 
     def poll_times(self) -> list[int]:
-        """When (µs of the monotonic clock) the sources are due."""
+        """When (µs of the monotonic clock) to poll each source next."""
         if self.paused:
             return []
-        return [due for reader in self._readers.values() if (due := reader.next_poll) is not None]
+        return [at for source in self._sources.values() if (at := source.reader.next_poll) is not None]
 
     @property
     def ended(self) -> bool:
-        """Whether every source has given all it has."""
-        return all(reader.mark.ended for reader in self._readers.values()) and (
-            self._script is None or self._script.ended
-        )
+        """True once every source has ended."""
+        return all(status.ended for status in self.statuses) and (self._script is None or self._script.ended)
 
     @property
-    def marks(self) -> list[CollectionStatus]:
-        """The mark of each source."""
-        return [reader.mark for reader in self._readers.values()]
+    def statuses(self) -> list[CollectionStatus]:
+        """The status of each source."""
+        return [source.reader.status for source in self._sources.values()]
 
     def progress(self) -> tuple[SplitProgress, ...]:
-        """How far each source has been read, for a checkpoint."""
-        return tuple(reader.progress() for reader in self._readers.values())
+        """How far the splits of each source have been read, for a checkpoint."""
+        return tuple(
+            SplitProgress(source.step.label, tuple(source.reader.finished), tuple(source.reader.positions()))
+            for source in self._sources.values()
+        )
 
     def close(self) -> None:
         """Release the readers."""
-        for reader in self._readers.values():
-            reader.close()
+        for source in self._sources.values():
+            source.reader.close()
 
     def abandon(self) -> None:
-        """Release the readers after a failure, whatever that raises."""
-        for reader in self._readers.values():
-            quietly(reader.close)
+        """Release the readers after a failure, ignoring what that raises."""
+        for source in self._sources.values():
+            quietly(source.reader.close)
 
-    def _poll(self, reader: SourceReader, graph: Graph) -> Iterator[None]:
-        env, label = self._env, reader.step.label
-        block = reader.poll()
+    def _poll(self, source: _Source, graph: Graph) -> Iterator[None]:
+        env, step, reader = self._env, source.step, source.reader
+        block = reader.poll(env.settings.block_size)
         if reader.take_request():
-            env.services.tell(RequestSplit(env.task, reader.step.id))
+            env.services.tell(RequestSplit(env.task, step.id))
         if block is not None:
             if env.ticks:
                 yield from graph.ticking(env.services.clock.now())
-            env.context.count(label, "elements_out", len(block))
-            yield from graph.pushing(reader.collection, block)
-        if reader.is_watermarked and label not in self._watermarked:
-            self._watermarked.add(label)
-            env.context.count(label, WATERMARKED)
-        if env.timely or reader.mark.ended:
-            yield from graph.updating(reader.collection, reader.mark)
+            env.context.count(step.label, "elements_out", len(block))
+            yield from graph.pushing(step.outputs[0], block)
+        if reader.is_watermarked and not source.is_watermarked:
+            source.is_watermarked = True
+            env.context.count(step.label, WATERMARKED)
+        if env.timely or reader.status.ended:
+            yield from graph.updating(step.outputs[0], reader.status)
 
-    def _play(self, script: StreamScript, graph: Graph) -> Iterator[None]:
-        """One event of a test stream. The next one waits until all tasks have handled this one."""
-        event = script.next()
-        if event.block is not None:
-            self._env.context.count(self._script_label, "elements_out", len(event.block))
+    def _play(self, script: _ScriptPlayer, graph: Graph) -> Iterator[None]:
+        """Emit one event of a test stream, followed by a settling barrier."""
+        event, barrier = script.next()
+        if event is not None and event.block is not None:
+            self._env.context.count(script.step.label, "elements_out", len(event.block))
             yield from graph.pushing(event.collection, event.block)
-        if event.mark is not None:
-            yield from graph.updating(event.collection, event.mark)
-        self._trigger(event.settling)
-        self._env.services.tell(RequestQuiescence(event.settling.checkpoint, event.settling.clock))
+        if event is not None and event.status is not None:
+            yield from graph.updating(event.collection, event.status)
+        self._trigger(barrier)
+        self._env.services.tell(RequestQuiescence(barrier.checkpoint, barrier.clock))
+
+
+def _reader(step: Step, env: TaskEnvironment, alignment: WatermarkAlignment | None) -> SourceReader:
+    source, clock = source_step(step.head), env.services.clock
+    if alignment is None or source.bounded:
+        return SourceReader(source, clock, timely=env.timely)
+    reader = SourceReader(source, clock, timely=env.timely, max_watermark=lambda: alignment.max_watermark)
+    alignment.add_source(lambda: reader.active_watermarks)
+    return reader

@@ -36,7 +36,7 @@ from tidegate.runners.streaming.worker.time_accounting import TimeAccounting
 from tidegate.runners.streaming.worker.watermark_alignment import WatermarkAlignment
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, collecting
-from tidegate.sdk.time import SECOND
+from tidegate.sdk.time import MIN_MICROS, SECOND
 
 
 class Task:
@@ -105,7 +105,7 @@ class Task:
                 self._restore(state)
             for collection in self.inputs.unfed:
                 self.graph.update(collection, CollectionStatus(ended=True))
-        self.outputs.forward_marks(self.graph)
+        self.outputs.forward_statuses(self.graph)
 
     def _restore(self, restoring: TaskRestore) -> None:
         state, services = restoring.state, self._env.services
@@ -189,7 +189,7 @@ class Task:
                     env.times.switch("idle", seconds())
                     return True
             self._current = None
-            outputs.forward_marks(self.graph)
+            outputs.forward_statuses(self.graph)
             self._finish_if_ended()
         # The time that other tasks of this worker take now does not count as busy here.
         env.times.switch("backpressured" if outputs.full else "idle", seconds())
@@ -226,9 +226,9 @@ class Task:
         """The counters, times and watermark of the task."""
         times = self._env.times
         times.switch(times.activity, self._env.services.seconds())
-        marks = [*self.inputs.marks, *self.sources.marks]
-        holding = [mark.watermark for mark in marks if not (mark.idle or mark.ended)]
-        resting = max((mark.watermark for mark in marks), default=CollectionStatus().watermark)
+        statuses = [*self.inputs.statuses, *self.sources.statuses]
+        active = [status.watermark for status in statuses if not (status.idle or status.ended)]
+        greatest = max((status.watermark for status in statuses), default=MIN_MICROS)
         return TaskStatus(
             self.id,
             times.records_in,
@@ -236,9 +236,9 @@ class Task:
             times.busy,
             times.idle,
             times.backpressured,
-            min(holding, default=resting),
+            min(active, default=greatest),
             "ended" if self.ended else "running",
-            not holding,
+            not active,
         )
 
     def metrics(self) -> MetricCells:
@@ -284,7 +284,7 @@ class Task:
             case CollectionStatus():
                 if item.ended:
                     self._barriers.end(channel.id)
-                yield from self.graph.updating(*self.inputs.mark(channel.id, item))
+                yield from self.graph.updating(*self.inputs.update(channel.id, item))
             case Barrier():
                 assert isinstance(channel, InputChannel)
                 self._barriers.arrived(channel, item)

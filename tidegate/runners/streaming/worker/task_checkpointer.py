@@ -78,7 +78,7 @@ class TaskCheckpointer:
         yield from self._graph.ending_bundles()
         if barrier.clock is not None:
             yield from self._graph.ticking(barrier.clock)
-        self._outputs.forward_marks(self._graph)
+        self._outputs.forward_statuses(self._graph)
         if self._barriers.current is not barrier:
             return  # aborted while blocks of the bundle waited for credit
         if barrier.kind == "quiescence":

@@ -24,7 +24,7 @@ class TaskInputs:
 
     def __init__(self, env: TaskEnvironment, pipelined: Callable[[ChannelId], InputChannel]) -> None:
         self.channels: dict[ChannelId, Input] = {}
-        self._marks: dict[str, dict[ChannelId, CollectionStatus]] = {}
+        self._statuses: dict[str, dict[ChannelId, CollectionStatus]] = {}
         self._stored_sides: list[Input] = []
         self._plan = env.plan
         topology = env.job.topology
@@ -32,33 +32,31 @@ class TaskInputs:
             edge = self._plan.edges[id.edge]
             channel = pipelined(id) if edge.pipelined else SubpartitionReader(env.services.directory(), id)
             self.channels[id] = channel
-            self._marks.setdefault(edge.collection, {})[id] = CollectionStatus()
+            self._statuses.setdefault(edge.collection, {})[id] = CollectionStatus()
             if edge.side is not None and not edge.pipelined:
                 self._stored_sides.append(channel)
         for _, edge in topology.edges_into(env.task.stage):
-            self._marks.setdefault(edge.collection, {})
-        self._minima = {collection: MinWatermark() for collection in self._marks}
+            self._statuses.setdefault(edge.collection, {})
+        self._minima = {collection: MinWatermark() for collection in self._statuses}
         self._order = list(self.channels.values())
         self._turn = 0
 
     @property
     def unfed(self) -> list[str]:
         """The collections that no channel carries here: a forward exchange from fewer tasks leaves some tasks out."""
-        return [collection for collection, marks in self._marks.items() if not marks]
+        return [collection for collection, statuses in self._statuses.items() if not statuses]
 
     @property
     def ended(self) -> bool:
         """Whether every channel has ended."""
-        return all(mark.ended for marks in self._marks.values() for mark in marks.values())
+        return all(status.ended for statuses in self._statuses.values() for status in statuses.values())
 
     @property
-    def marks(self) -> list[CollectionStatus]:
-        """The mark of each input collection; idle where every channel that carries it is idle or has ended."""
+    def statuses(self) -> list[CollectionStatus]:
+        """The status of each input collection; idle if every channel that carries it is idle or has ended."""
         return [
-            CollectionStatus(
-                minimum.watermark, idle=all(mark.idle or mark.ended for mark in self._marks[collection].values())
-            )
-            for collection, minimum in self._minima.items()
+            CollectionStatus(minimum.watermark, idle=all(each.idle or each.ended for each in channels.values()))
+            for minimum, channels in zip(self._minima.values(), self._statuses.values(), strict=True)
         ]
 
     def next(self) -> Input | None:
@@ -74,12 +72,13 @@ class TaskInputs:
                 return order[at]
         return None
 
-    def mark(self, channel: ChannelId, mark: CollectionStatus) -> tuple[str, CollectionStatus]:
-        """Record the mark of one channel; returns its collection, and the mark of that over all its channels."""
+    def update(self, channel: ChannelId, status: CollectionStatus) -> tuple[str, CollectionStatus]:
+        """Record the status of one channel; returns its collection, and the status of that over all its channels."""
         collection = self._plan.edges[channel.edge].collection
-        marks = self._marks[collection]
-        marks[channel] = CollectionStatus(max(mark.watermark, marks[channel].watermark), mark.idle, mark.ended)
-        return collection, self._minima[collection].of(marks)
+        statuses = self._statuses[collection]
+        watermark = max(status.watermark, statuses[channel].watermark)
+        statuses[channel] = CollectionStatus(watermark, status.idle, status.ended)
+        return collection, self._minima[collection].of(statuses)
 
     def pipelined(self, id: ChannelId) -> InputChannel:
         """A channel between running tasks."""

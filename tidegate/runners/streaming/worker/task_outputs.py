@@ -63,14 +63,14 @@ class TaskOutputs:
             outlets.setdefault(collection, []).extend(map(self._outlet, routers))
         return outlets
 
-    def forward_marks(self, graph: Graph) -> None:
-        """Send the current mark of every collection that leaves the task. A batch job forwards only the end."""
+    def forward_statuses(self, graph: Graph) -> None:
+        """Send the current status of every collection that leaves the task. A batch job forwards only the end."""
         now = self._env.monotonic()
         for collection, routers in self._routers.items():
-            mark = graph.status(collection)
-            if mark.ended or self._env.timely:
+            status = graph.status(collection)
+            if status.ended or self._env.timely:
                 for router in routers:
-                    router.mark(mark, now)
+                    router.mark(status, now)
 
     def forward(self, barrier: Barrier, overtakable: Callable[[ChannelId], bool]) -> dict[ChannelId, list[Block]]:
         """Send a barrier on every channel that has not ended; returns the blocks that it has overtaken, by channel. An

@@ -39,7 +39,7 @@ from tidegate.runners.streaming.protocol.worker_messages import (
 )
 from tidegate.runners.streaming.state.restore import restored_state
 from tidegate.runners.streaming.worker.environment import WorkerServices
-from tidegate.runners.streaming.worker.source_reader import list_splits
+from tidegate.runners.streaming.worker.source_driver import list_splits
 from tidegate.runners.streaming.worker.spill_directories import spill_directory
 from tidegate.runners.streaming.worker.task import Task
 from tidegate.runners.streaming.worker.watermark_alignment import watermark_alignment_of

@@ -1,0 +1,178 @@
+"""Reading the splits of a source: whose turn it is, how far its watermark has come, where a checkpoint resumes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import tidegate as tg
+from tidegate.runners.engine.sources.source_reader import SourceReader
+from tidegate.runners.engine.sources.source_step import SourceStep
+from tidegate.runners.engine.sources.split_reader import SplitReader
+from tidegate.runners.engine.time.clock import ManualClock
+from tidegate.runners.engine.time.watermarks import CollectionStatus
+from tidegate.sdk.time import MIN_MICROS, SECOND
+from tidegate.sdk.user_code.frames import Where
+
+
+class Scripts(tg.io.Source[int]):
+    """Each split is a list of batches, which its reader returns one after another."""
+
+    def __init__(self, *scripts: list[tg.io.Batch], bounded: bool = False) -> None:
+        self.scripts = scripts
+        self.bounded = bounded
+        self.closed: list[int] = []
+        self.closing: Callable[[], None] = lambda: None
+
+    def splits(self, desired: int) -> list[tg.io.Split]:
+        return [tg.io.Split(str(number)) for number in range(len(self.scripts))]
+
+    def reader(self, split: tg.io.Split, position: Any = None) -> tg.io.Reader[int]:
+        return ScriptReader(self, int(split.id), position or 0)
+
+
+class ScriptReader(tg.io.Reader[int]):
+    def __init__(self, source: Scripts, number: int, at: int) -> None:
+        self.source = source
+        self.number = number
+        self.at = at
+
+    def read(self, limit: int) -> tg.io.Batch:
+        self.at += 1
+        return self.source.scripts[self.number][self.at - 1]
+
+    def position(self) -> Any:
+        return self.at
+
+    def close(self) -> None:
+        self.source.closed.append(self.number)
+        self.source.closing()
+
+
+def some(*values: int, watermark: int | None = None, idle: bool = False, end: bool = False) -> tg.io.Batch:
+    return tg.io.Batch(tg.io.Block.of(list(values)), watermark=watermark, idle=idle, end=end)
+
+
+def nothing(*, wait: float = 0.0, idle: bool = False) -> tg.io.Batch:
+    return tg.io.Batch(tg.io.Block.of([]), wait=wait, idle=idle)
+
+
+def step_of(source: Scripts) -> SourceStep:
+    return SourceStep("Reading", Where("page.py", 1), source, source.bounded)
+
+
+def reader_of(source: Scripts, clock: ManualClock | None = None, **options: Any) -> SourceReader:
+    reader = SourceReader(step_of(source), clock or ManualClock(), **options)
+    reader.assign([(split, None) for split in source.splits(1)], more=False)
+    return reader
+
+
+def values(reader: SourceReader, polls: int) -> list[list[int]]:
+    return [[] if (block := reader.poll(10)) is None else list(block.values) for _ in range(polls)]
+
+
+def test_live_splits_are_polled_in_turn() -> None:
+    source = Scripts([some(1), some(2)], [some(10), some(20)])
+    assert values(reader_of(source), 4) == [[1], [10], [2], [20]]
+
+
+def test_a_bounded_split_is_read_to_its_end_before_the_next_is_opened() -> None:
+    source = Scripts([some(1), some(2, end=True)], [some(10, end=True)], bounded=True)
+    reader = reader_of(source)
+    assert values(reader, 2) == [[1], [2]]
+    assert (source.closed, reader.finished, reader.status.ended) == ([0], ["0"], False)
+    assert values(reader, 1) == [[10]]
+    assert (source.closed, reader.finished, reader.status.ended) == ([0, 1], ["0", "1"], True)
+
+
+def test_the_watermark_is_the_least_of_the_splits_that_are_not_idle() -> None:
+    source = Scripts(
+        [some(1, watermark=5), some(2, watermark=9), nothing(idle=True)],
+        [some(3, watermark=7), some(4), nothing(idle=True)],
+    )
+    reader = reader_of(source)
+    seen = []
+    for _ in range(5):
+        reader.poll(10)
+        seen.append(reader.status)
+    assert seen == [
+        CollectionStatus(MIN_MICROS),
+        CollectionStatus(5),
+        CollectionStatus(7),
+        CollectionStatus(7),
+        CollectionStatus(7),
+    ]
+    reader.poll(10)
+    assert reader.status == CollectionStatus(9, idle=True)
+
+
+def test_a_split_that_waits_is_not_polled_before_its_time_though_another_is() -> None:
+    clock = ManualClock()
+    reader = reader_of(
+        Scripts([nothing(wait=3.0), some(1)], [some(10), nothing(wait=1.0), some(20), nothing(wait=9.0)]), clock
+    )
+    assert values(reader, 4) == [[], [10], [], []]
+    assert reader.next_poll == SECOND
+    clock.advance(SECOND)
+    assert values(reader, 1) == [[20]]
+    clock.advance(2 * SECOND)
+    assert values(reader, 1) == [[1]]
+
+
+def test_a_split_too_far_ahead_pauses_and_the_others_go_on() -> None:
+    reader = reader_of(Scripts([some(1, watermark=50)] * 3, [some(10, watermark=20)] * 3), max_watermark=lambda: 30)
+    assert values(reader, 4) == [[1], [10], [10], [10]]
+
+
+def test_a_new_reader_resumes_where_the_positions_say() -> None:
+    source = Scripts([some(1, end=True)], [some(2), some(3, end=True)], [some(4, end=True)], bounded=True)
+    reader = reader_of(source)
+    assert values(reader, 2) == [[1], [2]]
+    assert (reader.finished, reader.positions()) == (["0"], [("1", 1), ("2", None)])
+    later = SourceReader(step_of(source), ManualClock())
+    later.assign([(tg.io.Split(id), position) for id, position in reader.positions()], more=False)
+    assert values(later, 2) == [[3], [4]]
+    assert later.status.ended
+
+
+def test_a_stopped_source_ends_and_counts_its_splits_as_finished() -> None:
+    source = Scripts([some(1)], [some(2)])
+    reader = reader_of(source)
+    reader.poll(10)
+    reader.stop()
+    assert reader.poll(10) is None
+    assert (reader.status.ended, reader.finished, reader.positions()) == (True, ["0", "1"], [])
+    assert source.closed == [0, 1]
+
+
+def test_splits_are_requested_once_when_all_have_been_read() -> None:
+    reader = SourceReader(step_of(Scripts([some(1, end=True)], bounded=True)), ManualClock())
+    assert (reader.poll(10), reader.take_request(), reader.take_request()) == (None, True, False)
+    reader.assign([(tg.io.Split("0"), None)], more=True)
+    assert values(reader, 1) == [[1]]
+    assert (reader.take_request(), reader.status.ended) == (True, False)
+
+
+def test_an_error_of_closing_a_reader_names_the_step() -> None:
+    source = Scripts([some(1, end=True)], bounded=True)
+    source.closing = fail
+    with pytest.raises(tg.UserCodeError, match=r"(?s)no more.*in step 'Reading', applied at page.py:1.*calling close"):
+        reader_of(source).poll(10)
+    assert source.closed == [0]
+
+
+def test_the_blocks_of_a_split_end_with_its_reader_closed_also_after_an_error() -> None:
+    source = Scripts([some(1), nothing(), some(2, end=True)], [some(3)], bounded=True)
+    whole, cut = (SplitReader(step_of(source), split, ManualClock()) for split in source.splits(1))
+    assert [list(block.values) for block in whole.blocks(10)] == [[1], [2]]
+    assert source.closed == [0]
+    source.closing = fail
+    with pytest.raises(tg.UserCodeError, match="IndexError"):
+        list(cut.blocks(10))
+    assert source.closed == [0, 1]
+
+
+def fail() -> None:
+    raise OSError("no more")

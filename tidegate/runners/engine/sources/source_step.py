@@ -1,0 +1,38 @@
+"""What a source step reads, the same for a `Read` and a `Create`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tidegate.runners.engine.errors.attribution import guarded
+from tidegate.runners.engine.sources.created import Created
+from tidegate.sdk.connectors.sources import Source, Split
+from tidegate.sdk.portable.model import Create, Node, Read, Stamping
+from tidegate.sdk.user_code.frames import Where
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStep:
+    """A source, how its elements are stamped, and the step that errors name."""
+
+    label: str
+    where: Where
+    source: Source[Any]
+    bounded: bool = True
+    stamping: Stamping | None = None
+
+    def splits(self, desired: int) -> list[Split]:
+        """The splits of the source, about `desired` of them."""
+        return list(guarded(self.source.splits, desired, step=self.label, where=self.where, method="splits"))
+
+
+def source_step(node: Node) -> SourceStep:
+    """What a `Read` or a `Create` reads; the elements of a `Create` become a source."""
+    match node:
+        case Read():
+            return SourceStep(node.label, node.where, node.source.load(), node.bounded, node.stamping)
+        case Create():
+            return SourceStep(node.label, node.where, Created(node.values.load()))
+        case _:
+            raise AssertionError(f"{node.kind} has no splits")
