@@ -86,7 +86,7 @@ class StatefulOperator(KeyedOperator):
             sides=sides or {},
             rest=self._emitted,
             environment=self._environment,
-            blame=self._blamed_on_key,
+            attribute=self._blamed_on_key,
         )
         self._exits = self._loop.exits
         self.bounded = bounded
@@ -205,7 +205,7 @@ class StatefulOperator(KeyedOperator):
         self._loop.start_bundle()
         for part, checked in self._loop.checks.sampled(block):
             found = _found_windows(part)
-            self._loop.tally.taken += len(found)
+            self._loop.counters.received += len(found)
             yield from self._loop.run(self._compiled(found, checked), found)
         if self._noting and self._touches.on:
             self._touches.note(self.keys_of(block))
@@ -441,7 +441,7 @@ class StatefulOperator(KeyedOperator):
         if self._out:
             values, times, windows = self._out, self._out_t, self._out_w
             self._out, self._out_t, self._out_w = [], [], []
-            self._loop.tally.emitted += len(values)
+            self._loop.counters.emitted += len(values)
             same = all(some == windows[0] for some in windows)
             yield self.main, Block(values, times, Same(windows[0]) if same else Each(windows))
 
@@ -457,7 +457,7 @@ class StatefulOperator(KeyedOperator):
     def finish_bundle(self) -> Iterator[Emitted]:
         yield from self._loop.finish_bundle()
         if self.link.catches:
-            self._loop.check_threshold(0, *self._loop.tally.attempts(0))
+            self._loop.check_threshold(0, *self._loop.counters.attempts(0))
         self._report()
 
     def _compiled(self, block: Block, checked: bool) -> Callable[..., Iterator[Emitted]]:
