@@ -89,7 +89,7 @@ class StatefulWindows:
         return self._by_expiry[0][0] if self._by_expiry else MAX_MICROS
 
     def hold(self) -> int:
-        """The watermark is held where `@on_window_expiration` emits: at the `max_timestamp` of the next window."""
+        """The hold of `@on_window_expiration`, which emits at the `max_timestamp` of the next window to expire."""
         return self._by_expiry[0][1] - 1 if self.tracks_arrivals and self._by_expiry else MAX_MICROS
 
     def collect(self, window: Any) -> None:
