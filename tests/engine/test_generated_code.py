@@ -100,14 +100,14 @@ def listed(p: tg.Pipeline) -> Any:
 
 LOOPS: dict[str, tuple[Callable[[tg.Pipeline], Any], Shape, str | None]] = {
     "plain": (plain, Shape(), None),
-    "plain_timed": (plain, Shape(timed=True, rarely=True), None),
+    "plain_timed": (plain, Shape(timed=True, times_by_index=True), None),
     "plain_checked": (
         plain,
         Shape(timed=True, indexed=True, windows="each", checked=True, typed=True, first=True),
         None,
     ),
-    "windows": (windowed, Shape(timed=True, windows="derived", several=True), None),
-    "any_results": (unsure, Shape(timed=True, rarely=True, first=True), None),
+    "windows": (windowed, Shape(timed=True, windows="derived", in_several=True), None),
+    "any_results": (unsure, Shape(timed=True, times_by_index=True, first=True), None),
     "stamped_results": (unsure, Shape(timed=True, windows="same", stamps=frozenset({0, 2})), None),
     "dead_letters": (letters, Shape(timed=True), None),
     "dead_letters_checked": (letters, Shape(checked=True, first=True), None),

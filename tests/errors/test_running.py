@@ -346,13 +346,13 @@ def test_a_map_tuple_of_what_is_no_tuple_says_so() -> None:
 def test_an_undeclared_tag_says_how_to_declare_it() -> None:
     odd = lambda x: tg.TaggedOutput("odd", x)
     assert error_message(lambda p: p | tg.Create([3]) | "sort" >> tg.Map(odd) | tg.Map(str)) == (
-        "RunError: this step gave an output tagged 'odd', but declares none: add .with_outputs('odd')\n"
+        "RunError: this step emitted an output tagged 'odd', but declares none: add .with_outputs('odd')\n"
         "  in step 'sort', applied at HERE"
     )
     assert error_message(
         lambda p: (p | tg.Create([3]) | "sort" >> tg.Map(odd).with_outputs("even")).even | tg.Map(str)
     ) == (
-        "RunError: this step gave an output tagged 'odd', but declares 'even': add .with_outputs('odd')\n"
+        "RunError: this step emitted an output tagged 'odd', but declares 'even': add .with_outputs('odd')\n"
         "  in step 'sort', applied at HERE"
     )
 
@@ -366,7 +366,7 @@ def test_a_tag_inside_a_timestamp_is_refused_however_often_it_comes() -> None:
 
     for block_size in (1, 3):
         assert error_message(build, DirectRunner(block_size=block_size)) == (
-            "RunError: this step gave a TaggedOutput inside another wrapper: TaggedOutput('odd', 3). "
+            "RunError: this step emitted a TaggedOutput inside another wrapper: TaggedOutput('odd', 3). "
             "Put the tag outside\n"
             "  in step 'sort', applied at HERE"
         )
@@ -424,7 +424,7 @@ def wrong(x: int) -> int:
 
 def test_runtime_type_checks_name_value_and_type() -> None:
     assert error_message(lambda p: p | tg.Create([1]) | "typed" >> tg.Map(wrong), type_check="runtime") == (
-        "CheckError: the step gave '1', which is no int, as its annotation says\n  in step 'typed', applied at HERE"
+        "CheckError: the step returned '1', but its annotation says int\n  in step 'typed', applied at HERE"
     )
 
 
@@ -505,7 +505,7 @@ class EmitsPlain(tg.DoFn):
 def test_a_plain_value_from_finish_bundle_needs_the_global_window() -> None:
     build = lambda p: p | tg.Create([1]) | tg.WindowInto(tg.FixedWindows(5)) | "late" >> tg.ParDo(EmitsPlain())
     assert error_message(build) == (
-        "RunError: finish_bundle gave 1: outside the global window it must give tg.WindowedValue\n"
+        "RunError: finish_bundle returned 1: outside the global window it must return tg.WindowedValue\n"
         "  in step 'late', applied at HERE"
     )
 

@@ -73,8 +73,8 @@ def test_only_where_elements_may_be_in_several_windows_the_loop_assigns_once_for
     _ = windowed | tg.Map(lambda x: x)
     sealed = pipeline.sealed()
     links = tuple(load_link(node, sealed) for node in sealed.nodes if isinstance(node, (AssignWindows, ParDo)))
-    assert ("further[1]" in generate(links, Shape(timed=True), None).text) is (size > 2)
-    assert ("further[0]" in generate(links, Shape(timed=True, windows="derived", several=True), None).text) is True
+    assert ("extra[1]" in generate(links, Shape(timed=True), None).text) is (size > 2)
+    assert ("extra[0]" in generate(links, Shape(timed=True, windows="derived", in_several=True), None).text) is True
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 7])

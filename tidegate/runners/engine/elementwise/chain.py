@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from tidegate.runners.engine.elementwise.codegen import Fold, Shape, asks_for_times, generate
+from tidegate.runners.engine.elementwise.codegen import Fold, Shape, generate, needs_each_time
 from tidegate.runners.engine.elementwise.compiled import LoopPosition
 from tidegate.runners.engine.elementwise.fold_target import FoldTarget
 from tidegate.runners.engine.elementwise.fused_loop import FusedLoop
 from tidegate.runners.engine.elementwise.fused_node import Link, assigning
 from tidegate.runners.engine.elementwise.split_by_window import split_by_window
-from tidegate.runners.engine.elementwise.unstamped import assigns_by_time, without_time
+from tidegate.runners.engine.elementwise.unstamped import assigns_by_time, counter_for_unstamped
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, WindowsColumn, in_several
 from tidegate.sdk.data.panes import PaneInfo
@@ -23,8 +23,8 @@ from tidegate.sdk.windowing.assignment import assign_windows
 class Chain(Operator):
     """Element-wise links as one loop. With a `grouping`, the loop fills its tables and emits no blocks.
 
-    `main` is the id of the collection the last link makes. `exits` has the ids of the further outputs that some step
-    reads, by the link's label and the output's tag, since several links may use the same tag.
+    `main` is the id of the last link's output collection. `exits` has the ids of the other output collections that some
+    step reads, by the link's label and the output's tag, since several links may use the same tag.
     """
 
     def __init__(
@@ -41,21 +41,21 @@ class Chain(Operator):
         self.context = context
         self.main = main
         self.grouping = grouping
-        self._further = exits or {}
+        self._exit_collections = exits or {}
         self._sides = sides or {}
         self._loop = FusedLoop(
             links,
             context,
             main,
-            exits=self._further,
+            exits=self._exit_collections,
             sides=self._sides,
-            rest=self._rest,
+            rest=self._run_rest,
             environment=self._environment,
-            blame=self._blamed_on_grouping,
+            attribute=self._attributed_to_grouping,
             folds=grouping is not None,
         )
         self._exits = self._loop.exits
-        self._tally = self._loop.tally
+        self._counters = self._loop.counters
         self._assigned_by: WindowsColumn | None = None
         self._assign: Callable[[int], tuple[Any, ...]] = lambda t: ()
         self._only_assigns = grouping is None and all(
@@ -63,13 +63,13 @@ class Chain(Operator):
         )
         self._assigns = any(link.form == "assign" for link in links)
         self._assigns_by_time = assigns_by_time(links)
-        # DoFns may count what they have seen, and an element with a new timestamp may come to stand behind others.
+        # The order matters to a DoFn with state of its own, and to an element that is about to get a new timestamp.
         self._in_any_order = not any(link.dofn is not None or link.guarded for link in links)
         self._watermark = self._clock = MIN_MICROS
         self._loops: dict[tuple[Shape, Fold | None], Callable[..., Iterator[Emitted]]] = {}
-        self._asking: dict[tuple[frozenset[int], Fold | None], bool] = {}
+        self._needs_times: dict[tuple[frozenset[int], Fold | None], bool] = {}
         self._suffixes: dict[int, Chain] = {}
-        """Chains of the links after some link, for what leaves that link by a side exit."""
+        """By link, a chain of the links after it, for results that have left it by a side exit."""
 
     # -- events
 
@@ -81,7 +81,7 @@ class Chain(Operator):
             return
         self._loop.start_bundle()
         for sample, checked in self._loop.checks.sampled(block):
-            for part in (sample,) if checked else self._parted(sample):
+            for part in (sample,) if checked else self._split(sample):
                 yield from self.run(part, checked=checked)
         if self.grouping is not None:
             self.grouping.block_added(len(block))
@@ -103,20 +103,20 @@ class Chain(Operator):
 
     def close(self) -> None:
         for suffix in self._suffixes.values():
-            suffix._forget()
+            suffix._discard()
         self._loop.close()
 
     # -- one block
 
     def run(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
-        """Take a block through the chain; `checked`: by the loop that checks elements and results."""
-        counter = without_time(block) if self._assigns_by_time else None
+        """Run the chain over a block; `checked`: with the loop that checks elements and results."""
+        counter = counter_for_unstamped(block) if self._assigns_by_time else None
         if counter is None:
-            return self._through(block, checked=checked)
-        return self._counting(counter, block, checked=checked)
+            return self._run_loop(block, checked=checked)
+        return self._run_counting(counter, block, checked=checked)
 
-    def _parted(self, block: Block) -> Iterable[Block]:
-        """A block as one for each window, where elements may come in any order and that is quicker."""
+    def _split(self, block: Block) -> Iterable[Block]:
+        """The block split by window, if its elements may come in any order and that is faster."""
         if self.grouping is None or not self._in_any_order:
             return (block,)
         fold = self._fold(block)
@@ -124,22 +124,22 @@ class Chain(Operator):
             return (block,)
         return split_by_window(block, self.grouping.bounds)
 
-    def _counting(self, counter: str, block: Block, *, checked: bool) -> Iterator[Emitted]:
-        """Run a block without times, and count the elements that reach windows before a step has stamped any."""
-        before = self._tally.outputs(self._loop.generated.counted)
-        yield from self._through(block, checked=checked)
-        after = self._tally.outputs(self._loop.generated.counted)
+    def _run_counting(self, counter: str, block: Block, *, checked: bool) -> Iterator[Emitted]:
+        """Run an unstamped block, and count the elements that reach windows before a step has stamped any."""
+        before = self._counters.outputs(self._loop.generated.counted)
+        yield from self._run_loop(block, checked=checked)
+        after = self._counters.outputs(self._loop.generated.counted)
         for k in self._assigns_by_time:
             if not any(stamping < k for stamping in self._exits.stamps):
                 self.context.count(self.links[k].label, counter, after[k] - before[k])
 
-    def _through(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
+    def _run_loop(self, block: Block, *, checked: bool) -> Iterator[Emitted]:
         grouping = self.grouping
         if grouping is not None and not self.links and not checked and grouping.add_block(block):
             return
-        self._tally.taken += len(block)
-        if self._only_assigns and not self._repeats(block):
-            self._tally.emitted += len(block)
+        self._counters.received += len(block)
+        if self._only_assigns and not self._may_repeat(block):
+            self._counters.emitted += len(block)
             yield self.main, Block(block.values, block.timestamps, self._loop.derived or block.windows, block.panes)
             return
         yield from self._loop.run(self._compiled(block, checked), block)
@@ -159,13 +159,13 @@ class Chain(Operator):
         fold = self._fold(block)
         shape = Shape(
             timed=timed,
-            rarely=timed
+            times_by_index=timed
             and not (checked or indexed or several)
             and type(block.values) is list
-            and not self._asks(fold),
+            and not self._needs_each_time(fold),
             indexed=indexed,
             windows=windows,  # type: ignore[arg-type]
-            several=several,
+            in_several=several,
             stamps=self._exits.stamps,
             checked=checked,
             typed=self.context.runtime_types,
@@ -182,20 +182,20 @@ class Chain(Operator):
             labels.append(self.grouping.label)
         return self._loop.compile(generate(self.links, shape, fold), labels)
 
-    def _repeats(self, block: Block) -> bool:
-        """Whether a chain that only assigns windows may emit an element more than once: for each window it is in."""
-        return in_several(block.windows) or any(link.gives_several for link in self.links[:-1])
+    def _may_repeat(self, block: Block) -> bool:
+        """True if a chain that only assigns windows may emit an element more than once, for each window it is in."""
+        return in_several(block.windows) or any(link.assigns_several for link in self.links[:-1])
 
-    def _asks(self, fold: Fold | None) -> bool:
-        """See `asks_for_times`."""
+    def _needs_each_time(self, fold: Fold | None) -> bool:
+        """`needs_each_time`, cached."""
         stamps = self._exits.stamps
-        known = self._asking.get((stamps, fold))
+        known = self._needs_times.get((stamps, fold))
         if known is None:
-            known = self._asking[stamps, fold] = asks_for_times(self.links, stamps, fold)
+            known = self._needs_times[stamps, fold] = needs_each_time(self.links, stamps, fold)
         return known
 
     def _fold(self, block: Block) -> Fold | None:
-        """How the grouping at the end adds elements, by where their windows will be found."""
+        """How the grouping at the end adds the elements of this block; it depends on how their windows are found."""
         grouping = self.grouping
         if grouping is None:
             return None
@@ -238,16 +238,16 @@ class Chain(Operator):
             self._assigned_by, self._assign = block.windows, assign_windows(block.windows.assigner)
         return self._assign(t)
 
-    def _blamed_on_grouping(self, error: BaseException, place: LoopPosition) -> BaseException | None:
-        if place.link < len(self.links):
+    def _attributed_to_grouping(self, error: BaseException, position: LoopPosition) -> BaseException | None:
+        if position.link < len(self.links):
             return None
         assert self.grouping is not None
-        return self.grouping.attributed(error, place.element)
+        return self.grouping.attributed(error, position.element)
 
-    # -- what has left a link by a side exit
+    # -- results that have left a link by a side exit
 
-    def _rest(self, k: int, block: Block) -> Iterator[Emitted]:
-        """Take a block that link `k` emitted through the links after it."""
+    def _run_rest(self, k: int, block: Block) -> Iterator[Emitted]:
+        """Run the links after link `k` over a block that it has emitted."""
         if k == len(self.links) - 1 and self.grouping is None:
             yield self.main, block
             return
@@ -257,7 +257,7 @@ class Chain(Operator):
                 self.links[k + 1 :],
                 self.context,
                 self.main,
-                exits=self._further,
+                exits=self._exit_collections,
                 grouping=self.grouping,
                 sides=self._sides,
             )
@@ -265,8 +265,8 @@ class Chain(Operator):
         yield from suffix.run(block, checked=self.context.checks is not None and self.context.checks.mode == "all")
 
     def _attempts(self, k: int) -> tuple[int, int]:
-        """How often link `k` was called in this bundle, and how often it failed: in the loop, and behind side exits."""
-        calls, failures = self._tally.attempts(k)
+        """How often link `k` was called and how often it failed in this bundle: in the loop, and after side exits."""
+        calls, failures = self._counters.attempts(k)
         for j, suffix in self._suffixes.items():
             if j < k:
                 more, failed = suffix._attempts(k - j - 1)
@@ -283,14 +283,14 @@ class Chain(Operator):
         for suffix in self._suffixes.values():
             suffix._report()
 
-    def _forget(self) -> None:
-        self._loop.generated.forget()
+    def _discard(self) -> None:
+        self._loop.generated.discard()
         for suffix in self._suffixes.values():
-            suffix._forget()
+            suffix._discard()
 
 
 class ClockedChain(Chain):
-    """A chain in which a step asks for processing time."""
+    """A chain with a step that reads processing time."""
 
     def on_clock(self, micros: int) -> Iterator[Emitted]:
         self._clock = micros

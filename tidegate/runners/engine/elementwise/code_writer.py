@@ -1,4 +1,4 @@
-"""Generated code, line by line, with a note of which step each line runs."""
+"""Writes generated code line by line, and records which step each line runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Generated code: its text, and for each line that runs a step its number and the local that holds its input."""
+    """Generated code: its text, and for each line that runs a step, the step's number and the local with its input."""
 
     text: str
     lines: dict[int, tuple[int, str]]
     counted: tuple[int, ...] = ()
-    """The steps whose outputs the code counts itself."""
+    """The numbers of the steps whose outputs the code counts itself."""
 
 
 @dataclass(slots=True)
@@ -41,14 +41,14 @@ class CodeWriter:
     depth: int = 0
 
     def put(self, line: str, step: int | None = None, local: str = "") -> None:
-        """One line at the current depth. `step` is the step that it runs, on the element in `local`."""
+        """Write a line at the current depth. `step` is the step that it runs, on the element in `local`."""
         self.text.append("    " * self.depth + line)
         if step is not None:
             self.lines[len(self.text)] = (step, local)
 
     @contextmanager
     def indented(self) -> Iterator[None]:
-        """The lines written inside stand one level deeper; so do those inside loops that are opened meanwhile."""
+        """Indent the lines that are written inside by one level, and reset the depth at the end."""
         depth = self.depth
         self.depth += 1
         try:
@@ -57,5 +57,5 @@ class CodeWriter:
             self.depth = depth
 
     def source(self, counted: tuple[int, ...] = ()) -> Source:
-        """What has been written."""
+        """The code written so far."""
         return Source("\n".join(self.text) + "\n", self.lines, counted)

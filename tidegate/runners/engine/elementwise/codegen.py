@@ -1,11 +1,10 @@
-"""The source of a fused chain: one loop, in which each step has its own line and its own local.
+"""Generates the source of a fused chain: one loop, in which each step has a line and a local of its own.
 
-Nothing is called per element but the author's functions. Since a step's line and local are known, an exception's
-line number names the step and its frame holds the element: errors are exact and cost nothing.
+Per element, the loop calls only the author's functions. When one raises, the line number in the traceback identifies
+the step, and the local holds the element: precise errors cost nothing.
 
-What a block looks like is known before its loop runs, so there is a variant of the loop for each shape: timestamps
-and windows are carried per element only where they differ, and the checks of `--checks` are lines that most blocks'
-variant does not have.
+There is a variant of the loop for each shape of block: it handles timestamps and windows per element only if they
+differ within the block, and has the lines for `--checks` only if the block is to be checked.
 """
 
 from __future__ import annotations
@@ -24,20 +23,19 @@ from tidegate.sdk.windowing.assigners import element_dependent
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a variant of the loop is made for.
+    """The properties of blocks, and of the run so far, that a variant of the loop is generated for.
 
-    `timed`: timestamps differ within the block; `rarely`: they do, but the loop does not ask for each
-    (`asks_for_times`). `indexed`: windows or panes differ. `windows`: where an element's windows are found. `several`:
-    a link assigns windows, and an element may be in more than one before, or in none. `stamps`: the links that have
-    been seen to emit TimestampedValues. `first`: nothing has gone through before, so that what a step returns as its
-    results is looked at.
+    `timed`: timestamps differ within the block. `times_by_index`: they do, but the loop looks them up by index (see
+    `needs_each_time`). `indexed`: windows or panes differ. `windows`: the form of the block's column of windows.
+    `in_several`: a link assigns windows, and an element may arrive in several windows, or in none. `stamps`: the links
+    that have emitted TimestampedValues so far. `first`: no block has passed yet, so the types of results are checked.
     """
 
     timed: bool = False
-    rarely: bool = False
+    times_by_index: bool = False
     indexed: bool = False
     windows: Literal["one", "same", "each", "derived"] = "one"
-    several: bool = False
+    in_several: bool = False
     stamps: frozenset[int] = frozenset()
     checked: bool = False
     typed: bool = False
@@ -45,17 +43,20 @@ class Shape:
 
 
 FoldedWindows: TypeAlias = Literal["global", "same", "inside", "single", "multi"]
-"""Where a grouping finds an element's windows: all are in the global window; all are in the block's one window; all are
-in one, told by the timestamp of any (`inside`); each is in one, told by its timestamp (`single`); or they must be
-looked up (`multi`)."""
+"""How a grouping finds the windows of a block's elements.
+
+All are in the global window (`global`), in the block's one window (`same`), or in the one window of the block's first
+timestamp (`inside`); or each is in the one window of its own timestamp (`single`); or the windows of each element must
+be looked up (`multi`).
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """How a grouping takes in one element: the lines that do it, over `k`, `x`, `table` and `get`.
+    """How a grouping adds one element: `body` has the lines that do, with the locals `k`, `x`, `table` and `get`.
 
-    `key` is the line that finds `k` and `x` in the element `v`. `selects_windows`: of an element's windows that must be
-    looked up, it is added to those that `select_windows` returns.
+    `key` is the line that gets `k` and `x` from the element `v`. `selects_windows`: the element is added only to those
+    of its windows that `select_windows` returns.
     """
 
     key: str
@@ -66,7 +67,7 @@ class Fold:
 
 @dataclass(slots=True)
 class _Loop:
-    """A loop that is being written, and what is known of the element in hand at the current line."""
+    """A loop that is being written, and what is known about the current element at the current line."""
 
     links: Sequence[Link]
     shape: Shape
@@ -75,35 +76,37 @@ class _Loop:
     time: str = "t"
     """The expression of the current element's timestamp (µs)."""
     windows: str = ""
-    """The expression of the current element's windows, or "" while the input column, or its assigner, tells."""
+    """The expression of the current element's windows; "" if they are those of the input block or of `derived`."""
     derived: int = -1
-    """The last link that assigned windows by timestamp alone, or -1."""
+    """The last link that assigned windows by timestamp alone; -1 if there is none."""
     local: str = ""
-    """The local that holds the last link's input, where its call is made on the line that emits."""
-    several: bool = False
-    """Whether the current element may be in more than one window, or in none."""
-    loops_windows: bool = False
-    """Whether a step is called once for each of an element's windows."""
-    few: bool = False
-    """Whether a plain function's results are as many as are written in its code, so that nothing need count them."""
-    bounded_at: int = 0
-    """The depth of the innermost loop over a plain step's results, or 0."""
+    """The local with the last link's input, if its call is on the line that emits; "" otherwise."""
+    in_several: bool = False
+    """True if the current element may be in more than one window, or in none."""
+    loops_over_windows: bool = False
+    """True if a step is called once for each of an element's windows."""
+    few_results: bool = False
+    """True if a step is a plain function, whose results are a collection in memory: the loop need not count them."""
+    results_depth: int = 0
+    """The depth of the innermost loop over the results of a plain step; 0 if there is none."""
 
     def put(self, line: str, link: int | None = None, local: str = "") -> None:
-        """One line, which runs `link` on the element in `local`."""
+        """Write a line, which runs `link` on the element in `local`."""
         self.code.put(line, link, local)
 
 
-def asks_for_times(links: Sequence[Link], stamps: Collection[int], fold: Fold | None) -> bool:
-    """Whether a loop needs the timestamp of each element in hand. Otherwise it is those that a step gives wrapped in
-    something which need theirs: they are rare, and it is counted out then whose it is."""
+def needs_each_time(links: Sequence[Link], stamps: Collection[int], fold: Fold | None) -> bool:
+    """True if a loop needs the timestamp of every element.
+
+    Otherwise it needs only those of wrapped results, which are rare, and finds them by the element's index.
+    """
     if stamps or (fold is not None and fold.windows in ("single", "multi")):
         return True
-    several = False
+    in_several = False
     for link in links:
-        if link.form == "assign" and several:
+        if link.form == "assign" and in_several:
             return True
-        several = several or (link.form == "assign" and link.gives_several)
+        in_several = in_several or (link.form == "assign" and link.assigns_several)
         looks_up = link.form == "assign" and link.looks_up_windows
         tagged = isinstance(link.node, ParDo) and len(link.node.outputs) > 1
         if looks_up or tagged or link.sees_window or any(param.kind == "timestamp" for param in link.params):
@@ -114,9 +117,9 @@ def asks_for_times(links: Sequence[Link], stamps: Collection[int], fold: Fold | 
 
 
 def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
-    """The loop over `links`, ending in blocks, or in a fold into a table."""
-    w = _Loop(links, shape, fold, several=shape.several)
-    carries_time = (shape.timed and not shape.rarely) or bool(shape.stamps)
+    """The loop over `links`; it ends in blocks, or in a fold into tables."""
+    w = _Loop(links, shape, fold, in_several=shape.in_several)
+    carries_time = (shape.timed and not shape.times_by_index) or bool(shape.stamps)
     counted = _counted(links, fold)
     functions = "".join(f", f{k}=f{k}" for k, link in enumerate(links) if link.fn is not None)  # locals are faster
     w.put(f"def run(values, t, block{functions}):")
@@ -142,7 +145,7 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
     for k in counted:
         w.put(f"n{k} = 0")
     match (shape.indexed, shape.timed):
-        case (False, True) if shape.rarely:
+        case (False, True) if shape.times_by_index:
             w.put("rest = iter(values)")
             w.put("for v0 in rest:")
             w.time = f"t[{_AT}]"
@@ -161,9 +164,9 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
         w.put(f"counts[{k}] += n{k}")
     if fold is None:
         w.put("if out:")
-        if shape.rarely:
+        if shape.times_by_index:
             w.put("    out_t = t if len(out) == len(values) else t[-len(out) :]")
-        w.put(f"    yield {'from packs' if w.few else 'pack'}(block, out, out_t, out_i, out_w)")
+        w.put(f"    yield {'from pack_split' if w.few_results else 'pack'}(block, out, out_t, out_i, out_w)")
     else:
         w.put("return")
         w.put("yield")
@@ -171,96 +174,98 @@ def generate(links: Sequence[Link], shape: Shape, fold: Fold | None) -> Source:
 
 
 def _counted(links: Sequence[Link], fold: Fold | None) -> tuple[int, ...]:
-    """Links whose number of outputs nothing else tells: the last one that changes it is told by what is emitted."""
+    """The links whose outputs the loop must count. The number of emitted elements gives that of the last such link."""
     changing = [k for k, link in enumerate(links) if link.changes_count]
     return tuple(changing if fold is not None else changing[:-1])
 
 
 def _links(w: _Loop, counted: tuple[int, ...], carries_time: bool) -> None:
-    made = "v0"
+    result = "v0"
     for k, link in enumerate(w.links):
-        taken = made
+        element = result
         if link.form == "assign":
-            _assign(w, k, link, taken)
+            _assign(w, k, link, element)
             if k in counted:
                 w.put(f"n{k} += 1")
             continue
-        made = taken if link.form == "filter" else f"v{k + 1}"
+        result = element if link.form == "filter" else f"v{k + 1}"
         if link.sees_window and not w.windows and w.derived < 0 and w.shape.windows == "one":
             w.put(f"w{k} = only")
         elif link.sees_window:
-            w.loops_windows = True
-            w.put(f"for w{k} in {_windows(w)}:", k, taken)
+            w.loops_over_windows = True
+            w.put(f"for w{k} in {_windows(w)}:", k, element)
             w.code.depth += 1
             w.windows = f"(w{k},)"
-            w.several = False
-        call = _call(w, k, link, taken)
+            w.in_several = False
+        call = _call(w, k, link, element)
         if w.shape.checked:
-            w.put(f"s{k} = snapshot({taken})")
+            w.put(f"s{k} = snapshot({element})")
         if link.catches:
-            _caught(w, k, link, call, taken, made)
+            _caught(w, k, link, call, element, result)
         elif link.form == "filter":
             if w.shape.checked:
-                w.put(f"r{k} = {call}", k, taken)
-                w.put(f"unchanged({k}, s{k}, {taken})")
+                w.put(f"r{k} = {call}", k, element)
+                w.put(f"unchanged({k}, s{k}, {element})")
                 w.put(f"if not r{k}: continue")
             else:
-                w.put(f"if not {call}: continue", k, taken)
+                w.put(f"if not {call}: continue", k, element)
         elif link.flat:
-            w.put(f"r{k} = {call}", k, taken)
+            w.put(f"r{k} = {call}", k, element)
             w.put(f"if r{k} is None: continue")
             if w.shape.first:
-                w.put(f"if type(r{k}) in NOT_SEVERAL: not_several(r{k})", k, taken)
+                w.put(f"if type(r{k}) in NOT_SEVERAL: refuse_results(r{k})", k, element)
             if w.shape.checked:
-                w.put(f"r{k} = watched({k}, r{k}, s{k}, {taken})")
-            elif k == len(w.links) - 1 and _extends(w, link, carries_time):
-                w.put(f"out += r{k}", k, taken)
+                w.put(f"r{k} = checked_results({k}, r{k}, s{k}, {element})")
+            elif k == len(w.links) - 1 and _emits_all_directly(w, link, carries_time):
+                w.put(f"out += r{k}", k, element)
                 _flush_when_full(w, split=True)
                 return
             if not link.guarded and isinstance(link.fn, FunctionType):
-                w.few = True
+                w.few_results = True
             elif not link.guarded:
-                w.bounded_at = w.code.depth
-            w.put(f"for {made} in r{k}:", k, taken)
+                w.results_depth = w.code.depth
+            w.put(f"for {result} in r{k}:", k, element)
             w.code.depth += 1
-        elif k == len(w.links) - 1 and k not in counted and _gives_at_once(w, link):
-            made, w.local = call, taken
+        elif k == len(w.links) - 1 and k not in counted and _emits_directly(w, link):
+            result, w.local = call, element
         else:
-            w.put(f"{made} = {call}", k, taken)
-            _checked(w, k, taken, made)
+            w.put(f"{result} = {call}", k, element)
+            _checked(w, k, element, result)
         if link.form != "filter" and link.guarded:
-            _guard(w, k, link, taken, made)
+            _guard(w, k, link, element, result)
         if w.shape.typed and link.hint is not None:
-            w.put(f"typed({k}, {made})")
+            w.put(f"typed({k}, {result})")
         if k in counted:
             w.put(f"n{k} += 1")
-    _terminal(w, made, carries_time)
+    _terminal(w, result, carries_time)
 
 
-def _gives_at_once(w: _Loop, link: Link) -> bool:
-    """Whether nothing need look at what the last link gives before it is in the block."""
+def _emits_directly(w: _Loop, link: Link) -> bool:
+    """True if the last link's result can go into the block without any check."""
     return w.fold is None and not (link.guarded or w.shape.checked or w.shape.typed)
 
 
-def _extends(w: _Loop, link: Link, carries_time: bool) -> bool:
-    """Whether all results of the last link may go into the block at once: they are plain, and there in memory."""
+def _emits_all_directly(w: _Loop, link: Link, carries_time: bool) -> bool:
+    """True if the last link's results can go into the block all at once: they are plain values in memory."""
     columns = carries_time or w.windows or w.shape.indexed
     return not (link.guarded or w.shape.typed or w.fold or columns)
 
 
-def _assign(w: _Loop, k: int, link: Link, taken: str) -> None:
-    """Windows by timestamp alone are derived where they are needed; others are found now. An element that is in several
-    windows is one element in each, and gets windows anew for each."""
-    if w.several:
-        w.loops_windows = True
-        w.put(f"held{k} = {_windows(w)}", k, taken)
-        w.put(f"further[{k}] += len(held{k}) - 1")
-        w.put(f"for _ in held{k}:")
+def _assign(w: _Loop, k: int, link: Link, element: str) -> None:
+    """Assign windows: look them up now, unless they can be derived from timestamps when they are needed.
+
+    An element in several windows becomes one element per window, each of which is assigned windows.
+    """
+    if w.in_several:
+        w.loops_over_windows = True
+        w.put(f"windows{k} = {_windows(w)}", k, element)
+        w.put(f"extra[{k}] += len(windows{k}) - 1")
+        w.put(f"for _ in windows{k}:")
         w.code.depth += 1
-    w.several = link.gives_several
+    w.in_several = link.assigns_several
     if link.looks_up_windows:
-        element = f", {taken}" if element_dependent(link.windowing.assigner) else ""
-        w.put(f"w{k} = assign{k}({w.time}{element})", k, taken)
+        argument = f", {element}" if element_dependent(link.windowing.assigner) else ""
+        w.put(f"w{k} = assign{k}({w.time}{argument})", k, element)
         w.windows = f"w{k}"
         if link.may_drop:
             w.put(f"if not w{k}: continue")
@@ -284,21 +289,21 @@ def _windows(w: _Loop) -> str:
             return f"derived(block, {w.time})"
 
 
-def _call(w: _Loop, k: int, link: Link, taken: str) -> str:
+def _call(w: _Loop, k: int, link: Link, element: str) -> str:
     star = "*" if link.form in ("map_tuple", "flat_map_tuple") else ""
-    args = [star + taken] if star else []
+    args = [star + element] if star else []
     for param in link.params:
-        expression = _argument(w, k, param, taken)
+        expression = _argument(w, k, param, element)
         args.append(f"{param.keyword}={expression}" if param.keyword else expression)
     return f"f{k}({', '.join(args)})"
 
 
-def _argument(w: _Loop, k: int, param: Param, taken: str) -> str:
+def _argument(w: _Loop, k: int, param: Param, element: str) -> str:
     match param.kind:
         case "element":
-            return taken
+            return element
         case "key":
-            return f"{taken}[0]"
+            return f"{element}[0]"
         case "timestamp":
             return f"timestamp({w.time})"
         case "window":
@@ -317,99 +322,101 @@ def _argument(w: _Loop, k: int, param: Param, taken: str) -> str:
             raise AssertionError(f"a chain has no {param.kind} parameter")
 
 
-def _caught(w: _Loop, k: int, link: Link, call: str, taken: str, made: str) -> None:
-    """A call whose exceptions become dead letters."""
+def _caught(w: _Loop, k: int, link: Link, call: str, element: str, result: str) -> None:
+    """Write a call whose exceptions become dead letters."""
     windows = w.windows or None
     at = f"at({k}, {w.time}, {windows}, {w.derived}, {_index(w)}, block)"
-    letter = f"yield from dead({taken}, error{k}, {at})"
+    letter = f"yield from dead_letter({element}, error{k}, {at})"
     partial = isinstance(link.node, ParDo) and link.node.dead_letters is not None and link.node.dead_letters.partial
     w.put(f"calls[{k}] += 1")
     if link.flat:
         results = f"none_as_empty({call})"
         if w.shape.first:
-            results = f"noted({results})"
+            results = f"note_results({results})"
         w.put(f"r{k} = []")
         w.put("try:")
-        w.put(f"    r{k}.extend({f'held({k}, {results}, {taken})' if w.shape.checked else results})", k, taken)
+        w.put(f"    r{k}.extend({f'track({k}, {results}, {element})' if w.shape.checked else results})", k, element)
         w.put(f"except catch{k} as error{k}:")
         w.put(f"    {letter}")
         if not partial:
             w.put("    continue")
-        _checked(w, k, taken)
+        _checked(w, k, element)
         if w.shape.checked:
-            w.put(f"settled({k})")
+            w.put(f"verify_tracked({k})")
         if w.shape.first:
-            w.put("look_at_noted()", k, taken)
-        w.put(f"for {made} in r{k}:", k, taken)
+            w.put("refuse_noted()", k, element)
+        w.put(f"for {result} in r{k}:", k, element)
         w.code.depth += 1
     elif link.form == "filter":
         w.put("try:")
-        w.put(f"    r{k} = {call}", k, taken)
+        w.put(f"    r{k} = {call}", k, element)
         w.put(f"except catch{k} as error{k}:")
         w.put(f"    {letter}")
         w.put("    continue")
-        _checked(w, k, taken)
+        _checked(w, k, element)
         w.put(f"if not r{k}: continue")
     else:
         w.put("try:")
-        w.put(f"    {made} = {call}", k, taken)
+        w.put(f"    {result} = {call}", k, element)
         w.put(f"except catch{k} as error{k}:")
         w.put(f"    {letter}")
         w.put("    continue")
-        _checked(w, k, taken, made)
+        _checked(w, k, element, result)
 
 
-def _checked(w: _Loop, k: int, taken: str, made: str = "") -> None:
+def _checked(w: _Loop, k: int, element: str, result: str = "") -> None:
     if w.shape.checked:
-        w.put(f"unchanged({k}, s{k}, {taken})")
-        if made:
-            w.put(f"gave({k}, {made}, {taken})")
+        w.put(f"unchanged({k}, s{k}, {element})")
+        if result:
+            w.put(f"track_result({k}, {result}, {element})")
 
 
-def _guard(w: _Loop, k: int, link: Link, taken: str, made: str) -> None:
-    """Unwrap what the step may have emitted instead of a plain value. What is rare leaves the loop and comes back."""
+def _guard(w: _Loop, k: int, link: Link, element: str, result: str) -> None:
+    """Unwrap a result that is not a plain value. Rare kinds leave the loop by a side exit and come back."""
     last = k == len(w.links) - 1
     tagged = last and w.fold is None and isinstance(link.node, ParDo) and len(link.node.outputs) > 1
-    before = w.time
-    kept = w.windows
+    time = w.time
+    windows = w.windows
     if k in w.shape.stamps:
         looked_up = w.shape.windows == "each" or (w.shape.windows in ("one", "same") and link.reassigns)
         if not w.windows and w.derived < 0 and looked_up:
-            kept = _windows(w)
+            windows = _windows(w)
         w.time = f"t{k}"
-        w.put(f"if type({made}) is TimestampedValue and type({made}.value) not in SPECIAL:")
-        w.put(f"    t{k} = {made}.micros; {made} = {made}.value")
-        if kept:
-            w.several = w.several or link.gives_several
-            w.put(f"    q{k} = restamped({k}, t{k}, {kept})")
+        w.put(f"if type({result}) is TimestampedValue and type({result}.value) not in SPECIAL:")
+        w.put(f"    t{k} = {result}.micros; {result} = {result}.value")
+        if windows:
+            w.in_several = w.in_several or link.assigns_several
+            w.put(f"    q{k} = restamped({k}, t{k}, {windows})")
             w.windows = f"q{k}"
             if link.may_drop:
                 w.put(f"    if not q{k}: continue")
-        w.put(f"elif type({made}) in SPECIAL:")
+        w.put(f"elif type({result}) in SPECIAL:")
     else:
-        w.put(f"if type({made}) in SPECIAL:")
+        w.put(f"if type({result}) in SPECIAL:")
     if tagged and not (w.shape.timed or w.shape.indexed or w.shape.stamps or w.windows or w.derived >= 0):
-        w.put(f"    if type({made}) is TaggedOutput and {made}.tag in tagged and type({made}.value) not in SPECIAL:")
-        w.put(f"        tagged[{made}.tag].append({made}.value)")
+        w.put(
+            f"    if type({result}) is TaggedOutput and {result}.tag in tagged and type({result}.value) not in SPECIAL:"
+        )
+        w.put(f"        tagged[{result}.tag].append({result}.value)")
         w.put("        continue")
     if w.fold is None:
         w.put("    if out:")
-        if w.shape.rarely:
+        if w.shape.times_by_index:
             w.put(f"        out_t = t[{_AT} - len(out) : {_AT}]")
         w.put("        yield pack(block, out, out_t, out_i, out_w)")
         w.put("        out = []; out_t = []; out_i = []; out_w = []")
-    special = f"special({made}, at({k}, {before}, {kept or None}, {w.derived}, {_index(w)}, block))"
-    w.put(f"    yield from {special}", k, taken)
+    special = f"special({result}, at({k}, {time}, {windows or None}, {w.derived}, {_index(w)}, block))"
+    w.put(f"    yield from {special}", k, element)
     w.put("    continue")
     if k in w.shape.stamps:
         w.put("else:")
-        w.put(f"    t{k} = {before}" + (f"; q{k} = {kept}" if kept else ""))
+        w.put(f"    t{k} = {time}" + (f"; q{k} = {windows}" if windows else ""))
 
 
 def _flush_when_full(w: _Loop, *, split: bool = False) -> None:
     w.put("if len(out) >= block_size:")
     if split:
-        w.put("    yield from packs(block, out, out_t, out_i, out_w)")
+        w.put("    yield from pack_split(block, out, out_t, out_i, out_w)")
     else:
         w.put("    yield pack(block, out, out_t, out_i, out_w)")
     w.put("    out = []; out_t = []; out_i = []; out_w = []")
@@ -419,45 +426,45 @@ def _index(w: _Loop) -> str:
     return "i" if w.shape.indexed else "-1"
 
 
-def _terminal(w: _Loop, made: str, carries_time: bool) -> None:
+def _terminal(w: _Loop, result: str, carries_time: bool) -> None:
     last = len(w.links)
     if w.fold is None:
-        w.put(f"out.append({made})", last - 1 if w.local else None, w.local)
+        w.put(f"out.append({result})", last - 1 if w.local else None, w.local)
         if carries_time:
             w.put(f"out_t.append({w.time})")
         if w.windows:
             w.put(f"out_w.append({w.windows})")
         if w.shape.indexed:
             w.put("out_i.append(i)")
-        if w.loops_windows or any(link.flat and (link.guarded or link.catches) for link in w.links):
+        if w.loops_over_windows or any(link.flat and (link.guarded or link.catches) for link in w.links):
             _flush_when_full(w)
-        elif w.bounded_at:
-            # What a plain step gives is in memory already: it is enough to look after each of its elements.
-            w.code.depth = w.bounded_at
+        elif w.results_depth:
+            # A plain step's results are in memory already: it is enough to check the size after each of its inputs.
+            w.code.depth = w.results_depth
             _flush_when_full(w, split=True)
         return
     if w.shape.checked:
-        w.put(f"check_exchange({made})", last, made)
+        w.put(f"check_exchange({result})", last, result)
     match w.fold.windows:
         case "single":
-            # Around the end of a window elements of two take turns: the one before the one in hand is kept at hand.
+            # Near the end of a window, elements of two windows alternate: the previous window and its table are cached.
             w.put(f"if not lo <= {w.time} < hi:")
             w.put(f"    if lo_ <= {w.time} < hi_:")
             w.put("        lo, lo_ = lo_, lo; hi, hi_ = hi_, hi; table, table_ = table_, table; get, get_ = get_, get")
             w.put("    else:")
             w.put("        lo_ = lo; hi_ = hi; table_ = table; get_ = get")
-            w.put(f"        lo, hi, table = table_at({w.time}); get = table.get", last, made)
+            w.put(f"        lo, hi, table = table_at({w.time}); get = table.get", last, result)
         case "multi":
             windows = f"select_windows({_windows(w)})" if w.fold.selects_windows else _windows(w)
-            w.put(f"for window in {windows}:", last, made)
+            w.put(f"for window in {windows}:", last, result)
             w.code.depth += 1
             w.put("table = table_in(window); get = table.get")
         case "global" | "same" | "inside":
             pass
-    w.put(w.fold.key.format(v=made), last, made)
+    w.put(w.fold.key.format(v=result), last, result)
     for line in w.fold.body:
-        w.put(line, last, made)
+        w.put(line, last, result)
 
 
 _AT: Final = "len(values) - rest.__length_hint__() - 1"
-"""Which of the values is in hand."""
+"""The index of the current element."""

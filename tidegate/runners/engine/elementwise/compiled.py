@@ -1,4 +1,4 @@
-"""Compiled loops, and which line of a loop, and so which step, an error was raised in."""
+"""Compiles generated loops, and finds the line of a loop, and with it the step, that an error was raised in."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _serial: Final = count()
 
 @dataclass(frozen=True, slots=True)
 class LoopPosition:
-    """Where in a loop an error came through: the link its line runs, and the loop's locals by name."""
+    """Where in a loop an error was raised or passed: the link that the line runs, and the loop's locals by name."""
 
     link: int
     local: str
     """The name of the local that holds the link's input."""
     frame: dict[str, Any]
-    in_loop: bool
-    """Whether the line itself raised, and nothing it called."""
+    raised_here: bool
+    """True if the line itself raised, and not a function that it called."""
 
     @property
     def element(self) -> Any:
@@ -39,7 +39,7 @@ class CompiledLoops:
         self.sources: dict[str, Source] = {}
 
     def compile(self, source: Source, labels: Sequence[str], env: dict[str, Any]) -> Callable[..., Iterator[Any]]:
-        """The function `run` of a source; `labels` are the steps' by link, for the metrics that their code counts."""
+        """The function `run` of a source. The steps' metrics are counted under `labels`, which are by link."""
         name = f"{GENERATED}{next(_serial)}>"
         self.sources[name] = source
         STEP_OF_LINE[name] = {line: labels[k] for line, (k, _) in source.lines.items()}
@@ -47,29 +47,29 @@ class CompiledLoops:
         run: Callable[..., Iterator[Any]] = env["run"]
         return run
 
-    def place(self, error: BaseException) -> LoopPosition | None:
-        """The innermost loop that an error came through; None if it came through none of these."""
+    def position(self, error: BaseException) -> LoopPosition | None:
+        """The position in the innermost of these loops that an error passed; None if it passed none."""
         trace, found = error.__traceback__, None
         while trace is not None:
             source = self.sources.get(trace.tb_frame.f_code.co_filename)
             if source is not None:
                 found = source, trace
             trace = trace.tb_next
-        return None if found is None else _place(*found)
+        return None if found is None else _position(*found)
 
     @property
     def counted(self) -> tuple[int, ...]:
-        """The links whose outputs the loops count themselves: the same ones in each."""
+        """The links whose outputs the loops count themselves; they are the same in every loop."""
         source = next(iter(self.sources.values()), None)
         return () if source is None else source.counted
 
-    def forget(self) -> None:
-        """The loops will not run again."""
+    def discard(self) -> None:
+        """Forget the loops' lines; they will not run again."""
         for name in self.sources:
             STEP_OF_LINE.pop(name, None)
 
 
-def _place(source: Source, trace: TracebackType) -> LoopPosition:
+def _position(source: Source, trace: TracebackType) -> LoopPosition:
     link, local = source.lines.get(trace.tb_lineno, (-1, ""))
     if link < 0:
         # A check belongs to the call it checks, which is the nearest line above that runs a link.

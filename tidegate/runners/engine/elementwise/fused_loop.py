@@ -1,6 +1,6 @@
-"""What an operator needs around a generated loop over the author's functions: their life cycle, their errors, counts.
+"""The runtime around generated loops over the author's functions: the life cycle of DoFns, errors, and counts.
 
-A chain of element-wise steps has one, and so has a stateful step; each decides for itself which loop runs a block.
+A chain of element-wise steps has one, and so has a stateful step. Each chooses the loop that runs over a block.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from tidegate.runners.engine.elementwise.code_writer import Source
 from tidegate.runners.engine.elementwise.compiled import CompiledLoops, LoopPosition
 from tidegate.runners.engine.elementwise.counters import OutputCounters
-from tidegate.runners.engine.elementwise.fused_node import Link, NotSeveral, not_iterable, not_several
+from tidegate.runners.engine.elementwise.fused_node import InvalidResults, Link, not_iterable, refuse_results
 from tidegate.runners.engine.elementwise.result_checks import ResultChecks
 from tidegate.runners.engine.elementwise.side_exits import ElementContext, SideExits
 from tidegate.runners.engine.errors.attribution import close_all, guarded, guarded_items, located, rethrow, user_error
@@ -28,11 +28,11 @@ from tidegate.sdk.windowing.assigners import is_global_assigner
 
 
 class FusedLoop:
-    """The generated loops over some links, and what the links share.
+    """The generated loops over some links, and the links' DoFns, checks, counters and side exits.
 
-    `main` is the id of the collection the last link makes; `exits` and `rest` are as for SideExits. `folds`: the loop
-    ends in the tables of a grouping. `environment` returns the names that the owner's loops use beside those given
-    here. `blame` makes an error of the owner's of one that was raised at a place, or returns None.
+    `main` is the id of the last link's output collection; `exits` and `rest` are as for SideExits. `folds`: the loop
+    ends in the tables of a grouping. `environment` returns the names that the loops of this operator use beside those
+    defined here. `attribute` returns the error to raise for one raised at a position outside the links, or None.
     """
 
     def __init__(
@@ -45,22 +45,22 @@ class FusedLoop:
         sides: Mapping[str, Callable[[Any], Any]],
         rest: Callable[[int, Block], Iterator[Emitted]],
         environment: Callable[[], dict[str, Any]],
-        blame: Callable[[BaseException, LoopPosition], BaseException | None],
+        attribute: Callable[[BaseException, LoopPosition], BaseException | None],
         folds: bool = False,
     ) -> None:
         self.links = links
         self.context = context
         self.main = main
-        self.tally = OutputCounters(links, folds=folds)
-        self.exits = SideExits(links, context, self.tally, exits, rest, folds=folds)
+        self.counters = OutputCounters(links, folds=folds)
+        self.exits = SideExits(links, context, self.counters, exits, rest, folds=folds)
         self.checks = ResultChecks(links, context)
         self.generated = CompiledLoops()
         self.first = any(link.flat for link in links)
-        """Whether no block has gone through yet, so that the loop checks what kind of results the links return."""
+        """True until the first block is done: the loop checks the types of the links' results."""
         self._sides = sides
-        self._owners = environment
-        self._blame = blame
-        self._noted = NotSeveral()
+        self._owner_environment = environment
+        self._attribute = attribute
+        self._invalid_results = InvalidResults()
         self._started: list[Link] = []
         assigning = [link for link in links if link.form == "assign"]
         self.derived = DerivedFrom(assigning[-1].windowing.assigner) if assigning else None  # type: ignore[arg-type]
@@ -94,25 +94,26 @@ class FusedLoop:
 
     def close(self) -> None:
         """Call `teardown`."""
-        self.generated.forget()
+        self.generated.discard()
         close_all([partial(_tear_down, link, link.dofn) for link in self.links if link.dofn is not None])
 
     def _from_bundle(self, k: int, link: Link, emitted: Any) -> Iterator[Emitted]:
         """The results of `finish_bundle`: WindowedValues, or plain values in the global window."""
         try:
             values = guarded_items(emitted, step=link.label, where=link.where, method="finish_bundle")
-            for value in self.checks.held(k, values, None):
+            for value in self.checks.track(k, values, None):
                 inner = value.value if type(value) is TaggedOutput else value
                 if type(inner) is not WindowedValue and not is_global_assigner(link.windowing.assigner):
                     raise RunError(
-                        f"finish_bundle gave {shorten(value)}: outside the global window it must give tg.WindowedValue"
+                        f"finish_bundle returned {shorten(value)}: "
+                        "outside the global window it must return tg.WindowedValue"
                     )
                 if type(value) in SPECIAL:
                     at = ElementContext(k, MIN_MICROS, None, -1, -1, Block([None]))
                     yield from self.exits.special(value, at)
                 else:
                     yield from self.exits.plain(k, value)
-            self.checks.settled(k)
+            self.checks.verify_tracked(k)
         except Exception as error:
             rethrow(user_error(error, step=link.label, where=link.where, method="finish_bundle"))
 
@@ -135,60 +136,60 @@ class FusedLoop:
     # -- blocks
 
     def compile(self, source: Source, labels: Sequence[str]) -> Callable[..., Iterator[Any]]:
-        """The generated function; `labels` are those of the steps that its lines run."""
+        """The generated function; `labels` are the labels of the steps that its lines run."""
         return self.generated.compile(source, labels, self._environment())
 
     def run(self, loop: Callable[..., Iterator[Emitted]], block: Block) -> Iterator[Emitted]:
-        """Run a loop over a block; errors name the step and the element."""
+        """Run a loop over a block. Errors name the step and the element."""
         try:
             yield from loop(block.values, block.timestamps, block)
         except GeneratorExit:
             raise
         except BaseException as error:
-            rethrow(self.blamed(error))
+            rethrow(self.attributed(error))
         self.first = False
         yield from self.exits.flush_tagged(block)
 
-    def blamed(self, error: BaseException) -> BaseException:
-        """The error for the author: the line of the loop tells which link was running, and its frame the element."""
+    def attributed(self, error: BaseException) -> BaseException:
+        """The error to raise to the author: the line of the loop gives the link, and the loop's locals the element."""
         if isinstance(error, TidegateError) and getattr(error, "step", None) is not None:
             return error
-        place = self.generated.place(error)
-        if place is None and isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
-            error = error.__cause__  # the author's, which Python turns into a RuntimeError as it leaves the loop
-            place = self.generated.place(error)
-        if place is None:
+        position = self.generated.position(error)
+        if position is None and isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration):
+            error = error.__cause__  # the author's; Python replaces it by a RuntimeError when it leaves a generator
+            position = self.generated.position(error)
+        if position is None:
             return error
-        owners = self._blame(error, place)
-        if owners is not None:
-            return owners
-        link = self.links[min(place.link, len(self.links) - 1)]
-        if isinstance(error, TypeError) and place.in_loop:
-            error = not_iterable(link, place.element, place.frame.get(f"r{place.link}")) or error
+        owner_error = self._attribute(error, position)
+        if owner_error is not None:
+            return owner_error
+        link = self.links[min(position.link, len(self.links) - 1)]
+        if isinstance(error, TypeError) and position.raised_here:
+            error = not_iterable(link, position.element, position.frame.get(f"r{position.link}")) or error
         method = "process" if link.dofn is not None else ""
-        return user_error(error, step=link.label, where=link.where, element=place.element, method=method)
+        return user_error(error, step=link.label, where=link.where, element=position.element, method=method)
 
     def report(self) -> None:
-        """Add what the links have emitted since the last report to the metrics."""
-        tally = self.tally
-        if (tally.taken or tally.emitted or any(tally.left)) and self.links:
-            for link, n in zip(self.links, tally.outputs(self.generated.counted), strict=True):
+        """Add the elements that the links have emitted since the last report to the metrics."""
+        counters = self.counters
+        if (counters.received or counters.emitted or any(counters.exited)) and self.links:
+            for link, n in zip(self.links, counters.outputs(self.generated.counted), strict=True):
                 self.context.count(link.label, "elements_out", n)
-        tally.begin()
+        counters.reset()
 
     def _environment(self) -> dict[str, Any]:
         env: dict[str, Any] = {
             "NOT_SEVERAL": NOT_SEVERAL,
             "block_size": self.context.block_size,
-            "calls": self.tally.calls,
-            "counts": self.tally.counts,
-            "further": self.tally.further,
-            "look_at_noted": self._noted.look,
+            "calls": self.counters.calls,
+            "counts": self.counters.counts,
+            "extra": self.counters.extra,
+            "refuse_noted": self._invalid_results.refuse,
             "none_as_empty": lambda results: () if results is None else results,
-            "not_several": not_several,
-            "noted": self._noted.note,
+            "refuse_results": refuse_results,
+            "note_results": self._invalid_results.note,
             "pack": self._pack,
-            "packs": self._packs,
+            "pack_split": self._pack_split,
         }
         for k, link in enumerate(self.links):
             env[f"f{k}"] = link.fn
@@ -198,13 +199,13 @@ class FusedLoop:
             for param in link.params:
                 if param.kind == "side":
                     env[f"side{k}_{param.ref}"] = self._sides[f"{link.label}:{param.ref}"]
-        return env | self.exits.environment() | self.checks.environment() | self._owners()
+        return env | self.exits.environment() | self.checks.environment() | self._owner_environment()
 
     def _pack(
         self, block: Block, out: list[Any], out_t: list[int], out_i: list[int], out_w: list[tuple[Any, ...]]
     ) -> Emitted:
-        """The loop's output so far as a block."""
-        self.tally.emitted += len(out)
+        """The loop's output so far, as a block."""
+        self.counters.emitted += len(out)
         windows: WindowsColumn
         if out_w:
             windows = Each(out_w)
@@ -216,8 +217,8 @@ class FusedLoop:
         panes = take_panes(block.panes, out_i) if out_i else block.panes
         return self.main, Block(out, timestamps, windows, panes)
 
-    def _packs(self, block: Block, *columns: Any) -> Iterator[Emitted]:
-        """The loop's output so far as blocks of bounded size, where one element may have had many results."""
+    def _pack_split(self, block: Block, *columns: Any) -> Iterator[Emitted]:
+        """The loop's output so far, as blocks of bounded size: one element may have had many results."""
         collection, packed = self._pack(block, *columns)
         for part in packed.split(self.context.block_size):
             yield collection, part

@@ -1,4 +1,4 @@
-"""Links: element-wise nodes that are ready to run, with their functions loaded and their extra arguments bound."""
+"""Links: element-wise nodes with their functions and extra arguments loaded, ready to run."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from tidegate.sdk.windowing.strategy import WindowingStrategy
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One step of a chain. `fn` is what is called per element; `dofn` the object whose life cycle goes with it.
+    """One step of a chain. `fn` is called per element; `dofn` is its DoFn, if it is a method of one.
 
-    `windowing` is that of the collection the link makes; `hint` its element type (None: anything).
+    `windowing` is the windowing of the link's output, and `hint` its element type (None: any type). `guarded`: results
+    may be wrapped values, such as TimestampedValues. `catches`: the exceptions that become dead letters.
     """
 
     node: ParDo | AssignWindows
@@ -38,47 +39,47 @@ class Link:
 
     @property
     def sees_window(self) -> bool:
-        """Whether it is called once per element and window."""
+        """True if it is called once per element and window."""
         return isinstance(self.node, ParDo) and self.node.sees_window
 
     @property
     def looks_up_windows(self) -> bool:
-        """Whether the windows it assigns must be found element by element, not derived from timestamps when needed."""
+        """True if its windows must be looked up for each element, and cannot be derived from timestamps when needed."""
         return element_dependent(self.windowing.assigner) or may_give_none(self.windowing.assigner)
 
     @property
-    def gives_several(self) -> bool:
-        """Whether an element to which it gives windows may get more than one."""
+    def assigns_several(self) -> bool:
+        """True if it may assign more than one window to an element."""
         return may_give_several(self.windowing.assigner)
 
     @property
     def reassigns(self) -> bool:
-        """Whether an element to which it gives a timestamp may get other windows for it."""
+        """True if an element to which it gives a new timestamp may get other windows."""
         return self.may_drop or not is_global_assigner(self.windowing.assigner)
 
     @property
     def may_drop(self) -> bool:
-        """Whether it drops what its assigner has no window for."""
+        """True if it drops elements for which its assigner has no window."""
         return may_give_none(self.windowing.assigner) and (self.form == "assign" or self.guarded)
 
     @property
     def changes_count(self) -> bool:
-        """Whether it may give more or fewer elements than it takes."""
+        """True if it may emit more or fewer elements than it receives."""
         one_to_one = self.form in ("map", "map_tuple", "assign") and not self.may_drop
         return not one_to_one or self.sees_window or bool(self.catches)
 
     @property
     def flat(self) -> bool:
-        """Whether one element may become many."""
+        """True if it may return several results for an element."""
         return self.form in ("flat_map", "flat_map_tuple", "process")
 
 
 def load_link(node: ParDo | AssignWindows, pipeline: Pipeline) -> Link:
     """Unpickle a node's code. Raises whatever importing the author's modules raises."""
-    made = pipeline.collection(node.output())
+    output = pipeline.collection(node.output())
     match node:
         case AssignWindows():
-            return Link(node, node.label, node.where, "assign", None, (), (), None, made.windowing, False)
+            return Link(node, node.label, node.where, "assign", None, (), (), None, output.windowing, False)
         case ParDo():
             loaded = node.fn.load()
             dofn = loaded if isinstance(loaded, DoFn) else None
@@ -95,15 +96,15 @@ def load_link(node: ParDo | AssignWindows, pipeline: Pipeline) -> Link:
                 node.params,
                 node.consts.load() if node.consts is not None else (),
                 dofn,
-                made.windowing,
+                output.windowing,
                 node.emits == "any",
-                made.element_type.type.load() if made.element_type.type is not None else None,
+                output.element_type.type.load() if output.element_type.type is not None else None,
                 catches,
             )
 
 
 def not_iterable(link: Link, element: Any, result: Any) -> TypeError | None:
-    """What is wrong with an element, or with a function's result, that the loop could not iterate; None if nothing."""
+    """The error to raise if an element, or a function's result, could not be iterated; None if both can be."""
     if link.form.endswith("_tuple") and not hasattr(element, "__iter__"):
         return TypeError(
             f"this step's function takes the items of a tuple, and the element is {type(element).__name__}"
@@ -117,37 +118,37 @@ def not_iterable(link: Link, element: Any, result: Any) -> TypeError | None:
 
 
 def assigning(link: Link) -> Callable[..., tuple[Any, ...]]:
-    """From a timestamp, and the element where the assigner asks for it, to the windows that a link assigns."""
+    """The function from a timestamp, and the element if the assigner needs it, to the windows that a link assigns."""
     assigner = link.windowing.assigner
     if element_dependent(assigner):
         return assign(assigner)
     return assign_windows(assigner)  # type: ignore[arg-type]
 
 
-def not_several(results: Any) -> None:
-    """Refuse what a step returned as its results and can't have meant so, such as a str."""
+def refuse_results(results: Any) -> None:
+    """Raise TypeError for results that are iterable, but can't have been meant as several results, such as a str."""
     raise TypeError(
         f"it returned the {type(results).__name__} {shorten(results, 60)}, and its elements are the items of what it "
         f"returns: {NOT_SEVERAL[type(results)]}"
     )
 
 
-class NotSeveral:
-    """The same where the step's exceptions are caught, and this one must not be: noted inside, looked at outside."""
+class InvalidResults:
+    """Refuses results of a step whose exceptions are caught: notes them inside the `try`, and raises after it."""
 
-    __slots__ = ("_noted",)
+    __slots__ = ("_invalid_results",)
 
     def __init__(self) -> None:
-        self._noted: Any = None
+        self._invalid_results: Any = None
 
     def note(self, results: Any) -> Any:
-        """The results."""
+        """Return the results, and note them if they are to be refused."""
         if type(results) in NOT_SEVERAL:
-            self._noted = results
+            self._invalid_results = results
         return results
 
-    def look(self) -> None:
-        """Refuse what was noted."""
-        if self._noted is not None:
-            noted, self._noted = self._noted, None
-            not_several(noted)
+    def refuse(self) -> None:
+        """Raise TypeError if results were noted."""
+        if self._invalid_results is not None:
+            noted, self._invalid_results = self._invalid_results, None
+            refuse_results(noted)

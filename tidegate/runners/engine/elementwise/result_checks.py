@@ -1,4 +1,4 @@
-"""The checks of elements and results that generated loops make where `--checks` or runtime types ask for them."""
+"""The checks of elements and results in generated loops, for `--checks` and for runtime type checks."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from tidegate.sdk.typehints.hints import type_name
 
 
 class ResultChecks:
-    """The checks of one chain of links: authors' functions must not change elements that they receive or have emitted,
-    and results must match their annotation."""
+    """The checks of one chain: functions must not change elements that they receive or have emitted, and their results
+    must match their annotations."""
 
     def __init__(self, links: tuple[Link, ...], context: Context) -> None:
         self._links = links
         self._checks = context.checks
-        self._given = [contracts.EmittedElements() for _ in links] if context.checks is not None else []
+        self._emitted = [contracts.EmittedElements() for _ in links] if context.checks is not None else []
         self._seen = self._blocks = 0
 
     def environment(self) -> dict[str, Any]:
         """The names that generated code uses."""
         return {
-            "gave": self._gave,
-            "held": self.held,
-            "settled": self.settled,
+            "track_result": self._track_result,
+            "track": self.track,
+            "verify_tracked": self.verify_tracked,
             "snapshot": contracts.snapshot,
             "typed": self.typed,
             "unchanged": self._unchanged,
-            "watched": self._watched,
+            "checked_results": self._checked_results,
         }
 
     def sampled(self, block: Block) -> Iterator[tuple[Block, bool]]:
-        """A block's elements, those to be checked before the others."""
+        """The block in up to two parts: the elements to be checked, and the others. True marks the former."""
         self._blocks += 1
         n = 0 if self._checks is None else self._checks.elements_to_check(self._seen, self._blocks, len(block))
         self._seen += len(block)
@@ -47,24 +47,24 @@ class ResultChecks:
         if n < len(block):
             yield block.slice(n, len(block)) if n else block, False
 
-    def held(self, k: int, results: Any, element: Any) -> Any:
-        """The results, compared with what they were once all of them have been emitted (`settled`)."""
-        return self._given[k].track(results, element) if self._given and hasattr(results, "__iter__") else results
+    def track(self, k: int, results: Any, element: Any) -> Any:
+        """The results; `verify_tracked` raises if one of them has changed since it was emitted."""
+        return self._emitted[k].track(results, element) if self._emitted and hasattr(results, "__iter__") else results
 
-    def settled(self, k: int) -> None:
-        """Link `k` has emitted all results of an element."""
-        if self._given:
-            self._given[k].verify_new()
+    def verify_tracked(self, k: int) -> None:
+        """Check the results of an element, after link `k` has emitted all of them."""
+        if self._emitted:
+            self._emitted[k].verify_new()
 
-    def typed(self, k: int, made: Any) -> None:
+    def typed(self, k: int, result: Any) -> None:
         """Raise CheckError for a result that does not match the annotation of link `k`."""
         hint = self._links[k].hint
-        if not matches(made, hint):
-            raise CheckError(f"the step gave {shorten(made)}, which is no {type_name(hint)}, as its annotation says")
+        if not matches(result, hint):
+            raise CheckError(f"the step returned {shorten(result)}, but its annotation says {type_name(hint)}")
 
     def verify(self) -> None:
-        """At the end of a bundle: raise CheckError if an element that was emitted in it has been changed since."""
-        for link, given in zip(self._links, self._given, strict=False):
+        """Raise CheckError if an element that was emitted in this bundle has been changed since."""
+        for link, given in zip(self._links, self._emitted, strict=False):
             try:
                 given.verify()
             except CheckError as error:
@@ -74,18 +74,18 @@ class ResultChecks:
         if contracts.changed(before, element):
             raise contracts.mutated(before, element, "the element was")
 
-    def _watched(self, k: int, results: Any, before: bytes | None, element: Any) -> Any:
-        """The results; after the last, a CheckError if making them has changed the element, or one of them."""
+    def _checked_results(self, k: int, results: Any, before: bytes | None, element: Any) -> Any:
+        """The results; after the last, raises CheckError if the element or one of the results has been changed."""
         if not hasattr(results, "__iter__"):
             return results
 
-        def watched() -> Iterator[Any]:
-            yield from self._given[k].track(results, element)
+        def checked() -> Iterator[Any]:
+            yield from self._emitted[k].track(results, element)
             self._unchanged(k, before, element)
-            self._given[k].verify_new()
+            self._emitted[k].verify_new()
 
-        return watched()
+        return checked()
 
-    def _gave(self, k: int, made: Any, element: Any) -> None:
-        if made is not element:
-            self._given[k].track_only(made)
+    def _track_result(self, k: int, result: Any, element: Any) -> None:
+        if result is not element:
+            self._emitted[k].track_only(result)

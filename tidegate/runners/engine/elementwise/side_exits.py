@@ -1,4 +1,4 @@
-"""What leaves a generated loop by the side: results that are no plain values, dead letters, and tagged outputs."""
+"""The side exits of a generated loop: for results that are not plain values, dead letters, and tagged outputs."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from tidegate.sdk.windowing.assignment import assign_windows
 
 @dataclass(slots=True)
 class ElementContext:
-    """Where the loop is: the link that runs, and the timestamp (µs), windows and pane of its input.
+    """The link that runs, and the timestamp (µs), windows and pane of its input.
 
-    `windows` is None where the loop has not looked the windows up: then they derive from the timestamp by the assigner
-    of the link `derived`, or, where that is -1, are those of the block's element `i`. `i` is -1 where all elements of
-    the block share one pane and their windows.
+    `windows` is None if the loop has not looked them up: they derive from the timestamp by the assigner of the link
+    `derived`, or, if that is -1, are those of the block's element `i`. `i` is -1 if all elements of the block have the
+    same pane and windows.
     """
 
     link: int
@@ -56,15 +56,15 @@ class ElementContext:
 class SideExits:
     """The side exits of one chain of links.
 
-    `exits` has the collections of the further outputs that some step reads, by link label and output tag. `rest` takes
-    a block that a link has emitted through the links after it.
+    `exits` has the collections of other outputs than the main one that some step reads, by link label and output tag.
+    `rest` runs the links after a link over a block that the link has emitted.
     """
 
     def __init__(
         self,
         links: tuple[Link, ...],
         context: Context,
-        tally: OutputCounters,
+        counters: OutputCounters,
         exits: Mapping[tuple[str, str], str],
         rest: Callable[[int, Block], Iterator[Emitted]],
         *,
@@ -72,7 +72,7 @@ class SideExits:
     ) -> None:
         self._links = links
         self._context = context
-        self._tally = tally
+        self._counters = counters
         self._exits = exits
         self._rest = rest
         self.stamps: frozenset[int] = frozenset()
@@ -86,32 +86,32 @@ class SideExits:
             "TimestampedValue": TimestampedValue,
             "TaggedOutput": TaggedOutput,
             "at": ElementContext,
-            "dead": self.dead_letter,
+            "dead_letter": self.dead_letter,
             "restamped": self.restamped,
             "special": self.special,
             "tagged": self._tagged,
         }
 
-    def special(self, made: Any, at: ElementContext) -> Iterator[Emitted]:
-        """Unwrap a result that is no plain value, and take it through the rest of the chain."""
+    def special(self, result: Any, at: ElementContext) -> Iterator[Emitted]:
+        """Unwrap a result that is not a plain value, and run the rest of the chain over it."""
         k = at.link
         link = self._links[k]
         t, pane, column = at.t, at.pane, at.windows_column(self._links)
         collection = None
-        if type(made) is TaggedOutput:
-            collection = self._collection(link, made.tag)
-            made = made.value
-        if type(made) is TimestampedValue:
+        if type(result) is TaggedOutput:
+            collection = self._collection(link, result.tag)
+            result = result.value
+        if type(result) is TimestampedValue:
             self.stamps = self.stamps | {k}
             if not isinstance(column, DerivedFrom):
-                column = Each([self.restamped(k, made.micros, Block([None], t, column).window_list()[0])])
-            t, made = made.micros, made.value
-        elif type(made) is WindowedValue:
-            column, t, pane, made = Each([made.windows]), made.micros, made.pane, made.value
-        if type(made) in SPECIAL:
+                column = Each([self.restamped(k, result.micros, Block([None], t, column).window_list()[0])])
+            t, result = result.micros, result.value
+        elif type(result) is WindowedValue:
+            column, t, pane, result = Each([result.windows]), result.micros, result.pane, result.value
+        if type(result) in SPECIAL:
             raise located(
                 RunError(
-                    f"this step gave a {type(made).__name__} inside another wrapper: {shorten(made)}. "
+                    f"this step emitted a {type(result).__name__} inside another wrapper: {shorten(result)}. "
                     "Put the tag outside"
                 ),
                 link.label,
@@ -119,8 +119,8 @@ class SideExits:
             )
         if isinstance(column, Each) and not column.windows[0]:
             return  # the assigner has no window for the new timestamp
-        self._tally.left[k] += 1
-        out = Block([made], t, column, pane)
+        self._counters.exited[k] += 1
+        out = Block([result], t, column, pane)
         if collection is None:
             yield from self._rest(k, out)
         elif collection:
@@ -138,8 +138,8 @@ class SideExits:
                 return assign_windows(assigner)(t)
 
     def dead_letter(self, element: Any, error: BaseException, at: ElementContext) -> Iterator[Emitted]:
-        """A dead letter: the element and the exception."""
-        self._tally.failures[at.link] += 1
+        """Emit the element and its exception as a dead letter."""
+        self._counters.failures[at.link] += 1
         node = self._links[at.link].node
         assert isinstance(node, ParDo)
         assert node.dead_letters is not None
@@ -151,17 +151,17 @@ class SideExits:
             letter = (element, (type(error).__name__, shorten(error, sys.maxsize), lines))
             yield collection, Block([letter], at.t, at.windows_column(self._links), at.pane)
 
-    def plain(self, k: int, made: Any) -> Iterator[Emitted]:
-        """A plain value that link `k` emitted outside of its loop, in the global window."""
-        self._tally.left[k] += 1
-        return self._rest(k, Block([made]))
+    def plain(self, k: int, result: Any) -> Iterator[Emitted]:
+        """Run the rest of the chain over a plain value that link `k` emitted outside the loop, in the global window."""
+        self._counters.exited[k] += 1
+        return self._rest(k, Block([result]))
 
     def flush_tagged(self, block: Block) -> Iterator[Emitted]:
-        """Emit the tagged outputs that the loop over `block` has put aside."""
+        """Emit the tagged outputs that the loop over `block` has buffered."""
         for tag, values in self._tagged.items():
             if values:
                 collection = self._exits.get((self._links[-1].label, tag))
-                self._tally.left[-1] += len(values)
+                self._counters.exited[-1] += len(values)
                 full = values[:]
                 values.clear()
                 if collection is not None:
@@ -178,14 +178,16 @@ class SideExits:
             return self._exits.get((link.label, tag), "")
         declared = ", ".join(repr(output.tag) for output in outputs[1:]) or "none"
         raise located(
-            RunError(f"this step gave an output tagged {tag!r}, but declares {declared}: add .with_outputs({tag!r})"),
+            RunError(
+                f"this step emitted an output tagged {tag!r}, but declares {declared}: add .with_outputs({tag!r})"
+            ),
             link.label,
             link.where,
         )
 
 
 def _tags(links: Sequence[Link]) -> list[str]:
-    """The tags that the last link declares, apart from its dead letters'."""
+    """The tags that the last link declares, without that of its dead letters."""
     node = links[-1].node if links else None
     if not isinstance(node, ParDo):
         return []

@@ -1,6 +1,6 @@
-"""Counts elements that reach event-time windows without a timestamp of their own, and so all share the same windows.
+"""Detects elements that reach event-time windows without a timestamp of their own, so that all get the same windows.
 
-Nobody stamped them, or a grouping in the global window has stamped them with the end of time.
+Either no step has stamped them, or a grouping in the global window has stamped them with the end of time.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _COUNTERS: Final = {MIN_MICROS: UNSTAMPED, GlobalWindow().max_timestamp().micros
 
 
 def assigns_by_time(links: Sequence[Link]) -> tuple[int, ...]:
-    """Which links assign windows of event time."""
+    """The links that assign windows of event time."""
     windows = (FixedWindows, SlidingWindows, CumulativeWindows, Sessions, CalendarWindows)
     return tuple(
         k for k, link in enumerate(links) if link.form == "assign" and isinstance(link.windowing.assigner, windows)
     )
 
 
-def without_time(block: Block) -> str | None:
-    """The counter for a block of which no element has a time of its own; None for any other."""
+def counter_for_unstamped(block: Block) -> str | None:
+    """The counter for a block without an element that has a timestamp of its own; None for any other block."""
     times = block.timestamps
     if isinstance(times, int):
         return _COUNTERS.get(times)

@@ -179,18 +179,18 @@ def _results(w: CodeWriter, link: Link, facts: Facts, shape: StateShape) -> None
         w.put("except catch0 as error0:")
         with w.indented():
             _flush(w)
-            w.put(f"yield from dead(v0, error0, at(0, t, (w,), -1, {index}, block))")
+            w.put(f"yield from dead_letter(v0, error0, at(0, t, (w,), -1, {index}, block))")
             if not partial:
                 w.put("r0 = []")
         if link.flat and shape.first:
-            w.put("look_at_noted()", 0, "v0")
+            w.put("refuse_noted()", 0, "v0")
         w.put("for made in r0:", 0, "v0")
     elif link.flat:
         w.put(f"r0 = {call}", 0, "v0")
         w.put("if r0 is not None:")
         w.depth += 1
         if shape.first:
-            w.put("if type(r0) in NOT_SEVERAL: not_several(r0)", 0, "v0")
+            w.put("if type(r0) in NOT_SEVERAL: refuse_results(r0)", 0, "v0")
         w.put(f"for made in {_watched('r0', shape)}:", 0, "v0")
     elif link.form == "filter":
         w.put(f"for made in (v0,) if {call} else ():", 0, "v0")
@@ -208,7 +208,7 @@ def _results(w: CodeWriter, link: Link, facts: Facts, shape: StateShape) -> None
     if shape.checked:
         w.put("verify()", 0, "v0")
         w.put("unchanged(0, s0, v0)", 0, "v0")
-        w.put("settled(0)", 0, "v0")
+        w.put("verify_tracked(0)", 0, "v0")
 
 
 def _collected(link: Link, call: str, shape: StateShape) -> str:
@@ -216,13 +216,13 @@ def _collected(link: Link, call: str, shape: StateShape) -> str:
         return f"if {call}: r0.append(v0)"
     results = f"none_as_empty({call})" if link.flat else f"({call},)"
     if link.flat and shape.first:
-        results = f"noted({results})"
+        results = f"note_results({results})"
     return f"r0.extend({_watched(results, shape)})"
 
 
 def _watched(results: str, shape: StateShape) -> str:
     """The expression of the results, held to be looked at again where all is checked."""
-    return f"held(0, {results}, v0)" if shape.checked else results
+    return f"track(0, {results}, v0)" if shape.checked else results
 
 
 def _take(w: CodeWriter, link: Link, shape: StateShape, index: str) -> None:
@@ -279,10 +279,10 @@ def generate_callback(callback: Callback, facts: Facts, number: int, *, watched:
     arguments = _call(callback.params, facts, watched, {"tag": "tag"}.get)
     w.put(f"r = callback_{number}({arguments})", 0, "k")
     w.put("if r is not None:")
-    w.put("    yield from held(0, r, None)" if watched else "    yield from r", 0, "k")
+    w.put("    yield from track(0, r, None)" if watched else "    yield from r", 0, "k")
     if watched:
         w.put("verify()", 0, "k")
-        w.put("settled(0)", 0, "k")
+        w.put("verify_tracked(0)", 0, "k")
     return w.source()
 
 
