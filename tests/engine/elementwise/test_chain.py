@@ -1,4 +1,4 @@
-"""A fused chain: what steps may emit, which windows elements end up in, and blocks that stay small."""
+"""A fused chain: the kinds of results that steps may emit, the windows of elements, and the size of blocks."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 SECOND = 1_000_000
 TEN = tg.FixedWindows(10)
 
-pytest.importorskip("numpy")  # with which blocks are parted by window
+pytest.importorskip("numpy")  # blocks are split by window only if numpy is loaded
 
 
 def seen(write: Any, block_size: int = 2, **options: Any) -> list[Any]:
-    """What `write` gives: values, seconds, and the windows' starts in seconds."""
+    """The output of the steps of `write`: values, seconds, and the windows' starts in seconds."""
     found = collect(lambda p: {"out": write(p)}, DirectRunner(block_size=block_size), options or None).seen["out"]
     return [(each.value, each.micros / SECOND, each.window.start.micros // SECOND) for each in found]
 
@@ -46,7 +46,7 @@ def restamp(x: int) -> Any:
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 7])
-def test_a_new_timestamp_after_a_grouping_gives_the_window_of_that_timestamp(block_size: int) -> None:
+def test_an_element_restamped_after_a_grouping_is_in_the_window_of_its_new_timestamp(block_size: int) -> None:
     def write(p: tg.Pipeline) -> Any:
         grouped = p | tg.Create(at(1, 2, 3, 4, 5)) | tg.WindowInto(tg.FixedWindows(10)) | tg.CombinePerElement(len)
         return grouped | tg.Map(lambda pair: restamp(pair[0]))
@@ -55,7 +55,7 @@ def test_a_new_timestamp_after_a_grouping_gives_the_window_of_that_timestamp(blo
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 7])
-def test_a_new_timestamp_before_a_grouping_counts_in_its_new_window(block_size: int) -> None:
+def test_an_element_restamped_before_a_grouping_is_combined_in_its_new_window(block_size: int) -> None:
     def write(p: tg.Pipeline) -> Any:
         grouped = p | tg.Create(at(1, 2, 3, 4, 5)) | tg.WindowInto(tg.FixedWindows(10)) | tg.CombinePerElement(len)
         moved = grouped | tg.Map(lambda pair: tg.TimestampedValue(("all", 1), pair[0] * 10))
@@ -67,7 +67,7 @@ def test_a_new_timestamp_before_a_grouping_counts_in_its_new_window(block_size: 
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_only_where_elements_may_be_in_several_windows_the_loop_assigns_once_for_each(size: int) -> None:
+def test_the_loop_assigns_windows_once_per_window_only_if_elements_may_be_in_several(size: int) -> None:
     pipeline = tg.Pipeline()
     windowed = pipeline | tg.Create([1]) | tg.WindowInto(tg.SlidingWindows(size, 2)) | "again" >> tg.WindowInto(TEN)
     _ = windowed | tg.Map(lambda x: x)
@@ -78,7 +78,7 @@ def test_only_where_elements_may_be_in_several_windows_the_loop_assigns_once_for
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 7])
-def test_an_element_without_a_window_is_dropped_where_windows_are_assigned(block_size: int) -> None:
+def test_an_element_for_which_the_assigner_has_no_window_is_dropped(block_size: int) -> None:
     reached: list[Any] = []
 
     def write(p: tg.Pipeline) -> Any:
@@ -93,7 +93,7 @@ def test_an_element_without_a_window_is_dropped_where_windows_are_assigned(block
 
 
 @pytest.mark.parametrize("block_size", [1, 2, 7])
-def test_a_new_timestamp_without_a_window_drops_the_element(block_size: int) -> None:
+def test_an_element_restamped_where_there_is_no_window_is_dropped(block_size: int) -> None:
     def write(p: tg.Pipeline) -> Any:
         windowed = p | tg.Create(at(0, 3, 6, 9, 12)) | tg.WindowInto(tg.SlidingWindows(1, 3))
         return windowed | tg.Map(lambda x: tg.TimestampedValue(x, x + x % 2))
@@ -101,7 +101,7 @@ def test_a_new_timestamp_without_a_window_drops_the_element(block_size: int) -> 
     assert seen(write, block_size) == [(0, 0.0, 0), (6, 6.0, 6), (12, 12.0, 12)]
 
 
-def test_dead_letters_are_in_the_windows_their_step_saw() -> None:
+def test_dead_letters_are_in_the_windows_of_the_element_that_failed() -> None:
     def write(p: tg.Pipeline) -> Any:
         windowed = p | tg.Create(at(1, 12, 23)) | tg.WindowInto(tg.FixedWindows(10))
         _, bad = windowed | tg.Map(lambda x: 1 // 0).with_exception_handling()
@@ -110,7 +110,7 @@ def test_dead_letters_are_in_the_windows_their_step_saw() -> None:
     assert seen(write) == [(1, 1.0, 0), (12, 12.0, 10), (23, 23.0, 20)]
 
 
-def test_a_tag_may_hold_a_timestamped_value_and_a_windowed_one() -> None:
+def test_a_tagged_output_may_wrap_a_timestamped_value_and_a_windowed_one() -> None:
     class Emits(tg.DoFn):
         def process(self, element: int) -> Iterator[Any]:
             yield tg.TaggedOutput("side", tg.TimestampedValue(element, 42))
@@ -125,30 +125,30 @@ def test_a_tag_may_hold_a_timestamped_value_and_a_windowed_one() -> None:
     assert seen(write) == [(1, 42.0, 40), ("end", 55.0, 50)]
 
 
-def test_what_finish_bundle_gives_runs_through_the_steps_behind_it() -> None:
-    class Holds(tg.DoFn):
+def test_results_of_finish_bundle_run_through_the_steps_after_it() -> None:
+    class Buffers(tg.DoFn):
         def start_bundle(self) -> None:
-            self.held: list[int] = []
+            self.buffer: list[int] = []
 
         def process(self, element: int) -> None:
-            self.held.append(element)
+            self.buffer.append(element)
 
         def finish_bundle(self) -> list[int]:
-            return self.held
+            return self.buffer
 
-    class Adds(Holds):
+    class Adds(Buffers):
         def finish_bundle(self) -> list[int]:
-            return [sum(self.held)]
+            return [sum(self.buffer)]
 
     def write(p: tg.Pipeline) -> Any:
-        chain = p | tg.Create([1, 2, 3, 4, 5]) | "hold" >> tg.ParDo(Holds()) | tg.Map(lambda x: x * 10)
+        chain = p | tg.Create([1, 2, 3, 4, 5]) | "buffer" >> tg.ParDo(Buffers()) | tg.Map(lambda x: x * 10)
         return chain | "add" >> tg.ParDo(Adds()) | tg.Filter(lambda x: x > 100)
 
     assert [value for value, _, _ in seen(write)] == [150]
 
 
-def test_one_element_that_becomes_a_million_is_given_block_by_block() -> None:
-    """The blocks are small, and a suspended operator has not asked the author's generator for more."""
+def test_a_million_results_of_one_element_are_emitted_block_by_block() -> None:
+    """The blocks are small, and a suspended operator has pulled no more from the author's generator."""
     pulled = []
 
     def many(x: int) -> Iterator[int]:
@@ -180,7 +180,7 @@ def test_extra_arguments_and_injected_parameters_reach_the_function(checks: str)
     assert [value for value, _, _ in seen(write, checks=checks)] == [(7, 2, 3, 7.0, 5.0)]
 
 
-def test_a_step_that_sees_windows_is_called_once_for_each() -> None:
+def test_a_step_with_a_window_parameter_is_called_once_per_window() -> None:
     def write(p: tg.Pipeline) -> Any:
         windowed = p | tg.Create(at(7)) | tg.WindowInto(tg.SlidingWindows(10, 5))
         return windowed | tg.Map(lambda x, w=tg.DoFn.WindowParam: w.start.seconds())
@@ -192,7 +192,7 @@ def test_a_step_that_sees_windows_is_called_once_for_each() -> None:
 
 
 def perhaps_wrapped(pair: tuple[int, str]) -> Any:
-    """An element as it is, or in one of the wrappings that a step may give it."""
+    """An element as it is, or in one of the wrappers that a step may emit."""
     n, how = pair
     match how:
         case "later":
@@ -212,14 +212,16 @@ TIMED = st.lists(
 )
 
 
-def in_blocks(timed: list[Any], size: int, *, span: bool, held: Callable[..., Any] = list) -> Iterator[Block]:
+def in_blocks(timed: list[Any], size: int, *, span: bool, column: Callable[..., Any] = list) -> Iterator[Block]:
     for start in range(0, len(timed), size):
         values, times = (list(column) for column in zip(*timed[start : start + size], strict=True))
-        yield Block(values, held(times), span=(min(times), max(times)) if span else None)
+        yield Block(values, column(times), span=(min(times), max(times)) if span else None)
 
 
 @given(TIMED, st.sampled_from([1, 3, 30]), st.sampled_from([0, 1, 2]))
-def test_elements_keep_their_timestamps_beside_those_that_a_step_wraps(timed: list[Any], size: int, more: int) -> None:
+def test_elements_keep_their_timestamps_among_others_that_a_step_restamps(
+    timed: list[Any], size: int, more: int
+) -> None:
     def write(p: tg.Pipeline) -> Any:
         made = p | tg.Create([(1, "plain")]) | "step" >> tg.Map(perhaps_wrapped)
         for _ in range(more):
@@ -242,17 +244,17 @@ def test_elements_keep_their_timestamps_beside_those_that_a_step_wraps(timed: li
     st.sampled_from([1, 50]),
 )
 @example([((0, "plain"), 0), ((0, "plain"), 7 * SECOND)], 3, True, list, 1)
-def test_elements_fold_into_the_windows_of_their_timestamps_however_a_block_tells_them(
-    timed: list[Any], size: int, span: bool, held: Callable[..., Any], copies: int
+def test_elements_fold_into_the_windows_of_their_timestamps_in_every_form_of_block(
+    timed: list[Any], size: int, span: bool, column: Callable[..., Any], copies: int
 ) -> None:
-    timed = [element for element in timed for _ in range(copies)]  # as many of a window as are worth a block
+    timed = [element for element in timed for _ in range(copies)]  # so many per window that splitting pays
 
     def write(p: tg.Pipeline) -> Any:
         made = p | tg.Create([(1, "plain")]) | "step" >> tg.Map(perhaps_wrapped)
         return made | tg.WindowInto(tg.FixedWindows(7)) | tg.CombinePerElement(len) | tg.Map(repr)
 
     step = operator(write, "step", streaming=False)
-    for block in in_blocks(timed, size * copies, span=span, held=held):
+    for block in in_blocks(timed, size * copies, span=span, column=column):
         assert not list(step.process(block, "Create"))
     found = Counter({(pair, windows[0].start.micros): n for _, (pair, n), _, windows in read(step.finish())})
     moves = {"later": 1000, "elsewhere": 2000}
@@ -264,15 +266,15 @@ def now_and_then_earlier(n: int) -> Any:
     return tg.TimestampedValue((0, n), 5) if n % 7 == 1 else (0, n)
 
 
-@pytest.mark.parametrize("held", [list, partial(array, "q")], ids=["list", "array"])
-def test_values_keep_their_order_where_a_step_gives_some_another_time(held: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("column", [list, partial(array, "q")], ids=["list", "array"])
+def test_values_keep_their_order_when_a_step_restamps_some(column: Callable[..., Any]) -> None:
     def write(p: tg.Pipeline) -> Any:
         made = p | tg.Create([1]) | "step" >> tg.Map(now_and_then_earlier) | tg.WindowInto(tg.FixedWindows(10))
         return made | tg.GroupByKey() | tg.Map(repr)
 
     step = operator(write, "step", streaming=False)
     times = [(11 if n % 2 else 1) * SECOND for n in range(1400)]
-    assert not list(step.process(Block(list(range(1400)), held(times), span=(SECOND, 11 * SECOND)), "Create"))
+    assert not list(step.process(Block(list(range(1400)), column(times), span=(SECOND, 11 * SECOND)), "Create"))
     found = {windows[0].start.micros: values for _, (_, values), _, windows in read(step.finish())}
     assert found == {
         0: [n for n in range(1400) if n % 7 == 1 or n % 2 == 0],

@@ -1,4 +1,4 @@
-"""What an author's code counts belongs to the step that runs it, however steps are fused."""
+"""Metrics that an author's code updates belong to the step that runs it, however steps are fused."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def calls(build: Any, **options: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("checks", ["sample", "all", "off"])
-def test_fused_steps_count_apart(checks: str) -> None:
+def test_fused_steps_have_counters_of_their_own(checks: str) -> None:
     def build(p: tg.Pipeline) -> None:
         chain = p | tg.Create(range(6)) | "a" >> tg.Map(counted) | "b" >> tg.Filter(counted)
         chain = chain | "c" >> tg.FlatMap(lambda x: [counted(x), counted(x)]) | "d" >> tg.Map(lambda x: counted(x))
@@ -59,7 +59,7 @@ def test_fused_steps_count_apart(checks: str) -> None:
     assert calls(build, checks=checks) == {"a": 6, "b": 6, "c": 10, "d": 10, "e": 10}
 
 
-def test_steps_behind_special_values_count_apart() -> None:
+def test_steps_after_a_side_exit_have_counters_of_their_own() -> None:
     def build(p: tg.Pipeline) -> None:
         chain = p | tg.Create(range(6)) | "a" >> tg.Map(lambda x: tg.TimestampedValue(counted(x), x))
         _ = chain | "b" >> tg.Map(counted) | "c" >> tg.Map(counted)
@@ -98,7 +98,7 @@ class CountingSum(tg.CombineFn[int, int, int]):
 
 
 @pytest.mark.parametrize("checks", ["sample", "all", "off"])
-def test_combiners_count_for_their_step_and_not_while_they_are_tried(checks: str) -> None:
+def test_combiners_count_for_their_step_but_not_in_the_trials_of_checks(checks: str) -> None:
     def build(p: tg.Pipeline) -> None:
         pairs = p | tg.Create([1, 2, 3]) | "pair" >> tg.Map(lambda x: ("a", counted(x)))
         _ = pairs | "per key" >> tg.CombinePerKey(CountingSum()) | tg.Map(str)
@@ -131,7 +131,7 @@ def test_distributions_gauges_and_string_sets_belong_to_their_step() -> None:
     }
 
 
-def test_steps_of_the_same_name_in_composites_count_apart() -> None:
+def test_steps_of_the_same_name_in_composites_have_counters_of_their_own() -> None:
     @tg.ptransform_fn
     def twice(pcoll: tg.PCollection[int]) -> tg.PCollection[int]:
         return pcoll | "count" >> tg.Map(counted)

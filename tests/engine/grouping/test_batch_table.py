@@ -1,4 +1,4 @@
-"""Groupings by tables: combining in parts and merging gives what combining whole gives, and panes come in order."""
+"""Grouping into tables: combining in parts and merging equals combining at once, and panes are emitted in order."""
 
 # ruff: noqa: E731
 from __future__ import annotations
@@ -58,31 +58,31 @@ tasks = st.lists(
 @pytest.mark.parametrize("name", IN_PARTS)
 @settings(max_examples=12)
 @given(tasks)
-def test_parts_merged_per_key_give_what_combining_whole_gives(name: str, inputs: list[list[list[Any]]]) -> None:
+def test_parts_merged_per_key_equal_combining_at_once(name: str, inputs: list[list[list[Any]]]) -> None:
     combine = lambda: tg.CombinePerKey(COMBINERS[name].make())
     parts = [run(operator_of(combine(), (1, 1), "parts"), [Block(values) for values in blocks]) for blocks in inputs]
     merged = values(run(operator_of(combine(), (1, 1), "merge"), [block for part in parts for block in part]))
-    whole = values(
+    at_once = values(
         run(operator_of(combine(), (1, 1), "whole"), [Block(values) for blocks in inputs for values in blocks])
     )
-    assert dict(merged) == dict(whole)
-    assert len(merged) == len(whole)
+    assert dict(merged) == dict(at_once)
+    assert len(merged) == len(at_once)
 
 
 @pytest.mark.parametrize("name", IN_PARTS)
 @settings(max_examples=12)
 @given(tasks)
-def test_parts_merged_globally_give_what_combining_whole_gives(name: str, inputs: list[list[list[Any]]]) -> None:
+def test_parts_merged_globally_equal_combining_at_once(name: str, inputs: list[list[list[Any]]]) -> None:
     combine = lambda: tg.CombineGlobally(COMBINERS[name].make())
     tasks = [[Block([value for _, value in values]) for values in blocks] for blocks in inputs]
     parts = [run(operator_of(combine(), 1, "parts"), blocks) for blocks in tasks]
     merged = values(run(operator_of(combine(), 1, "merge"), [block for part in parts for block in part]))
-    whole = values(run(operator_of(combine(), 1, "whole"), [block for blocks in tasks for block in blocks]))
-    assert merged == whole
+    at_once = values(run(operator_of(combine(), 1, "whole"), [block for blocks in tasks for block in blocks]))
+    assert merged == at_once
 
 
 @pytest.mark.parametrize("name", IN_PARTS)
-def test_parts_merged_per_element_give_what_combining_whole_gives(name: str) -> None:
+def test_parts_merged_per_element_equal_combining_at_once(name: str) -> None:
     combine = lambda: tg.CombinePerElement(COMBINERS[name].make())
     parts = [
         run(operator_of(combine(), 1, "parts"), [Block([1, 2, 1])]),
@@ -101,16 +101,16 @@ def test_parts_merged_per_element_give_what_combining_whole_gives(name: str) -> 
 def test_floats_are_combined_in_order_wherever_blocks_end(numbers: list[float], size: int, combiner: Any) -> None:
     blocks = [Block(numbers[start : start + size]) for start in range(0, len(numbers), size)]
     cut = values(run(operator_of(tg.CombineGlobally(combiner), 1.0, "whole"), blocks))
-    whole = values(
+    at_once = values(
         run(operator_of(tg.CombineGlobally(combiner), 1.0, "whole"), [Block([number]) for number in numbers])
     )
-    assert str(cut) == str(whole)
+    assert str(cut) == str(at_once)
     keyed = [Block([("a", number) for number in block.values]) for block in blocks]
     per_key = values(run(operator_of(tg.CombinePerKey(combiner), ("a", 1.0), "whole"), keyed))
-    assert str([value for _, value in per_key]) == str(whole)
+    assert str([value for _, value in per_key]) == str(at_once)
 
 
-def test_windows_come_by_their_ends_and_keys_by_first_arrival() -> None:
+def test_windows_are_emitted_by_their_ends_and_keys_by_first_arrival() -> None:
     stamped = [
         tg.TimestampedValue((key, second), second)
         for key, second in [("b", 25), ("a", 3), ("b", 4), ("c", 21), ("a", 22)]
@@ -131,7 +131,7 @@ def test_windows_come_by_their_ends_and_keys_by_first_arrival() -> None:
     assert {each.micros for each in found} == {9_999_999, 29_999_999}
 
 
-def test_nothing_in_gives_no_groups_and_the_default_of_a_combine() -> None:
+def test_empty_input_gives_no_groups_and_the_default_of_a_combine() -> None:
     def write(p: tg.Pipeline) -> dict[str, tg.PCollection[Any]]:
         none = p | tg.Create([])
         return {
@@ -169,7 +169,7 @@ def test_extra_arguments_of_a_combine_reach_its_function() -> None:
 
 
 @given(st.lists(st.dictionaries(st.integers(0, 5), st.integers(-5, 20), min_size=1), min_size=1, max_size=4))
-def test_parts_merge_alike_in_columns_and_as_tuples(parts: list[dict[int, int]]) -> None:
+def test_partial_results_merge_alike_as_columns_and_as_tuples(parts: list[dict[int, int]]) -> None:
     def merged(blocks: list[Any]) -> list[Any]:
         operator = operator_of(tg.CombinePerKey(sum), (1, 2), "merge")
         return values(run(operator, [Block(block) for block in blocks]))
@@ -180,12 +180,12 @@ def test_parts_merge_alike_in_columns_and_as_tuples(parts: list[dict[int, int]])
 
 
 @pytest.mark.parametrize("keys", [[1, 1, 2], [True, 1, 2]])
-def test_parts_of_one_key_that_come_together_are_merged(keys: list[Any]) -> None:
+def test_partial_results_of_one_key_in_one_block_are_merged(keys: list[Any]) -> None:
     operator = operator_of(tg.CombinePerKey(sum), (1, 2), "merge")
     assert values(run(operator, [Block(Pairs(keys, [5, 6, 7]))])) == [(1, 11), (2, 7)]
 
 
-def test_parts_under_a_key_that_is_none_are_refused_by_their_element() -> None:
+def test_partial_results_without_a_valid_key_are_refused_with_their_element() -> None:
     operator = operator_of(tg.CombinePerKey(sum), (1, 2), "merge")
     with pytest.raises(tg.KeyEncodingError, match="combine"):
         run(operator, [Block(Pairs([1, [2]], [5, 6]))])

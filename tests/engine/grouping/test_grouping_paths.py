@@ -1,4 +1,4 @@
-"""The paths of a grouping give equal results wherever more than one can be taken."""
+"""The paths of a grouping give equal results wherever there is a choice."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def operator(
     assigns: bool = False,
     ordered: bool = False,
 ) -> Operator:
-    """The operator that the engine builds for one grouping; with `assigns`, windows are assigned in its own loop."""
+    """The operator that the engine builds for one grouping; with `assigns`, its own loop assigns windows."""
     nodes: tuple[Any, ...] = (node,)
     if assigns:
         nodes = (
@@ -88,7 +88,7 @@ def grouping(name: str) -> Any:
 
 
 class Derives(EventDriver):
-    """Feeds blocks whose windows an assigner tells from the timestamps."""
+    """Feeds blocks whose windows derive from the timestamps."""
 
     assigner: Any = None
 
@@ -172,7 +172,7 @@ def test_parts_that_leave_before_each_control_event_merge_to_the_same_panes(case
     assert sorted(out, key=repr) == sorted(expected, key=repr)
 
 
-def test_parts_of_very_many_keys_do_not_wait_for_their_bundle_to_end() -> None:
+def test_partial_results_of_very_many_keys_leave_before_their_bundle_ends() -> None:
     strategy = WindowingStrategy(ASSIGNERS["fixed"], DefaultTrigger(), DISCARDING)
     parts = operator("window_major", grouping("sum"), strategy, phase="parts")
     (window,) = assign(strategy.assigner)(0, None)
@@ -189,7 +189,7 @@ def test_parts_of_very_many_keys_do_not_wait_for_their_bundle_to_end() -> None:
 
 @settings(max_examples=60)
 @given(fired_on_time(), st.sampled_from(["sum", "mean", "list", "max"]), st.booleans())
-def test_a_combine_without_keys_is_fired_by_the_watermark_too(case: Any, name: str, restart: bool) -> None:
+def test_the_watermark_fires_a_combine_without_keys_too(case: Any, name: str, restart: bool) -> None:
     strategy, events, _ = case
     combiner, result, identity = RESULTS[name]
     node = combine(combiner, key="none")
@@ -213,7 +213,7 @@ def test_a_combine_without_keys_is_fired_by_the_watermark_too(case: Any, name: s
 
 
 @pytest.mark.parametrize("path", ["window_major", "general"])
-def test_a_global_combine_of_nothing_gives_its_default_once_when_input_ends(path: Any) -> None:
+def test_a_global_combine_of_empty_input_emits_its_default_once_when_input_ends(path: Any) -> None:
     strategy = WindowingStrategy()
     op = operator(path, combine(sum, key="none", default=True), strategy)
     assert not list(op.on_watermark(5))
@@ -269,7 +269,7 @@ def test_sessions_cut_in_sorted_order_are_those_of_the_general_path(case: Any, n
 
 @settings(max_examples=80)
 @given(bounded(("sessions", "gaps")), st.sampled_from([len, sum, sorted, None]))
-def test_blocks_of_both_kinds_of_windows_may_come(case: Any, combiner: Any) -> None:
+def test_blocks_with_derived_windows_and_with_explicit_ones_may_alternate(case: Any, combiner: Any) -> None:
     strategy, events, cuts = case
     node = group() if combiner is None else combine(combiner)
     op = operator("sessions", node, strategy)
@@ -289,10 +289,10 @@ def test_sessions_combined_in_parts_are_the_same_sessions(case: Any, name: str) 
     _, result, identity = RESULTS[name]
     node = grouping(name)
     merge = operator("sessions", node, strategy, phase="merge")
-    for share in (0, 1):
+    for task in (0, 1):
         part = operator("sessions", node, strategy, phase="parts")
         for i, event in enumerate(events[:-1]):
-            if (i in cuts) == bool(share):
+            if (i in cuts) == bool(task):
                 list(part.process(elements_block([event]), "in"))
         for _, block in part.on_watermark(MAX_MICROS):
             list(merge.process(block, "in"))
@@ -322,10 +322,10 @@ def test_the_general_path_combines_in_parts_under_any_timestamp_combiner(
     _, result, identity = RESULTS[name]
     node = grouping(name)
     merge = operator("general", node, strategy, phase="merge")
-    for share in (0, 1):
+    for task in (0, 1):
         part = operator("general", node, strategy, phase="parts")
         for i, event in enumerate(events[:-1]):
-            if (i in cuts) == bool(share):
+            if (i in cuts) == bool(task):
                 list(part.process(elements_block([event]), "in"))
         for _, block in part.on_watermark(MAX_MICROS):
             list(merge.process(block, "in"))
@@ -343,7 +343,7 @@ def ordered(draw: Any) -> tuple[WindowingStrategy, list[Any], frozenset[int]]:
 
 
 def in_order(events: list[Any]) -> list[Any]:
-    """Key by key, by timestamp."""
+    """The elements grouped by key, and each key's by timestamp."""
     keys = dict.fromkeys(event[1] for event in events[:-1])
     return [
         *[event for key in keys for event in sorted((e for e in events[:-1] if e[1] == key), key=lambda e: e[3])],

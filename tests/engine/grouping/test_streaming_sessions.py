@@ -1,4 +1,4 @@
-"""Sessions fired by the watermark give the panes of the general path, and their state goes wherever it must."""
+"""Sessions fired by the watermark give the panes of the general path; their state is restored, rescaled and evicted."""
 
 from __future__ import annotations
 
@@ -37,10 +37,12 @@ NAMES = ["count", *sorted(RESULTS)]
 
 
 @pytest.fixture(
-    params=[(3, 0, 0), (1 << 18, 4, 2), (1 << 18, 0, 0)], ids=["few wait", "some wait", "all wait"], autouse=True
+    params=[(3, 0, 0), (1 << 18, 4, 2), (1 << 18, 0, 0)],
+    ids=["few buffered", "some buffered", "all buffered"],
+    autouse=True,
 )
-def waiting(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many times wait until they are put into sessions, and when that is not tried."""
+def buffering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many times are buffered before they are added to sessions, and when none are."""
     for name, n in zip(("_MAX_BUFFERED", "_MIN_TIMES_PER_KEY", "_BLOCKS_UNBUFFERED"), request.param, strict=True):
         monkeypatch.setattr(streaming, name, n)
 
@@ -61,7 +63,7 @@ def node_of(name: str) -> Any:
 
 
 def derives(strategy: WindowingStrategy, operator: Operator) -> Operator:
-    """The same, fed with blocks whose windows the assigner tells from the timestamps."""
+    """The operator, fed with blocks whose windows derive from the timestamps."""
     process = operator.process
     column = DerivedFrom(strategy.assigner)
     operator.process = lambda block, collection: process(  # type: ignore[method-assign]
@@ -97,7 +99,7 @@ def test_sessions_fired_by_the_watermark_are_those_of_the_general_path(
 
 @settings(max_examples=60, deadline=None)
 @given(sessions_on_time(), st.integers(1, 3))
-def test_blocks_of_both_kinds_of_windows_may_come(case: Case, every: int) -> None:
+def test_blocks_with_derived_windows_and_with_explicit_ones_may_alternate(case: Case, every: int) -> None:
     strategy, events, _ = case
     op = operator("live_sessions", combine(len), strategy)
     drives = [EventDriver(op, frozenset(range(99))), Derives(op, frozenset(range(99)))]
@@ -108,20 +110,20 @@ def test_blocks_of_both_kinds_of_windows_may_come(case: Case, every: int) -> Non
     assert out == WindowReferenceModel(strategy, len, True).run(events)
 
 
-def test_an_element_that_is_late_by_itself_is_not_where_its_session_goes_on() -> None:
+def test_an_element_whose_own_session_has_ended_is_not_late_if_it_overlaps_a_later_one() -> None:
     strategy = WindowingStrategy(Sessions(micros(10)))
     op = operator("live_sessions", combine(len), strategy)
     windows = DerivedFrom(strategy.assigner)
     list(op.process(Block([("a", 0)], [20], windows), "in"))
     assert not list(op.on_watermark(25))
-    # The first overlaps [20, 30), which it makes begin at 12; then the second meets that; the third nothing.
+    # The first overlaps [20, 30) and extends it to [12, 30), which the second overlaps; the third overlaps no session.
     list(op.process(Block([("a", 0), ("a", 0), ("b", 0)], [12, 3, 12], windows), "in"))
     assert dropped(op) == 1
     assert [(row[1], row[2].start_micros, row[2].end_micros) for row in read(op.on_watermark(30))] == [(3, 3, 30)]
 
 
 @pytest.mark.parametrize("name", ["count", "sum"])
-def test_an_element_whose_session_ends_where_the_watermark_stands_is_late(name: str) -> None:
+def test_an_element_whose_session_ends_at_the_watermark_is_late(name: str) -> None:
     strategy = WindowingStrategy(Sessions(micros(10)))
     op = operator("live_sessions", node_of(name), strategy)
     assert not list(op.on_watermark(25))
@@ -131,7 +133,7 @@ def test_an_element_whose_session_ends_where_the_watermark_stands_is_late(name: 
     assert [row[:2] for row in read(op.on_watermark(26))] == [("b", 1)]
 
 
-def test_sessions_go_by_end_then_start_then_keys_by_first_arrival() -> None:
+def test_sessions_are_emitted_by_end_then_start_then_first_arrival_of_the_key() -> None:
     strategy = WindowingStrategy(Sessions(micros(10)))
     op = operator("live_sessions", group(), strategy)
     elements = [("c", 5), ("b", 0), ("a", 5), ("b", 5), ("a", 40), ("d", 5)]
@@ -142,26 +144,26 @@ def test_sessions_go_by_end_then_start_then_keys_by_first_arrival() -> None:
     assert [row[:2] for row in read(op.on_watermark(MAX_MICROS))] == [("a", [40])]
 
 
-def test_the_watermark_looks_at_no_key_whose_sessions_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watermark_visits_no_key_whose_sessions_have_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     strategy = WindowingStrategy(Sessions(micros(1000)))
     op: Any = operator("live_sessions", combine(sum), strategy)
     windows = DerivedFrom(strategy.assigner)
-    looked: list[Any] = []
+    visited: list[Any] = []
     passed = KeyWakeups.passed
 
-    def told(self: KeyWakeups, now: int) -> list[Any]:
+    def recording(self: KeyWakeups, now: int) -> list[Any]:
         found = passed(self, now)
-        looked.extend(found)
+        visited.extend(found)
         return found
 
-    monkeypatch.setattr(KeyWakeups, "passed", told)
+    monkeypatch.setattr(KeyWakeups, "passed", recording)
     list(op.process(Block([(k, 1) for k in range(100)], list(range(100)), windows), "in"))
     for t in range(100, 1000, 100):
         list(op.process(Block([(k, 1) for k in range(100)], [t + k for k in range(100)], windows), "in"))
         assert not list(op.on_watermark(t))
-    assert not looked
+    assert not visited
     assert not list(op.on_watermark(1050))
-    assert sorted(looked) == list(range(51))
+    assert sorted(visited) == list(range(51))
 
 
 # ---- state by key
@@ -182,26 +184,26 @@ def made(draw: Any) -> tuple[Make, list[Any]]:
 
 @settings(max_examples=80, deadline=None)
 @given(made(), test_rescale.ats, test_rescale.sizes)
-def test_sessions_go_on_in_any_number_of_tasks(case: Any, at: int, sizes: tuple[int, int]) -> None:
+def test_sessions_continue_in_any_number_of_tasks(case: Any, at: int, sizes: tuple[int, int]) -> None:
     test_rescale.goes_on_anywhere(*case, at, sizes)
 
 
 @settings(max_examples=80, deadline=None)
 @given(made(), test_rescale.some_places)
-def test_sessions_can_be_saved_by_what_has_changed(case: Any, places: frozenset[int]) -> None:
+def test_sessions_can_be_snapshotted_incrementally(case: Any, places: frozenset[int]) -> None:
     test_rescale.builds_up(*case, places)
 
 
-@pytest.mark.parametrize("lot", [1, 1 << 14], ids=["one at a time", "all"])
+@pytest.mark.parametrize("batch", [1, 1 << 14], ids=["one at a time", "all"])
 @settings(max_examples=80, deadline=None)
 @given(case=made(), budget=test_tiered.budgets, leaving=test_tiered.leavings)
-def test_sessions_whose_keys_sleep_fire_all_the_same(lot: int, case: Any, budget: int, leaving: frozenset[int]) -> None:
+def test_sessions_of_spilled_keys_fire_too(batch: int, case: Any, budget: int, leaving: frozenset[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidegate.runners.engine.state.tiered.BATCH", lot)
+        patch.setattr("tidegate.runners.engine.state.tiered.BATCH", batch)
         test_tiered.gives_the_same(*case, budget, leaving)
 
 
-# ---- keys by their instants
+# ---- wakeups
 
 
 ACTS = st.lists(
@@ -213,21 +215,21 @@ ACTS = st.lists(
 
 
 @given(ACTS, st.integers(1, 20))
-def test_keys_come_when_their_instant_has_passed(acts: list[tuple[str, str, int]], width: int) -> None:
-    due = KeyWakeups(width)
+def test_keys_wake_up_when_their_instant_has_passed(acts: list[tuple[str, str, int]], width: int) -> None:
+    wakeups = KeyWakeups(width)
     filed: dict[str, int] = {}
     for act, key, at in acts:
         match act:
             case "set":
-                due.set(key, at)
+                wakeups.set(key, at)
                 filed[key] = min(at, filed.get(key, at))
             case "forget":
-                due.forget(key)
+                wakeups.forget(key)
                 filed.pop(key, None)
             case _:
-                found = due.passed(at)
+                found = wakeups.passed(at)
                 assert sorted(found) == sorted(key for key, instant in filed.items() if instant <= at)
                 for key in found:
                     del filed[key]
-    due.forget_all()
-    assert due.passed(100) == []
+    wakeups.forget_all()
+    assert wakeups.passed(100) == []

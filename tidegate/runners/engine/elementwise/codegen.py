@@ -86,7 +86,7 @@ class _Loop:
     loops_over_windows: bool = False
     """True if a step is called once for each of an element's windows."""
     few_results: bool = False
-    """True if a step is a plain function, whose results are a collection in memory: the loop need not count them."""
+    """True if a step is a plain function, which should have few results per element: they are split only at the end."""
     results_depth: int = 0
     """The depth of the innermost loop over the results of a plain step; 0 if there is none."""
 
