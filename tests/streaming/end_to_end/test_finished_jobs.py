@@ -132,7 +132,7 @@ def test_it_runs_again_where_that_is_asked_for(adding: Adding) -> None:
 def test_what_may_be_given_up_is_said_with_what_it_is_given_up_for(adding: Adding) -> None:
     code, said = adding.run("--discard_state")
     assert code == 2
-    assert "--discard_state says what --begin_anew may give up" in said
+    assert "--discard_state only has a meaning with --begin_anew" in said
 
 
 def test_a_result_of_a_finished_job_is_done_and_has_its_metrics(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from tidegate.runners.engine.errors.transport import packed, unpacked
-from tidegate.runners.streaming.model.exit_status import in_short
+from tidegate.runners.streaming.model.exit_status import one_line
 from tidegate.sdk.errors import RunError, UserCodeError
 
 
@@ -53,6 +53,6 @@ def test_an_error_that_cannot_travel_is_told_in_words() -> None:
     assert str(unpacked(packed(Unpicklable("x")))) == "Unpicklable: x"
 
 
-def test_in_short_an_error_is_one_line() -> None:
-    assert in_short(RunError("it broke\n  in step 'Map'\n  long story")) == "it broke, in step 'Map'"
-    assert in_short(KeyError("x")) == "KeyError: 'x'"
+def test_an_error_is_summarised_in_one_line() -> None:
+    assert one_line(RunError("it broke\n  in step 'Map'\n  long story")) == "it broke, in step 'Map'"
+    assert one_line(KeyError("x")) == "KeyError: 'x'"

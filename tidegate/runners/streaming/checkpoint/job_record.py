@@ -12,7 +12,7 @@ from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.checkpoint.manifest import ManifestError
 from tidegate.runners.streaming.checkpoint.metrics_codec import metrics_in, metrics_out
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.step_state import keeps_something, step_facts
+from tidegate.runners.streaming.model.step_state import has_checkpointed_state, step_facts
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.metrics import MetricCells
 
@@ -88,7 +88,7 @@ def _digest(parts: Mapping[str, str]) -> str:
 
 
 def _kept(plan: Plan) -> set[str]:
-    return {f"{facts.name} ({facts.kind})" for facts in step_facts(plan) if keeps_something(facts)}
+    return {f"{facts.name} ({facts.kind})" for facts in step_facts(plan) if has_checkpointed_state(facts)}
 
 
 def differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:

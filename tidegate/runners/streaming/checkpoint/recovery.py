@@ -13,7 +13,13 @@ from tidegate.runners.plan import Plan
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, PendingCommit, TaskPart
 from tidegate.runners.streaming.checkpoint.tracker import RetainedCheckpoint
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.step_state import StepFacts, deals_splits, keeps_something, numbered, step_facts
+from tidegate.runners.streaming.model.step_state import (
+    StepFacts,
+    has_checkpointed_state,
+    numbered,
+    reads_splits,
+    step_facts,
+)
 from tidegate.runners.streaming.model.topology import TaskId, Topology
 from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, Commit, SplitProgress, StoredState
 from tidegate.runners.streaming.state.files import of_store
@@ -71,7 +77,7 @@ def resumed(
             "rocksdb, or from a savepoint, which every backend reads"
         )
     check_steps(plan, manifest, origin, allow_dropped=settings.allow_dropped_state)
-    labels = {step.label: step.id for step in plan.steps if deals_splits(step)}
+    labels = {step.label: step.id for step in plan.steps if reads_splits(step)}
     for label, splits in manifest.lists.items():
         try:
             remaining_splits(splits, (part for task in manifest.tasks for part in task.splits if part.step == label))
@@ -96,7 +102,7 @@ def resumed(
 def check_names(plan: Plan) -> None:
     """ResumeError if state would be kept under a name that moves when the script changes."""
     for step, facts in zip(plan.steps, step_facts(plan), strict=True):
-        if keeps_something(facts) and numbered(step):
+        if has_checkpointed_state(facts) and numbered(step):
             raise ResumeError(
                 f"{step.label!r} at {step.tail.where} keeps state in checkpoints under a label that was numbered "
                 "automatically, and may be another step's after the next change of the script: name it, as in "
@@ -106,10 +112,10 @@ def check_names(plan: Plan) -> None:
 
 def check_steps(plan: Plan, manifest: Manifest, origin: str, *, allow_dropped: bool) -> None:
     """ResumeError if a step's state has changed its types, or if nobody claims some of it."""
-    now = {facts.name: facts for facts in step_facts(plan) if keeps_something(facts)}
+    now = {facts.name: facts for facts in step_facts(plan) if has_checkpointed_state(facts)}
     left: list[str] = []
     for saved in manifest.steps:
-        if not keeps_something(saved):
+        if not has_checkpointed_state(saved):
             continue
         step = now.get(saved.name)
         if step is None:

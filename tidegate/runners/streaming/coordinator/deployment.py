@@ -9,7 +9,7 @@ from tidegate.runners.streaming.checkpoint.recovery import Resume
 from tidegate.runners.streaming.coordinator.region_schedule import RegionSchedule
 from tidegate.runners.streaming.coordinator.split_assigner import SplitAssigner
 from tidegate.runners.streaming.model.job_spec import Job
-from tidegate.runners.streaming.model.step_state import deals_splits, is_live
+from tidegate.runners.streaming.model.step_state import is_live, reads_splits
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.protocol.worker_messages import (
     AssignedSplit,
@@ -29,7 +29,7 @@ class Deployment:
     def __init__(self, job: Job, resume: Resume | None) -> None:
         self._job = job
         self._resume = resume
-        self._sources = {step.id: step for step in job.plan.steps if deals_splits(step)}
+        self._sources = {step.id: step for step in job.plan.steps if reads_splits(step)}
         self._sources_of: dict[int, list[int]] = {}
         """The sources of each region that has any."""
         for id, step in self._sources.items():

@@ -1,1 +1,1 @@
-"""What coordinator, workers and clients all know about a job: settings, topology, the steps that keep state."""
+"""The facts about a job that coordinator, workers and clients share: settings, topology, the steps with state."""

@@ -1,4 +1,4 @@
-"""How a failure is told in a line of the log."""
+"""Failures described in one line of a log: errors, exit statuses, signals."""
 
 from __future__ import annotations
 
@@ -8,15 +8,19 @@ import signal
 from tidegate.sdk.errors import TidegateError
 
 
-def in_short(error: BaseException) -> str:
-    """An error in one line: what it says, and of which step."""
+def one_line(error: BaseException) -> str:
+    """An error in one line: its message, which names the step, and its type unless it is one of ours."""
     lines = str(error).splitlines()[:2]
-    told = ", ".join(line.strip() for line in lines if line.strip())
-    return told if told and isinstance(error, TidegateError) else f"{type(error).__name__}: {told}"
+    message = ", ".join(line.strip() for line in lines if line.strip())
+    return message if message and isinstance(error, TidegateError) else f"{type(error).__name__}: {message}"
 
 
-def how_ended(status: int) -> str:
-    """How a process has ended that did not end well; `status` as `os.waitpid` gives it."""
+def describe_exit(status: int) -> str:
+    """Describe how a process ended that failed; `status` is what `os.waitpid` returned.
+
+    >>> describe_exit(3 << 8), describe_exit(15)
+    ('its process ended with exit code 3', 'killed by SIGTERM')
+    """
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"its process ended with exit code {code}"
@@ -25,7 +29,7 @@ def how_ended(status: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """What a signal is called; Python has names for the first and the last real-time signal alone."""
+    """The name of a signal. Python itself names only the first and the last real-time signal."""
     try:
         return signal.Signals(number).name
     except ValueError:

@@ -1,6 +1,6 @@
-"""What makes two runs the same: the pipeline, and the options that decide its results.
+"""The fingerprint of a job: two runs are the same job if their pipelines and the options that decide results are equal.
 
-How it is run may differ: with how many workers and how much memory, how often it takes checkpoints, where it prints.
+Options that only decide how it runs may differ: workers, memory, the checkpoint interval, where progress is printed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _DECIDE: Final = ("mode", "run_for", "type_check", "from_savepoint", "allow_drop
 
 
 def parts_of(pipeline: Pipeline, options: PipelineOptions) -> dict[str, str]:
-    """A digest of each part under the name that people know it by: steps, the author's flags, and other options."""
+    """A digest of each part, by its name for people: steps, the author's flags, other options."""
     parts = fingerprint(pipeline)
     for flag in flags(type(options)):
         if flag.group == "author" or flag.name in _DECIDE:

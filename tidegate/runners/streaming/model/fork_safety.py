@@ -1,4 +1,4 @@
-"""Whether this process may be forked: only one with a single thread, since locks of other threads would stay locked."""
+"""Fork safety: only a process with a single thread may fork, because locks held by other threads would stay locked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 
 
 def can_fork() -> bool:
-    """Whether this process has one thread, also by the system's count, which knows those of libraries."""
+    """Return whether this process has one thread. The system's count includes threads started by libraries."""
     if sys.platform != "linux" or threading.active_count() > 1:
         return False
     try:

@@ -12,13 +12,13 @@ from tidegate.runners.streaming.model.settings import Settings
 from tidegate.runners.streaming.model.topology import Topology
 
 _STRAGGLERS: Final = 50
-"""Output is removed of so many processes before this one."""
+"""The number of earlier processes of a job whose uncommitted output is removed in any case."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """`id` names it in logs; `run` is the same through all its restarts, also from a checkpoint directory by a later
-    process: `epoch` counts those."""
+    """A job. `id` names it in logs. `run` stays the same through all restarts, including those by a later process from
+    a checkpoint directory; `epoch` numbers these processes."""
 
     id: str
     run: str
@@ -26,26 +26,26 @@ class Job:
     settings: Settings
     epoch: int = 1
     parts: Mapping[str, str] = field(default_factory=dict)
-    """What makes it the same job in another process (see `fingerprint.parts_of`), where it keeps checkpoints."""
+    """The job's fingerprint (see `fingerprint.parts_of`), by which a later process recognises it as the same job."""
 
     @property
     def output_run(self) -> str:
-        """The name by which sinks know the run in this process of it.
+        """The name of this process's output in sinks.
 
-        Each process has its own: one that was taken for dead, and is about to remove what it has written, can't mean
-        what its successor writes, however late it gets to it.
+        Each process of a job has a name of its own: a process that was presumed dead may still remove its own output,
+        and must never remove its successor's.
         """
         return _output_run(self.run, self.epoch)
 
     def output_runs(self, since: int) -> tuple[str, ...]:
-        """Those of every process from an epoch on, up to this one; and of those shortly before, whatever others have
-        removed: one that was taken for dead may have written more after that."""
+        """The output names of all processes from epoch `since` up to this one, and of some before: a process that was
+        presumed dead may have written more after its output was removed."""
         first = max(1, min(since, self.epoch - _STRAGGLERS))
         return tuple(_output_run(self.run, epoch) for epoch in range(first, self.epoch + 1))
 
     @cached_property
     def topology(self) -> Topology:
-        """Where its tasks run."""
+        """The tasks of the plan and the channels between them."""
         return Topology(self.plan, self.settings.workers)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The streaming runner's own flags, and what a run goes by: the flags as plain data."""
+"""The flags of the streaming runner, and their translation into a run's `Settings`."""
 
 from __future__ import annotations
 
@@ -42,75 +42,76 @@ class StreamingOptions(RunnerOptions):
     workers: int = Field(0, ge=0, le=1024, description="worker processes (0: one for each processor)")
     exchange: Literal["auto", "pipelined", "blocking"] = Field(
         "auto",
-        description="how bounded data goes from stage to stage: while it is made, or kept on disk until all is there; "
-        "auto keeps what must be complete, such as side inputs",
+        description="how bounded data goes from stage to stage: while it is produced, or stored on disk until it is "
+        "complete; auto stores only data that must be complete, such as side inputs",
     )
     buffer_timeout: DurationOption = Field(
         Duration.of(0.1),
-        description="how long elements may wait for others to be sent with; 0 sends at once, -1 full blocks only",
+        description="how long elements may wait in a block that is not full; 0 sends at once, -1 full blocks only",
     )
     block_size: int = Field(
         BLOCK_SIZE,
         ge=1,
         le=1 << 20,
-        description="at most so many elements go from step to step together: fewer arrive sooner, more cost less each",
+        description="most elements in a block: small blocks arrive sooner, large ones cost less per element",
     )
     max_parallelism: int = Field(
-        128, ge=1, le=32768, description="key groups: state can be dealt out to at most so many workers, ever"
+        128, ge=1, le=32768, description="key groups, the most workers that a job's state can ever be divided among"
     )
     state_backend: Literal["memory", "rocksdb"] = Field(
-        "memory", description="where state is held (rocksdb: what does not fit in memory, on this machine's disk)"
+        "memory", description="where state is kept (rocksdb: on this machine's disk as far as it exceeds memory)"
     )
     watermark_drift: Period | None = Field(
         None,
-        description="how far in event time a live source's split may get ahead of others; as far as it can if none",
+        description="how far in event time a live source's split may get ahead of others; no limit if none",
     )
     checkpoint_dir: str | None = Field(
-        None, description="folder or URL for checkpoints; a run on one that has some goes on where they end"
+        None, description="folder or URL for checkpoints; a run resumes from the latest one there"
     )
     checkpoint_interval: Period = Field(Duration.of(10), description="how often a checkpoint is begun")
-    checkpoint_min_pause: Wait = Field(Duration(0), description="least time from the end of one to the next")
-    checkpoint_timeout: Period = Field(Duration.of(600), description="a checkpoint that takes longer is given up")
+    checkpoint_min_pause: Wait = Field(Duration(0), description="minimum time between the end of one and the next")
+    checkpoint_timeout: Period = Field(Duration.of(600), description="a checkpoint that takes longer is aborted")
     checkpoint_mode: Literal["aligned", "unaligned"] = Field(
         "aligned", description="unaligned: barriers overtake elements, which are stored with the checkpoint"
     )
     alignment_timeout: Wait | None = Field(
         None, description="an aligned checkpoint turns unaligned when a task has waited this long; never if none"
     )
-    tolerated_failed_checkpoints: int = Field(0, ge=0, description="so many may fail in a row before the job does")
-    retained_checkpoints: int = Field(1, ge=1, description="so many completed checkpoints are kept")
+    tolerated_failed_checkpoints: int = Field(0, ge=0, description="consecutive checkpoint failures tolerated")
+    retained_checkpoints: int = Field(1, ge=1, description="how many completed checkpoints are retained")
     restart_strategy: Literal["exponential", "fixed", "rate", "none"] = Field(
-        "exponential", description="when a failed stream is restarted: ever later, after a fixed delay, by rate, never"
+        "exponential",
+        description="when a failed stream restarts: after growing delays, after a fixed delay, limited by rate, never",
     )
     restart_attempts: int = Field(
-        3, ge=0, description="restarts without a completed checkpoint between them (of rate: within its interval)"
+        3, ge=0, description="restarts without a completed checkpoint between them (rate: within the interval)"
     )
     restart_delay: Wait = Field(Duration.of(1), description="how long after a failure (exponential: the first)")
     restart_max_delay: Wait = Field(Duration.of(60), description="the longest delay of exponential")
-    restart_interval: Period = Field(Duration.of(300), description="in which rate counts")
+    restart_interval: Period = Field(Duration.of(300), description="window in which rate counts restarts")
     from_savepoint: str | None = Field(None, description="begin with the state of this savepoint or checkpoint")
-    allow_dropped_state: bool = Field(False, description="begin also if no step takes some of that state")
+    allow_dropped_state: bool = Field(False, description="begin even if no step claims some of that state")
     begin_anew: bool = Field(False, description="run again in a --checkpoint_dir whose job has finished")
     discard_state: bool = Field(
-        False, description="with --begin_anew: also where the job has not finished, giving up all state of it there"
+        False, description="with --begin_anew: even if the job has not finished, discarding all its state there"
     )
     task_timeout: Period | None = Field(
-        None, description="a worker that is silent this long, in a call of the pipeline's too, is killed; never if none"
+        None, description="kill a worker that is silent this long, even within a call of user code; never if none"
     )
     detach: bool = Field(False, description="submit to a session (see `tidegate cluster`), and leave it running there")
     session: str = Field("default", description="the session to submit to")
-    metrics_file: str | None = Field(None, description="append a JSON line about every task to this file each period")
-    metrics_interval: Period = Field(Duration.of(1), description="that period")
+    metrics_file: str | None = Field(None, description="append a JSON line about every task to this file")
+    metrics_interval: Period = Field(Duration.of(1), description="how often metrics are written")
 
 
 def settings_of(options: StreamingOptions, *, workers: int, memory: int, bounded: bool) -> Settings:
-    """The flags as workers and coordinator know them. `memory` is the budget (bytes) of one worker."""
+    """The settings of a run with these flags. `memory` is the budget (bytes) of one worker."""
     streaming = options.mode == "streaming"
     buffer = options.buffer_timeout.seconds()
     if buffer < 0 and buffer != -1:
         raise OptionsError("--buffer_timeout is a duration, or -1 for blocks that are sent when they are full")
     if options.discard_state and not options.begin_anew:
-        raise OptionsError("--discard_state says what --begin_anew may give up: give both, or neither")
+        raise OptionsError("--discard_state only has a meaning with --begin_anew: give both, or neither")
     return Settings(
         workers=workers,
         streaming=streaming,
@@ -119,7 +120,7 @@ def settings_of(options: StreamingOptions, *, workers: int, memory: int, bounded
         block_size=options.block_size,
         buffer_timeout=buffer,
         drift=None if options.watermark_drift is None else options.watermark_drift.micros,
-        # With a drift, workers tell each other by heartbeats how far they are.
+        # With a drift, heartbeats carry the watermarks by which workers are aligned.
         heartbeat=HEARTBEAT if options.watermark_drift is None else HEARTBEAT / 10,
         max_parallelism=options.max_parallelism,
         memory_budget=memory,

@@ -1,4 +1,4 @@
-"""What a run was told, as plain data, so that workers need no pydantic. Durations are in seconds, sizes in bytes."""
+"""The settings of a run as plain data, so that workers need no pydantic. Durations are in seconds, sizes in bytes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from tidegate.sdk.options.defaults import DEFAULTS
 
 HEARTBEAT: Final = 0.5
 BLOCK_SIZE: Final = 3072
-"""Elements. Larger blocks cost less for each of them, until they no longer fit the processor's caches."""
+"""Elements per block. Larger blocks cost less per element, until they no longer fit the processor's caches."""
 Restart: TypeAlias = Literal["exponential", "fixed", "rate", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class RestartSettings:
-    """Which failures are survived. `attempts`: of exponential and fixed, restarts without a completed checkpoint
-    between them; of rate, restarts within `interval`."""
+    """The restart strategy. `attempts`: with exponential and fixed, how many consecutive restarts may happen without a
+    completed checkpoint between them; with rate, how many within `interval`."""
 
     strategy: Restart = "exponential"
     attempts: int = 3
@@ -27,8 +27,8 @@ class RestartSettings:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSettings:
-    """How checkpoints are taken. `directory` None: in the run's own, gone with it. `alignment_timeout` None: never
-    turn unaligned by itself; 0 with mode "unaligned"."""
+    """How checkpoints are taken. `directory` None: in the run's directory, which is deleted when the run ends.
+    `alignment_timeout` None: an aligned checkpoint never becomes unaligned."""
 
     directory: str | None = None
     interval: float = 10.0
@@ -43,8 +43,8 @@ class CheckpointSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything coordinator and workers go by. `streaming`: bounded input is treated as a stream. `batch`: all input
-    is bounded and it is not: no watermarks before the end, no checkpoints, regions one after another."""
+    """The settings of coordinator and workers. `streaming`: bounded input is processed as a stream. `batch`: all input
+    is bounded and processed as such: no watermarks before the end, no checkpoints, regions one after another."""
 
     workers: int
     streaming: bool
@@ -53,12 +53,12 @@ class Settings:
     block_size: int = BLOCK_SIZE
     buffer_timeout: float = 0.1
     credit: int = 8
-    """Blocks that may be under way in a channel."""
+    """The number of blocks that may be in flight in a channel."""
     drift: int | None = None
-    """How far (µs of event time) a live split may be ahead of any other of the job; None: as far as it gets."""
+    """How far (µs of event time) a live split may be ahead of any other split of the job; None: no limit."""
     max_parallelism: int = 128
     memory_budget: int = 256 << 20
-    """Of one worker."""
+    """The memory budget of one worker."""
     temp_dir: str | None = None
     state_backend: Literal["memory", "rocksdb"] = "memory"
     runtime_types: bool = False

@@ -1,4 +1,4 @@
-"""What a checkpoint says of the steps of a plan: which keep state, of which types."""
+"""The facts about a plan's steps that a checkpoint records: which of them keep state, and of which types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LIVE: Final = ("source", "stateful", "sink")
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """A step as far as its state goes: `name` is what tasks keep it under; `state` says of which types it is."""
+    """The facts about a step's state. `name`: the name under which tasks store the state; `state`: its types."""
 
     name: str
     label: str
@@ -30,24 +30,24 @@ def step_facts(plan: Plan) -> tuple[StepFacts, ...]:
     return tuple(_facts(step) for step in plan.steps)
 
 
-def keeps_something(facts: StepFacts) -> bool:
-    """Whether anything of the step is in a checkpoint."""
+def has_checkpointed_state(facts: StepFacts) -> bool:
+    """Return whether a checkpoint holds anything of the step."""
     return facts.role in _LIVE
 
 
 def numbered(step: Step) -> bool:
-    """Whether the name that a step's state is kept under moves when the script changes."""
+    """Return whether the step's label was numbered automatically, so that it may change when the script does."""
     return step.tail.numbered
 
 
-def deals_splits(step: Step) -> bool:
-    """Whether a step reads splits, which are listed and dealt out: any source but a test's script."""
+def reads_splits(step: Step) -> bool:
+    """Return whether a step reads splits, which are listed and assigned: true of any source except a test stream."""
     return step.is_source and not isinstance(step.head, TestStream)
 
 
 def is_live(step: Step, plan: Plan) -> bool:
-    """Whether a step reads splits without end."""
-    return deals_splits(step) and not all(plan.pipeline.collection(out.collection).bounded for out in step.head.outputs)
+    """Return whether a step reads unbounded splits."""
+    return reads_splits(step) and not all(plan.pipeline.collection(out.collection).bounded for out in step.head.outputs)
 
 
 def _facts(step: Step) -> StepFacts:
@@ -64,7 +64,7 @@ def _facts(step: Step) -> StepFacts:
 
 
 def _state(step: Step) -> str:
-    """The types of a step's state, for people and for comparing; "" if it keeps none."""
+    """Describe the types of a step's state, for people and for comparison; "" if the step keeps none."""
     parts = [part for node in step.nodes for part in _sides(node)]
     match step.tail:
         case ParDo() as node if node.stateful:

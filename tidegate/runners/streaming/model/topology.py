@@ -1,4 +1,8 @@
-"""Where the work is done: the tasks of a plan, one for each worker and stage, and the channels between them."""
+"""The topology of a job: the tasks of a plan, one for each stage and worker, and the channels between them.
+
+>>> str(TaskId(stage=2, index=0))
+'2.0'
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from tidegate.runners.plan import Edge, Plan
 
 @dataclass(frozen=True, slots=True, order=True)
 class TaskId:
-    """Task number `index` of a stage; it runs in the worker of that number."""
+    """Task number `index` of a stage. It runs in the worker with the same number."""
 
     stage: int
     index: int
@@ -20,12 +24,12 @@ class TaskId:
         return f"{self.stage}.{self.index}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TaskId, (self.stage, self.index)  # every message names some
+        return TaskId, (self.stage, self.index)  # shorter than the default: every message names tasks
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ChannelId:
-    """The way from task `source` to task `target` (their indexes) along an edge (its number in the plan)."""
+    """The channel from task `source` to task `target` (indexes) of an edge (its number in the plan)."""
 
     edge: int
     source: int
@@ -33,7 +37,7 @@ class ChannelId:
 
 
 class Topology:
-    """A plan laid out over workers. What is gathered runs in the first worker alone."""
+    """A plan's tasks on a number of workers. A stage behind a gathering exchange has one task, in the first worker."""
 
     def __init__(self, plan: Plan, workers: int) -> None:
         self.plan = plan
@@ -99,7 +103,7 @@ class Topology:
 
 
 def _gathered(plan: Plan) -> frozenset[int]:
-    """Stages that have one task: what a gathering exchange feeds, and what they feed by calls is in them."""
+    """The stages that have one task: those fed by a gathering exchange, and those of test streams."""
     return frozenset(
         plan.steps[edge.target].stage
         for edge in plan.edges

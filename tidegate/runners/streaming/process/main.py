@@ -19,7 +19,7 @@ from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.sinks.writer import remove_output
 from tidegate.runners.streaming.checkpoint.epoch_fencing import open_job
 from tidegate.runners.streaming.coordinator.coordinator import Coordinator
-from tidegate.runners.streaming.model.exit_status import in_short
+from tidegate.runners.streaming.model.exit_status import one_line
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.network.framing import CONTROL, Link, WireError, unpickled
 from tidegate.runners.streaming.process.fork_server import serve_forks
@@ -88,7 +88,7 @@ def _remove_late_output(job: Job, client: Link) -> None:
     for step in job.plan.steps:
         node = step.tail
         if isinstance(node, Write) and (error := remove_output(node, job.output_runs(job.epoch))) is not None:
-            note = f"output that an earlier process has left can't be removed: {in_short(error)}"
+            note = f"output that an earlier process has left can't be removed: {one_line(error)}"
             client.post(CONTROL, [pickle.dumps(coordinator_io.Report("created", note), 5)])
 
 

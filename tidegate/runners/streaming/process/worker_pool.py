@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from tidegate.runners.streaming.checkpoint.epoch_fencing import Opened
-from tidegate.runners.streaming.model.exit_status import how_ended
+from tidegate.runners.streaming.model.exit_status import describe_exit
 from tidegate.runners.streaming.network.event_loop import EventLoop
 from tidegate.runners.streaming.network.framing import CONTROL, Link, WireError, pair, unpickled
 from tidegate.runners.streaming.process.child import leave_process
@@ -181,7 +181,7 @@ class WorkerPool:
             fault = self._receive(worker)
         self._release(worker)
         del self._workers[worker.index]
-        self._on_event(coordinator_io.WorkerGone(worker.index, worker.attempt, fault or how_ended(status)))
+        self._on_event(coordinator_io.WorkerGone(worker.index, worker.attempt, fault or describe_exit(status)))
 
     def _release(self, worker: ForkedWorker) -> None:
         self._loop.unregister(worker.link)

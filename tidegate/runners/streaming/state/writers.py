@@ -22,7 +22,7 @@ from zlib import crc32
 from tidegate.runners.engine.memory.spill_file import keep_removed_files
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.state.keyed_state import Touched, distinct
-from tidegate.runners.streaming.model.exit_status import how_ended
+from tidegate.runners.streaming.model.exit_status import describe_exit
 from tidegate.runners.streaming.state.files import (
     END_SIZE,
     PIECE,
@@ -235,7 +235,7 @@ class ForkedWriter:
             if code >= _ERRNO:
                 raise OSError(code - _ERRNO, os.strerror(code - _ERRNO), str(self._path))
             if code != 0:
-                raise OSError(f"who was to write {self._path} did not: {how_ended(status)}")
+                raise OSError(f"who was to write {self._path} did not: {describe_exit(status)}")
             with self._path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - END_SIZE))

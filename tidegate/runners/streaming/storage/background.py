@@ -1,7 +1,13 @@
-"""Work that waits for a disk or a network, done beside a process's loop: by one thread, one piece after another.
+"""A background thread for work that waits for a disk or a network, so that a process's event loop does not.
 
-The thread exists only while there is something to do, because a process with several threads can't be forked safely:
-whoever is about to fork stops it between two steps (`halt`), and lets it go on afterwards (`resume`).
+The thread exists only while there is work, because a process with several threads can't be forked safely: before a fork
+the loop stops it between two steps (`halt`), and starts it again afterwards (`resume`).
+
+>>> def upload():
+...     yield  # between two steps
+...     return "uploaded"
+>>> outcome(upload())
+'uploaded'
 """
 
 from __future__ import annotations
@@ -14,12 +20,12 @@ from typing import Any, Generic, TypeAlias, TypeVar
 T = TypeVar("T")
 
 Steps: TypeAlias = Generator[None, None, T]
-"""Work in steps, each of which may take long. Its result is what the generator returns. Work that is given up is closed
+"""Work in steps, each of which may take long. Its result is the generator's return value. Abandoned work is closed
 between two steps."""
 
 
 def outcome(steps: Steps[T]) -> T:
-    """Do the work here and now; its result."""
+    """Do the work at once, in this thread; returns its result."""
     while True:
         try:
             next(steps)
@@ -29,31 +35,31 @@ def outcome(steps: Steps[T]) -> T:
 
 
 class BackgroundWork(Generic[T]):
-    """A piece of work that has been begun."""
+    """A piece of work in the queue of a background thread. `done`: finished, failed or abandoned."""
 
-    __slots__ = ("_background", "_error", "_over", "_result", "_steps", "abandoned", "done")
+    __slots__ = ("_background", "_error", "_on_end", "_result", "_steps", "abandoned", "done")
 
-    def __init__(self, steps: Steps[T], background: Background, over: Callable[[], None] | None) -> None:
+    def __init__(self, steps: Steps[T], background: Background, on_end: Callable[[], None] | None) -> None:
         self._steps = steps
         self._background = background
-        self._over = over
+        self._on_end = on_end
         self._result: T | None = None
         self._error: BaseException | None = None
         self.abandoned = False
         self.done = False
 
     def poll(self) -> T | None:
-        """Its result, None as long as it is not done; raises what it raised."""
+        """The result, None until the work is done. Raises the work's error, if it failed."""
         if self._error is not None:
             raise self._error
         return self._result
 
     def abandon(self) -> None:
-        """Nobody wants it any more: its present step is its last, and if it has yet to begin, it never does."""
+        """Abandon the work: the current step is its last. Work that has not begun never does."""
         self._background.drop(self)
 
     def step(self) -> bool:
-        """Do the next step; whether that was the last."""
+        """Do the next step; returns whether it was the last."""
         try:
             if self.abandoned:
                 self._steps.close()
@@ -62,17 +68,17 @@ class BackgroundWork(Generic[T]):
                 return False
         except StopIteration as end:
             self._result = end.value
-        except BaseException as error:  # for whoever asks what came of it
+        except BaseException as error:  # raised by `poll`
             self._error = error
-        if self._over is not None:
-            self._over()
+        if self._on_end is not None:
+            self._on_end()
         self.done = True
         return True
 
 
 class Background:
-    """Pieces of work, in order. Only the thread that begins them may call this; the one that does them calls `wake`
-    when there is news."""
+    """A queue of work, done in order by a thread that calls `wake` after each piece. Its methods may only be called by
+    the thread that begins the work."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -82,36 +88,36 @@ class Background:
         self._running = False
         self._halted = False
 
-    def begin(self, steps: Steps[T], over: Callable[[], None] | None = None) -> BackgroundWork[T]:
-        """Do this after everything that was begun before. Some thread calls `over` once it is done or given up.
+    def begin(self, steps: Steps[T], on_end: Callable[[], None] | None = None) -> BackgroundWork[T]:
+        """Do this work after all earlier work. Either thread calls `on_end` when it is done or abandoned.
 
         OSError if no thread can be started.
         """
-        doing = BackgroundWork(steps, self, over)
+        work = BackgroundWork(steps, self, on_end)
         with self._lock:
-            self._queue.append(doing)
+            self._queue.append(work)
             try:
-                self._go_on()
+                self._start()
             except RuntimeError as error:
-                self._queue.remove(doing)
-                if over is not None:
-                    over()
-                raise OSError(f"there is no thread for what is to be stored: {error}") from error
-        return doing
+                self._queue.remove(work)
+                if on_end is not None:
+                    on_end()
+                raise OSError(f"no thread can be started to store files: {error}") from error
+        return work
 
-    def drop(self, doing: BackgroundWork[Any]) -> None:
-        """Give up a piece of work."""
+    def drop(self, work: BackgroundWork[Any]) -> None:
+        """Abandon a piece of work."""
         with self._lock:
-            if doing not in self._queue or doing.abandoned:
+            if work not in self._queue or work.abandoned:
                 return
-            doing.abandoned = True
-            if self._running and doing is self._queue[0]:
-                return  # the thread hears of it after the step it is at
-            self._queue.remove(doing)
-        doing.step()
+            work.abandoned = True
+            if self._running and work is self._queue[0]:
+                return  # the thread closes it after the current step
+            self._queue.remove(work)
+        work.step()
 
     def halt(self) -> bool:
-        """Stop the thread after its present step; whether it has stopped, so that this process may be forked."""
+        """Stop the thread after its current step; returns whether it has stopped, so that this process may fork."""
         with self._lock:
             self._halted = True
             if self._running:
@@ -122,18 +128,18 @@ class Background:
         return True
 
     def resume(self) -> None:
-        """Go on after a halt."""
+        """Continue after a halt."""
         with self._lock:
             self._halted = False
-            self._go_on()
+            self._start()
 
-    def join(self, patience: float) -> None:
-        """Wait until everything is done, for at most `patience` seconds."""
+    def join(self, timeout: float) -> None:
+        """Wait until all work is done, for at most `timeout` seconds."""
         if self._thread is not None:
-            self._thread.join(patience)
+            self._thread.join(timeout)
 
-    def _go_on(self) -> None:
-        """Start the thread if it is needed; the lock is held."""
+    def _start(self) -> None:
+        """Start the thread if it is needed. The caller holds the lock."""
         if self._queue and not self._running and not self._halted:
             thread = threading.Thread(target=self._work, name="tidegate-background", daemon=True)
             thread.start()
@@ -145,8 +151,8 @@ class Background:
                 if self._halted or not self._queue:
                     self._running = False
                     break
-                doing = self._queue[0]
-            if doing.step():
+                work = self._queue[0]
+            if work.step():
                 with self._lock:
                     self._queue.popleft()
                 self._wake()

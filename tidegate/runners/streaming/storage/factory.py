@@ -1,8 +1,8 @@
-"""Which storage a URL or path means.
+"""Opens the storage that a URL or path denotes.
 
-Every storage guarantees two things: a file is there whole or not at all, and of several processes that create one name
-exactly one succeeds. A store that can't guarantee both is refused, because a crash could leave a torn checkpoint in it
-that looks whole.
+Every storage guarantees two things: writes are atomic, and of several processes that create the same name exactly one
+succeeds. A store that can't guarantee both is refused, because a crash could leave a torn checkpoint that looks
+complete.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints in a folder of this machine: renaming makes a file appear whole, linking makes a name be taken once."""
+"""Checkpoints in a local folder: renaming makes writes atomic, and hard-linking lets only one process create a name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errn
 
 
 class LocalStorage:
-    """A folder. What is written is flushed to the disk, and so is the folder that names it."""
+    """A local folder. A write flushes both the file and the folder that names it to the disk."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory.absolute()
@@ -42,7 +42,7 @@ class LocalStorage:
 
     def put(self, name: str, data: bytes) -> None:
         path = self._path(name)
-        part = self._part(path, data, settled=False)
+        part = self._part(path, data, sync=False)
         try:
             os.replace(part, path)
         except BaseException:
@@ -85,7 +85,7 @@ class LocalStorage:
     def delete(self, name: str) -> None:
         path = self._path(name)
         path.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # not empty, as a rule
+        with contextlib.suppress(OSError):  # usually not empty
             if path.parent != self._directory:
                 path.parent.rmdir()
 
@@ -93,8 +93,8 @@ class LocalStorage:
         return self._directory / checked_name(name)
 
     def _files(self, folder: str) -> Iterator[str]:
-        """Every file under a folder. What can't be listed is an error, never nothing; only a folder that isn't there,
-        or is deleted meanwhile, has no files."""
+        """Every file under a folder. A folder that can't be listed is an error; one that does not exist, or is deleted
+        while it is listed, has no files."""
         folders = [folder]
         while folders:
             within = folders.pop()
@@ -110,19 +110,19 @@ class LocalStorage:
                 else:
                     yield path
 
-    def _part(self, path: Path, data: bytes, *, settled: bool = True) -> Path:
-        """The data on the disk under a name that nobody looks at; or, not `settled`, on its way there."""
+    def _part(self, path: Path, data: bytes, *, sync: bool = True) -> Path:
+        """Write the data under a temporary name, which `list` leaves out. `sync`: flush it to the disk."""
         part = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}{_PART}")
         try:
-            _make_folder(path.parent, settled=settled)
-            _write_new(part, data, path, settled=settled)
-        except FileNotFoundError:  # whoever deleted the folder's last file took the folder, too
-            _make_folder(path.parent, settled=settled)
-            _write_new(part, data, path, settled=settled)
+            _make_folder(path.parent, sync=sync)
+            _write_new(part, data, path, sync=sync)
+        except FileNotFoundError:  # another process deleted the folder's last file, and the folder with it
+            _make_folder(path.parent, sync=sync)
+            _write_new(part, data, path, sync=sync)
         return part
 
     def _create_in_place(self, path: Path, data: bytes) -> bool:
-        """On a file system without hard links: the name is taken first, so a crash may leave it with less data."""
+        """On a file system without hard links: create the file, then write it, so a crash may leave it incomplete."""
         try:
             _write_new(path, data, path)
         except FileExistsError:
@@ -131,42 +131,43 @@ class LocalStorage:
         return True
 
 
-def _write_new(path: Path, data: bytes, named: Path, *, settled: bool = True) -> None:
-    """A new file, if `settled` on the disk when this returns, or none. FileExistsError if it is there already; of a
-    disk that is full the system does not say what was to be written, so this does: the file it is to be."""
+def _write_new(path: Path, data: bytes, final: Path, *, sync: bool = True) -> None:
+    """Write a new file, and leave none if that fails. FileExistsError if it exists.
+
+    An error of a full disk names no file, so this one names `final`, the file's final name.
+    """
     try:
         with open(path, "xb", opener=owner_only) as file:
             try:
                 file.write(data)
                 file.flush()
-                if settled:
+                if sync:
                     os.fsync(file.fileno())
             except BaseException:
                 path.unlink(missing_ok=True)
                 raise
     except OSError as error:
-        error.filename = str(named)
+        error.filename = str(final)
         raise
 
 
-def _make_folder(folder: Path, *, settled: bool = True) -> None:
-    """Make a folder and those above it; if `settled`, the names of new ones are flushed to the disk."""
+def _make_folder(folder: Path, *, sync: bool = True) -> None:
+    """Make a folder and its parents. `sync`: flush the names of new ones to the disk."""
     if folder.is_dir():
         return
-    _make_folder(folder.parent, settled=settled)
+    _make_folder(folder.parent, sync=sync)
     folder.mkdir(exist_ok=True)
-    if settled:
+    if sync:
         _flush_folder(folder.parent)
 
 
 def _flush_folder(folder: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):  # its last file was deleted meanwhile, by who had a right to
+    with contextlib.suppress(FileNotFoundError):  # the folder's last file has been deleted, and the folder with it
         _flush(folder)
 
 
 def _flush(path: Path) -> None:
-    """Have a file's data, or a folder's names, on the disk. Where that fails the system does not say of what, so this
-    does."""
+    """Flush a file's data, or a folder's names, to the disk. An error of `fsync` names no file, so this names it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""Checkpoints in a store that fsspec knows, which must have a conditional put.
+"""Checkpoints in an object store that fsspec supports and that offers a conditional put.
 
-Each file is one put, so it is there whole or not at all; and of several processes that create one name, a conditional
+Each file is written by one put, so writes are atomic; and of several processes that create the same name, a conditional
 put lets exactly one succeed.
 """
 
@@ -39,7 +39,7 @@ class FsspecStorage:
         self._fs.put_file(str(path), self._path(name))
 
     def sync(self, names: Iterable[str]) -> None:
-        """A put of a store is durable when it returns."""
+        """Do nothing: a put is durable when it returns."""
 
     def create(self, name: str, data: bytes) -> bool:
         try:
@@ -53,7 +53,7 @@ class FsspecStorage:
         return True
 
     def unfinished(self, folder: str) -> list[str]:
-        """A put of a store is there whole or not at all."""
+        """None: a put is atomic."""
         return []
 
     def list(self, folder: str) -> list[str]:
@@ -96,8 +96,8 @@ def _file_system(url: str) -> tuple[AbstractFileSystem, str]:
 
 
 def _found(fs: AbstractFileSystem, start: str) -> list[str]:
-    """Every file under a folder. An object store lists them all at once; what fsspec would find by walking is walked
-    here, since its own walk omits what it can't list."""
+    """Every file under a folder. An object store lists them all at once. Where fsspec would walk the folders, they are
+    walked here instead, because its own walk omits folders that it can't list."""
     from fsspec import AbstractFileSystem
     from fsspec.asyn import AsyncFileSystem
 
@@ -108,7 +108,7 @@ def _found(fs: AbstractFileSystem, start: str) -> list[str]:
     files, folders = [], [start]
     while folders:
         folder = folders.pop()
-        with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
+        with contextlib.suppress(FileNotFoundError):  # deleted since its parent was listed
             for info in fs.ls(folder, detail=True):
                 if info["type"] != "directory":
                     files.append(info["name"])
@@ -118,7 +118,7 @@ def _found(fs: AbstractFileSystem, start: str) -> list[str]:
 
 
 def _takes_mode(kind: Any) -> bool:
-    """Whether `pipe_file` can be told to create only. Asynchronous stores have it under another name."""
+    """Return whether `pipe_file` has a mode for creating only. Asynchronous stores have it under another name."""
     from inspect import signature
 
     for put in (getattr(kind, "_pipe_file", None), kind.pipe_file):
@@ -128,7 +128,8 @@ def _takes_mode(kind: Any) -> bool:
 
 
 def _is_there(error: Exception) -> bool:
-    """Whether a store refused a conditional put because the name exists: HTTP 409 or 412, as clients tell it."""
+    """Return whether a store refused a conditional put because the name exists: HTTP 409 or 412, as clients report
+    it."""
     code = getattr(error, "status_code", None) or getattr(error, "code", None)
     response = getattr(error, "response", None)
     if code is None and isinstance(response, dict):

@@ -11,7 +11,7 @@ from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.sinks.writer import commit_output, loaded_sink, remove_output, sink_call
 from tidegate.runners.engine.time.clock import ManualClock
-from tidegate.runners.streaming.model.exit_status import in_short
+from tidegate.runners.streaming.model.exit_status import one_line
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.channels import InputChannel, OutputChannel
@@ -220,12 +220,12 @@ class Worker:
             if message.checkpoint is None:
                 sink_call(node, sink.abort, message.run, method="abort")
         except Exception as raised:
-            error, text = packed(raised), in_short(raised)
+            error, text = packed(raised), one_line(raised)
         self.services.tell(Committed(message.step, message.checkpoint, error, text, written))
 
     def _abort_output(self, message: AbortOutput) -> None:
         first = remove_output(self._sink_node(message.step), message.runs)
-        error, text = (None, "") if first is None else (packed(first), in_short(first))
+        error, text = (None, "") if first is None else (packed(first), one_line(first))
         self.services.tell(OutputAborted(message.step, error, text))
 
     def _sink_node(self, step: int) -> Write:
@@ -279,5 +279,5 @@ class Worker:
         except Exception as error:
             self._failed = True
             user = isinstance(error, UserCodeError) or not isinstance(error, TidegateError)
-            self.services.tell(TaskFailed(task, packed(error), user, getattr(error, "element", ""), in_short(error)))
+            self.services.tell(TaskFailed(task, packed(error), user, getattr(error, "element", ""), one_line(error)))
             return False
