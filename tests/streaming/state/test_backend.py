@@ -127,7 +127,7 @@ class Held:
         world = context()
         if "rocksdb" in kind:
             rocks = RocksBackend(lambda: steps, files, lambda: self.folder, budget=2_000, full_every=full_every)
-            world.paged = rocks.page
+            world.wrap_keyed = rocks.page
             self.backend: StateBackend = rocks
         else:
             forks = kind == "forked"

@@ -247,7 +247,7 @@ class Kept:
         world.temp_dir = lambda: self.spilled
         if kind == "rocksdb":
             rocks = RocksBackend(lambda: self.steps, stored, lambda: place, budget=2_000, full_every=3)
-            world.paged = rocks.page
+            world.wrap_keyed = rocks.page
             self.backend: StateBackend = rocks
         else:
             forks = kind == "forked"

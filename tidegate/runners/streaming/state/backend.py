@@ -34,7 +34,7 @@ class StateBackend(Protocol):
     """Keeps the state of one task's operators. Built before they are, and asked for nothing until they are opened."""
 
     @property
-    def paged(self) -> Callable[[str, KeyedOperator], Operator] | None:
+    def wrap_keyed(self) -> Callable[[str, KeyedOperator], Operator] | None:
         """What puts an operator's keys elsewhere than in memory (see `Context`); None: they stay there."""
 
     def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: KeyFilter | None) -> None:

@@ -32,7 +32,7 @@ class MemoryBackend:
         self._files = files
         self._forks = forks
         self._changes = IncrementalChain(full_every)
-        self.paged = None
+        self.wrap_keyed = None
 
     def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: KeyFilter | None) -> None:
         states = [read_states(files, read) for files in parts]

@@ -74,7 +74,7 @@ class RocksBackend:
         self._changes = IncrementalChain(full_every)
 
     @property
-    def paged(self) -> Callable[[str, KeyedOperator], Operator]:
+    def wrap_keyed(self) -> Callable[[str, KeyedOperator], Operator]:
         """Every keyed operator is paged."""
         return self.page
 

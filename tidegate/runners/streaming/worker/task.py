@@ -90,7 +90,7 @@ class Task:
             for edge in env.plan.outputs(step.id)
             if edge.exchange is None and edge.target in operators
         ]
-        paged = None if self._backend is None else self._backend.paged
+        paged = None if self._backend is None else self._backend.wrap_keyed
         context = replace(env.context, wrap_keyed=paged, should_pause=self._pausing)
         with collecting(context.metrics):
             return Graph(env.plan, env.steps, edges, context, self.outputs.outlets())
