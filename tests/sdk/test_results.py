@@ -22,7 +22,7 @@ def test_a_run_on_direct_that_goes_on_can_be_stopped() -> None:
 def test_a_run_on_direct_neither_drains_nor_takes_savepoints() -> None:
     result = unbounded().run()
     try:
-        with pytest.raises(tg.UnsupportedError, match="the direct runner don't drain: say --runner streaming"):
+        with pytest.raises(tg.UnsupportedError, match="the direct runner don't drain: use --runner streaming"):
             result.stop(drain=True)
         with pytest.raises(tg.UnsupportedError, match="the direct runner don't take savepoints"):
             result.stop(savepoint="somewhere")

@@ -35,7 +35,7 @@ def pipeline(options: tg.PipelineOptions) -> tg.Pipeline:
 EXPLAINED = """\
 On Spark: 2 actions, 4 levels, 2 shuffles, 4 partitions (--spark_partitions)
 
-Action 0, of which side inputs are made
+Action 0, which computes side inputs
   Level 0, a task for each partition
     [0] numbers
     [1] total (parts)
@@ -46,7 +46,7 @@ Action 0, of which side inputs are made
     · to the driver, which groups it as a side input: 'total'
 
 Action 1
-  ══ kept elements of 'numbers', where they are
+  ══ persisted elements of 'numbers', in place
   Level 2, a task for each partition
     [4] share
     [5] per name (parts)
@@ -57,9 +57,9 @@ Action 1
 
 Side inputs
   0 of 'share': singleton of 'total', computed
-  1 of 'share': dict of 'names', 7 elements that the driver has
-  · in the closure as long as all of them take up to 1 MB, else a file that each worker opens once
-  · a dict or multimap above 8 MB is a file that workers look into (mmap), and loads what is looked up
+  1 of 'share': dict of 'names', 7 elements from the driver
+  · sent in the closure up to a total of 1 MB, else as a file that each worker opens once
+  · a dict or multimap above 8 MB is a memory-mapped file; workers load only the values they look up
 """
 
 

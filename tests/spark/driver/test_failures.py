@@ -10,7 +10,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.runners.spark import SparkRunner
-from tidegate.runners.spark.plan.failures import marked, raised_by, unmarked
+from tidegate.runners.spark.plan.failures import error_in, translated_errors, worker_failure
 from tidegate.sdk.connectors.sources import SimpleSource, Split
 from tidegate.sdk.errors import KeyEncodingError, OptionsError, RunError, UnsupportedError, UserCodeError
 from tidegate.testing import TestStream
@@ -95,14 +95,14 @@ def test_what_only_a_stream_has_is_refused_by_name() -> None:
 
 
 def test_the_last_marked_error_of_a_message_counts() -> None:
-    first, last = marked(ValueError("first")), marked(KeyEncodingError("last"))
-    found = unmarked(f"Job aborted\n{first}\nCaused by:\n{last}\n at java.lang.Thread")
+    first, last = worker_failure(ValueError("first")), worker_failure(KeyEncodingError("last"))
+    found = error_in(f"Job aborted\n{first}\nCaused by:\n{last}\n at java.lang.Thread")
     assert type(found) is KeyEncodingError
     assert str(found) == "last"
 
 
 def test_an_error_of_sparks_own_is_told_without_the_jvms_trace() -> None:
-    with pytest.raises(RunError) as caught, raised_by():
+    with pytest.raises(RunError) as caught, translated_errors():
         raise RuntimeError("executor lost\n\tat org.apache.Spark\nDriver stacktrace:\n\tat java.lang.Thread")
     assert str(caught.value) == "Spark could not finish the run: executor lost"
 
@@ -111,7 +111,7 @@ def test_an_error_that_cannot_be_pickled_is_told_in_words() -> None:
     class Local(Exception):
         pass
 
-    found = unmarked(str(marked(Local("inside"))))
+    found = error_in(str(worker_failure(Local("inside"))))
     assert str(found) == "Local: inside"
 
 
@@ -126,9 +126,9 @@ def test_an_error_of_a_class_that_is_not_known_here_is_told_in_words(monkeypatch
             "gone"
         )
     except UserCodeError as error:
-        told = str(marked(error))
+        told = str(worker_failure(error))
     monkeypatch.delitem(globals(), "Elsewhere")
-    found = unmarked(told)
+    found = error_in(told)
     assert isinstance(found, UserCodeError)
     assert (found.step, found.element) == ("x", "7")
     assert str(found.__cause__) == "Elsewhere: gone"
@@ -137,7 +137,7 @@ def test_an_error_of_a_class_that_is_not_known_here_is_told_in_words(monkeypatch
 def test_an_executor_that_made_other_rows_than_before_is_said_to_be_the_codes_fault() -> None:
     said = "An error occurred while calling o1.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to "
     said += "stage failure: A shuffle map stage with indeterminate output was failed and retried."
-    with pytest.raises(RunError) as caught, raised_by():
+    with pytest.raises(RunError) as caught, translated_errors():
         raise RuntimeError(said)
     first, second = str(caught.value).split("\n")
     assert "some code of the pipeline is not deterministic (clocks, random numbers" in first
@@ -154,16 +154,16 @@ def test_a_java_that_has_gone_is_told_with_what_may_help() -> None:
         ConnectionRefusedError(111, "refused"),
         RuntimeError("Answer from Java side is empty"),
     ):
-        with pytest.raises(RunError, match=r"its Java process has ended.*spark\.driver\.memory"), raised_by():
+        with pytest.raises(RunError, match=r"its Java process has ended.*spark\.driver\.memory"), translated_errors():
             raise error
 
 
 def test_a_setting_without_a_value_is_refused() -> None:
-    from tidegate.runners.spark.driver.session import settings_of
+    from tidegate.runners.spark.driver.session import conf_pairs
     from tidegate.runners.spark.plan.options import SparkOptions
 
     with pytest.raises(OptionsError, match=r"--spark_conf takes name=value, not 'spark\.x'"):
-        list(settings_of(SparkOptions(spark_conf=["spark.x"])))
+        list(conf_pairs(SparkOptions(spark_conf=["spark.x"])))
 
 
 def test_what_fails_while_an_interrupt_is_handled_is_the_interrupt() -> None:
@@ -173,5 +173,5 @@ def test_what_fails_while_an_interrupt_is_handled_is_the_interrupt() -> None:
         finally:
             raise ConnectionError("Answer from Java side is empty")
 
-    with pytest.raises(KeyboardInterrupt), raised_by():
+    with pytest.raises(KeyboardInterrupt), translated_errors():
         interrupted()

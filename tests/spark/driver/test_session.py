@@ -39,14 +39,14 @@ def test_a_package_that_is_missing_or_does_not_fit_is_named_with_what_to_install
     monkeypatch.setattr(session, "_version", lambda name: version if name == package else installed(name))
     assert said in session.missing(java=False)
     with pytest.raises(UnsupportedError, match="the spark runner can't run here: "):
-        session.require(java=False)
+        session.require_installed(java=False)
 
 
 def test_what_a_client_of_connect_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = session._version
     monkeypatch.setattr(session, "_version", lambda name: "" if name == "grpcio" else installed(name))
     with pytest.raises(UnsupportedError, match=r"grpcio is not installed: pip install 'tidegate\[connect\]'"):
-        session.session(SparkOptions(spark_remote="sc://127.0.0.1:1"))
+        session.get_session(SparkOptions(spark_remote="sc://127.0.0.1:1"))
 
 
 @pytest.mark.parametrize(
@@ -75,13 +75,13 @@ def test_what_can_not_be_reached_is_told_before_spark_starts(
     for name in ("grpc_proxy", "http_proxy", "https_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-    monkeypatch.setattr(session, "_found", lambda: None)
-    monkeypatch.setattr(session, "_made", [])
+    monkeypatch.setattr(session, "_author_session", lambda: None)
+    monkeypatch.setattr(session, "_created", [])
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         port = str(bound.getsockname()[1])
     with pytest.raises(OptionsError, match=said):
-        session.session(SparkOptions(**{name: text.replace("{closed}", port) for name, text in options.items()}))
+        session.get_session(SparkOptions(**{name: text.replace("{closed}", port) for name, text in options.items()}))
 
 
 def test_what_spark_says_of_flags_it_does_not_take_is_told_without_a_trace(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_spark_says_of_flags_it_does_not_take_is_told_without_a_trace(tmp_p
     said, error = [line for line in done.stderr.splitlines() if line][-2:]
     assert "Master must either be yarn or start with spark, k8s, or local" in said
     assert error.startswith(
-        "error: Spark does not start with --spark_master nonsense and its settings: its Java has ended"
+        "error: Spark does not start with --spark_master nonsense and its settings: its Java process has ended"
     )
 
 
@@ -145,8 +145,8 @@ def test_a_server_that_is_too_old_is_refused_by_its_version() -> None:
     class Old:
         version = "4.0.1"
 
-    with pytest.raises(UnsupportedError, match=r"can't run on Spark 4.0.1, .* it takes Spark 4.1 or newer"):
-        session.checked(Old())
+    with pytest.raises(UnsupportedError, match=r"can't run on Spark 4.0.1, .* it needs Spark 4.1 or newer"):
+        session.require_supported(Old())
 
 
 def test_the_pages_of_spark_name_the_authors_steps(flags: list[str], spark_session: Any) -> None:
@@ -171,7 +171,7 @@ import tidegate as tg
 from tidegate.runners.spark.driver import session
 from tidegate.runners.spark.plan.options import SparkOptions
 
-spark = session.session(SparkOptions(spark_master="local[1]"))
+spark = session.get_session(SparkOptions(spark_master="local[1]"))
 folder = spark.conf.get("spark.python.unix.domain.socket.dir")
 with tg.Pipeline(options=["--runner", "spark", "--spark_master", "local[1]"]) as p:
     p | tg.Create([1, 2]) | tg.Map(lambda n: n + 1) | tg.CombineGlobally(sum) | tg.io.WriteToText(sys.argv[1])
@@ -197,5 +197,5 @@ def test_a_folder_with_a_name_too_long_for_sockets_leaves_spark_as_it_is(
     long.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(long))
     given = {"spark.ui.enabled": "false"}
-    assert session._with_sockets(given) == given
+    assert session._with_unix_sockets(given) == given
     assert list(long.iterdir()) == []

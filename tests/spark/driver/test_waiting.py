@@ -105,9 +105,9 @@ def test_elements_of_each_step_are_counted_while_tasks_are_still_at_work(
 def test_waiting_is_said_once_for_each_time_and_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     now = [100.0]
-    monkeypatch.setattr(progress, "say", said.append)
+    monkeypatch.setattr(progress, "notify", said.append)
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    waits = progress._Waits()
+    stalls = progress._StallDetector()
     steps: list[tuple[tuple[int, int, int], int | None]] = [
         ((0, 0, 0), 0),  # no job yet
         ((0, 3, 0), 0), ((0, 3, 0), 0), ((0, 3, 0), 0), ((0, 3, 0), 0),
@@ -115,8 +115,8 @@ def test_waiting_is_said_once_for_each_time_and_names_what_is_missing(monkeypatc
         ((2, 3, 1), 2), ((2, 3, 0), None), ((2, 3, 0), None), ((2, 3, 0), None),
     ]  # fmt: skip
     for (done, tasks, active), executors in steps:
-        waits.saw(done, tasks, active)
-        waits.tell(lambda executors=executors: executors)  # type: ignore[misc]
+        stalls.observe(done, tasks, active)
+        stalls.report_if_stalled(lambda executors=executors: executors)  # type: ignore[misc]
         now[0] += 6
     none, one, unknown = said
     assert none.startswith("waiting for Spark to run one of 3 tasks: no executor has joined the session. The cluster's")
@@ -137,7 +137,7 @@ def test_what_fails_as_paths_are_looked_at_is_told_without_a_trace(
         return probe
 
     monkeypatch.setattr(shared_paths, "_probe", broken)
-    monkeypatch.setattr("tidegate.runners.spark.driver.session.runs_here", lambda spark: False)
+    monkeypatch.setattr("tidegate.runners.spark.driver.session.workers_are_local", lambda spark: False)
     p = tg.Pipeline(options=flags)
     _ = p | tg.Create(["x"]) | tg.io.WriteToText(str(tmp_path / "out"))
     with pytest.raises(RunError, match=r"Spark could not finish the run: [^\0]*no such device") as caught:

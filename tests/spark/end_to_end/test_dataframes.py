@@ -244,8 +244,8 @@ def test_elements_that_no_column_holds_are_refused_when_built(hint: Any, said: s
         ([(1, 2, 3)], "a int, b int", "has 3 parts, and there are 2 columns"),
         ([{"a": object}], None, "is no value that a column can hold"),
         ([1], "a int", "1 has no named fields"),
-        ([(1,)], "a wint", "'a wint' is no schema that Spark knows"),
-        ([], None, "there are no elements, so what the columns are is not known: give schema="),
+        ([(1,)], "a wint", "'a wint' is not a valid Spark schema"),
+        ([], None, "the columns can.t be inferred, because there are no elements: give schema="),
     ],
     ids=["two types", "misfit", "stranger", "too long", "object", "no fields", "no schema", "nothing"],
 )

@@ -17,7 +17,7 @@ import pytest
 import tidegate as tg
 import tidegate.io
 from tests.support.run_and_collect import collect
-from tidegate.runners.spark.driver.execution import settings
+from tidegate.runners.spark.driver.execution import spark_settings
 from tidegate.runners.spark.side_inputs.broadcast import SideInputBroadcaster
 from tidegate.sdk.errors import RunError
 
@@ -67,9 +67,9 @@ def test_the_sessions_settings_are_its_own_again_when_the_last_of_several_runs_i
     before = spark_session.conf.get(name)
     spark_session.conf.set(name, "true")
     with contextlib.ExitStack() as first:
-        first.enter_context(settings(spark_session))
+        first.enter_context(spark_settings(spark_session))
         with contextlib.ExitStack() as second:
-            second.enter_context(settings(spark_session))
+            second.enter_context(spark_settings(spark_session))
             assert spark_session.conf.get(name) == "false"
             first.close()
             assert spark_session.conf.get(name) == "false"

@@ -148,7 +148,7 @@ def test_a_path_that_workers_do_not_share_is_refused_by_step_and_path(
 def test_an_archive_that_is_not_there_is_refused_before_spark_starts(tmp_path: Path) -> None:
     done = run(SCRIPT, tmp_path, "--spark_master", "spark://127.0.0.1:1", "--spark_archive", "nowhere.tar.gz")
     assert done.returncode != 0
-    assert "--spark_archive nowhere.tar.gz is no file; tidegate package makes one" in done.stderr
+    assert "--spark_archive nowhere.tar.gz is not a file; tidegate package makes one" in done.stderr
 
 
 def test_an_environment_that_is_not_virtual_is_not_packed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_what_is_given_twice_is_one_file_which_outlives_both_runs(spark: Any) ->
     names = []
     for _ in range(2):
         run = Artifacts(spark, local=False)
-        names.append(run.give_bytes(b"the same"))
+        names.append(run.publish_bytes(b"the same"))
         run.close()
     assert names[0] == names[1]
     assert given(spark) == [names[0][0]]
@@ -53,8 +53,8 @@ def test_what_is_given_twice_is_one_file_which_outlives_both_runs(spark: Any) ->
 
 def test_what_is_cleared_is_gone_from_spark_and_disk_and_can_be_given_again(spark: Any) -> None:
     run = Artifacts(spark, local=False)
-    name, _ = run.give_bytes(b"once more")
-    folder = module.files_of(spark.sparkContext)
+    name, _ = run.publish_bytes(b"once more")
+    folder = module.spark_files_folder(spark.sparkContext)
     with pytest.raises(RunError, match="can't be removed while a run uses it"):
         clear_artifacts(spark)
     run.close()
@@ -63,17 +63,17 @@ def test_what_is_cleared_is_gone_from_spark_and_disk_and_can_be_given_again(spar
     assert name not in os.listdir(folder)
     assert spark.sparkContext.parallelize(range(3)).sum() == 3
     run = Artifacts(spark, local=False)
-    assert run.give_bytes(b"once more") == (name, "")
+    assert run.publish_bytes(b"once more") == (name, "")
     run.close()
     assert content_read(spark, name) == [b"once more"]
 
 
 def test_a_run_that_gives_nothing_away_leaves_no_folder(spark: Any) -> None:
-    folder = module.files_of(spark.sparkContext)
+    folder = module.spark_files_folder(spark.sparkContext)
     before = os.listdir(folder)
     for local in (True, False):
         run = Artifacts(spark, local=local)
-        run.new().write_bytes(b"half a file")
+        run.new_file().write_bytes(b"half a file")
         run.close()
     assert os.listdir(folder) == before
 
@@ -81,10 +81,10 @@ def test_a_run_that_gives_nothing_away_leaves_no_folder(spark: Any) -> None:
 def test_that_a_session_holds_much_is_said_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MANY_BYTES", 10**6)
     said: list[str] = []
-    monkeypatch.setattr(module, "say", said.append)
+    monkeypatch.setattr(module, "notify", said.append)
     run = Artifacts(spark, local=False)
     for byte in b"abca":
-        run.give_bytes(bytes([byte]) * 700_000)
+        run.publish_bytes(bytes([byte]) * 700_000)
     run.close()
     (line,) = said
     assert line.startswith("this Spark session holds 1 MB of large values and side inputs of its runs (2 files)")
@@ -94,7 +94,7 @@ def test_that_a_session_holds_much_is_said_once(spark: Any, monkeypatch: pytest.
 def test_a_pipeline_that_is_run_again_gives_spark_the_same_files(
     spark: Any, flags: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidegate.runners.spark.driver.session.runs_here", lambda spark: False)
+    monkeypatch.setattr("tidegate.runners.spark.driver.session.workers_are_local", lambda spark: False)
     ballast = os.urandom(3 << 20)
     found = []
     for _ in range(2):

@@ -22,7 +22,7 @@ from tidegate.runners.spark.driver.split_assignment import all_plain, balanced
 from tidegate.runners.spark.plan.levels import assign_levels
 from tidegate.runners.spark.shuffle.partitioner import Partitioner
 from tidegate.runners.spark.shuffle.row_codec import OutgoingRows, decode, decode_blocks, encode_blocks, read_rows
-from tidegate.runners.spark.task_io.sources import decode_share, encode_share
+from tidegate.runners.spark.task_io.sources import decode_elements, encode_elements
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same, as_pairs
 from tidegate.sdk.data.panes import NO_PANE
 from tidegate.sdk.errors import KeyEncodingError
@@ -229,7 +229,7 @@ def test_large_parts_are_spread() -> None:
 
 @pytest.mark.parametrize("values", [[], [1, 2], [(1, 2), (3, 4)], [(1, 2, 3)], [(1, 2), 3], range(5)])
 def test_blocks_survive_rows(values: Any) -> None:
-    made = [block for data in encode_share(values) for block in decode_share(data)]
+    made = [block for data in encode_elements(values) for block in decode_elements(data)]
     assert [value for block in made for value in block.values] == list(values)
 
 

@@ -19,8 +19,8 @@ from tidegate.runners.spark.shuffle.row_codec import (
     OutgoingRows,
     decode_result,
     encode_result,
-    joined,
     read_rows,
+    reassembled,
     record_batch,
 )
 from tidegate.runners.spark.side_inputs.broadcast import SideInputWriter
@@ -64,14 +64,14 @@ def test_batches_are_about_as_long_as_is_asked_for(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_long_result_goes_in_pieces_that_come_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_codec, "MOST_BYTES", 100)
+    monkeypatch.setattr(row_codec, "MAX_ROW_BYTES", 100)
     out = OutgoingRows()
     after = out.send(0, RESULT, 3, 0, encode_result("side", "x" * 950))
     out.send(0, RESULT, 3, after, encode_result("side", "short"))
     out.send(0, RESULT, 2, 0, encode_result("side", "first"))
     found = [(src, seq, left, bytes(data)) for _, _, src, seq, left, data in read_rows(out.batches())]
     assert len(found) == after + 2 > 10
-    assert [decode_result(data) for data in joined(reversed(found))] == [
+    assert [decode_result(data) for data in reassembled(reversed(found))] == [
         ("side", "first"), ("side", "x" * 950), ("side", "short"),
     ]  # fmt: skip
 
@@ -118,5 +118,5 @@ def test_a_row_that_is_not_where_it_belongs_is_refused() -> None:
     row = tuple(made[name] for name in row_codec.COLUMNS)
     here = made["target"]
     assert list(LevelTask(spec, "run", 1, here).run(iter([record_batch([row])])))  # type: ignore[list-item]
-    with pytest.raises(RunError, match=f"gave partition {1 - here} a row of partition {here}'s"):
+    with pytest.raises(RunError, match=f"sent a row for partition {here} to partition {1 - here}"):
         list(LevelTask(spec, "run", 1, 1 - here).run(iter([record_batch([row])])))  # type: ignore[list-item]

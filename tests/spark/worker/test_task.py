@@ -17,7 +17,7 @@ import tidegate as tg
 from tidegate._version import __version__
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.spark.driver.split_assignment import assign_inputs, without_values
-from tidegate.runners.spark.driver.worker_env import Report, ask, unfit
+from tidegate.runners.spark.driver.worker_env import WorkerReport, problems_with, query_worker
 from tidegate.runners.spark.plan.artifacts import Artifacts
 from tidegate.runners.spark.plan.levels import assign_levels
 from tidegate.runners.spark.plan.task_spec import TaskSpec, numbered_edges
@@ -95,14 +95,14 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 @pytest.mark.parametrize(
     ("report", "problem"),
     [
-        (Report(HERE, __version__, "3.1", "2.3.3", "python"), None),
-        (Report(HERE, "", "", "", "python"), None),
-        (Report("3.9", __version__, "3.1", "2.3.3", "python"), f"it is 3.9 and here it is {HERE}"),
-        (Report(HERE, __version__, "3.1", "3.0.1", "python"), "does not work with its pandas 3.0.1"),
+        (WorkerReport(HERE, __version__, "3.1", "2.3.3", "python"), None),
+        (WorkerReport(HERE, "", "", "", "python"), None),
+        (WorkerReport("3.9", __version__, "3.1", "2.3.3", "python"), f"it is 3.9 and here it is {HERE}"),
+        (WorkerReport(HERE, __version__, "3.1", "3.0.1", "python"), "does not work with its pandas 3.0.1"),
     ],
 )
-def test_workers_that_do_not_fit_are_told_by_what_they_lack(report: Report, problem: str | None) -> None:
-    problems = unfit(report)
+def test_workers_that_do_not_fit_are_told_by_what_they_lack(report: WorkerReport, problem: str | None) -> None:
+    problems = problems_with(report)
     assert (problem is None) == (problems == [])
     assert problem is None or problem in problems[0]
 
@@ -119,7 +119,7 @@ def test_a_worker_without_pyarrow_is_refused_with_its_interpreter_and_the_flag_t
             raise RuntimeError("ModuleNotFoundError: No module named 'pyarrow'")
 
     with pytest.raises(UnsupportedError, match=r"\(/opt/python\) lacks pyarrow, .* with --worker_python, or send"):
-        ask(Bare())
+        query_worker(Bare())
 
 
 def test_what_a_worker_holds_is_left_out_of_garbage_collections_but_not_for_ever(
@@ -134,12 +134,12 @@ def test_what_a_worker_holds_is_left_out_of_garbage_collections_but_not_for_ever
     held.me = held  # type: ignore[attr-defined]
     gone = weakref.ref(held)
     try:
-        task._leave_out_of_collections()
+        task._exclude_from_collections()
         del held
         gc.collect()
         assert gone() is not None
         for _ in range(63):
-            task._leave_out_of_collections()
+            task._exclude_from_collections()
         gc.collect()
         assert gone() is None
     finally:

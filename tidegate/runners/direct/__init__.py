@@ -1,4 +1,4 @@
-"""The direct runner: one process, one thread, deterministic. It is where users' unit tests run."""
+"""The direct runner: one process, one thread, deterministic. Users' unit tests run on it."""
 
 from tidegate.runners.direct.runner import DirectRunner
 

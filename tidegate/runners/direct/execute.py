@@ -1,6 +1,6 @@
-"""One run on the direct runner: all steps in one graph, each block pushed through before the next event is taken.
+"""One run on the direct runner: all steps form one graph, and each block passes through it before the next is read.
 
-Bounded collections come first, region by region, each read to its end; then the live feeds are polled in turn.
+Bounded sources are read to their end first, region by region; then the unbounded ones are polled in turn.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 
 from tidegate.runners.direct.feeds import Event, Feed, feed
-from tidegate.runners.direct.writing import Writing, commit_all
+from tidegate.runners.direct.writing import CommittingWriter, commit_all
 from tidegate.runners.engine.errors.attribution import quietly
 from tidegate.runners.engine.operator import Context
 from tidegate.runners.engine.operator_graph import Graph, Outlet, state_name
@@ -25,11 +25,11 @@ from tidegate.sdk.time import SECOND
 
 
 class Execution:
-    """A plan at work. `run` returns when all input has ended, or `stop` is set, or `run_for` seconds are over, or
-    `enough` says that nothing more is wanted.
+    """Executes a plan. `run` returns when all input has ended, `stop` is set, `run_for` seconds have passed, or
+    `enough` reports that no more elements are wanted.
 
-    What was written is committed then. If it raises, nothing is left behind. Where something is enough, sources are
-    read in blocks that begin with as many elements as are wanted, and double up to `block_size`.
+    `run` commits the sinks before it returns; if it raises, it aborts them. With `enough`, the first block that is read
+    has as many elements as are wanted, and later blocks double in size up to `block_size`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Execution:
         self._block_size = block_size
         self._next_size = block_size if enough is None else min(enough.elements, block_size)
         run_id = os.urandom(6).hex()
-        self._sinks = [Writing(step, run_id) for step in plan.steps if step.is_sink]
+        self._sinks = [CommittingWriter(step, run_id) for step in plan.steps if step.is_sink]
         outlets: dict[str, list[Outlet]] = {}
         for writing in self._sinks:
             for edge in plan.inputs(writing.step.id):
@@ -62,12 +62,12 @@ class Execution:
         self._graph = Graph(plan, inner, (edge for edge in plan.edges if edge.target in ids), context, outlets)
 
     def run(self, run_for: float | None = None) -> None:
-        """Everything, from opening the operators to committing the sinks."""
+        """Open the operators, read all input, and commit the sinks."""
         feeds: list[Feed] = []
         try:
             self._graph.open()
             for step in self._sources(live=False):
-                if not self._stops():
+                if not self._should_stop():
                     self._read_to_end(step, feeds)
             self._read_live(run_for, feeds)
             commit_all(self._sinks, self.context.metrics)
@@ -77,16 +77,16 @@ class Execution:
             self._graph.abandon()
             raise
         finally:
-            for part in feeds:
-                quietly(part.close)
+            for source in feeds:
+                quietly(source.close)
         self._graph.close()
 
     def watermarks(self) -> dict[str, int]:
-        """How far the input of each step has come (µs), by its label; any thread may ask."""
-        standings = self._graph.step_statuses()
-        return {node.label: standings[state_name(step)].watermark for step in self._inner for node in step.nodes}
+        """The input watermark of each step (µs), by label. Any thread may call this."""
+        statuses = self._graph.step_statuses()
+        return {node.label: statuses[state_name(step)].watermark for step in self._inner for node in step.nodes}
 
-    def _stops(self) -> bool:
+    def _should_stop(self) -> bool:
         if self._enough is not None and self._enough():
             self.stop.set()
         return self.stop.is_set()
@@ -103,68 +103,68 @@ class Execution:
         source = feed(step, self.clock)
         feeds.append(source)
         while not source.ended:
-            if self._stops():
+            if self._should_stop():
                 return
-            event = source.poll(self._size())
-            # Steps that live input will reach as well have a clock for what comes from this one, too.
+            event = source.poll(self._next_read_size())
+            # A step downstream may have unbounded input as well: its processing-time timers run already.
             self._drive(self._graph.ticking(self.clock.now(), bounded=False))
             if event.block is not None:
-                self._enter(step, event.collection, event.block)
+                self._push_block(step, event.collection, event.block)
         for collection in step.outputs:
             self._drive(self._graph.updating(collection, CollectionStatus(ended=True)))
 
     def _read_live(self, run_for: float | None, feeds: list[Feed]) -> None:
-        """Poll the live feeds in turn until all have ended, or the run is told to stop."""
+        """Poll the unbounded sources in turn until all have ended or the run stops."""
         live = [(step, feed(step, self.clock)) for step in self._sources(live=True)]
         watermarked: set[str] = set()
         feeds += [source for _, source in live]
         deadline = None if run_for is None else self.clock.monotonic() + int(run_for * SECOND)
-        while live and not self._stops() and (deadline is None or self.clock.monotonic() < deadline):
+        while live and not self._should_stop() and (deadline is None or self.clock.monotonic() < deadline):
             waits: list[float] = []
             for step, source in live:
-                event = source.poll(self._size())
-                self._take(step, event)
+                event = source.poll(self._next_read_size())
+                self._handle_event(step, event)
                 if source.is_watermarked and step.label not in watermarked:
                     watermarked.add(step.label)
                     self.context.count(step.label, WATERMARKED)
                 waits.append(event.wait)
             live = [(step, source) for step, source in live if not source.ended]
             if live and min(waits) > 0:
-                self.clock.wait(self._until_next(min(waits), deadline), self.stop)
+                self.clock.wait(self._seconds_to_next_event(min(waits), deadline), self.stop)
 
-    def _until_next(self, wait: float, deadline: int | None) -> float:
-        """How long nothing need happen, at most `wait` seconds."""
+    def _seconds_to_next_event(self, wait: float, deadline: int | None) -> float:
+        """Seconds until a timer fires or the deadline passes, at most `wait`."""
         waits = [wait]
-        if (due := self._graph.next_clock()) is not None:
-            waits.append((due - self.clock.now()) / SECOND)
+        if (timer := self._graph.next_clock()) is not None:
+            waits.append((timer - self.clock.now()) / SECOND)
         if deadline is not None:
             waits.append((deadline - self.clock.monotonic()) / SECOND)
         return max(0.0, min(waits))
 
-    def _take(self, step: Step, event: Event) -> None:
+    def _handle_event(self, step: Step, event: Event) -> None:
         self._drive(self._graph.ticking(self.clock.now()))
         if event.block is not None:
-            self._enter(step, event.collection, event.block)
+            self._push_block(step, event.collection, event.block)
         if event.status is not None:
             self._drive(self._graph.updating(event.collection, event.status))
         if isinstance(step.head, TestStream):
             self._drive(self._graph.ending_bundles())
 
-    def _enter(self, step: Step, collection: str, block: Block) -> None:
+    def _push_block(self, step: Step, collection: str, block: Block) -> None:
         self.context.count(step.label, "elements_out", len(block))
         self._drive(self._graph.pushing(collection, block))
 
     def _drive(self, event: Iterator[None]) -> None:
-        """Let an event of the graph go on to its end, or until there is enough: later events are then left out."""
+        """Run an event of the graph to its end; once `enough` is satisfied, stop, and skip all later events."""
         if self._enough is None:
             for _ in event:
                 pass
-        elif not self._stops():
+        elif not self._should_stop():
             for _ in event:
-                if self._stops():
+                if self._should_stop():
                     return
 
-    def _size(self) -> int:
-        """How many elements to ask a source for now."""
+    def _next_read_size(self) -> int:
+        """How many elements the next poll asks a source for."""
         size, self._next_size = self._next_size, min(self._next_size * 2, self._block_size)
         return size

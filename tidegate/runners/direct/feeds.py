@@ -18,8 +18,8 @@ from tidegate.sdk.time import SECOND
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """The result of a poll: perhaps a block of a collection, then perhaps its new status. `wait` (s): until the next
-    poll."""
+    """The result of a poll: an optional block of a collection, then an optional status of it. `wait` is the number of
+    seconds until the next poll."""
 
     collection: str
     block: Block | None = None

@@ -1,4 +1,4 @@
-"""A run on the direct runner that goes on."""
+"""The result of an unbounded run on the direct runner, which continues in the background."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tidegate.sdk.runner import PipelineResult, PipelineState
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, SECOND, Timestamp
 
 
-class Running(PipelineResult):
-    """An unbounded run, in a thread of its own. Ctrl-C while waiting for it is a clean stop."""
+class BackgroundRun(PipelineResult):
+    """An unbounded run in its own thread. Ctrl-C in `wait_until_finish` cancels it cleanly."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Running(PipelineResult):
         self._state = PipelineState.RUNNING
         self._error: BaseException | None = None
         self._cancelled = False
-        self._over = Latch()
+        self._finished = Latch()
         threading.Thread(target=self._work, args=(work,), name="tidegate-direct", daemon=True).start()
 
     def _work(self, work: Callable[[], None]) -> None:
@@ -43,7 +43,7 @@ class Running(PipelineResult):
         else:
             self._state = PipelineState.CANCELLED if self._cancelled else PipelineState.DONE
         finally:
-            self._over.open()
+            self._finished.open()
 
     @property
     def state(self) -> PipelineState:
@@ -51,7 +51,7 @@ class Running(PipelineResult):
 
     def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
         try:
-            self._over.wait(timeout)
+            self._finished.wait(timeout)
         except KeyboardInterrupt:
             return self.cancel()
         if self._error is not None:
@@ -62,18 +62,18 @@ class Running(PipelineResult):
         if not self._state.ended:
             self._cancelled = True
             self._stop.set()
-            self._over.wait()
+            self._finished.wait()
         return self.wait_until_finish()
 
     def stop(self, *, drain: bool = False, savepoint: str | None = None) -> None:
         if drain or savepoint is not None:
             what = "drain" if drain else "take savepoints"
-            raise UnsupportedError(f"runs on the direct runner don't {what}: say --runner streaming")
+            raise UnsupportedError(f"runs on the direct runner don't {what}: use --runner streaming")
         self._stop.set()
 
     def metrics(self) -> MetricResults:
-        """What has been counted so far, and of each step the gauges `watermark` (a Timestamp) and `watermark_lag`
-        (seconds behind the clock), once there is a watermark."""
+        """The metrics so far. Each step that has a watermark also has the gauges `watermark` (a Timestamp) and
+        `watermark_lag` (seconds behind the clock)."""
         counted, now = self._metrics, self._clock.now()
         gauges = dict(counted.gauges)
         for label, watermark in self._watermarks().items():

@@ -1,4 +1,4 @@
-"""Drives a plan in this process: sources are read in order, and each block is pushed through all that follows."""
+"""Executes a plan in this process: reads the sources in order, and pushes each block through all later steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from tidegate.runners.direct.execute import Execution
-from tidegate.runners.direct.result import Running
+from tidegate.runners.direct.result import BackgroundRun
 from tidegate.runners.engine.checks.contracts import Checks
 from tidegate.runners.engine.operator import Context, Operator
 from tidegate.runners.engine.run_warnings import announce_endless_run, log_warnings
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 
 class DirectRunner(Runner):
-    """Runs in memory, with the checks that other runners need. `block_size` and `clock` are for tests.
+    """Runs a pipeline in memory, and checks that it would also work on the other runners. `block_size` and `clock` are
+    for tests.
 
-    `observe` is asked, as a run begins, for what to put around each operator; a trace records by it.
+    `observe`, if set, is called at the start of a run and returns a function that wraps each operator: this is how
+    traces are recorded.
     """
 
     name = "direct"
@@ -54,7 +56,7 @@ class DirectRunner(Runner):
         clock: Clock = self.clock or (ManualClock() if scripted else SystemClock())
         context = Context(
             memory_budget=options.memory_budget or default_memory_budget(),
-            temp_dir=_no_directory,
+            temp_dir=_no_directory_yet,
             block_size=self._block_size(),
             checks=None if options.checks == "off" else Checks(options.checks),
             runtime_types=options.type_check == "runtime",
@@ -82,7 +84,7 @@ class DirectRunner(Runner):
             ):
                 try:
                     execution.run(run_for)
-                except SystemExit as error:  # else the process would end as if the run were done
+                except SystemExit as error:  # would end the process as if the run had succeeded
                     raise RunError(f"the pipeline's own code called sys.exit({error.code!r})") from error
                 finally:
                     log_warnings(context.metrics, context.max_end_timers, pipeline)
@@ -93,19 +95,23 @@ class DirectRunner(Runner):
             work()
             return Finished(context.metrics)
         announce_endless_run(pipeline, options, previewing=self.enough is not None)
-        return Running(work, execution.stop, context.metrics, clock, execution.watermarks)
+        return BackgroundRun(work, execution.stop, context.metrics, clock, execution.watermarks)
 
     def _block_size(self) -> int:
-        """Where a few elements are enough, what steps give beyond them should be little too."""
-        return self.block_size if self.enough is None else min(self.block_size, max(_SMALL, self.enough.elements))
+        """The size of the blocks that steps emit: small if only a few elements are wanted."""
+        return (
+            self.block_size
+            if self.enough is None
+            else min(self.block_size, max(_MIN_EMITTED_BLOCK, self.enough.elements))
+        )
 
 
-_SMALL: Final = 16
+_MIN_EMITTED_BLOCK: Final = 16
 
 
 @contextlib.contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
-    """Let the cycle collector run less often: what lives is what is grouped, and looking through it finds nothing."""
+    """Run the cycle collector less often: nearly all live objects are grouped elements, which form no cycles."""
     before = gc.get_threshold()
     if before[0]:
         gc.set_threshold(max(before[0], 50_000), max(before[1], 20), max(before[2], 1_000))
@@ -115,13 +121,13 @@ def _rare_garbage_collection() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _no_directory() -> Path:
+def _no_directory_yet() -> Path:
     raise AssertionError("the run has not begun")
 
 
 @contextlib.contextmanager
 def _temporary_directory(parent: Path | None) -> Iterator[Callable[[], Path]]:
-    """A directory that is made when it is first asked for, and removed at the end."""
+    """Yield a function that creates a directory when first called; the directory is removed at the end."""
     made: list[Any] = []
 
     def directory() -> Path:

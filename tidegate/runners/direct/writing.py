@@ -1,4 +1,4 @@
-"""The sinks of a run: attempts that are prepared together, and committed when everything has succeeded."""
+"""The sinks of a run: all are prepared, and then committed, once all input has been processed."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from tidegate.sdk.metrics import MetricCells
 from tidegate.sdk.portable.model import Write
 
 
-class Writing(writer.SinkWriter):
-    """One sink of the run. There are as many attempts as shards were asked for, fed in turn."""
+class CommittingWriter(writer.SinkWriter):
+    """Writes to one sink, with one attempt per shard, and commits or aborts the sink's output."""
 
     def __init__(self, step: Step, run_id: str) -> None:
         assert isinstance(step.tail, Write)
         super().__init__(step, run_id, range(max(1, step.tail.shards)), always=True)
 
     def commit(self, committables: Sequence[Committable]) -> MetricCells:
-        """Make it visible; what was written, as metrics."""
+        """Make the output visible. Returns the metrics of what was written."""
         return writer.commit_output(self.node, self.sink, self.run, list(committables))
 
     def abort(self) -> None:
-        """The run has failed: leave nothing behind, whatever that says."""
+        """Remove the output of a failed run; errors of the sink are ignored."""
         self.abandon()
         quietly(lambda: self.sink.abort(self.run))
 
 
-def commit_all(sinks: Iterable[Writing], metrics: MetricCells) -> None:
-    """Prepare every sink before any is committed: one that can't be prepared leaves all unchanged. What was written is
-    added to the metrics."""
+def commit_all(sinks: Iterable[CommittingWriter], metrics: MetricCells) -> None:
+    """Prepare every sink, then commit every sink, so that a failure to prepare leaves all of them unchanged. Adds the
+    sinks' metrics to `metrics`."""
     prepared = [(sink, sink.prepare(last=True)) for sink in sinks]
     for sink, committables in prepared:
         metrics.merge(sink.commit(committables))

@@ -1,6 +1,6 @@
-"""How Spark will run a plan, in words: actions, levels, shuffles, what is kept in between, where side inputs go.
+"""Describes how Spark will run a plan: its actions, levels, shuffles, persisted elements and side inputs.
 
-Nothing is loaded or looked at: what follows from the plan alone is told.
+The text follows from the plan alone: no source is opened and no side input is computed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def explain(plan: Plan, options: SparkOptions) -> str:
-    """The same text for the same plan and flags."""
+    """The description, which depends on the plan and the flags only."""
     levels = assign_levels(plan)
     between = levels.count - len(levels.starts)
     lines = [
@@ -27,7 +27,7 @@ def explain(plan: Plan, options: SparkOptions) -> str:
     ]
     for action, start in enumerate(levels.starts):
         end = levels.starts[action + 1] if action + 1 < len(levels.starts) else levels.count
-        lines += ["", f"Action {action}" + ("" if end == levels.count else ", of which side inputs are made")]
+        lines += ["", f"Action {action}" + ("" if end == levels.count else ", which computes side inputs")]
         for level in range(start, end):
             lines += [f"  {line}" for line in _level(plan, levels, level, start)]
     sides = list(_sides(plan))
@@ -47,31 +47,32 @@ def _level(plan: Plan, levels: Levels, level: int, start: int) -> Iterator[str]:
     if level > start:
         yield "══ shuffle: rows of blocks, by target partition, sorted"
     elif action := levels.action(level):
-        carried = [edge for edge in plan.edges if levels.kept(edge) and _action_of(levels, edge.target) == action]
-        if carried:
-            moved = "shuffled by key" if any(shuffles(edge) for edge in carried) else "where they are"
-            yield f"══ kept elements of {_labels(plan.steps[edge.source] for edge in carried)}, {moved}"
+        inputs = [edge for edge in plan.edges if levels.persisted(edge) and _action_of(levels, edge.target) == action]
+        if inputs:
+            exchange = "shuffled by key" if any(shuffles(edge) for edge in inputs) else "in place"
+            yield f"══ persisted elements of {_labels(plan.steps[edge.source] for edge in inputs)}, {exchange}"
     yield f"Level {level}, {tasks}"
     steps = levels.steps(plan, level)
     for step in steps:
         yield f"  [{step.id}] {' + '.join(node.label for node in step.nodes)}{_phase(step)}"
-    kept = [edge for edge in plan.edges if levels.kept(edge) and levels.of_step[edge.source] == level]
-    if kept:
-        later = sorted({_action_of(levels, edge.target) for edge in kept})
+    persisted = [edge for edge in plan.edges if levels.persisted(edge) and levels.of_step[edge.source] == level]
+    if persisted:
+        later = sorted({_action_of(levels, edge.target) for edge in persisted})
         yield (
             f"  · persisted for action {' and '.join(map(str, later))}, freed at the end: "
-            f"{_labels(plan.steps[edge.source] for edge in kept)}"
+            f"{_labels(plan.steps[edge.source] for edge in persisted)}"
         )
-    aside = {edge.collection for edge in plan.edges if edge.side is not None and levels.of_step[edge.source] == level}
-    told = [step for step in steps if aside.intersection(step.outputs) and not isinstance(step.head, Create)]
-    if told:
-        yield f"  · to the driver, which groups it as a side input: {_labels(told)}"
+    side_edges = [edge for edge in plan.edges if edge.side is not None and levels.of_step[edge.source] == level]
+    collections = {edge.collection for edge in side_edges}
+    computed = [step for step in steps if collections.intersection(step.outputs) and not isinstance(step.head, Create)]
+    if computed:
+        yield f"  · to the driver, which groups it as a side input: {_labels(computed)}"
     passing = [
         edge
         for edge in plan.edges
         if edge.side is None
         and levels.of_step[edge.source] < level < levels.of_step[edge.target]
-        and not levels.kept(edge)
+        and not levels.persisted(edge)
     ]
     if passing:
         yield f"  · pass through: {_labels(plan.steps[edge.source] for edge in passing)}"
@@ -98,15 +99,15 @@ def _sides(plan: Plan) -> Iterator[str]:
                     seen.add((node.label, number))
                     yield f"{number} of {node.label!r}: {ref.view} of {_origin(plan, ref)}"
     if seen:
-        yield "· in the closure as long as all of them take up to 1 MB, else a file that each worker opens once"
+        yield "· sent in the closure up to a total of 1 MB, else as a file that each worker opens once"
     if any(ref.view in ("dict", "multimap") for step in plan.steps for node in step.nodes for ref in side_inputs(node)):
-        yield "· a dict or multimap above 8 MB is a file that workers look into (mmap), and loads what is looked up"
+        yield "· a dict or multimap above 8 MB is a memory-mapped file; workers load only the values they look up"
 
 
 def _origin(plan: Plan, ref: SideInputRef) -> str:
-    made = next((step for step in plan.steps if ref.collection in step.outputs), None)
-    if made is not None and isinstance(made.head, Create):
-        return f"{ref.collection!r}, {_count(made.head.values.count, 'element')} that the driver has"
+    producer = next((step for step in plan.steps if ref.collection in step.outputs), None)
+    if producer is not None and isinstance(producer.head, Create):
+        return f"{ref.collection!r}, {_count(producer.head.values.count, 'element')} from the driver"
     return f"{ref.collection!r}, computed"
 
 

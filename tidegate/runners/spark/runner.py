@@ -1,4 +1,4 @@
-"""The Spark runner: bounded pipelines as DataFrames of blocks. The driver plans, starts one action, and commits."""
+"""The Spark runner: bounded pipelines as DataFrames of blocks. The driver plans, runs Spark actions, and commits."""
 
 from __future__ import annotations
 
@@ -49,31 +49,31 @@ class SparkRunner(Runner):
         return explain(plan, options.view_as(self.options_model()))
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
-        from tidegate.runners.spark.driver.commit_log import finish_interrupted, noted
+        from tidegate.runners.spark.driver.commit_log import finish_interrupted, logged_commit
         from tidegate.runners.spark.driver.element_counts import LiveCounts
-        from tidegate.runners.spark.driver.execution import Execution, parallelism, settings
-        from tidegate.runners.spark.driver.progress import Contents
-        from tidegate.runners.spark.driver.session import checked, runs_here, session
+        from tidegate.runners.spark.driver.execution import Execution, parallelism, spark_settings
+        from tidegate.runners.spark.driver.progress import Progress
+        from tidegate.runners.spark.driver.session import get_session, require_supported, workers_are_local
         from tidegate.runners.spark.driver.shared_paths import check_shared
         from tidegate.runners.spark.driver.sinks import SinkCommit, abort_later, abort_leftovers
         from tidegate.runners.spark.driver.worker_env import prepare
         from tidegate.runners.spark.plan.artifacts import Artifacts
-        from tidegate.runners.spark.plan.failures import Cancelled, raised_by
+        from tidegate.runners.spark.plan.failures import JobCancelled, translated_errors
         from tidegate.runners.spark.task_io.frames import session_of
 
         planned = self.plan(_with_classes_of_values(pipeline), options)
-        own: SparkOptions = options.view_as(self.options_model())
+        spark_options: SparkOptions = options.view_as(self.options_model())
         metrics = MetricCells()
         run_id = os.urandom(6).hex()
         sinks = {step.id: SinkCommit(step, run_id) for step in planned.steps if step.is_sink}
         abort_leftovers()
-        finish_interrupted(own.spark_commit_dir)
+        finish_interrupted(spark_options.spark_commit_dir)
         if self.tell is not None:
             self.tell("starting Spark…")
-        spark = checked(session_of(planned) or session(own))
+        spark = require_supported(session_of(planned) or get_session(spark_options))
         if self.tell is not None:
             self.tell("")
-        local = runs_here(spark)
+        local = workers_are_local(spark)
         counts = None
         if self.watch is not None:
             live = MetricCells()
@@ -82,24 +82,24 @@ class SparkRunner(Runner):
         frames: dict[str, Any] = {}
         artifacts = Artifacts(spark, local=local)
         try:
-            with settings(spark), Contents(spark, self.tell, counts.refresh if counts else None) as shown:
+            with spark_settings(spark), Progress(spark, self.tell, counts.refresh if counts else None) as progress:
                 if not local:
                     name = planned.pipeline.name
-                    said = "the workers' Python does not run a first task"
-                    with shown.action(f"{name}: what the workers have"), raised_by(said):
-                        prepare(spark, own.spark_archive)
-                    with shown.action(f"{name}: whether the workers see the same files"), raised_by():
+                    failure = "the workers' Python can't run a first task"
+                    with progress.action(f"{name}: check the workers' packages"), translated_errors(failure):
+                        prepare(spark, spark_options.spark_archive)
+                    with progress.action(f"{name}: check that the workers see the same files"), translated_errors():
                         check_shared(spark, planned, run_id, parallelism(spark))
                 run = Execution(
                     spark,
                     planned,
-                    own,
+                    spark_options,
                     run_id,
                     metrics,
                     artifacts,
                     counts=counts,
                     local=local,
-                    describe=shown.action,
+                    describe=progress.action,
                 )
                 try:
                     for id, committables in run.run().committables.items():
@@ -107,30 +107,30 @@ class SparkRunner(Runner):
                     frames = run.dataframes()
                 finally:
                     run.close()
-            with noted(own.spark_commit_dir, run_id, list(sinks.values())):
-                for committing in sinks.values():
-                    metrics.merge(committing.commit())
-            if frames:  # of which Spark may make lost parts again, by tasks that write too
+            with logged_commit(spark_options.spark_commit_dir, run_id, list(sinks.values())):
+                for sink in sinks.values():
+                    metrics.merge(sink.commit())
+            if frames:  # to recompute lost partitions of these, Spark may run tasks that also write to the sinks
                 abort_later(sinks.values())
-        except Cancelled:
+        except JobCancelled:
             abort_later(sinks.values())
             return _Finished(metrics, {}, PipelineState.CANCELLED)
         except BaseException:
             abort_later(sinks.values())
             raise
         finally:
-            artifacts.close(kept=bool(frames))
+            artifacts.close(keep_files=bool(frames))
             if counts is not None:
                 counts.close()
-            for committing in sinks.values():
-                committing.abort()
-        log_warnings(metrics, own.max_end_timers, planned.pipeline)
+            for sink in sinks.values():
+                sink.abort()
+        log_warnings(metrics, spark_options.max_end_timers, planned.pipeline)
         return _Finished(metrics, frames, PipelineState.DONE)
 
 
 class _Finished(Finished):
-    """A run that is over, with the DataFrames it made. CANCELLED, and nothing was committed, if somebody has cancelled
-    its jobs in Spark."""
+    """The result of a run, with its DataFrames. CANCELLED means that its Spark jobs were cancelled; nothing was
+    committed then."""
 
     def __init__(self, metrics: MetricCells, frames: dict[str, Any], state: PipelineState) -> None:
         super().__init__(metrics)
@@ -145,12 +145,12 @@ class _Finished(Finished):
         try:
             return self._frames[label]
         except KeyError:
-            there = ", ".join(map(repr, self._frames)) or "none"
-            raise RunError(f"no ToDataFrame has the label {label!r}; there are: {there}") from None
+            labels = ", ".join(map(repr, self._frames)) or "none"
+            raise RunError(f"no ToDataFrame has the label {label!r}; there are: {labels}") from None
 
 
 def _with_classes_of_values(pipeline: portable.Pipeline) -> portable.Pipeline:
-    """A sealed pipeline that brings the classes of the values of its `Create`s too."""
+    """The sealed pipeline, including the classes of the values of its `Create`s."""
     from tidegate.runners.spark.driver.split_assignment import all_plain
 
     if all(all_plain(node.values.load()) for node in pipeline.nodes if isinstance(node, portable.Create)):
@@ -159,7 +159,7 @@ def _with_classes_of_values(pipeline: portable.Pipeline) -> portable.Pipeline:
 
 
 def _refuse(pipeline: portable.Pipeline, options: RunOptions) -> None:
-    """Raise UnsupportedError, by name, for what only a stream has."""
+    """Raise UnsupportedError for features of unbounded pipelines, naming the feature."""
     if options.mode == "streaming":
         raise UnsupportedError("the spark runner does not run --mode streaming: it runs bounded data as a batch")
     if options.run_for is not None:

@@ -1,1 +1,1 @@
-"""The code that runs in the driver: session, execution, commits, progress."""
+"""The driver's part of a run: session, execution, commits, progress."""

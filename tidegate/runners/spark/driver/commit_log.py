@@ -1,8 +1,8 @@
-"""What the driver is about to commit, noted in a file, so that a commit that was cut off is finished by the next run.
+"""The commit log: the driver records what it is about to commit, so that the next run can complete a failed commit.
 
-A manifest is written before the first sink is committed, held locked while its driver lives, and removed at the end.
-From the moment it is there the run's output will be whole: a commit that fails is left to the next run, as is one in
-which the driver dies. Commits may be repeated: whatever of them had been done has no further effect.
+An entry is a file with the committables of all sinks of a run. The driver writes it before it commits the first sink,
+keeps it locked, and removes it after the last. Once the entry exists, the output will be complete: if a commit fails or
+the driver dies, the next run commits the entry. Commits are idempotent, so repeating a part that succeeded is harmless.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ _FORMAT: Final = 1
 
 
 @contextlib.contextmanager
-def noted(directory: Path | None, run_id: str, sinks: Sequence[SinkCommit]) -> Iterator[None]:
-    """A context in which the sinks commit. If that fails or this process dies, `finish_interrupted` of a later run
-    commits them."""
-    if directory is None or not any(committing.committables for committing in sinks):
+def logged_commit(directory: Path | None, run_id: str, sinks: Sequence[SinkCommit]) -> Iterator[None]:
+    """Write a log entry for the commit that the body performs. If the body fails or this process dies, a later run
+    completes the commit with `finish_interrupted`."""
+    if directory is None or not any(sink.committables for sink in sinks):
         yield
         return
     path = directory / f"{run_id}{_SUFFIX}"
-    with _written(path, pickle.dumps((_FORMAT, list(sinks)), 5)):
-        for committing in sinks:
-            committing.noted = True
+    with _locked_file(path, pickle.dumps((_FORMAT, list(sinks)), 5)):
+        for sink in sinks:
+            sink.noted = True
         try:
             yield
         except BaseException as error:
-            error.add_note(f"The commit is noted in {path}: the next run with this --spark_commit_dir finishes it.")
+            error.add_note(f"The commit is logged in {path}: the next run with this --spark_commit_dir finishes it.")
             raise
         path.unlink()
 
 
 def finish_interrupted(directory: Path | None) -> int:
-    """Finish the commits that drivers which are gone had begun; how many there were."""
+    """Complete the commits that drivers began before they died. Returns the number of these commits."""
     if directory is None:
         return 0
     directory.mkdir(parents=True, exist_ok=True)
@@ -56,49 +56,49 @@ def finish_interrupted(directory: Path | None) -> int:
                 continue
             if not _lock(file):
                 continue
-            for committing in _sinks(path, file):
+            for sink in _load_sinks(path, file):
                 try:
-                    committing.commit()
+                    sink.commit()
                 except Exception as error:
-                    error.add_note(f"That is a commit which an earlier run began, noted in {path}.")
+                    error.add_note(f"An earlier run began this commit; it is logged in {path}.")
                     raise
-                committing.abort()
+                sink.abort()
             path.unlink(missing_ok=True)
             finished += 1
     return finished
 
 
-def _sinks(path: Path, file: BinaryIO) -> list[SinkCommit]:
-    found: Any = None
+def _load_sinks(path: Path, file: BinaryIO) -> list[SinkCommit]:
+    entry: Any = None
     with contextlib.suppress(Exception):
-        found = moved.load(file)
-    match found:
+        entry = moved.load(file)
+    match entry:
         case (int(format), list() as sinks) if format == _FORMAT:
             return sinks
     raise RunError(
-        f"{path} notes a commit that was not finished, and can't be read: it was written by another version, or the "
-        "modules of its sinks can't be imported here. Run the pipeline it belongs to, or remove the file"
+        f"{path} is the log of an unfinished commit, and can't be read: another version wrote it, or the modules "
+        "of its sinks can't be imported here. Run the pipeline that wrote it, or remove the file"
     )
 
 
 @contextlib.contextmanager
-def _written(path: Path, data: bytes) -> Iterator[None]:
-    """The file, complete from the moment it has its name, and locked."""
-    partly = path.with_suffix(".part")
-    with open(partly, "wb", opener=owner_only) as file:
+def _locked_file(path: Path, data: bytes) -> Iterator[None]:
+    """Write a file, which appears complete under its name, and keep it locked during the body."""
+    partial = path.with_suffix(".part")
+    with open(partial, "wb", opener=owner_only) as file:
         _lock(file)
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-        partly.rename(path)
+        partial.rename(path)
         yield
 
 
 def _lock(file: BinaryIO) -> bool:
-    """Lock a file as long as it is open; False if another process has."""
+    """Lock a file until it is closed; False if another process has locked it."""
     try:
         import fcntl
-    except ImportError:  # not a Unix: nobody is known to be at work
+    except ImportError:  # not a Unix: whether a driver still uses the file is unknown
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""Elements per step while a run goes on: tasks add what they have counted to an accumulator as they end.
+"""Element counts per step during a run: each task adds its counts to an accumulator when it ends.
 
-Only a classic session has accumulators; over Connect counts come with the end of each action. What is shown so is for
-whoever looks on: a task that is done again counts again, and when an action is over its exact metrics take the place.
+Only classic sessions have accumulators; over Connect the counts are updated at the end of each action. Live counts are
+approximate, as a retried task counts twice. The exact metrics of an action replace them when it is over.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ from typing import Any, Final
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 
 _accumulators: Final[weakref.WeakKeyDictionary[Any, Any]] = weakref.WeakKeyDictionary()
-"""One of each SparkContext, which never forgets any: for each run the counts of its steps."""
+"""One accumulator per SparkContext, with the counts of all runs: Spark never frees an accumulator."""
 
 
 class LiveCounts:
-    """The counts of one run. `exact` are the metrics of actions that are over, `shown` what people see."""
+    """The counts of one run. `exact` has the metrics of completed actions, `displayed` those that the user sees."""
 
-    def __init__(self, spark: Any, run_id: str, exact: MetricCells, shown: MetricCells) -> None:
+    def __init__(self, spark: Any, run_id: str, exact: MetricCells, displayed: MetricCells) -> None:
         self._run_id = run_id
         self._exact = exact
-        self._shown = shown
-        self._before: dict[str, int] = {}
+        self._displayed = displayed
+        self._in_exact: dict[str, int] = {}
         context = getattr(spark, "_sc", None)
         self.accumulator = None if context is None else _accumulator(context)
 
     def refresh(self) -> None:
-        """Show what tasks have told by now."""
+        """Display the exact counts plus those that tasks of the current action have reported."""
         counters = dict(self._exact.counters)
         for label, n in self._reported().items():
             key = MetricKey(label, ENGINE, "elements_out")
-            counters[key] = counters.get(key, 0) + n - self._before.get(label, 0)
-        self._shown.counters = counters
+            counters[key] = counters.get(key, 0) + n - self._in_exact.get(label, 0)
+        self._displayed.counters = counters
 
-    def settle(self) -> None:
-        """An action is over, and `exact` has its metrics."""
-        self._before = dict(self._reported())
+    def end_action(self) -> None:
+        """Call this when an action has ended and its metrics are in `exact`."""
+        self._in_exact = dict(self._reported())
         self.refresh()
 
     def close(self) -> None:
-        """The run is over."""
+        """Remove the run's counts from the accumulator."""
         if self.accumulator is not None:
             self.accumulator.value.pop(self._run_id, None)
 
@@ -55,7 +55,7 @@ def _accumulator(context: Any) -> Any:
         from pyspark.accumulators import AccumulatorParam
 
         class Param(AccumulatorParam[dict[str, dict[str, int]]]):
-            """A class inside a function is pickled whole: a worker needs no Tidegate to read it."""
+            """Defined inside a function so that it is pickled by value: a worker unpickles it without Tidegate."""
 
             def zero(self, value: Any) -> Any:
                 return {}

@@ -1,7 +1,7 @@
-"""One run on Spark: levels become DataFrames of rows, each action is started, and what its tasks tell is gathered.
+"""One run on Spark: builds a DataFrame of rows from the levels of each action, runs it, and collects its results.
 
-Most pipelines are one action. Each depth of computed side inputs is one more, before it; what the later ones need of an
-earlier one's elements is persisted in between, and freed at the end.
+Most pipelines run as one action. Each depth of computed side inputs needs an action before that. Elements that a later
+action needs are persisted until the run ends.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from tidegate.runners.spark.driver.element_counts import LiveCounts
 from tidegate.runners.spark.driver.split_assignment import assign_inputs, without_values
 from tidegate.runners.spark.driver.worker_env import packages_in
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts
-from tidegate.runners.spark.plan.column_types import columns_read, united, wished
-from tidegate.runners.spark.plan.failures import NOT_DETERMINISTIC, raised_by
+from tidegate.runners.spark.plan.column_types import inherited_columns, preferred_schema, unify
+from tidegate.runners.spark.plan.failures import NOT_DETERMINISTIC, translated_errors
 from tidegate.runners.spark.plan.levels import assign_levels, shuffles
 from tidegate.runners.spark.plan.task_spec import Inputs, TaskSpec, numbered_edges
 from tidegate.runners.spark.shuffle.row_codec import (
@@ -35,7 +35,7 @@ from tidegate.runners.spark.shuffle.row_codec import (
     RESULT,
     decode_blocks,
     decode_result,
-    joined,
+    reassembled,
     schema,
 )
 from tidegate.runners.spark.side_inputs.broadcast import SideInputBroadcaster
@@ -43,15 +43,15 @@ from tidegate.runners.spark.task_io.frames import (
     DataFrameSink,
     DataFrameSource,
     arrow_schema,
-    columns_of,
-    framed_by,
-    frames_made,
-    frames_read,
-    spoken_schema,
-    together,
+    dataframe_edge,
+    dataframe_sinks,
+    dataframe_sources,
+    grouped_by_schema,
+    spark_schema,
+    typed_batches,
     union,
 )
-from tidegate.runners.spark.worker.entry import entry
+from tidegate.runners.spark.worker.entry import task_function
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import RunError, TidegateError, visible
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
@@ -62,19 +62,20 @@ if TYPE_CHECKING:
     from tidegate.runners.spark.plan.options import SparkOptions
 
 _BATCH_BYTES: Final = 4 << 20
-"""No Arrow batch that Spark hands to a worker is longer, but for one row."""
+"""The longest Arrow batch that Spark sends to a worker, unless a single row is longer."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What a run gave: what each sink prepared, by step, and what is to be a DataFrame, by step."""
+    """The results of a run: the committables of each sink, and the reported schemas of each DataFrame, by step."""
 
     committables: dict[int, list[Committable]] = field(default_factory=dict)
     columns: dict[int, list[bytes]] = field(default_factory=dict)
 
 
 class Execution:
-    """A run. `metrics` grow as actions end; `tell` hears how far it is."""
+    """Executes a plan. Merges the metrics of each action into `metrics` when it ends; runs each one inside
+    `describe(text)`."""
 
     def __init__(
         self,
@@ -95,27 +96,27 @@ class Execution:
         self._name = visible(plan.pipeline.name)
         self._levels = assign_levels(plan)
         self._partitions = options.spark_partitions or parallelism(spark)
-        self._local = local
-        self._paths = _paths(options, local=local)
+        self._package_paths = _package_paths(options, local=local)
         self._artifacts = artifacts
         self._counts = counts
         self._run_id = run_id
-        self._feeds = frames_read(plan)
-        self._sinks = frames_made(plan)
-        elsewhere = {step.id for step in plan.steps if self._levels.of_step[step.id] < 0}  # side inputs' alone
-        self._inputs = assign_inputs(plan, self._partitions, self._artifacts, elsewhere.union(self._feeds))
-        self._opened = {id: self._open(source, plan.steps[id]) for id, source in self._feeds.items()}
-        self._frames = {id: self._schema_of(sink, plan.steps[id]) for id, sink in self._sinks.items()}
-        read = {id: frame.schema for id, frame in self._opened.items()} if None in self._frames.values() else {}
-        self._columns = {id: columns_read(plan, read, id) for id, schema in self._frames.items() if schema is None}
+        self._frame_sources = dataframe_sources(plan)
+        self._frame_sinks = dataframe_sinks(plan)
+        only_side_inputs = {step.id for step in plan.steps if self._levels.of_step[step.id] < 0}
+        self._inputs = assign_inputs(plan, self._partitions, artifacts, only_side_inputs.union(self._frame_sources))
+        self._opened_frames = {id: self._open(source, plan.steps[id]) for id, source in self._frame_sources.items()}
+        self._frame_schemas = {id: self._schema_of(sink, plan.steps[id]) for id, sink in self._frame_sinks.items()}
+        inferred = [id for id, schema in self._frame_schemas.items() if schema is None]
+        read = {id: frame.schema for id, frame in self._opened_frames.items()} if inferred else {}
+        self._inherited = {id: inherited_columns(plan, read, id) for id in inferred}
         self._plan = without_values(plan)
         self._persisted: list[Any] = []
-        self._kept: list[tuple[int, Any]] = []
+        self._persisted_levels: list[tuple[int, Any]] = []
         self._payloads: dict[int, bytes | Artifact] = {}
-        self._sums: Counter[int] = Counter()
-        self._sides = SideInputBroadcaster(plan, self._artifacts, self._side_context(options))
-        self._create_sides(plan)
-        self._work = TaskSpec(
+        self._persisted_checksums: Counter[int] = Counter()
+        self._side_inputs = SideInputBroadcaster(plan, self._artifacts, self._side_input_context(options))
+        self._add_created_side_inputs(plan)
+        self._spec = TaskSpec(
             self._plan,
             self._levels,
             numbered_edges(self._plan),
@@ -125,160 +126,165 @@ class Execution:
             options.temp_dir,
             options.type_check == "runtime",
             options.max_end_timers,
-            frames=self._frames,
-            wished={id: wished(columns) for id, columns in self._columns.items()},
+            frames=self._frame_schemas,
+            preferred={id: preferred_schema(columns) for id, columns in self._inherited.items()},
         )
         self._outcome = Outcome()
-        self._last: Any = None
+        self._last_level_rows: Any = None
 
     def run(self) -> Outcome:
-        """Every action, in order."""
-        if self._levels.count:  # a pipeline that nobody reads has no steps
+        """Run every action, in order."""
+        if self._levels.count:  # the plan has no steps if none has an effect
             for action, start in enumerate(self._levels.starts):
-                self._act(action, start)
+                self._run_action(action, start)
         return self._outcome
 
     def dataframes(self) -> dict[str, Any]:
-        """Make those DataFrames that the author gets, by label, in one action; then write those that are to be written,
-        in an action each."""
+        """Compute the DataFrames that the run returns to its author, in one action, and write those of other sinks, in
+        one action each. Returns the former by label."""
         frames: dict[int, Any] = {}
-        kept: dict[int, Any] = {}
+        persisted: dict[int, Any] = {}
         try:
-            for id, sink in self._sinks.items():
-                with _in_step(self._plan.steps[id]):
-                    frames[id] = self._typed(self._plan.steps[id], sink)
+            for id, sink in self._frame_sinks.items():
+                with _located_in(self._plan.steps[id]):
+                    frames[id] = self._with_columns(self._plan.steps[id], sink)
                     if sink.kept:
-                        kept[id] = frames[id].persist()
-            self._materialize(kept)
-            for id in [id for id in frames if id not in kept]:
+                        persisted[id] = frames[id].persist()
+            self._materialize(persisted)
+            for id in [id for id in frames if id not in persisted]:
                 step = self._plan.steps[id]
-                with self._describe(f"{self._name}: {visible(step.label)}"), _in_step(step):
-                    self._sinks[id].save_dataframe(frames[id])
+                with self._describe(f"{self._name}: {visible(step.label)}"), _located_in(step):
+                    self._frame_sinks[id].save_dataframe(frames[id])
         except BaseException:
-            for frame in kept.values():
+            for frame in persisted.values():
                 with contextlib.suppress(Exception):
                     frame.unpersist()
             raise
-        return {self._plan.steps[id].label: frame for id, frame in kept.items()}
+        return {self._plan.steps[id].label: frame for id, frame in persisted.items()}
 
-    def _materialize(self, kept: dict[int, Any]) -> None:
-        """Have Spark compute all of some persisted DataFrames, in one action."""
-        if not kept:
+    def _materialize(self, persisted: dict[int, Any]) -> None:
+        """Have Spark compute persisted DataFrames, all in one action."""
+        if not persisted:
             return
-        labels = ", ".join(self._plan.steps[id].label for id in kept)
+        labels = ", ".join(self._plan.steps[id].label for id in persisted)
         with self._describe(f"{self._name}: {visible(labels)}"):
             try:
-                with raised_by():
-                    union([frame.selectExpr("0") for frame in kept.values()]).count()
+                with translated_errors():
+                    union([frame.selectExpr("0") for frame in persisted.values()]).count()
             except RunError:
-                for id, frame in kept.items():  # whose fault it is; the others are there by now
-                    with _in_step(self._plan.steps[id]):
+                for id, frame in persisted.items():  # find the step to blame: only its DataFrame fails again
+                    with _located_in(self._plan.steps[id]):
                         frame.count()
                 raise
 
     def close(self) -> None:
-        """Free what the run persisted."""
+        """Unpersist the elements that were persisted between actions."""
         for frame in self._persisted:
-            with contextlib.suppress(Exception):  # the session may be over
+            with contextlib.suppress(Exception):  # the session may have been stopped
                 frame.unpersist()
 
     def _open(self, source: DataFrameSource, step: Step) -> Any:
-        with _in_step(step):
+        with _located_in(step):
             return source.open_dataframe(self._spark)
 
     def _schema_of(self, sink: DataFrameSink, step: Step) -> bytes | None:
-        with _in_step(step):
+        with _located_in(step):
             return None if sink.columns is None else arrow_schema(self._spark, sink.columns)
 
     # -- side inputs
 
-    def _side_context(self, options: SparkOptions) -> Context:
+    def _side_input_context(self, options: SparkOptions) -> Context:
         def no_folder() -> Path:
             raise RunError("a side input does not fit --memory_budget on the driver, which groups it")
 
         return Context(options.memory_budget or default_memory_budget(), no_folder, self._metrics)
 
-    def _create_sides(self, plan: Plan) -> None:
-        """The side inputs that are the elements of a `Create`: there is nothing to run for them."""
-        asides = {edge.collection for edge in plan.edges if edge.side is not None}
+    def _add_created_side_inputs(self, plan: Plan) -> None:
+        """Add the elements of each `Create` that is a side input: they need no action."""
+        side_collections = {edge.collection for edge in plan.edges if edge.side is not None}
         for step in plan.steps:
-            if isinstance(step.head, Create) and step.outputs[0] in asides:
+            if isinstance(step.head, Create) and step.outputs[0] in side_collections:
                 block = created(step.head.values.load())
-                self._sides.add(step.outputs[0], [block])
+                self._side_inputs.add(step.outputs[0], [block])
                 if self._levels.of_step[step.id] < 0 and len(block):
                     self._metrics.count(MetricKey(step.label, ENGINE, "elements_out"), len(block))
 
     # -- actions
 
-    def _act(self, action: int, start: int) -> None:
+    def _run_action(self, action: int, start: int) -> None:
         levels, plan = self._levels, self._plan
         end = levels.starts[action + 1] if action + 1 < len(levels.starts) else levels.count
         steps = [step for step in plan.steps if start <= levels.of_step[step.id] < end]
-        spec = replace(self._work, inputs=self._inputs, sides=self._sides.views_of(steps))
-        kept = [number for number, edge in enumerate(spec.edges) if levels.kept(edge)]
+        spec = replace(self._spec, inputs=self._inputs, sides=self._side_inputs.views_of(steps))
+        persisted = [number for number, edge in enumerate(spec.edges) if levels.persisted(edge)]
         labels = ", ".join(dict.fromkeys(node.label for step in steps for node in step.nodes))
-        with self._describe(f"{self._name}: {visible(labels)}"), raised_by():
-            frame = self._frame(spec, start, end, kept)
-            told = frame.where(frame["edge"] == RESULT) if self._frames and end == levels.count else frame
-            rows = told.collect()
-        self._take(map(decode_result, joined((src, seq, left, bytes(data)) for _, _, src, seq, left, data in rows)))
+        with self._describe(f"{self._name}: {visible(labels)}"), translated_errors():
+            frame = self._frame(spec, start, end, persisted)
+            if self._frame_schemas and end == levels.count:
+                frame = frame.where(frame["edge"] == RESULT)
+            rows = frame.collect()
+        pieces = ((src, seq, left, bytes(data)) for _, _, src, seq, left, data in rows)
+        self._collect(map(decode_result, reassembled(pieces)))
         if self._counts is not None:
-            self._counts.settle()
+            self._counts.end_action()
 
-    def _frame(self, spec: TaskSpec, start: int, end: int, kept: list[int]) -> Any:
-        """The rows that the last of some levels gives; those that are on `kept` edges are persisted."""
+    def _frame(self, spec: TaskSpec, start: int, end: int, persisted: list[int]) -> Any:
+        """The DataFrame of the rows that the last of these levels emits. Rows on `persisted` edges are persisted."""
         levels = self._levels
-        makers = {levels.of_step[spec.edges[number].source] for number in kept}
+        producers = {levels.of_step[spec.edges[number].source] for number in persisted}
         frame: Any = None
         for level in range(start, end):
             if level == start:
-                frame = self._first(spec, level)
+                frame = self._first_level(spec, level)
             else:
                 frame = frame.repartitionById(levels.partitions(level, self._partitions), "target")
-                frame = self._mapped(frame.sortWithinPartitions(*ORDER), spec, level)
-            if level in makers or (level == levels.count - 1 and self._frames):
+                frame = self._map_level(frame.sortWithinPartitions(*ORDER), spec, level)
+            if level in producers or (level == levels.count - 1 and self._frame_schemas):
                 frame = frame.persist()
                 self._persisted.append(frame)
-                if level in makers:
-                    self._kept.append((level, frame))
-                    frame = frame.where(~frame["edge"].isin(kept))
-        self._last = frame
+                if level in producers:
+                    self._persisted_levels.append((level, frame))
+                    frame = frame.where(~frame["edge"].isin(persisted))
+        self._last_level_rows = frame
         return frame
 
-    def _first(self, spec: TaskSpec, level: int) -> Any:
-        """The first level of an action: over elements of sources and kept ones, and beside it over each DataFrame."""
+    def _first_level(self, spec: TaskSpec, level: int) -> Any:
+        """The first level of an action: tasks for sources and persisted elements, and further ones for DataFrames."""
         steps = spec.levels.steps(spec.plan, level)
-        feeds = [step for step in steps if step.id in self._feeds]
+        frame_steps = [step for step in steps if step.id in self._frame_sources]
         frames = []
-        if not self._only_fed(level, steps):
-            frames.append(self._mapped(self._entering(spec, level, steps), spec, level))
-        for ids, read in together({step.id: self._opened[step.id] for step in feeds}):
-            frames.append(self._mapped(read, spec, level, ids))
+        if not self._reads_only_dataframes(level, steps):
+            frames.append(self._map_level(self._action_input(spec, level, steps), spec, level))
+        for ids, read in grouped_by_schema({step.id: self._opened_frames[step.id] for step in frame_steps}):
+            frames.append(self._map_level(read, spec, level, ids))
         return union(frames)
 
-    def _only_fed(self, level: int, steps: list[Step]) -> bool:
-        """Whether DataFrames alone bring what a level gets, and a DataFrame without partitions would bring nothing that
-        is missed: the levels after it run all the same.
-        """
+    def _reads_only_dataframes(self, level: int, steps: list[Step]) -> bool:
+        """Whether a level reads nothing but DataFrames, and may have no task at all because these have no partitions:
+        not in the last level of an action, whose tasks report results even without elements."""
         sources = [step for step in steps if step.is_source]
         last = level + 1 in (*self._levels.starts, self._levels.count)
-        return bool(sources) and not last and level == 0 and all(step.id in self._feeds for step in sources)
+        return bool(sources) and not last and level == 0 and all(step.id in self._frame_sources for step in sources)
 
-    def _entering(self, spec: TaskSpec, level: int, steps: list[Step]) -> Any:
-        """The rows that an action begins with; rows that say nothing where tasks read all by themselves."""
+    def _action_input(self, spec: TaskSpec, level: int, steps: list[Step]) -> Any:
+        """The rows with which an action begins: persisted ones, or one empty row per task if all tasks read sources."""
         levels = self._levels
         numbers = [
             number
             for number, edge in enumerate(spec.edges)
-            if levels.kept(edge) and levels.action(levels.of_step[edge.target]) == levels.action(level)
+            if levels.persisted(edge) and levels.action(levels.of_step[edge.target]) == levels.action(level)
         ]
         by_level: dict[int, list[int]] = {}
         for number in numbers:
             by_level.setdefault(levels.of_step[spec.edges[number].source], []).append(number)
-        parts = [frame.where(frame["edge"].isin(by_level[made])) for made, frame in self._kept if made in by_level]
+        parts = [
+            frame.where(frame["edge"].isin(by_level[source]))
+            for source, frame in self._persisted_levels
+            if source in by_level
+        ]
         if not parts:
-            alone = all(step.id in self._feeds for step in steps if step.is_source)
-            tasks = 1 if alone and any(step.is_source for step in steps) else self._partitions
+            sources = [step for step in steps if step.is_source]
+            tasks = 1 if sources and all(step.id in self._frame_sources for step in sources) else self._partitions
             return self._spark.range(0, tasks, 1, tasks)
         frame = parts[0]
         for part in parts[1:]:
@@ -286,38 +292,39 @@ class Execution:
         if (
             len(parts) > 1
             or any(shuffles(spec.edges[n]) for n in numbers)
-            or not self._has_own_partitions(next(iter(by_level)))
+            or not self._has_run_partitions(next(iter(by_level)))
         ):
             frame = frame.repartitionById(self._partitions, "target")
         return frame.sortWithinPartitions(*ORDER)
 
-    def _has_own_partitions(self, level: int) -> bool:
-        """Whether a level has as many tasks as there are partitions; DataFrames that are read bring more."""
-        fed = any(step.id in self._feeds for step in self._levels.steps(self._plan, level))
-        return not fed and self._levels.partitions(level, self._partitions) == self._partitions
+    def _has_run_partitions(self, level: int) -> bool:
+        """Whether a level has one task per partition of the run. A level that reads DataFrames has more."""
+        reads_frames = any(step.id in self._frame_sources for step in self._levels.steps(self._plan, level))
+        return not reads_frames and self._levels.partitions(level, self._partitions) == self._partitions
 
-    def _mapped(self, frame: Any, spec: TaskSpec, level: int, feeds: tuple[int, ...] = ()) -> Any:
-        steps = [spec.plan.steps[id] for id in feeds] or spec.levels.steps(spec.plan, level)
+    def _map_level(self, frame: Any, spec: TaskSpec, level: int, frame_steps: tuple[int, ...] = ()) -> Any:
+        steps = [spec.plan.steps[id] for id in frame_steps] or spec.levels.steps(spec.plan, level)
         name = " + ".join(dict.fromkeys(node.label for step in steps for node in step.nodes)) or "pass on"
         counts = None if self._counts is None else self._counts.accumulator
-        run = entry(name[:200], self._paths, self._packed(spec, level), self._run_id, level, feeds, counts)
+        payload = self._payload(spec, level)
+        run = task_function(name[:200], self._package_paths, payload, self._run_id, level, frame_steps, counts)
         return frame.mapInArrow(run, schema())
 
-    def _packed(self, spec: TaskSpec, level: int) -> bytes | Artifact:
-        """What a level's tasks must know: in the closure, or as a file if it is long."""
-        found = self._payloads.get(level)
-        if found is None:
+    def _payload(self, spec: TaskSpec, level: int) -> bytes | Artifact:
+        """The pickled specification of a level: bytes for the closure, or an artifact if it is large."""
+        payload = self._payloads.get(level)
+        if payload is None:
             data = pickle.dumps(spec.of_level(level), 5)
-            found = data if len(data) <= 2 * CLOSURE_BYTES else self._artifacts.give_bytes(data)
-            self._payloads[level] = found
-        return found
+            payload = data if len(data) <= 2 * CLOSURE_BYTES else self._artifacts.publish_bytes(data)
+            self._payloads[level] = payload
+        return payload
 
-    # -- what tasks tell
+    # -- results of tasks
 
-    def _take(self, results: Iterable[tuple[str, Any]]) -> None:
+    def _collect(self, results: Iterable[tuple[str, Any]]) -> None:
         outcome = self._outcome
-        asides: list[tuple[str, int, int, bytes]] = []
-        found: Counter[int] = Counter()
+        side_rows: list[tuple[str, int, int, bytes]] = []
+        reread: Counter[int] = Counter()
         for kind, value in results:
             match kind:
                 case "metrics":
@@ -327,87 +334,86 @@ class Execution:
                 case "columns":
                     outcome.columns.setdefault(value[0], []).extend(value[1])
                 case "side":
-                    asides.append(value)
-                case "kept":
-                    self._sums.update(value)
-                case "found":
-                    found.update(value)
-        if any(self._sums[number] != total for number, total in found.items()):
+                    side_rows.append(value)
+                case "persisted":
+                    self._persisted_checksums.update(value)
+                case "reread":
+                    reread.update(value)
+        if any(self._persisted_checksums[edge] != checksum for edge, checksum in reread.items()):
             raise RunError(f"the run can't be finished: {NOT_DETERMINISTIC}")
-        for collection, _, _, data in sorted(asides, key=lambda each: each[:3]):
-            self._sides.add(collection, decode_blocks(data))
+        for collection, _, _, data in sorted(side_rows, key=lambda row: row[:3]):
+            self._side_inputs.add(collection, decode_blocks(data))
 
-    def _typed(self, step: Step, sink: DataFrameSink) -> Any:
-        """A step's elements as columns."""
-        schema = self._frames[step.id]
+    def _with_columns(self, step: Step, sink: DataFrameSink) -> Any:
+        """The DataFrame of a step's elements."""
+        schema = self._frame_schemas[step.id]
         if schema is not None:
-            spoken = spoken_schema(self._spark, sink.columns or "")
+            columns = spark_schema(self._spark, sink.columns or "")
         else:
-            found = united(self._outcome.columns.get(step.id, ()), self._columns[step.id])
-            if found is None:
-                raise RunError("there are no elements, so what the columns are is not known: give schema=…")
-            schema, spoken = found
-        rows = self._last.where(
-            self._last["edge"] == framed_by(step.id)
-        )  # in order, as the task that made them left it
-        return rows.mapInArrow(columns_of(schema, step.label[:200]), spoken)
+            inferred = unify(self._outcome.columns.get(step.id, ()), self._inherited[step.id])
+            if inferred is None:
+                raise RunError("the columns can't be inferred, because there are no elements: give schema=…")
+            schema, columns = inferred
+        # Spark keeps the order within a partition, so the pieces of a long row stay consecutive.
+        rows = self._last_level_rows.where(self._last_level_rows["edge"] == dataframe_edge(step.id))
+        return rows.mapInArrow(typed_batches(schema, step.label[:200]), columns)
 
 
 @contextlib.contextmanager
-def _in_step(step: Step) -> Iterator[None]:
-    """What is raised inside, as an error of Tidegate's in that step."""
+def _located_in(step: Step) -> Iterator[None]:
+    """Translate errors into Tidegate's, located in this step."""
     try:
-        with raised_by():
+        with translated_errors():
             yield
     except TidegateError as error:
         rethrow(located(error, step.label, step.tail.where))
 
 
 def parallelism(spark: Any) -> int:
-    """How many tasks run at once, as far as can be told."""
+    """How many tasks the session runs at once. Connect does not reveal this, so the driver's cores count there."""
     context = getattr(spark, "_sc", None)
     return max(2, context.defaultParallelism if context is not None else os.cpu_count() or 1)
 
 
-def _paths(options: SparkOptions, *, local: bool) -> tuple[str, ...]:
-    """Where workers look for what they lack: those of a local master where this process finds Tidegate, others in the
-    archive that was sent to them."""
+def _package_paths(options: SparkOptions, *, local: bool) -> tuple[str, ...]:
+    """Additional entries of the workers' `sys.path`: for a local master the folder from which this process imports
+    Tidegate, else the packages of the archive that was sent to the workers."""
     if local:
         return (str(Path(_version.__file__).resolve().parents[1]),)
     return packages_in(options.spark_archive)
 
 
-_WANTED: Final = {
+_SETTINGS: Final = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(_BATCH_BYTES),
-    # Planning anew at each shuffle takes time, and the plan would stay as it is.
+    # Adaptive execution would replan at each shuffle, which takes time and could not improve these plans.
     "spark.sql.adaptive.enabled": "false",
 }
-_runs: Final[weakref.WeakKeyDictionary[Any, tuple[int, dict[str, str | None]]]] = weakref.WeakKeyDictionary()
-"""How many runs each session has at the moment, and its own settings."""
-_counting: Final = threading.Lock()
+_active_runs: Final[weakref.WeakKeyDictionary[Any, tuple[int, dict[str, str | None]]]] = weakref.WeakKeyDictionary()
+"""The number of active runs of each session, and the settings it had before them."""
+_settings_lock: Final = threading.Lock()
 
 
 @contextlib.contextmanager
-def settings(spark: Any) -> Iterator[None]:
-    """Spark's settings for a run, and afterwards, when no other run of the session needs them, as they were."""
-    with _counting:
-        runs, before = _runs.get(spark) or (0, {name: spark.conf.get(name, None) for name in _WANTED})
-        _runs[spark] = runs + 1, before
-        for name, value in _WANTED.items():
+def spark_settings(spark: Any) -> Iterator[None]:
+    """Set Spark's settings for a run; restore the session's own when its last active run ends."""
+    with _settings_lock:
+        runs, before = _active_runs.get(spark) or (0, {name: spark.conf.get(name, None) for name in _SETTINGS})
+        _active_runs[spark] = runs + 1, before
+        for name, value in _SETTINGS.items():
             spark.conf.set(name, value)
     try:
         yield
     finally:
-        with _counting:
-            runs, before = _runs.pop(spark)
+        with _settings_lock:
+            runs, before = _active_runs.pop(spark)
             if runs > 1:
-                _runs[spark] = runs - 1, before
+                _active_runs[spark] = runs - 1, before
             else:
                 _restore(spark, before)
 
 
 def _restore(spark: Any, before: dict[str, str | None]) -> None:
-    with contextlib.suppress(Exception):  # the session may be over
+    with contextlib.suppress(Exception):  # the session may have been stopped
         for name, old in before.items():
             if old is None:
                 spark.conf.unset(name)

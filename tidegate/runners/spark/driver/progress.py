@@ -1,5 +1,5 @@
-"""What a run shows while it goes on: descriptions in Spark's UI, tasks and elements for whoever asks, and what it waits
-for when Spark runs none of its tasks."""
+"""The progress of a run: descriptions in Spark's UI, counts of tasks and elements, and warnings when Spark runs none of
+its tasks."""
 
 from __future__ import annotations
 
@@ -11,57 +11,59 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tidegate.runners.spark.plan.console import say
+from tidegate.runners.spark.plan.console import notify
 
 PERIOD: Final = 0.5
 PATIENCE: Final = 10.0
-"""Seconds without a task at work before it is said what is waited for."""
+"""Seconds without a running task before a warning says what the run waits for."""
 _LONGEST: Final = 300
 _GROUP: Final = "spark.jobGroup.id"
 _DESCRIPTION: Final = "spark.job.description"
 
 
-class Contents:
-    """A run that is looked at. `tell` hears how many tasks of how many are done, and `look` is called as often; None:
-    nobody listens."""
+class Progress:
+    """Reports a run's progress: calls `display` with the number of tasks that are done, and `refresh` as often."""
 
-    def __init__(self, spark: Any, tell: Callable[[str], None] | None, look: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, spark: Any, display: Callable[[str], None] | None, refresh: Callable[[], None] | None = None
+    ) -> None:
         self._spark = spark
-        self._tell = tell
-        self._look = look
-        self._waits = _Waits()
-        self._quiet = contextlib.ExitStack()
+        self._display = display
+        self._refresh = refresh
+        self._stalls = _StallDetector()
+        self._log_filter = contextlib.ExitStack()
         self._context = getattr(spark, "_sc", None)
         self._group = f"tidegate-{os.urandom(4).hex()}"
         self._number = 0
 
     def __enter__(self) -> Self:
-        self._quiet.enter_context(without_py4j())
+        self._log_filter.enter_context(silent_py4j())
         if self._context is None:
             self._spark.registerProgressHandler(self._progress)
         return self
 
     def __exit__(self, _: type[BaseException] | None, __: BaseException | None, ___: TracebackType | None) -> None:
-        with self._quiet:
+        with self._log_filter:
             if self._context is None:
                 self._spark.removeProgressHandler(self._progress)
 
     @contextlib.contextmanager
-    def action(self, words: str) -> Iterator[None]:
-        """One action, so described."""
+    def action(self, description: str) -> Iterator[None]:
+        """Watch the action that the body runs, and describe it in Spark's UI."""
         self._number += 1
-        words = words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1]}…"
+        if len(description) > _LONGEST:
+            description = f"{description[: _LONGEST - 1]}…"
         with self._stoppable():
             if self._context is None:
                 with self._watched(self._watch):
                     yield
             else:
-                with self._described(self._context, words):
+                with self._described(self._context, description):
                     yield
 
     @contextlib.contextmanager
     def _stoppable(self) -> Iterator[None]:
-        """Ctrl-C ends what runs in Spark too: PySpark's own handler fails as long as an answer is awaited."""
+        """Cancel the action's jobs on Ctrl-C. PySpark's own handler fails while a call to Java is pending."""
         if self._context is not None:
             add, cancel, remove = (
                 self._context.addJobTag,
@@ -78,15 +80,15 @@ class Contents:
                 cancel(self._group)
             raise
         finally:
-            with contextlib.suppress(Exception):  # its Java may be gone
+            with contextlib.suppress(Exception):  # the JVM may have died
                 remove(self._group)
 
     @contextlib.contextmanager
-    def _described(self, context: Any, words: str) -> Iterator[None]:
+    def _described(self, context: Any, description: str) -> Iterator[None]:
         before = {name: context.getLocalProperty(name) for name in (_GROUP, _DESCRIPTION)}
-        if before[_GROUP] is None:  # else the author's own group, by which the job may be cancelled
+        if before[_GROUP] is None:  # keep a group that the user's program has set in order to cancel the job
             context.setLocalProperty(_GROUP, self._group)
-        context.setLocalProperty(_DESCRIPTION, words)
+        context.setLocalProperty(_DESCRIPTION, description)
         try:
             with self._watched(self._poll, before[_GROUP] or self._group):
                 yield
@@ -97,7 +99,7 @@ class Contents:
 
     @contextlib.contextmanager
     def _watched(self, watch: Callable[..., None], *arguments: Any) -> Iterator[None]:
-        self._waits = _Waits()
+        self._stalls = _StallDetector()
         over = threading.Event()
         thread = threading.Thread(target=watch, args=(over, *arguments), name="tidegate-spark-progress", daemon=True)
         thread.start()
@@ -108,7 +110,7 @@ class Contents:
             thread.join()
 
     def _poll(self, over: threading.Event, group: str) -> None:
-        """Look at a classic session's jobs until they are over."""
+        """Poll the jobs of a classic session until the action is over."""
         assert self._context is not None
         tracker = self._context.statusTracker()
         while not over.wait(PERIOD):
@@ -121,40 +123,40 @@ class Contents:
                         if found is not None:
                             done, tasks = done + found.numCompletedTasks, tasks + found.numTasks
                             active += found.numActiveTasks
-                self._say(done, tasks)
-                self._waits.saw(done, tasks, active)
-                self._waits.tell(self._executors)
-            except Exception:  # the connection to Java is at its end, and with it the action
+                self._report(done, tasks)
+                self._stalls.observe(done, tasks, active)
+                self._stalls.report_if_stalled(self._executors)
+            except Exception:  # the connection to Java is closed, so the action is over
                 return
 
     def _watch(self, over: threading.Event) -> None:
-        """Wait with a Connect server, which tells by itself how far it is."""
+        """Check for stalls until the action is over. A Connect server calls `_progress` by itself."""
         while not over.wait(PERIOD):
-            self._waits.tell(lambda: None)
+            self._stalls.report_if_stalled(lambda: None)
 
     def _progress(self, stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         completed, tasks = (
             sum(stage.num_completed_tasks for stage in stages),
             sum(stage.num_tasks for stage in stages),
         )
-        self._waits.saw(completed, tasks, inflight_tasks)
-        self._say(completed, tasks)
+        self._stalls.observe(completed, tasks, inflight_tasks)
+        self._report(completed, tasks)
 
     def _executors(self) -> int:
-        """How many executors a classic session has, the driver's own among them on a local master."""
+        """The number of executors of a classic session; on a local master the driver counts as one."""
         assert self._context is not None
         found = len(self._context._jsc.sc().statusTracker().getExecutorInfos())
         return found if self._context.master.startswith("local") else found - 1
 
-    def _say(self, done: int, tasks: int) -> None:
-        if self._look is not None:
-            self._look()
-        if self._tell is not None and tasks:
-            self._tell(f"action {self._number}: {done} of {tasks} tasks")
+    def _report(self, done: int, tasks: int) -> None:
+        if self._refresh is not None:
+            self._refresh()
+        if self._display is not None and tasks:
+            self._display(f"action {self._number}: {done} of {tasks} tasks")
 
 
-class _Waits:
-    """How long there have been tasks and none of them at work. It is said once for each such time."""
+class _StallDetector:
+    """Detects that Spark has tasks to run but runs none of them, and warns once for each such period."""
 
     def __init__(self) -> None:
         self._done = -1
@@ -162,8 +164,8 @@ class _Waits:
         self._since: float | None = None
         self._reported = False
 
-    def saw(self, done: int, tasks: int, active: int) -> None:
-        """How many tasks of how many are done, and how many at work."""
+    def observe(self, done: int, tasks: int, active: int) -> None:
+        """Record the progress: `done` of `tasks` are done, and `active` are running."""
         if not tasks or active or done != self._done or done == tasks:
             self._since = None
             self._reported = False
@@ -171,8 +173,8 @@ class _Waits:
             self._since = time.monotonic()
         self._done, self._tasks = done, tasks
 
-    def tell(self, executors: Callable[[], int | None]) -> None:
-        """Say what is waited for, if that has taken long. `executors`: how many there are; None: not known."""
+    def report_if_stalled(self, executors: Callable[[], int | None]) -> None:
+        """Warn if no task has run for `PATIENCE` seconds. `executors` returns their number, or None if unknown."""
         if self._since is None or self._reported or time.monotonic() - self._since < PATIENCE:
             return
         self._reported = True
@@ -186,23 +188,23 @@ class _Waits:
                 )
             case number:
                 why = f"{'the executor is' if number == 1 else f'all {number} executors are'} busy with other jobs"
-        say(f"waiting for Spark to run one of {self._tasks - self._done} tasks: {why}")
+        notify(f"waiting for Spark to run one of {self._tasks - self._done} tasks: {why}")
 
 
 @contextlib.contextmanager
-def without_py4j() -> Iterator[None]:
-    """Inside, py4j does not log what it raises anyway."""
+def silent_py4j() -> Iterator[None]:
+    """Keep py4j from logging the exceptions that it also raises."""
     import logging
 
-    def others(record: logging.LogRecord) -> bool:
+    def not_from_py4j(record: logging.LogRecord) -> bool:
         return f"{os.sep}py4j{os.sep}" not in record.pathname
 
-    # A logger's filter does not see what comes up from loggers below it.
+    # A logger's filter is not applied to records that propagate from its child loggers.
     loggers = [logging.getLogger(name) for name in ("", "py4j.clientserver", "py4j.java_gateway")]
     for logger in loggers:
-        logger.addFilter(others)
+        logger.addFilter(not_from_py4j)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(others)
+            logger.removeFilter(not_from_py4j)

@@ -1,4 +1,4 @@
-"""The Spark session: an existing one as it is, else one made here, kept for later runs and quiet."""
+"""The Spark session of a run: the program's own, used unchanged, or a new one, which later runs use again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from tidegate.runners.spark.driver.progress import without_py4j
+from tidegate.runners.spark.driver.progress import silent_py4j
 from tidegate.runners.spark.driver.worker_env import ENVIRONMENT, packages_in
-from tidegate.runners.spark.plan.failures import gist
+from tidegate.runners.spark.plan.failures import without_trace
 from tidegate.runners.spark.worker import daemon
 from tidegate.sdk.errors import OptionsError, TidegateError, UnsupportedError
 
@@ -32,22 +32,21 @@ _OF_CONNECT: Final = ("grpcio", "grpcio-status", "googleapis-common-protos")
 
 
 def missing(*, java: bool = True, connect: bool = False) -> list[str]:
-    """What has to be installed before Spark can run, in words. `java`: a JVM is to be started; `connect`: a server that
-    has one is to be asked.
-    """
-    lacks = [_package(name, "spark") for name in _ALWAYS]
-    lacks += [_package(name, "connect") for name in _OF_CONNECT if connect]
-    return [text for text in (*lacks, _java() if java else "") if text]
+    """Describe what must be installed before Spark can run: for starting a JVM if `java`, and for Spark Connect if
+    `connect`."""
+    problems = [_package_problem(name, "spark") for name in _ALWAYS]
+    problems += [_package_problem(name, "connect") for name in _OF_CONNECT if connect]
+    return [text for text in (*problems, _java_problem() if java else "") if text]
 
 
-def require(*, java: bool = True, connect: bool = False) -> None:
-    """Raise UnsupportedError, saying what to install, where Spark can't run."""
-    lacks = missing(java=java, connect=connect)
-    if lacks:
-        raise UnsupportedError("the spark runner can't run here: " + "; ".join(lacks))
+def require_installed(*, java: bool = True, connect: bool = False) -> None:
+    """Raise UnsupportedError, saying what to install, if Spark can't run."""
+    problems = missing(java=java, connect=connect)
+    if problems:
+        raise UnsupportedError("the spark runner can't run here: " + "; ".join(problems))
 
 
-def _package(name: str, extra: str) -> str:
+def _package_problem(name: str, extra: str) -> str:
     version = _version(name)
     if not version:
         return f"{name} is not installed: pip install 'tidegate[{extra}]'"
@@ -64,7 +63,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _version(name: str) -> str:
-    """The version of a package; "" if it is not there. `spark-submit` brings PySpark without installing it."""
+    """The version of a package; "" if it is missing. `spark-submit` provides PySpark without installing it."""
     from importlib import import_module, metadata
 
     try:
@@ -76,128 +75,129 @@ def _version(name: str) -> str:
             return ""
 
 
-def _java() -> str:
+def _java_problem() -> str:
     home = os.environ.get("JAVA_HOME")
     java = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if java is None or not os.path.exists(java):
         return f"it needs Java {LEAST_JAVA} or newer, and finds no java: install a JDK, or set JAVA_HOME"
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    number = told.partition('version "')[2].partition('"')[0].split(".")[0]
+    output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    number = output.partition('version "')[2].partition('"')[0].split(".")[0]
     if number.isdigit() and int(number) < LEAST_JAVA:
-        return f"it needs Java {LEAST_JAVA} or newer, and {java} is version {number}: set JAVA_HOME to a newer"
+        return f"it needs Java {LEAST_JAVA} or newer, and {java} is version {number}: set JAVA_HOME to a newer one"
     return ""
 
 
-def session(options: SparkOptions) -> Any:
-    """The session that is there, classic or Connect, or a new one that later runs with the same flags use again.
+def get_session(options: SparkOptions) -> Any:
+    """The program's active session, classic or Connect, or a new one, which later runs with the same flags use again.
 
-    OptionsError if Spark does not start with these flags, or if there is no server; UnsupportedError for what it lacks.
+    Raises OptionsError if Spark does not start with these flags or the server can't be reached, and UnsupportedError if
+    something must be installed first.
     """
-    with _making:
-        return _session(options)
+    with _creating:
+        return _get_session(options)
 
 
-_making: Final = threading.Lock()
+_creating: Final = threading.Lock()
 
 
-def _session(options: SparkOptions) -> Any:
-    wanted = (
+def _get_session(options: SparkOptions) -> Any:
+    flags = (
         options.spark_remote or options.spark_master,
         tuple(options.spark_conf),
         options.worker_python,
         options.spark_archive,
     )
-    if _made and _made[0][0] == wanted:
-        if _alive(_made[0][1]):
-            return _made[0][1]
-        _made.clear()
-    found = _found() if "pyspark" in sys.modules and not options.spark_remote else None
-    require(java=not options.spark_remote and found is None, connect=bool(options.spark_remote))
+    if _created and _created[0][0] == flags:
+        if _is_alive(_created[0][1]):
+            return _created[0][1]
+        _created.clear()
+    active = _author_session() if "pyspark" in sys.modules and not options.spark_remote else None
+    require_installed(java=not options.spark_remote and active is None, connect=bool(options.spark_remote))
     if options.spark_archive and "://" not in options.spark_archive and not os.path.isfile(options.spark_archive):
-        raise OptionsError(f"--spark_archive {options.spark_archive} is no file; tidegate package makes one")
-    if found is not None and not (_made and found is _made[0][1]):
-        return found
+        raise OptionsError(f"--spark_archive {options.spark_archive} is not a file; tidegate package makes one")
+    if active is not None and not (_created and active is _created[0][1]):
+        return active
     stop()
     if options.spark_remote:
         if not options.spark_remote.startswith("sc://"):
             raise OptionsError(f"--spark_remote takes a URL such as sc://host:15002, not {options.spark_remote!r}")
         if not any(name in os.environ or name.upper() in os.environ for name in _PROXIES):
-            check_there("--spark_remote", options.spark_remote, _CONNECT_PORT)
+            check_reachable("--spark_remote", options.spark_remote, _CONNECT_PORT)
         with _starting(f"--spark_remote {options.spark_remote}"):
-            made = _remote(options)
+            created = _connect_session(options)
     else:
-        made = _classic(options)
-    _made.append((wanted, made))
-    return made
+        created = _classic_session(options)
+    _created.append((flags, created))
+    return created
 
 
-def checked(spark: Any) -> Any:
-    """A session whose Spark is new enough, else UnsupportedError: a server's may be older than the PySpark here."""
+def require_supported(spark: Any) -> Any:
+    """The session itself, or UnsupportedError if its Spark is too old: a server may be older than PySpark here."""
     if _numbers(spark.version) < LEAST_SPARK:
         least = ".".join(map(str, LEAST_SPARK))
         raise UnsupportedError(
-            f"the spark runner can't run on Spark {spark.version}, which lacks repartitionById: it takes Spark {least} "
+            f"the spark runner can't run on Spark {spark.version}, which lacks repartitionById: it needs Spark {least} "
             "or newer"
         )
     return spark
 
 
-_made: Final[list[tuple[tuple[Any, ...], Any]]] = []
-"""The session made here, if any, and the flags it was made for."""
+_created: Final[list[tuple[tuple[Any, ...], Any]]] = []
+"""The session created here, if any, and the flags for which it was."""
 
 
 _socket_folders: Final[list[tempfile.TemporaryDirectory[str]]] = []
 _LONGEST: Final = 60
-"""How long the name of a folder may be so that a socket in it can have a name."""
+"""The longest path of a folder in which sockets can be created: the path of a Unix socket is limited to 108 bytes."""
 
 
 @atexit.register
 def stop() -> None:
-    """Stop the session made here, if any."""
-    while _made:
-        _, made = _made.pop()
-        with without_py4j(), suppress(Exception):  # it is over, or its JVM is
-            made.stop()
+    """Stop the session created here, if any."""
+    while _created:
+        _, created = _created.pop()
+        with silent_py4j(), suppress(Exception):  # the session has been stopped, or its JVM has died
+            created.stop()
     while _socket_folders:
         _socket_folders.pop().cleanup()
 
 
-def _with_sockets(given: dict[str, str]) -> dict[str, str]:
-    """Settings with which Spark talks to its Python workers over Unix sockets, which nobody else can open: behind TCP's
-    delays each small stage would wait 40 ms for its input. Those that are given stay as they are.
+def _with_unix_sockets(conf: dict[str, str]) -> dict[str, str]:
+    """Add settings that connect Spark to its Python workers by Unix sockets that only this user can open: over TCP,
+    delayed acknowledgements would cost each small stage 40 ms. Existing settings take precedence.
 
-    The workers then come from a daemon that says nothing of connections which Spark has closed.
+    The workers are then forked by a daemon of ours, which does not print tracebacks when Spark closes a connection.
     """
     if os.name != "posix":
-        return given
+        return conf
     folder = tempfile.TemporaryDirectory(prefix="tidegate-", ignore_cleanup_errors=True)
     if len(os.fsencode(folder.name)) > _LONGEST:
         folder.cleanup()
-        return given
+        return conf
     _socket_folders.append(folder)
     prefix = "spark.python.unix.domain.socket"
-    settings = {f"{prefix}.enabled": "true", f"{prefix}.dir": folder.name} | given
-    if _DAEMON not in given:
+    settings = {f"{prefix}.enabled": "true", f"{prefix}.dir": folder.name} | conf
+    if _DAEMON not in conf:
         modules = os.path.join(folder.name, "modules")
         os.mkdir(modules)
         shutil.copy(daemon.__file__, os.path.join(modules, "tidegate_daemon.py"))
         settings[_DAEMON] = "tidegate_daemon"
-        settings[_MODULES] = os.pathsep.join(filter(None, (modules, given.get(_MODULES))))
+        settings[_MODULES] = os.pathsep.join(filter(None, (modules, conf.get(_MODULES))))
     return settings
 
 
 _DAEMON: Final = "spark.python.daemon.module"
 _MODULES: Final = "spark.executorEnv.PYTHONPATH"
-"""Where workers look for modules first."""
+"""The module path of the workers."""
 
 
-def _alive(spark: Any) -> bool:
+def _is_alive(spark: Any) -> bool:
     context = getattr(spark, "_sc", None)
     return context is None or context._jsc is not None
 
 
-def _found() -> Any:
-    """A session of the author's, if there is one."""
+def _author_session() -> Any:
+    """The session that the user's program has created, if any."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -210,7 +210,7 @@ def _found() -> Any:
     return None
 
 
-def _remote(options: SparkOptions) -> Any:
+def _connect_session(options: SparkOptions) -> Any:
     from pyspark.sql.connect.session import SparkSession
 
     endpoint = options.spark_remote or ""
@@ -218,15 +218,15 @@ def _remote(options: SparkOptions) -> Any:
     python = options.worker_python or (f"{ENVIRONMENT}/bin/python" if options.spark_archive else None)
     if python is not None:
         builder = builder.config("spark.sql.execution.pyspark.python", python)
-    for name, value in settings_of(options):
+    for name, value in conf_pairs(options):
         builder = builder.config(name, value)
     return builder.create()
 
 
-def _classic(options: SparkOptions) -> Any:
+def _classic_session(options: SparkOptions) -> Any:
     from pyspark.sql import SparkSession
 
-    submitted = _submitted()
+    submitted = _spark_submit_conf()
     master = submitted.get("spark.master", options.spark_master)
     local = is_local(master)
     builder: Any = SparkSession.builder
@@ -238,8 +238,8 @@ def _classic(options: SparkOptions) -> Any:
         "spark.ui.enabled": "false" if local else "true",
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     }
-    given = defaults | submitted | dict(settings_of(options))
-    for name, value in (_with_sockets(given) if local else given).items():
+    conf = defaults | submitted | dict(conf_pairs(options))
+    for name, value in (_with_unix_sockets(conf) if local else conf).items():
         builder = builder.config(name, value)
     python = options.worker_python or (sys.executable if local else None)
     if local and python and shutil.which(python) is None:
@@ -248,20 +248,20 @@ def _classic(options: SparkOptions) -> Any:
         if local:
             raise OptionsError("--spark_archive is for the workers of a cluster: a local master runs them here")
         builder = builder.config("spark.archives", f"{options.spark_archive}#{ENVIRONMENT}")
-        if options.worker_python:  # which needs PyArrow from the archive before any code of ours runs
+        if options.worker_python:  # this interpreter must import PyArrow from the archive before it runs our code
             builder = builder.config("spark.executorEnv.PYTHONPATH", *packages_in(options.spark_archive))
         python = options.worker_python or f"./{ENVIRONMENT}/bin/python"
     if master.startswith("spark://"):
-        check_there("--spark_master", master)
-    with _starting(f"--spark_master {master}"), _without_noise(), _interpreter(python):
-        made = builder.getOrCreate()
-        made.conf.get("spark.master")  # which looks at all settings
-        return made
+        check_reachable("--spark_master", master)
+    with _starting(f"--spark_master {master}"), _without_noise(), _pyspark_python(python):
+        created = builder.getOrCreate()
+        created.conf.get("spark.master")  # validates all settings
+        return created
 
 
 @contextmanager
 def _starting(flag: str) -> Iterator[None]:
-    """What Spark raises inside, as an error of the flags that it was started with. Nothing is left half started."""
+    """Turn Spark's errors into OptionsErrors that name the flag, and stop a session that has started only in part."""
     try:
         yield
     except TidegateError:
@@ -271,60 +271,61 @@ def _starting(flag: str) -> Iterator[None]:
 
         if SparkContext._active_spark_context is not None:
             SparkContext._active_spark_context.stop()
-        said = str(error)
-        if "JAVA_GATEWAY_EXITED" in said:
-            said = "its Java has ended, and said why on standard error"
-        elif "stopped SparkContext" in said:
-            said = "the cluster does not take the application; --spark_conf spark.log.level=WARN tells more"
-        raise OptionsError(f"Spark does not start with {flag} and its settings: {gist(said)}") from error
+        message = str(error)
+        if "JAVA_GATEWAY_EXITED" in message:
+            message = "its Java process has ended; see its messages on standard error"
+        elif "stopped SparkContext" in message:
+            message = "the cluster rejected the application; for details add --spark_conf spark.log.level=WARN"
+        raise OptionsError(f"Spark does not start with {flag} and its settings: {without_trace(message)}") from error
 
 
-def check_there(flag: str, url: str, port: int | None = None) -> None:
-    """OptionsError if no server listens at a URL, or at any of several `host:port`: Spark's clients would try for
-    minutes before they said so, and not in so many words.
+def check_reachable(flag: str, url: str, port: int | None = None) -> None:
+    """Raise OptionsError if no server listens at a URL, or at any of its `host:port`s: Spark's clients would retry for
+    minutes, and then fail with an unclear message.
     """
     import socket
     from urllib.parse import urlsplit
 
     scheme, _, hosts = url.partition("://")
-    said = ""
+    failure = ""
     for host in hosts.split(","):
         try:
             parts = urlsplit(f"//{host}")
-            where = parts.hostname or "", parts.port or port or 0
+            address = parts.hostname or "", parts.port or port or 0
         except ValueError:
-            where = "", 0
-        if not all(where):
+            address = "", 0
+        if not all(address):
             raise OptionsError(f"{flag} takes a URL such as {scheme}://host:{port or 7077}, not {url!r}")
         try:
-            socket.create_connection(where, timeout=_PATIENCE).close()
+            socket.create_connection(address, timeout=_CONNECT_TIMEOUT).close()
         except OSError as error:
-            said = error.strerror or str(error)
+            failure = error.strerror or str(error)
         else:
             return
-    raise OptionsError(f"nothing answers at {flag} {url}: {said}")
+    raise OptionsError(f"nothing answers at {flag} {url}: {failure}")
 
 
 _CONNECT_PORT: Final = 15002
-_PATIENCE: Final = 10.0
+_CONNECT_TIMEOUT: Final = 10.0
 """Seconds."""
 _PROXIES: Final = ("grpc_proxy", "https_proxy", "http_proxy")
-"""By which a Connect server may be reached though it can't be from here."""
+"""Variables that name a proxy, through which a Connect server may be reachable although it is not directly."""
 
 
-def _submitted() -> dict[str, str]:
-    """What `spark-submit` was told, if it has started this script: it comes before the flags, which have defaults."""
+def _spark_submit_conf() -> dict[str, str]:
+    """The settings of `spark-submit`, if it has started this script. They precede the flags, which have defaults."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     from pyspark import SparkConf, SparkContext
 
-    SparkContext._ensure_initialized()  # connects to that JVM: without it, a SparkConf knows nothing
+    SparkContext._ensure_initialized()  # connects to the JVM of `spark-submit`, whose settings SparkConf reads
     return dict(SparkConf().getAll())
 
 
 @contextmanager
-def _interpreter(python: str | None) -> Iterator[None]:
-    """The workers' interpreter, which a session reads off the environment: else whatever `python3` is on PATH."""
+def _pyspark_python(python: str | None) -> Iterator[None]:
+    """Set the environment variable from which a new session reads the workers' interpreter; its default would be the
+    `python3` on PATH."""
     before = os.environ.get("PYSPARK_PYTHON")
     if python:
         os.environ["PYSPARK_PYTHON"] = python
@@ -337,8 +338,8 @@ def _interpreter(python: str | None) -> Iterator[None]:
             os.environ["PYSPARK_PYTHON"] = before
 
 
-def settings_of(options: SparkOptions) -> Iterator[tuple[str, str]]:
-    """`--spark_conf`, pair by pair; OptionsError for one that is none."""
+def conf_pairs(options: SparkOptions) -> Iterator[tuple[str, str]]:
+    """The names and values of `--spark_conf`; OptionsError for a flag that is not `name=value`."""
     for pair in options.spark_conf:
         name, equals, value = pair.partition("=")
         if not equals or not name:
@@ -347,12 +348,12 @@ def settings_of(options: SparkOptions) -> Iterator[tuple[str, str]]:
 
 
 def is_local(master: str) -> bool:
-    """Whether Spark runs in this process's JVM, on this machine."""
+    """Whether Spark runs its tasks on this machine, in the JVM that this process starts."""
     return master == "local" or master.startswith("local[")
 
 
-def runs_here(spark: Any) -> bool:
-    """Whether a session's workers are this machine's, with the packages of this interpreter."""
+def workers_are_local(spark: Any) -> bool:
+    """Whether a session's workers run on this machine, with the packages of this interpreter."""
     if not hasattr(spark, "_sc") or not is_local(spark.conf.get("spark.master", "")):
         return False
     python = shutil.which(spark._sc.pythonExec)
@@ -368,25 +369,27 @@ _NOISE: Final = re.compile(
 
 @contextmanager
 def _without_noise() -> Iterator[None]:
-    """Keep what a JVM says as it starts off standard error. All else that it and its workers say goes through."""
+    """Drop the messages that every JVM prints to standard error as it starts; its other output passes through, also
+    later, as does that of its workers."""
     sys.stderr.flush()
     read, write = os.pipe()
-    kept = os.dup(2)
+    stderr = os.dup(2)
     os.dup2(write, 2)
     os.close(write)
-    threading.Thread(target=_pump, args=(read, kept), name="tidegate-spark-stderr", daemon=True).start()
+    threading.Thread(target=_copy_lines, args=(read, stderr), name="tidegate-spark-stderr", daemon=True).start()
     try:
         yield
     finally:
-        os.dup2(kept, 2)
+        os.dup2(stderr, 2)
 
 
-def _pump(read: int, to: int) -> None:
-    with open(read, "rb", buffering=0) as lines:
+def _copy_lines(read: int, to: int) -> None:
+    """Copy lines from one file descriptor to another, without noise."""
+    with open(read, "rb", buffering=0) as source:
         rest = b""
-        while data := lines.read(65536):
-            *whole, rest = (rest + data).split(b"\n")
-            for line in whole:
+        while data := source.read(65536):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
                 if not _NOISE.match(line):
                     os.write(to, line + b"\n")
     if rest:

@@ -1,7 +1,7 @@
-"""Paths that have to mean the same place to the driver and to the workers: looked at before a run on a cluster starts.
+"""Checks, before a run on a cluster starts, that the driver and the workers share the paths of sources and sinks.
 
-The driver puts a file where a sink is going to write, and asks tasks whether they see it; files that sources read are
-looked for with the size that the driver sees.
+For a sink, the driver creates a file in the sink's folder, and tasks check that they see it. For a source, tasks check
+that its files exist and have the same size as on the driver.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tidegate.sdk.portable.model import Read, Write
 from tidegate.sdk.user_code.frames import Where
 
 _SAMPLE = 16
-"""How many of a source's files are looked for."""
+"""How many of a source's files are checked."""
 
 
-class _Place(NamedTuple):
-    """What a worker has to find: a file of some size, for a step."""
+class _RequiredFile(NamedTuple):
+    """A file that a worker must find, with this size. `shown` is the path in the error message."""
 
     path: str
     size: int
@@ -33,36 +33,36 @@ class _Place(NamedTuple):
 
 
 def check_shared(spark: Any, plan: Plan, run_id: str, tasks: int) -> None:
-    """UnsupportedError, naming step, path and worker, for a path of this machine that workers don't share."""
+    """Raise UnsupportedError, naming step, path and worker, for a local path that the workers don't share."""
     with contextlib.ExitStack() as stack:
-        places: list[_Place] = []
+        required: list[_RequiredFile] = []
         for step in plan.steps:
             match step.head, step.tail:
                 case Read() as node, _:
                     for path in list(node.source.load().local_files())[:_SAMPLE]:
                         if os.path.isfile(path):
-                            places.append(_Place(path, os.path.getsize(path), path, node.label, node.where))
+                            required.append(_RequiredFile(path, os.path.getsize(path), path, node.label, node.where))
                 case _, Write() as node:
                     for folder in node.sink.load().local_folders():
-                        token = stack.enter_context(_token(folder, f".tidegate-{run_id}"))
-                        places.append(_Place(token, len(run_id), folder or ".", node.label, node.where))
-        if not places:
+                        marker = stack.enter_context(_marker_file(folder, f".tidegate-{run_id}"))
+                        required.append(_RequiredFile(marker, len(run_id), folder or ".", node.label, node.where))
+        if not required:
             return
-        wanted = list(dict.fromkeys((place.path, place.size) for place in places))
-        rows = spark.range(0, tasks, 1, tasks).mapInArrow(_probe(wanted), "missing int, host string").collect()
+        sizes = list(dict.fromkeys((file.path, file.size) for file in required))
+        rows = spark.range(0, tasks, 1, tasks).mapInArrow(_probe(sizes), "missing int, host string").collect()
     for row in rows:
-        path, _ = wanted[row[0]]
-        place = next(place for place in places if place.path == path)
-        verb = "the file" if place.shown == path else "the folder"
+        path, _ = sizes[row[0]]
+        file = next(file for file in required if file.path == path)
+        kind = "the file" if file.shown == path else "the folder"
         error = UnsupportedError(
-            f"{verb} {place.shown} is not there for the worker on {row[1]}: driver and workers have to share it. "
+            f"{kind} {file.shown} is not there for the worker on {row[1]}: driver and workers have to share it. "
             "Give an absolute path on a file system that all of them mount, or an object store (s3://…)"
         )
-        raise located(error, place.step, place.where)
+        raise located(error, file.step, file.where)
 
 
-def _probe(wanted: list[tuple[str, int]]) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """A function that travels by value."""
+def _probe(sizes: list[tuple[str, int]]) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """The function that checks the files in a task. It is pickled by value."""
 
     def tidegate_shared_paths(batches: Iterable[Any]) -> Iterator[Any]:
         import os
@@ -74,7 +74,7 @@ def _probe(wanted: list[tuple[str, int]]) -> Callable[[Iterable[Any]], Iterator[
         for _ in batches:
             missing = [
                 number
-                for number, (path, size) in enumerate(wanted)
+                for number, (path, size) in enumerate(sizes)
                 if not os.path.isfile(path) or os.path.getsize(path) != size
             ]
         hosts = [socket.gethostname()] * len(missing)
@@ -84,22 +84,22 @@ def _probe(wanted: list[tuple[str, int]]) -> Callable[[Iterable[Any]], Iterator[
 
 
 @contextlib.contextmanager
-def _token(folder: str, name: str) -> Iterator[str]:
-    """A file in a folder of its own there; afterwards all is as it was."""
-    made = []
-    above = folder or "."
-    while above and not os.path.isdir(above):
-        made.append(above)
-        above = os.path.dirname(above.rstrip("/"))
-    home = os.path.join(folder, name)
-    os.makedirs(home, exist_ok=True)
-    path = os.path.join(home, "shared")
+def _marker_file(folder: str, name: str) -> Iterator[str]:
+    """Create a file in a new subfolder of `folder`; remove it, and the folders created for it, at the end."""
+    created = []
+    parent = folder or "."
+    while parent and not os.path.isdir(parent):
+        created.append(parent)
+        parent = os.path.dirname(parent.rstrip("/"))
+    subfolder = os.path.join(folder, name)
+    os.makedirs(subfolder, exist_ok=True)
+    path = os.path.join(subfolder, "shared")
     try:
         with open(path, "w", encoding="ascii") as file:
             file.write(name.removeprefix(".tidegate-"))
         yield path
     finally:
-        shutil.rmtree(home, ignore_errors=True)
-        for each in made:
+        shutil.rmtree(subfolder, ignore_errors=True)
+        for path in created:
             with contextlib.suppress(OSError):
-                os.rmdir(each)
+                os.rmdir(path)

@@ -1,4 +1,4 @@
-"""The sinks of a run on the driver: one commit for each, and the clean-up after failed runs."""
+"""The sinks of a run on the driver: one commit per sink, and the clean-up after failed runs."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from tidegate.sdk.portable.model import Write
 
 
 class SinkCommit:
-    """One sink on the driver: what the tasks prepared is committed when all have succeeded.
+    """Commits what the tasks prepared for one sink, once all tasks have succeeded.
 
-    `noted`: a manifest says that it is to be committed. Then it will be, by a later run if not by this one.
+    `noted` is set once the commit log has an entry for this commit. From then on the output is never aborted: a later
+    run completes the commit if this one does not.
     """
 
     def __init__(self, step: Step, run_id: str) -> None:
@@ -30,13 +31,13 @@ class SinkCommit:
         self._done = False
 
     def commit(self) -> MetricCells:
-        """Make everything visible, and return what was written as metrics."""
+        """Make the output visible. Returns the metrics of what was written."""
         written = commit_output(self._node, self._sink(), self._run_id, self.committables)
         self._done = True
         return written
 
     def abort(self) -> None:
-        """Remove what this run wrote and will not commit: strays of failed and of speculative tasks."""
+        """Remove what this run wrote but did not commit, such as the files of failed and speculative tasks."""
         if self.noted and not self._done:
             return
         quietly(lambda: self._sink().abort(self._run_id))
@@ -50,12 +51,12 @@ _failed: Final[list[SinkCommit]] = []
 
 
 def abort_later(sinks: Iterable[SinkCommit]) -> None:
-    """Sweep a failed run's sinks once more at the next run, or at exit: its last tasks may write on for a while."""
+    """Abort these sinks again at the next run or at exit, because the last tasks of a failed run may still write."""
     _failed.extend(sinks)
 
 
 @atexit.register
 def abort_leftovers() -> None:
-    """Sweep what runs that failed have left since."""
+    """Remove what tasks of failed runs have written since the first abort."""
     while _failed:
         _failed.pop().abort()

@@ -1,6 +1,6 @@
-"""The Python workers of a cluster: what they have is asked once a session, and Tidegate is sent where it is missing.
+"""The environment of a cluster's Python workers: checked once per session. Tidegate is sent if they lack it.
 
-Workers of a local master are this machine's, with this interpreter: there is nothing to ask.
+Workers of a local master run on this machine with this interpreter, so they need no check.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from tidegate._version import __version__
-from tidegate.runners.spark.plan.artifacts import files_of
-from tidegate.runners.spark.plan.failures import gist, text_of
+from tidegate.runners.spark.plan.artifacts import spark_files_folder
+from tidegate.runners.spark.plan.failures import message_of, without_trace
 from tidegate.sdk.errors import UnsupportedError
 
 _SENT: Final = ("tidegate", "cloudpickle")
-"""What is sent: pure Python, which loads from a zip file."""
+"""The packages that are sent: pure Python, importable from a zip file."""
 
 ENVIRONMENT: Final = "environment"
-"""The folder that a packed environment becomes on the workers."""
+"""The folder on the workers into which a packed environment is unpacked."""
 
-_ready: Final[weakref.WeakKeyDictionary[Any, set[str | None]]] = weakref.WeakKeyDictionary()
-"""The sessions whose workers are known to fit, with the archives they were sent."""
+_prepared: Final[weakref.WeakKeyDictionary[Any, set[str | None]]] = weakref.WeakKeyDictionary()
+"""The sessions whose workers have been checked, with the archives for which they were."""
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
-    """What a worker has: versions by name, "" for a package it lacks."""
+class WorkerReport:
+    """The versions that a worker has; "" for a missing package."""
 
     python: str
     tidegate: str
@@ -43,69 +43,71 @@ class Report:
 
 
 def prepare(spark: Any, archive: str | None = None) -> None:
-    """Ask a worker what it has; UnsupportedError, by name, where that does not fit; send Tidegate if it is missing.
+    """Check a worker's environment, and send Tidegate if it is missing. Raises UnsupportedError, naming the problem, if
+    the worker can't run pipelines.
 
-    `archive` is a packed environment: it is sent too, unless the session was made with it.
+    `archive` is a packed environment: it is sent too, unless the session was created with it.
     """
-    if archive in _ready.setdefault(spark, set()):
+    if archive in _prepared.setdefault(spark, set()):
         return
     if archive and archive not in spark.conf.get("spark.archives", ""):
         spark.addArtifacts(f"{archive}#{ENVIRONMENT}", archive=True)
-    report = ask(spark, packages_in(archive))
-    problems = unfit(report)
+    report = query_worker(spark, packages_in(archive))
+    problems = problems_with(report)
     if problems:
         raise UnsupportedError(f"the workers' Python ({report.interpreter}) can't run this: " + "; ".join(problems))
     if report.tidegate != __version__ or not report.cloudpickle:
-        send(spark)
-    _ready[spark].add(archive)
+        send_tidegate(spark)
+    _prepared[spark].add(archive)
 
 
-def ask(spark: Any, paths: tuple[str, ...] = ()) -> Report:
-    """What a worker of this session has, `paths` among the places where it looks.
+def query_worker(spark: Any, paths: tuple[str, ...] = ()) -> WorkerReport:
+    """Ask a worker of this session for its versions; `paths` are added to its `sys.path`.
 
-    UnsupportedError for a worker that has no fit Python; else what Spark raises.
+    Raises UnsupportedError if the worker's Python is missing or lacks PyArrow or pandas, else Spark's own errors.
     """
     try:
         (row,) = spark.range(0, 1, 1, 1).mapInArrow(_probe(paths), "report string").collect()
     except Exception as error:
-        said = text_of(error)
+        message = message_of(error)
         for name in ("pyarrow", "pandas"):
-            if f"No module named '{name}'" in said or f"{name} >=" in said.lower():
+            if f"No module named '{name}'" in message or f"{name} >=" in message.lower():
                 raise UnsupportedError(
-                    f"the workers' Python ({_interpreter(spark)}) lacks {name}, without which PySpark runs no Arrow "
+                    f"the workers' Python ({_worker_interpreter(spark)}) lacks {name}, which PySpark needs for Arrow "
                     "functions: install it there, name an interpreter that has it with --worker_python, or send an "
                     "environment (tidegate package; --spark_archive)"
                 ) from error
-        if "Cannot run program" in said:
+        if "Cannot run program" in message:
             raise UnsupportedError(
-                f"a worker can't start its Python: --worker_python names one that each of them has. {gist(said)}"
+                "a worker can't start its Python: name an interpreter that every worker has with --worker_python. "
+                f"{without_trace(message)}"
             ) from error
         raise
-    return Report(*row[0].split("\n"))
+    return WorkerReport(*row[0].split("\n"))
 
 
-def _interpreter(spark: Any) -> str:
-    """How a session names its workers' Python."""
+def _worker_interpreter(spark: Any) -> str:
+    """The workers' interpreter as the session configures it."""
     configured = spark.conf.get("spark.sql.execution.pyspark.python", "")
     context = getattr(spark, "_sc", None)
     return str(configured or (context.pythonExec if context is not None else "the server's"))
 
 
 def packages_in(archive: str | None) -> tuple[str, ...]:
-    """Where the packages of a packed environment are, among the files that a worker was sent."""
+    """The site-packages folder of a packed environment, relative to the files that a worker was sent."""
     if not archive:
         return ()
     return (f"./{ENVIRONMENT}/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages",)
 
 
-def unfit(report: Report) -> list[str]:
-    """What is wrong with a worker, in words; [] if nothing."""
+def problems_with(report: WorkerReport) -> list[str]:
+    """Describe why a worker can't run pipelines; [] if it can."""
     problems = []
     here = f"{sys.version_info.major}.{sys.version_info.minor}"
     if report.python != here:
         problems.append(
-            f"it is {report.python} and here it is {here}: code does not travel between minor versions, "
-            "give --worker_python or --spark_archive with the same"
+            f"it is {report.python} and here it is {here}: pickled code needs the same minor version; "
+            f"give a --worker_python or --spark_archive with Python {here}"
         )
     if report.pandas.split(".")[0].isdigit() and int(report.pandas.split(".")[0]) >= 3:
         problems.append(f"PySpark does not work with its pandas {report.pandas}: install 'pandas<3' there")
@@ -113,7 +115,7 @@ def unfit(report: Report) -> list[str]:
 
 
 def _probe(paths: tuple[str, ...]) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """A function that travels by value, to where there may be no Tidegate."""
+    """The function that reports the versions. It is pickled by value: the worker may lack Tidegate."""
 
     def tidegate_preflight(batches: Iterable[Any]) -> Iterator[Any]:
         import os
@@ -133,22 +135,22 @@ def _probe(paths: tuple[str, ...]) -> Callable[[Iterable[Any]], Iterator[Any]]:
 
             sys.path.append(os.path.join(SparkFiles.getRootDirectory(), path[2:]))
         for _ in batches:
-            told = [f"{sys.version_info.major}.{sys.version_info.minor}"]
-            told += [version("tidegate"), version("cloudpickle"), version("pandas"), sys.executable]
-            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(["\n".join(told)])], names=["report"])
+            fields = [f"{sys.version_info.major}.{sys.version_info.minor}"]
+            fields += [version("tidegate"), version("cloudpickle"), version("pandas"), sys.executable]
+            yield pyarrow.RecordBatch.from_arrays([pyarrow.array(["\n".join(fields)])], names=["report"])
 
     return tidegate_preflight
 
 
-def send(spark: Any) -> None:
-    """Give the session's workers this Tidegate, as a zip file that comes before what they have."""
+def send_tidegate(spark: Any) -> None:
+    """Send this Tidegate to the session's workers, as a zip file that precedes their own packages."""
     with tempfile.TemporaryDirectory(prefix="tidegate-") as folder:
         archive = _zipped(Path(folder))
         context = getattr(spark, "_sc", None)
         if context is None:
             spark.addArtifacts(str(archive), pyfile=True)
-        else:  # Spark reads the file whenever an executor joins, so it has to be where it stays
-            context.addPyFile(shutil.move(archive, files_of(context)))
+        else:  # Spark reads the file whenever an executor joins, so it must outlive this function
+            context.addPyFile(shutil.move(archive, spark_files_folder(context)))
 
 
 def _zipped(folder: Path) -> Path:
@@ -158,8 +160,8 @@ def _zipped(folder: Path) -> Path:
             spec = importlib.util.find_spec(name)
             assert spec is not None
             assert spec.origin is not None
-            home = Path(spec.origin).parent
-            for path in sorted(home.rglob("*")):
+            package = Path(spec.origin).parent
+            for path in sorted(package.rglob("*")):
                 if path.is_file() and "__pycache__" not in path.parts:
-                    zipped.write(path, str(Path(name) / path.relative_to(home)))
+                    zipped.write(path, str(Path(name) / path.relative_to(package)))
     return archive

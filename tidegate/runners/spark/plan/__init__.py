@@ -1,1 +1,1 @@
-"""What driver and workers both know: options, levels, task specifications, artifacts."""
+"""Data that the driver and the workers share: options, levels, task specifications, artifacts."""

@@ -1,10 +1,10 @@
-"""Files that go to the workers beside the code: what is too large for a closure, named by the hash of its content.
+"""Files sent to the workers: data too large for a closure, stored under the hash of its content.
 
-Spark has every executor that joins a session fetch all files the session was ever given, before it runs its first task
-there. So a file that was given once stays until the session ends, and a run that needs the same content again adds
-nothing. In a classic session the files are in the driver's folder of Spark's files, which Spark serves them from and
-removes with the session; a Connect server keeps copies of its own. Workers of a local master read the driver's file,
-which Spark never hears of: it goes when its run is over.
+An executor that joins a session fetches all files ever added to the session before it runs its first task. A file
+therefore stays until the session ends, and a run that needs the same content reuses it. In a classic session the files
+lie in the driver's `SparkFiles` folder, from which Spark serves them and which it removes with the session; a Connect
+server has copies of its own. Workers of a local master read the driver's file directly: it is not added to Spark, and
+is deleted when the run is over.
 """
 
 from __future__ import annotations
@@ -19,125 +19,127 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
-from tidegate.runners.spark.plan.console import say
+from tidegate.runners.spark.plan.console import notify
 from tidegate.sdk.errors import RunError, UnsupportedError
 
 Artifact: TypeAlias = tuple[str, str]
-"""A file's name, and its path if the workers are on the driver's machine (else ""). Plain data: it has to be read where
-Tidegate is not yet known."""
+"""A file's name, and its path if the workers are on the driver's machine (else ""). A plain tuple, because workers
+unpickle it before Tidegate can be imported."""
 
 CLOSURE_BYTES: Final = 1 << 20
-"""What is larger travels as an artifact."""
+"""Data larger than this is sent as an artifact."""
 
 MANY_BYTES: Final = 10**9
-"""When a session holds more than this, its author is told, once."""
+"""A session with more bytes of artifacts than this gets one warning."""
 
 
 @dataclass(slots=True)
-class _Given:
-    """What a session has been given: sizes by name, and how many runs use it now."""
+class _SessionFiles:
+    """The artifacts added to a session: their sizes by name, and how many active runs use the session."""
 
     sizes: dict[str, int] = field(default_factory=dict)
     runs: int = 0
-    told: bool = False
+    warned: bool = False
 
 
-_given: Final[weakref.WeakKeyDictionary[Any, _Given]] = weakref.WeakKeyDictionary()
-"""By what Spark keeps files for: a SparkContext, or a session of Connect."""
-_giving: Final = threading.Lock()
+_session_files: Final[weakref.WeakKeyDictionary[Any, _SessionFiles]] = weakref.WeakKeyDictionary()
+"""The files by the object whose lifetime they share: a SparkContext, or a Connect session."""
+_publishing: Final = threading.Lock()
 
 
 class Artifacts:
-    """The files of one run. `close` ends the run's use of them."""
+    """The artifacts of one run. `close` ends the run's use of them."""
 
     def __init__(self, spark: Any, *, local: bool) -> None:
         self._spark = spark
         self._context = getattr(spark, "_sc", None)
         self._local = local
         self._folder: Path | None = None
-        self._given = _Given() if local else _of(spark)
-        self._given.runs += 1
+        self._session_files = _SessionFiles() if local else _files_of_session(spark)
+        self._session_files.runs += 1
 
-    def new(self) -> Path:
-        """Where to write a file that `give` takes."""
+    def new_file(self) -> Path:
+        """The path of a new file: write it, then `publish` it."""
         if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="tidegate-", dir=self._context and files_of(self._context)))
+            self._folder = Path(
+                tempfile.mkdtemp(prefix="tidegate-", dir=self._context and spark_files_folder(self._context))
+            )
         return self._folder / f"new-{len(os.listdir(self._folder))}"
 
-    def give(self, path: Path) -> Artifact:
-        """Hand a file that has been written to the workers."""
+    def publish(self, path: Path) -> Artifact:
+        """Make a file available to the workers."""
         with path.open("rb") as file:
             name = f"tidegate-{hashlib.file_digest(file, 'sha256').hexdigest()[:32]}"
         if self._local:
             return name, str(path.rename(path.with_name(name)))
-        with _giving:
-            if name not in self._given.sizes:
-                self._send(path, name)
+        with _publishing:
+            if name not in self._session_files.sizes:
+                self._add_to_session(path, name)
             else:
                 path.unlink()
         return name, ""
 
-    def give_bytes(self, data: bytes) -> Artifact:
-        """The same for what is in memory."""
-        path = self.new()
+    def publish_bytes(self, data: bytes) -> Artifact:
+        """Make bytes available to the workers as a file."""
+        path = self.new_file()
         path.write_bytes(data)
-        return self.give(path)
+        return self.publish(path)
 
-    def close(self, *, kept: bool = False) -> None:
-        """The run is over. `kept`: DataFrames live on, of which Spark may make lost parts again from its files."""
-        self._given.runs -= 1
-        if self._folder is not None and not (kept and self._local):
+    def close(self, *, keep_files: bool = False) -> None:
+        """End the run. `keep_files`: its DataFrames remain in use, and Spark may have to recompute lost partitions."""
+        self._session_files.runs -= 1
+        if self._folder is not None and not (keep_files and self._local):
             shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _send(self, path: Path, name: str) -> None:
-        given, size = self._given, path.stat().st_size
+    def _add_to_session(self, path: Path, name: str) -> None:
+        files, size = self._session_files, path.stat().st_size
         if self._context is not None:
-            named = path.rename(Path(files_of(self._context), name))
-            self._context.addFile(str(named))
+            path = path.rename(Path(spark_files_folder(self._context), name))
+            self._context.addFile(str(path))
         else:
-            named = path.rename(path.with_name(name))
-            self._spark.addArtifacts(str(named), file=True)
-            named.unlink()
-        given.sizes[name] = size
-        total = sum(given.sizes.values())
-        if total > MANY_BYTES and not given.told:
-            given.told = True
-            way = (
+            path = path.rename(path.with_name(name))
+            self._spark.addArtifacts(str(path), file=True)
+            path.unlink()
+        files.sizes[name] = size
+        total = sum(files.sizes.values())
+        if total > MANY_BYTES and not files.warned:
+            files.warned = True
+            remedy = (
                 "end the session"
                 if self._context is None
                 else "call tidegate.runners.spark.clear_artifacts(spark) between runs"
             )
-            say(
+            notify(
                 f"this Spark session holds {total / 1e6:,.0f} MB of large values and side inputs of its runs "
-                f"({len(given.sizes)} files), which every executor that joins it fetches; to free them, {way}"
+                f"({len(files.sizes)} files), which every executor that joins it fetches; to free them, {remedy}"
             )
 
 
 def clear_artifacts(spark: Any) -> int:
-    """Remove the files that runs have left with a session, from Spark and from disk; how many bytes they were.
+    """Remove the files that runs have added to a session, from Spark and from disk. Returns their size in bytes.
 
-    DataFrames that `ToDataFrame` made and that Spark may have to compute again need them: unpersist those first.
-    RunError while a run of this process uses the session; UnsupportedError over Connect, where files stay until the
-    session is stopped.
+    Unpersist the DataFrames that `ToDataFrame` returned first: Spark needs the files to recompute lost partitions.
+    Raises RunError while a run of this process uses the session, and UnsupportedError over Connect, where files stay
+    until the session is stopped.
     """
     context = getattr(spark, "_sc", None)
     if context is None:
         raise UnsupportedError("over Spark Connect files stay with the server until their session ends: stop it")
-    with _giving:
-        given = _given.get(context)
-        if given is None:
+    with _publishing:
+        files = _session_files.get(context)
+        if files is None:
             return 0
-        if given.runs:
+        if files.runs:
             raise RunError("the session's files can't be removed while a run uses it: wait until it is over")
-        _forget(context, given.sizes)
-        freed = sum(given.sizes.values())
-        given.sizes.clear()
-        given.told = False
+        _unregister(context, files.sizes)
+        freed = sum(files.sizes.values())
+        files.sizes.clear()
+        files.warned = False
     return freed
 
 
-def _forget(context: Any, names: dict[str, int]) -> None:
-    """Have a SparkContext tell executors of these files no more. There is no public way to."""
+def _unregister(context: Any, names: dict[str, int]) -> None:
+    """Remove files from a SparkContext, so that executors no longer fetch them. Spark has no public API for this."""
     sets = context._jsc.sc().addedFiles().valuesIterator()
     while sets.hasNext():
         added = sets.next()
@@ -146,16 +148,16 @@ def _forget(context: Any, names: dict[str, int]) -> None:
             if url.rpartition("/")[2] in names:
                 added.remove(url)
     for name in names:
-        Path(files_of(context), name).unlink(missing_ok=True)
+        Path(spark_files_folder(context), name).unlink(missing_ok=True)
 
 
-def _of(spark: Any) -> _Given:
+def _files_of_session(spark: Any) -> _SessionFiles:
     key = getattr(spark, "_sc", None) or spark
-    with _giving:
-        return _given.setdefault(key, _Given())
+    with _publishing:
+        return _session_files.setdefault(key, _SessionFiles())
 
 
-def files_of(context: Any) -> str:
+def spark_files_folder(context: Any) -> str:
     """The driver's folder of Spark's files, which is removed when the SparkContext stops."""
     from pyspark import SparkFiles
 
@@ -163,8 +165,8 @@ def files_of(context: Any) -> str:
     return SparkFiles.getRootDirectory()
 
 
-def path_of(artifact: Artifact) -> str:
-    """Where a worker finds an artifact."""
+def artifact_path(artifact: Artifact) -> str:
+    """An artifact's path on a worker."""
     name, path = artifact
     if path:
         return path
@@ -173,6 +175,6 @@ def path_of(artifact: Artifact) -> str:
     return SparkFiles.get(name)
 
 
-def content_of(what: bytes | Artifact) -> bytes:
-    """What was given, in a worker."""
-    return what if isinstance(what, bytes) else Path(path_of(what)).read_bytes()
+def read_payload(payload: bytes | Artifact) -> bytes:
+    """The bytes of a payload, on a worker: those in the closure, or an artifact's."""
+    return payload if isinstance(payload, bytes) else Path(artifact_path(payload)).read_bytes()

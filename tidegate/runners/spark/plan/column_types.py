@@ -1,9 +1,11 @@
-"""What the columns of a DataFrame are that nobody has said: kept where its elements' fields are columns that were read,
-else wide enough for whatever values the next run has.
+"""Infers the schema of a DataFrame for which the author gave none.
 
-The driver names, for each DataFrame that is made, the columns it may keep: those of the DataFrames that its elements
-come from, by name. Tasks convert to such a type what it holds without loss, and all else by its values; they tell which
-types that gave. A column keeps its type if every task could.
+A field that has the name of a column in an upstream DataFrame inherits that column's type; any other field gets a type
+wide enough for the values of later runs, too.
+
+The driver lists the columns whose types may be inherited. Each task converts a field to the inherited type if that
+loses nothing, else to the type of its values, and reports the schema. A column inherits its type if this worked in
+every task.
 """
 
 from __future__ import annotations
@@ -15,22 +17,22 @@ from tidegate.runners.plan import Plan
 from tidegate.sdk.errors import RunError
 
 _CHAR_VARCHAR: Final = "__CHAR_VARCHAR_TYPE_STRING"
-"""The metadata in which Spark notes that a string is a char or a varchar."""
+"""The metadata key with which Spark marks a string as char or varchar."""
 
 WIDE_DECIMAL: Final = (38, 18)
-"""Digits, and those after the point: what Spark itself takes for Decimals of which it knows no more."""
+"""Precision and scale: Spark's own default for Decimals."""
 
 
-def columns_read(plan: Plan, read: Mapping[int, Any], step: int) -> dict[str, Any]:
-    """The columns (Spark's StructFields) that fields of a step's elements may be, by name.
+def inherited_columns(plan: Plan, read: Mapping[int, Any], step: int) -> dict[str, Any]:
+    """The columns (Spark's StructFields) whose types the fields of a step's elements may inherit, by name.
 
-    `read` holds the schemas of DataFrames by the step that reads them. A name that means different types in two
-    DataFrames from which the elements come means none here.
+    `read` has the schema of each DataFrame by the step that reads it. A name with different types in two upstream
+    DataFrames is left out.
     """
     from pyspark.sql.types import StructField
 
     found: dict[str, Any] = {}
-    for source in sorted(_before(plan, step).intersection(read)):
+    for source in sorted(_upstream(plan, step).intersection(read)):
         for field in read[source]:
             column = StructField(field.name, _nullable(field.dataType), True, field.metadata)
             same = found.setdefault(column.name, column)
@@ -39,8 +41,8 @@ def columns_read(plan: Plan, read: Mapping[int, Any], step: int) -> dict[str, An
     return {name: column for name, column in found.items() if column is not None and _arrow_type(column) is not None}
 
 
-def _before(plan: Plan, step: int) -> set[int]:
-    """The steps from which a step's elements come, side inputs among them."""
+def _upstream(plan: Plan, step: int) -> set[int]:
+    """The steps upstream of a step, including those of its side inputs."""
     found: set[int] = set()
     waiting = [step]
     while waiting:
@@ -52,7 +54,7 @@ def _before(plan: Plan, step: int) -> set[int]:
 
 
 def _nullable(kind: Any) -> Any:
-    """A type of Spark's whose parts may be missing: steps may leave them out."""
+    """A Spark type with all its parts nullable: steps may omit fields."""
     from pyspark.sql.types import ArrayType, MapType, StructField, StructType
 
     match kind:
@@ -65,8 +67,8 @@ def _nullable(kind: Any) -> Any:
     return kind
 
 
-def wished(columns: Mapping[str, Any]) -> bytes:
-    """Columns as the Arrow schema that tasks look at."""
+def preferred_schema(columns: Mapping[str, Any]) -> bytes:
+    """The inherited columns as the Arrow schema to which tasks try to convert."""
     import pyarrow as pa  # type: ignore[import-untyped]
 
     fields = []
@@ -77,19 +79,19 @@ def wished(columns: Mapping[str, Any]) -> bytes:
 
 
 def _arrow_type(column: Any) -> Any:
-    """The Arrow type in which Spark hands a column over; None if there is none."""
+    """The Arrow type that Spark uses for a column; None if there is none."""
     from pyspark.sql.pandas.types import to_arrow_type
 
     try:
         return to_arrow_type(column.dataType, timezone="UTC")
-    except Exception:  # PySpark's own, of several classes
+    except Exception:  # PySpark raises errors of several classes
         return None
 
 
-def united(schemas: Iterable[bytes], kept: Mapping[str, Any]) -> tuple[bytes, Any] | None:
-    """One Arrow schema for columns that turned out to be these, and what Spark calls it; None without elements.
+def unify(schemas: Iterable[bytes], inherited: Mapping[str, Any]) -> tuple[bytes, Any] | None:
+    """Merge the schemas that tasks reported into one, as Arrow's and as Spark's; None if there were no elements.
 
-    `kept` are Spark's columns whose types they may keep. RunError if no schema holds them all.
+    `inherited` has the columns that may keep the type of an upstream DataFrame. Raises RunError if no schema fits all.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import from_arrow_type
@@ -99,23 +101,23 @@ def united(schemas: Iterable[bytes], kept: Mapping[str, Any]) -> tuple[bytes, An
     if not found:
         return None
     try:
-        whole = pa.unify_schemas(found, promote_options="permissive")
+        merged = pa.unify_schemas(found, promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         raise RunError(f"its elements don't fit one table: {error}. Say what the columns are, with schema=…") from None
-    fields, spoken = [], []
-    for field in whole:
-        column = kept.get(field.name)
+    fields, spark_fields = [], []
+    for field in merged:
+        column = inherited.get(field.name)
         if column is not None and field.type in (_arrow_type(column), pa.null()):
             fields.append(pa.field(field.name, _arrow_type(column)))
-            spoken.append(column)
+            spark_fields.append(column)
         else:
             fields.append(pa.field(field.name, _wide(field.type, field.name)))
-            spoken.append(StructField(field.name, from_arrow_type(fields[-1].type), True))
-    return bytes(pa.schema(fields).serialize()), StructType(spoken)
+            spark_fields.append(StructField(field.name, from_arrow_type(fields[-1].type), True))
+    return bytes(pa.schema(fields).serialize()), StructType(spark_fields)
 
 
 def _wide(kind: Any, name: str) -> Any:
-    """A type that holds what values of this one may be like in another run."""
+    """The widest type of the same kind, as values of later runs may not fit the narrower one."""
     import pyarrow as pa
 
     if pa.types.is_null(kind) or pa.types.is_large_string(kind):
@@ -128,7 +130,7 @@ def _wide(kind: Any, name: str) -> Any:
         digits, scale = WIDE_DECIMAL
         scale = max(scale, kind.scale)
         if kind.precision - kind.scale > digits - scale:
-            scale = digits - (kind.precision - kind.scale)  # less room after the point, if that is enough
+            scale = digits - (kind.precision - kind.scale)  # a smaller scale may leave room for all digits
         if scale < kind.scale:
             raise RunError(f"field {name!r}: its decimals take more than {digits} digits; give schema=…")
         return pa.decimal128(digits, scale)

@@ -1,4 +1,4 @@
-"""What the runner tells people while a run goes on: lines in the author's log, or on standard error."""
+"""Messages to the user during a run: in the log if it is configured, else on standard error."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import sys
 from typing import Final
 
 LOGGER: Final = "tidegate.spark"
-"""The logger that an author may configure. Without a handler, lines go to stderr."""
+"""The logger that a program may configure. Without a handler, messages go to stderr."""
 
 
-def say(text: str) -> None:
-    """Tell people one line."""
+def notify(text: str) -> None:
+    """Log or print one line."""
     logging = sys.modules.get("logging")
     if logging is not None and (logger := logging.getLogger(LOGGER)).hasHandlers():
         logger.warning("%s", text)

@@ -1,4 +1,9 @@
-"""Errors across Spark: a worker's exception ends with one marked payload, from which the driver raises the author's."""
+"""Errors that cross Spark: a worker appends the pickled error to its exception's text, and the driver raises it again.
+
+>>> from tidegate.sdk.errors import RunError
+>>> error_in(f"Job aborted due to stage failure: {worker_failure(RunError('no such file'))}\\n\\tat java.lang.Thread")
+RunError('no such file')
+"""
 
 from __future__ import annotations
 
@@ -11,83 +16,87 @@ from typing import Final
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.sdk.errors import RunError, TidegateError
 
-_MARK: Final = re.compile(r"tidegate-error:([A-Za-z0-9+/=]+):end")
+_PAYLOAD: Final = re.compile(r"tidegate-error:([A-Za-z0-9+/=]+):end")
 
-_CALLED: Final = re.compile(r"^(An error occurred while calling \S+\s*: )?\(?org\.apache\.spark\.\w+(: |\) )")
-_OTHER_RESULTS: Final = re.compile(r"indeterminate output|checksum mismatch", re.IGNORECASE)
-_CANCELLED: Final = re.compile(r"SPARK_JOB_CANCELLED|\bOPERATION_CANCELED\b|\bJob \d+ (was )?cancelled\b")
+_JAVA_PREFIX: Final = re.compile(r"^(An error occurred while calling \S+\s*: )?\(?org\.apache\.spark\.\w+(: |\) )")
+_NONDETERMINISTIC: Final = re.compile(r"indeterminate output|checksum mismatch", re.IGNORECASE)
+_JOB_CANCELLED: Final = re.compile(r"SPARK_JOB_CANCELLED|\bOPERATION_CANCELED\b|\bJob \d+ (was )?cancelled\b")
 NOT_DETERMINISTIC: Final = (
-    "work of an executor that was lost has been done again, and gave other results than before, so some code of the "
-    "pipeline is not deterministic (clocks, random numbers, what other machines answer). No output was committed. Run "
-    "it again, or have the code give the same for the same elements"
+    "tasks of a lost executor were run again and gave different results, so some code of the pipeline is not "
+    "deterministic (clocks, random numbers, responses of other services). No output was committed. Run the pipeline "
+    "again, or make the code return the same results for the same elements"
 )
-"""Why a run has ended in which Spark, or a later action, found rows made anew to be other rows."""
+"""The message of a run in which Spark, or a later action, found that recomputed rows differ from the first ones."""
 
-_OF_TRACE: Final = re.compile(r"\s*(at |\.\.\. \d+ more)")
+_TRACE_LINE: Final = re.compile(r"\s*(at |\.\.\. \d+ more)")
 
 
 class WorkerFailure(Exception):
-    """What a worker raises: its text carries the error."""
+    """The exception that a worker raises; its text contains the pickled error."""
 
 
-def marked(error: BaseException) -> WorkerFailure:
-    """The exception to leave a worker with."""
+def worker_failure(error: BaseException) -> WorkerFailure:
+    """Wrap an error for the way from a worker to the driver."""
     return WorkerFailure(f"{error}\ntidegate-error:{base64.b64encode(packed(error)).decode()}:end")
 
 
-def unmarked(text: str) -> TidegateError | None:
-    """The author's error inside what Spark says, the last one marked; None if there is none."""
-    found = _MARK.findall(text)
+def error_in(text: str) -> TidegateError | None:
+    """The worker's error inside Spark's message, the last if there are several; None if there is none."""
+    found = _PAYLOAD.findall(text)
     return unpacked(base64.b64decode(found[-1])) if found else None
 
 
-class Cancelled(Exception):
-    """Somebody has cancelled the job: by its group, by a tag, or on Spark's pages."""
+class JobCancelled(Exception):
+    """A Spark job of the run was cancelled: by its group, by a tag, or in Spark's UI."""
 
 
 @contextmanager
-def raised_by(what: str = "Spark could not finish the run") -> Iterator[None]:
-    """What Spark raises inside, as the author's own error where a worker has marked one, else as a RunError that says
-    `what` went wrong; Cancelled where somebody has ended its jobs."""
+def translated_errors(summary: str = "Spark could not finish the run") -> Iterator[None]:
+    """Translate Spark's exceptions: into the worker's own error if the text contains one, into JobCancelled if the job
+    was cancelled, else into a RunError that begins with `summary`."""
     try:
         yield
-    except (TidegateError, Cancelled):
+    except (TidegateError, JobCancelled):
         raise
     except Exception as error:
-        if _interrupted(error):  # which left a connection to Java in the middle of an answer
+        if _interrupted(error):  # Ctrl-C cut off an answer from Java, which makes py4j raise its own error
             raise KeyboardInterrupt from error
-        text = text_of(error)
-        found = unmarked(text)
+        text = message_of(error)
+        found = error_in(text)
         if found is None:
-            if _CANCELLED.search(text):
-                raise Cancelled(gist(text)) from error
-            why = f"{NOT_DETERMINISTIC}.\nSpark says: " if _OTHER_RESULTS.search(text) else ""
-            raise RunError(f"{what}: {why}{gist(text)}") from error
+            if _JOB_CANCELLED.search(text):
+                raise JobCancelled(without_trace(text)) from error
+            why = f"{NOT_DETERMINISTIC}.\nSpark says: " if _NONDETERMINISTIC.search(text) else ""
+            raise RunError(f"{summary}: {why}{without_trace(text)}") from error
         raise found from found.__cause__
 
 
 def _interrupted(error: BaseException) -> bool:
-    """Whether it came while an interrupt was handled."""
+    """True if the error was raised while a KeyboardInterrupt was being handled."""
     before = error.__context__
     while before is not None and not isinstance(before, KeyboardInterrupt):
         before = before.__context__
     return before is not None
 
 
-def text_of(error: Exception) -> str:
-    """What Spark says, by way of a Java that may have gone."""
+def message_of(error: Exception) -> str:
+    """The message of one of Spark's exceptions. Reading it may fail because the JVM has died."""
     try:
-        text = str(error)  # which asks Java
+        text = str(error)  # py4j fetches the text from the JVM
     except Exception:
         text = ""
     if isinstance(error, ConnectionError) or not text or "Answer from Java side is empty" in text:
-        return "its Java process has ended; memory may be what it lacked (--spark_conf spark.driver.memory=4g)"
+        return "its Java process has ended; it may have run out of memory (--spark_conf spark.driver.memory=4g)"
     return text
 
 
-def gist(text: str) -> str:
-    """What Spark says, without the JVM's trace."""
-    told = text.partition("JVM stacktrace:")[0].partition("Driver stacktrace:")[0]
-    told = _CALLED.sub("", told)
-    lines = [line for line in told.splitlines() if line.strip() and not _OF_TRACE.match(line)]
+def without_trace(text: str) -> str:
+    """Spark's message without the JVM's stack trace.
+
+    >>> without_trace("executor lost\\n\\tat org.apache.spark.Task\\nDriver stacktrace:\\n\\tat java.lang.Thread")
+    'executor lost'
+    """
+    message = text.partition("JVM stacktrace:")[0].partition("Driver stacktrace:")[0]
+    message = _JAVA_PREFIX.sub("", message)
+    lines = [line for line in message.splitlines() if line.strip() and not _TRACE_LINE.match(line)]
     return "\n".join(lines if len(lines) <= 24 else [*lines[:4], "…", *lines[-20:]])

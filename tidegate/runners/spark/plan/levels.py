@@ -1,12 +1,21 @@
-"""Levels: which steps run together on Spark. One level is one pass over the partitions; a shuffle lies between two.
+"""Levels: the steps that run together on Spark. A level is one pass over the partitions; shuffles separate levels.
 
-Everything at one depth of the plan runs in one task per partition, so that a pipeline is a line of levels however its
-branches part and meet: one Spark action, no stage computed twice, and a plan for Spark that stays small. Sinks run at
-the last level, whose tasks' results reach the driver directly: what a sink prepared never crosses a shuffle.
+All steps at the same depth of the plan run in one task per partition. A pipeline thus becomes a sequence of levels,
+however its branches fork and join: a single Spark action, no stage computed twice, and a small plan for Spark. Sinks
+run in the last level, so that their committables go straight to the driver and never cross a shuffle.
 
-A step with a computed side input can only start when that is whole, so each depth of side inputs is an action of its
-own: a run of levels. A step runs in the latest action it can, and what a later action needs of an earlier one's
-elements is kept in between: nothing runs twice.
+A step with a computed side input can only start once that is complete, so each depth of side inputs is a separate
+action of one or more levels. A step runs in the latest action possible. Elements that a later action needs are
+persisted, so that no step runs twice.
+
+>>> import tidegate as tg
+>>> from tidegate.runners.planner import Traits, plan
+>>> p = tg.Pipeline()
+>>> counts = p | tg.Create([("a", 1), ("b", 2), ("a", 3)]) | tg.CombinePerKey(sum)
+>>> printed = counts | tg.Map(print)
+>>> levels = assign_levels(plan(p.sealed(), Traits(parallel=True, blocking=True)))
+>>> levels.count, levels.starts
+(2, (0,))
 """
 
 from __future__ import annotations
@@ -19,15 +28,15 @@ from tidegate.sdk.portable.model import Create
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The level of each step (by its number), how many there are, and where the actions begin.
+    """The level of each step (by its number), the number of levels, and the first level of each action.
 
-    A `Create` that only side inputs read has no level (-1): the driver has its elements.
+    A `Create` that is read only as a side input has no level (-1): the driver has its elements.
     """
 
     of_step: tuple[int, ...]
     count: int
     gathered: frozenset[int] = frozenset()
-    """The levels to which everything is gathered: one task does."""
+    """The levels that run as a single task because all their input is gathered."""
     starts: tuple[int, ...] = (0,)
     """The first level of each action."""
 
@@ -36,7 +45,7 @@ class Levels:
         return shuffles(edge) or self.of_step[edge.source] != self.of_step[edge.target]
 
     def partitions(self, level: int, partitions: int) -> int:
-        """How many tasks a level has."""
+        """The number of tasks of a level."""
         return 1 if level in self.gathered else partitions
 
     def steps(self, plan: Plan, level: int) -> list[Step]:
@@ -44,7 +53,7 @@ class Levels:
         return [step for step in plan.steps if self.of_step[step.id] == level]
 
     def reached_from(self, step: int, plan: Plan) -> set[int]:
-        """A step, and the steps of its level to which its elements come."""
+        """A step, and the steps of its level that its elements reach."""
         found: set[int] = set()
         waiting = [step]
         while waiting:
@@ -55,29 +64,28 @@ class Levels:
         return found
 
     def action(self, level: int) -> int:
-        """The number of the action that a level belongs to."""
+        """The number of the action to which a level belongs."""
         return sum(start <= level for start in self.starts) - 1
 
     def start_of(self, edge: Edge) -> int:
         """The first level of the action in which an edge ends."""
         return self.starts[self.action(self.of_step[edge.target])]
 
-    def kept(self, edge: Edge) -> bool:
-        """Whether elements on this edge are kept for a later action."""
+    def persisted(self, edge: Edge) -> bool:
+        """Whether elements on this edge are persisted for a later action."""
         if edge.side is not None:
             return False
         return self.action(self.of_step[edge.source]) < self.action(self.of_step[edge.target])
 
 
 def shuffles(edge: Edge) -> bool:
-    """Whether an edge takes elements to other partitions."""
+    """Whether an edge moves elements to other partitions."""
     return edge.exchange is not None and edge.exchange.routing != "forward"
 
 
 def assign_levels(plan: Plan) -> Levels:
-    """The least level each step can have in its action: one more than where what it exchanges comes from; sinks the
-    last.
-    """
+    """Assign each step the lowest possible level of its action, which is one above the level from which it receives
+    shuffled input. Sinks get the last level."""
     actions = assign_actions(plan)
     of_step = [-1] * len(plan.steps)
     starts: list[int] = []
@@ -111,7 +119,8 @@ def assign_levels(plan: Plan) -> Levels:
 
 
 def assign_actions(plan: Plan) -> list[int]:
-    """The number of each step's action: the latest it can run in; -1 for what the driver has without running it."""
+    """The number of each step's action: the latest possible one; -1 for a `Create` whose elements only the driver
+    needs."""
     depth = [0] * len(plan.steps)
     for step in plan.steps:
         for edge in plan.inputs(step.id):

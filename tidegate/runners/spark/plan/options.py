@@ -13,17 +13,17 @@ class SparkOptions(RunnerOptions):
     """Flags of `--runner spark`."""
 
     runner: str = "spark"
-    spark_master: str = Field("local[*]", description="the master to connect to, if no session is there")
+    spark_master: str = Field("local[*]", description="the master to connect to, unless a session exists")
     spark_remote: str | None = Field(None, description="a Spark Connect endpoint, such as sc://host:15002")
     spark_partitions: int = Field(
         0, ge=0, description="tasks of each level (0: Spark's default parallelism, as many as it has cores)"
     )
-    spark_conf: list[str] = Field([], description="settings of a session that is made, name=value; repeatable")
+    spark_conf: list[str] = Field([], description="a setting of a new session, name=value; repeatable")
     spark_commit_dir: Path | None = Field(
         None,
-        description="where the driver notes what it commits: the next run finishes a commit in which a driver died",
+        description="directory of the commit log: the next run completes a commit during which a driver died",
     )
     spark_archive: str | None = Field(
-        None, description="a packed environment (.tar.gz) that is sent to the workers; its bin/python runs them"
+        None, description="a packed environment (.tar.gz) sent to the workers, which run its bin/python"
     )
     worker_python: str | None = Field(None, description="the workers' interpreter (local masters: this one)")

@@ -1,4 +1,4 @@
-"""What a task must know: travels to it as one pickle, the same for all tasks of a level."""
+"""The specification of a level's tasks, which the driver sends to them as one pickle."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ from tidegate.sdk.portable.model import side_inputs
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What partitions read, by step: for each partition the splits of a source, or the elements of a `Create`."""
+    """The input of each source step, by partition: the splits of a source, or the elements of a `Create`."""
 
     splits: dict[int, list[list[Split]]]
     elements: dict[int, list[bytes]]
     files: dict[int, tuple[Artifact, list[list[int]]]]
-    """Of a `Create` with many elements: a file, and for each partition where its pieces begin, and where they end."""
+    """For a `Create` with many elements: a file, and for each partition the offsets at which its pieces begin, followed
+    by the offset at which the last one ends."""
 
     def of_steps(self, steps: Container[int]) -> Inputs:
-        """What these steps read."""
+        """The input of these steps alone."""
         splits, elements, files = (
-            {id: share for id, share in shares.items() if id in steps}
-            for shares in (self.splits, self.elements, self.files)
+            {id: read for id, read in by_step.items() if id in steps}
+            for by_step in (self.splits, self.elements, self.files)
         )
         return Inputs(splits, elements, files)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)
 class MapRegion:
-    """Where in a file one map is: its entries, its index (byte offsets), how many slots and keys it has."""
+    """The place of one map in a file: the byte offsets of its entries and its index, and its number of index slots and
+    keys."""
 
     entries: int
     index: int
@@ -50,25 +52,25 @@ Form: TypeAlias = Literal["values", "maps"]
 
 @dataclass(frozen=True, slots=True)
 class BroadcastView:
-    """What one side input of one step shows, on its way to the workers: values by window, or maps in a file."""
+    """The contents of one side input of one step, as sent to the workers: values by window, or maps in a file."""
 
     form: Form
     view: View
     data: bytes | Artifact
     regions: tuple[tuple[Any, MapRegion], ...] = ()
-    """Of maps: each window, and where in the file its map is."""
+    """For maps: each window, and the place of its map in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSpec:
-    """A run's plan, in levels and partitions.
+    """A run's plan, divided into levels and partitions.
 
-    `edges` are the plan's; a row names its edge by the number it has here. `sides` are what side inputs show, by
-    `side_id`; `frames` the Arrow schemas (None: not known) of what sinks give as DataFrames, by step; `wished` those of
-    columns that they may keep. `memory_budget` (bytes) is one task's; None: a share of the worker's machine.
+    `edges` are the plan's; rows refer to an edge by its index here. `sides` has the contents of side inputs, by
+    `side_id`. `frames` has the Arrow schema of each DataFrame that a step writes (None: to be inferred), `preferred`
+    the columns whose types it may inherit. `memory_budget` (bytes) is per task; None: an equal part of the worker's
+    memory.
 
-    Nothing here differs between two runs of a pipeline: what is large is a file that Spark keeps, and a repeated run
-    uses the same.
+    A specification is equal in every run of a pipeline, so that repeated runs reuse the artifacts that Spark has.
     """
 
     plan: Plan
@@ -82,14 +84,14 @@ class TaskSpec:
     max_end_timers: int = DEFAULTS.max_end_timers
     sides: dict[str, BroadcastView] = field(default_factory=dict)
     frames: dict[int, bytes | None] = field(default_factory=dict)
-    wished: dict[int, bytes] = field(default_factory=dict)
+    preferred: dict[int, bytes] = field(default_factory=dict)
 
     def of_level(self, level: int) -> TaskSpec:
-        """Without what only other levels ask for."""
+        """The specification without the input of other levels."""
         steps = self.levels.steps(self.plan, level)
         inputs = self.inputs.of_steps({step.id for step in steps})
-        wanted = {id for step in steps for id in side_ids_of(step)}
-        return replace(self, inputs=inputs, sides={id: side for id, side in self.sides.items() if id in wanted})
+        used = {id for step in steps for id in side_ids_of(step)}
+        return replace(self, inputs=inputs, sides={id: side for id, side in self.sides.items() if id in used})
 
 
 def side_ids_of(step: Step) -> list[str]:
@@ -98,5 +100,5 @@ def side_ids_of(step: Step) -> list[str]:
 
 
 def numbered_edges(plan: Plan) -> tuple[Edge, ...]:
-    """The plan's edges in the order of their numbers."""
+    """The plan's edges in the order of their numbers: those of side inputs first."""
     return tuple(sorted(plan.edges, key=lambda edge: edge.side is None))

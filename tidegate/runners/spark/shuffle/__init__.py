@@ -1,1 +1,1 @@
-"""Partitioning blocks and encoding them as the rows of a shuffle."""
+"""Partitions blocks and encodes them as the rows of a shuffle."""

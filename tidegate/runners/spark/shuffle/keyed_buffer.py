@@ -1,6 +1,13 @@
-"""Elements held by key before they cross a shuffle, for steps that bring equal keys together anyway.
+"""Groups elements by key before they cross a shuffle, if the step behind it groups by key anyway.
 
-A key is written once with all its elements, and looked up once by who reads them.
+Each key is then sent once with all its elements, and the receiving step looks it up once.
+
+>>> buffer = KeyedBuffer(timed=False)
+>>> block = Block([("a", 1), ("b", 2), ("a", 3)])
+>>> if buffer.accepts(block):
+...     buffer.add(block)
+>>> [(batch.keys, batch.counts, batch.values) for batch in buffer.batches(buffer.keys, limit=100)]
+[(['a', 'b'], [2, 1], [1, 3, 2])]
 """
 
 from __future__ import annotations
@@ -22,7 +29,7 @@ _drain: Final = deque[Any](maxlen=0).extend
 
 
 def keyed_buffer_of(plan: Plan, edge: Edge) -> KeyedBuffer | None:
-    """What holds the elements of an edge by key, if that serves the step at its end."""
+    """A buffer for an edge whose target step can process keyed batches; else None."""
     step = plan.steps[edge.target]
     if edge.side is not None or edge.exchange is None or edge.exchange.routing != "hash" or len(step.nodes) > 1:
         return None
@@ -40,81 +47,78 @@ def keyed_buffer_of(plan: Plan, edge: Edge) -> KeyedBuffer | None:
 
 
 class KeyedBuffer:
-    """Pairs by key. `timed`: their timestamps matter; else one window must tell all that does."""
+    """Pairs grouped by key. `timed`: the step needs the elements' timestamps; if not, it needs only their window."""
 
     def __init__(self, *, timed: bool) -> None:
         self._timed = timed
-        self._common: tuple[int | None, WindowsColumn, PaneInfo] | None = None
-        self._start()
+        self._constants: tuple[int | None, WindowsColumn, PaneInfo] | None = None
+        self.clear()
 
-    def _start(self) -> None:
+    def clear(self) -> None:
+        """Remove all elements."""
         self.count = 0
         self._by_key: defaultdict[Any, list[Any]] = defaultdict(list)
 
     @property
     def keys(self) -> list[Any]:
-        """The keys, by first arrival."""
+        """The keys, in the order of their first element."""
         return list(self._by_key)
 
-    def takes(self, block: Block) -> bool:
-        """Whether a block is of the kind of those before: one in which windows and pane are the same for all."""
+    def accepts(self, block: Block) -> bool:
+        """Whether a block can be added: its elements share their windows and pane, the same as in earlier blocks."""
         if isinstance(block.windows, Each) or not isinstance(block.panes, PaneInfo):
             return False
         if self._timed:
             constant = block.timestamps if isinstance(block.timestamps, int) else None
-            common: tuple[int | None, WindowsColumn, PaneInfo] = constant, block.windows, block.panes
+            constants: tuple[int | None, WindowsColumn, PaneInfo] = constant, block.windows, block.panes
         elif only_window(block.windows) is None:
             return False
         else:
-            common = MIN_MICROS, block.windows, NO_PANE
-        if self._common is None:
-            self._common = common
-        return common == self._common
+            constants = MIN_MICROS, block.windows, NO_PANE
+        if self._constants is None:
+            self._constants = constants
+        return constants == self._constants
 
-    def take(self, block: Block) -> None:
-        """A block's elements. TypeError or ValueError if one is no pair, or its key can't be hashed."""
-        assert self._common is not None
+    def add(self, block: Block) -> None:
+        """Add a block's elements. Raises TypeError or ValueError if one is not a pair or its key is not hashable."""
+        assert self._constants is not None
         pairs = block.values
         keys = keys_of(pairs)
         values = pairs.seconds if type(pairs) is Pairs else [v for _, v in pairs]
         lists = map(self._by_key.__getitem__, keys)
-        if self._common[0] is None:
+        if self._constants[0] is None:
             _drain(map(list.extend, lists, zip(values, block.timestamp_column(), strict=True)))
         else:
             _drain(map(list.append, lists, values))
         self.count += len(keys)
 
-    def parts(self, keys: list[Any], limit: int) -> Iterator[KeyedBatch]:
-        """The elements of some keys, about `limit` at a time."""
-        assert self._common is not None
-        limit *= 2 if self._common[0] is None else 1
+    def batches(self, keys: list[Any], limit: int) -> Iterator[KeyedBatch]:
+        """The elements of these keys, in batches of about `limit` elements."""
+        assert self._constants is not None
+        limit *= 2 if self._constants[0] is None else 1
         lists = list(map(self._by_key.__getitem__, keys))
         if sum(map(len, lists)) <= limit:
-            yield self._keyed(keys, lists)
+            yield self._batch(keys, lists)
             return
-        some: list[Any] = []
+        batch_keys: list[Any] = []
         parts: list[list[Any]] = []
         room = limit
         for key, entries in zip(keys, lists, strict=True):
             for start in range(0, len(entries), limit):
                 part = entries[start : start + limit] if len(entries) > limit else entries
-                some.append(key)
+                batch_keys.append(key)
                 parts.append(part)
                 room -= len(part)
                 if room <= 0:
-                    yield self._keyed(some, parts)
-                    some, parts, room = [], [], limit
-        if some:
-            yield self._keyed(some, parts)
+                    yield self._batch(batch_keys, parts)
+                    batch_keys, parts, room = [], [], limit
+        if batch_keys:
+            yield self._batch(batch_keys, parts)
 
-    def _keyed(self, keys: list[Any], lists: list[list[Any]]) -> KeyedBatch:
-        assert self._common is not None
-        timestamp, windows, pane = self._common
+    def _batch(self, keys: list[Any], lists: list[list[Any]]) -> KeyedBatch:
+        assert self._constants is not None
+        timestamp, windows, pane = self._constants
         values = list(chain.from_iterable(lists))
         if timestamp is not None:
             return KeyedBatch(keys, list(map(len, lists)), values, timestamp, windows, pane)
         return KeyedBatch(keys, [len(part) // 2 for part in lists], values[::2], values[1::2], windows, pane)
-
-    def empty(self) -> None:
-        """What was held has been sent."""
-        self._start()

@@ -1,6 +1,6 @@
-"""Where elements go: each block of an edge is parted by target partition in one pass, and leaves in large rows.
+"""Partitions the elements of an edge: splits each block by target partition in one pass, and sends them in large rows.
 
-What is sent is a pure function of the blocks that were written, in their order.
+The rows are a pure function of the blocks and their order, so that a repeated task sends the same rows.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
 
 Targets: TypeAlias = Callable[[Block], Sequence[int] | int]
-"""The target partition of each of a block's elements, or of all of them."""
+"""The target partition of each element of a block, or one for all of them."""
 
 T = TypeVar("T")
 
 Constants: TypeAlias = tuple[int | None, WindowsColumn | None, PaneInfo | None, Literal[True] | None]
-"""Timestamp, windows and pane where all elements have the same; None where each has its own. At last, whether all
-elements are pairs in two columns."""
+"""The timestamp, windows and pane that all elements share, or None where they differ; then True if all elements are
+pairs in two columns."""
 
-_MOST_HELD: Final = 128 << 20
-_ROW_BYTES: Final = 4 << 20
-_LEAST_ROW_BYTES: Final = 256 << 10
-_LEAST_HELD: Final = 16 << 20
-_LEAST_PER_KEY: Final = 2
-_JUDGED: Final = 1 << 18
-"""After how many elements it is judged whether bringing them together by key saves anything."""
-_WEIGHED: Final = 1 << 10
-"""After how many elements it is looked again how long they are."""
-_SHORT: Final = 256
-"""A block of fewer elements does not get constants of its own: rows of many tiny blocks would cost more."""
+_MAX_BUFFERED_BYTES: Final = 128 << 20
+_MAX_ROW_BYTES: Final = 4 << 20
+_MIN_ROW_BYTES: Final = 256 << 10
+_MIN_KEYED_BUFFER_BYTES: Final = 16 << 20
+_MIN_ELEMENTS_PER_KEY: Final = 2
+_ELEMENTS_BEFORE_DECISION: Final = 1 << 18
+"""The number of elements after which the partitioner decides whether grouping by key pays."""
+_ELEMENTS_BETWEEN_SAMPLES: Final = 1 << 10
+"""The number of elements between two samples of the element size."""
+_SHORT_BLOCK: Final = 256
+"""A block of fewer elements does not start a new block with constants of its own, as rows of many tiny blocks would
+cost more."""
 
 
 class Partitioner:
-    """Takes what a task gives on one edge, and sends rows of bounded size to each target partition."""
+    """Receives the blocks that a task emits on one edge, and sends rows of bounded size to each target partition."""
 
     def __init__(
         self, plan: Plan, edge: Edge, number: int, src: int, partition: int, partitions: int, out: OutgoingRows
@@ -51,40 +52,41 @@ class Partitioner:
         self._edge = number
         self._src = src
         self._out = out
-        self._maker = plan.steps[edge.source]
+        self._producer = plan.steps[edge.source]
         self._everywhere = edge.exchange is not None and edge.exchange.routing == "broadcast"
-        self._keys = _ByKey(plan, edge, partitions)
+        self._keys = _KeyRouter(plan, edge, partitions)
         self._targets = _targets(plan, edge, partition, partitions, self._keys)
-        self._held = keyed_buffer_of(plan, edge)
-        self._held_bytes = max(_LEAST_HELD, min(_MOST_HELD // 2, _LEAST_ROW_BYTES * partitions))
+        self._keyed_buffer = keyed_buffer_of(plan, edge)
+        buffer_bytes = min(_MAX_BUFFERED_BYTES // 2, _MIN_ROW_BYTES * partitions)
+        self._keyed_buffer_bytes = max(_MIN_KEYED_BUFFER_BYTES, buffer_bytes)
         self._partitions = partitions
-        self._row_bytes = max(_LEAST_ROW_BYTES, min(_ROW_BYTES, _MOST_HELD // partitions))
-        self._shares: dict[int, _PartitionBuffer] = {}
+        self._row_bytes = max(_MIN_ROW_BYTES, min(_MAX_ROW_BYTES, _MAX_BUFFERED_BYTES // partitions))
+        self._buffers: dict[int, _PartitionBuffer] = {}
         self._constants: Constants = (None, None, None, None)
         self._element_bytes = 0.0
-        self._unweighed = 0
+        self._until_sample = 0
         self._seq = 0
 
     def write(self, block: Block) -> None:
-        """Some elements."""
+        """Partition a block."""
         if not len(block):
             return
-        self._unweighed -= len(block)
-        if self._unweighed < 0:
-            self._weigh(block)
+        self._until_sample -= len(block)
+        if self._until_sample < 0:
+            self._measure_element_size(block)
         if self._everywhere:
             self._add(0, block)
             return
-        if self._held is not None:
-            if self._held.takes(block):
+        if self._keyed_buffer is not None:
+            if self._keyed_buffer.accepts(block):
                 self._buffer_block(block)
                 return
-            self._release()
+            self._stop_buffering_by_key()
         targets = self._targets(block)
         if isinstance(targets, int):
             self._add(targets, block)
             return
-        constants = self._fitting(block)
+        constants = self._constants_for(block)
         if constants[:3] == (block.timestamps, block.windows, block.panes):
             self._scatter(block.values, targets)
             return
@@ -93,123 +95,124 @@ class Partitioner:
         for at, target in enumerate(targets):
             appends[target](at)
         for target, index in by_target.items():
-            self._share(target).take(block, index, constants)
-            self._settle(target)
+            self._buffer_of(target).append(block, index, constants)
+            self._flush_if_full(target)
 
     def close(self) -> None:
-        """Send what is left."""
-        self._release()
-        for target in sorted(self._shares):
+        """Send all buffered elements."""
+        self._stop_buffering_by_key()
+        for target in sorted(self._buffers):
             self._flush(target)
 
-    def _weigh(self, block: Block) -> None:
-        """About how long an element is: of the first ones, and later, of some that turn out to be much longer."""
-        self._unweighed = _WEIGHED
-        some = 8 if self._element_bytes else 64
-        sample = list(block.values[:: len(block) // some or 1])
+    def _measure_element_size(self, block: Block) -> None:
+        """Estimate the size of an element from a sample. A later sample only counts if its elements are much longer."""
+        self._until_sample = _ELEMENTS_BETWEEN_SAMPLES
+        count = 8 if self._element_bytes else 64
+        sample = list(block.values[:: len(block) // count or 1])
         bytes_each = len(self._encoded(encode_columns, (sample, list(range(len(sample)))))) / len(sample)
         if bytes_each > 4 * self._element_bytes:
             self._element_bytes = max(8.0, bytes_each)
 
     def _buffer_block(self, block: Block) -> None:
-        """A block whose elements are held by key, until there are enough."""
-        held = self._held
-        assert held is not None
+        """Add a block to the keyed buffer, and flush that if it is full or does not pay."""
+        buffer = self._keyed_buffer
+        assert buffer is not None
         try:
-            held.take(block)
+            buffer.add(block)
         except (TypeError, ValueError) as error:
             rethrow(self._keys.refusal(block, error))
-        full = held.count * self._element_bytes >= self._held_bytes
-        if full or held.count - len(block) < _JUDGED <= held.count:
-            if held.count < _LEAST_PER_KEY * len(held.keys):
-                self._release()  # keys that hardly come twice
+        full = buffer.count * self._element_bytes >= self._keyed_buffer_bytes
+        if full or buffer.count - len(block) < _ELEMENTS_BEFORE_DECISION <= buffer.count:
+            if buffer.count < _MIN_ELEMENTS_PER_KEY * len(buffer.keys):
+                self._stop_buffering_by_key()  # most keys occur only once
             elif full:
-                self._flush_held()
+                self._flush_keyed_buffer()
 
-    def _release(self) -> None:
-        """Hold nothing by key from here on: what comes now must not overtake what is held."""
-        self._flush_held()
-        self._held = None
+    def _stop_buffering_by_key(self) -> None:
+        """Flush and drop the keyed buffer. Later elements must not overtake those in it."""
+        self._flush_keyed_buffer()
+        self._keyed_buffer = None
 
-    def _flush_held(self) -> None:
-        held = self._held
-        if held is None or not held.count:
+    def _flush_keyed_buffer(self) -> None:
+        buffer = self._keyed_buffer
+        if buffer is None or not buffer.count:
             return
         by_target: dict[int, list[Any]] = {}
-        keys = held.keys
+        keys = buffer.keys
         for key, target in zip(keys, self._keys.of_keys(keys), strict=True):
             by_target.setdefault(target, []).append(key)
         limit = max(1, int(self._row_bytes / self._element_bytes))
         size = 0
         for target in sorted(by_target):
-            for keyed in held.parts(by_target[target], limit):
+            for keyed in buffer.batches(by_target[target], limit):
                 data = self._encoded(encode_keyed, keyed)
                 size += len(data)
                 self._seq = self._out.send(target, self._edge, self._src, self._seq, data)
-        self._element_bytes = max(1.0, size / held.count)
-        held.empty()
+        self._element_bytes = max(1.0, size / buffer.count)
+        buffer.clear()
 
     def _scatter(self, values: Sequence[Any], targets: Sequence[int]) -> None:
-        """Values whose columns are all constant: one append each, or two."""
-        shares = {target: self._share(target) for target in set(targets)}
-        beside = {target: share.values.append for target, share in shares.items()}
+        """Append values whose other columns are constant: one append per element, or two for pairs."""
+        buffers = {target: self._buffer_of(target) for target in set(targets)}
+        append_value = {target: buffer.values.append for target, buffer in buffers.items()}
         if self._constants[3]:
             assert isinstance(values, Pairs)
-            appends = {target: share.keys.append for target, share in shares.items()}
+            append_key = {target: buffer.keys.append for target, buffer in buffers.items()}
             for key, value, target in zip(values.firsts, values.seconds, targets, strict=True):
-                appends[target](key)
-                beside[target](value)
+                append_key[target](key)
+                append_value[target](value)
         else:
             for value, target in zip(values, targets, strict=True):
-                beside[target](value)
-        for target in shares:
-            self._settle(target)
+                append_value[target](value)
+        for target in buffers:
+            self._flush_if_full(target)
 
     def _add(self, target: int, block: Block) -> None:
-        constants = self._fitting(block)
-        self._share(target).take(block, None, constants)
-        self._settle(target)
+        constants = self._constants_for(block)
+        self._buffer_of(target).append(block, None, constants)
+        self._flush_if_full(target)
 
-    def _fitting(self, block: Block) -> Constants:
-        """The constants under which a block's elements are held; they become the ones of all shares."""
-        own: Constants = (
+    def _constants_for(self, block: Block) -> Constants:
+        """The constants with which a block's elements are appended. If they change, every buffer starts a new block."""
+        constants: Constants = (
             block.timestamps if isinstance(block.timestamps, int) else None,
             None if isinstance(block.windows, Each) else block.windows,
             block.panes if isinstance(block.panes, PaneInfo) else None,
             True if type(block.values) is Pairs else None,
         )
-        before = self._constants
-        if own == before:
-            return own
-        if len(block) < _SHORT and self._shares:
-            own = tuple(a if a == b else None for a, b in zip(own, before, strict=True))  # type: ignore[assignment]
-        if own != before:
-            for share in self._shares.values():
-                share.turn(before)
-            self._constants = own
-        return own
+        current = self._constants
+        if constants == current:
+            return constants
+        if len(block) < _SHORT_BLOCK and self._buffers:
+            constants = tuple(a if a == b else None for a, b in zip(constants, current, strict=True))  # type: ignore[assignment]
+        if constants != current:
+            for buffer in self._buffers.values():
+                buffer.finish_block(current)
+            self._constants = constants
+        return constants
 
-    def _share(self, target: int) -> _PartitionBuffer:
-        share = self._shares.get(target)
-        if share is None:
-            share = self._shares[target] = _PartitionBuffer()
-        return share
+    def _buffer_of(self, target: int) -> _PartitionBuffer:
+        buffer = self._buffers.get(target)
+        if buffer is None:
+            buffer = self._buffers[target] = _PartitionBuffer()
+        return buffer
 
-    def _settle(self, target: int) -> None:
-        share = self._shares[target]
-        if (share.before + len(share.values)) * self._element_bytes >= self._row_bytes:
+    def _flush_if_full(self, target: int) -> None:
+        buffer = self._buffers[target]
+        if (buffer.finished_elements + len(buffer.values)) * self._element_bytes >= self._row_bytes:
             self._flush(target)
 
     def _flush(self, target: int) -> None:
-        share = self._shares.pop(target)
-        share.turn(self._constants)
-        if not share.done:
+        buffer = self._buffers.pop(target)
+        buffer.finish_block(self._constants)
+        if not buffer.finished:
             return
-        data = self._encoded(encode_blocks, share.done)
-        self._element_bytes = max(1.0, len(data) / share.before)
+        data = self._encoded(encode_blocks, buffer.finished)
+        self._element_bytes = max(1.0, len(data) / buffer.finished_elements)
         if self._everywhere:
-            starts = [self._out.send(each, self._edge, self._src, self._seq, data) for each in range(self._partitions)]
-            self._seq = starts[0]
+            seq = self._seq
+            for partition in range(self._partitions):
+                self._seq = self._out.send(partition, self._edge, self._src, seq, data)
         else:
             self._seq = self._out.send(target, self._edge, self._src, self._seq, data)
 
@@ -217,88 +220,88 @@ class Partitioner:
         try:
             return encode(elements)
         except PicklingError as error:
-            rethrow(located(error, self._maker.label, self._maker.tail.where))
+            rethrow(located(error, self._producer.label, self._producer.tail.where))
 
 
 class _PartitionBuffer:
-    """What one target partition gets: finished blocks, and the columns of one that grows."""
+    """The elements for one target partition: finished blocks, and the columns of the current block."""
 
-    __slots__ = ("before", "done", "keys", "panes", "timestamps", "values", "windows")
+    __slots__ = ("finished", "finished_elements", "keys", "panes", "timestamps", "values", "windows")
 
     def __init__(self) -> None:
-        self.done: list[Block] = []
-        self.before = 0
-        self._start()
+        self.finished: list[Block] = []
+        self.finished_elements = 0
+        self._start_block()
 
-    def _start(self) -> None:
+    def _start_block(self) -> None:
         self.keys: list[Any] = []
         self.values: list[Any] = []
         self.timestamps: list[int] = []
         self.windows: list[tuple[Any, ...]] = []
         self.panes: list[PaneInfo] = []
 
-    def take(self, block: Block, index: list[int] | None, constants: Constants) -> None:
-        """The elements at `index`, or all; columns that are not constant are held element by element."""
+    def append(self, block: Block, index: list[int] | None, constants: Constants) -> None:
+        """Append the elements at `index`, or all, to the current block: the columns that are not constant."""
         timestamp, windows, pane, paired = constants
         if paired:
             assert isinstance(block.values, Pairs)
-            self.keys += _at(block.values.firsts, index)
-            self.values += _at(block.values.seconds, index)
+            self.keys += _select(block.values.firsts, index)
+            self.values += _select(block.values.seconds, index)
         else:
-            self.values += _at(block.values, index)
+            self.values += _select(block.values, index)
         if timestamp is None:
-            self.timestamps += _at(block.timestamp_column(), index)
+            self.timestamps += _select(block.timestamp_column(), index)
         if windows is None:
-            self.windows += _at(block.window_list(), index)
+            self.windows += _select(block.window_list(), index)
         if pane is None:
-            self.panes += _at(block.pane_list(), index)
+            self.panes += _select(block.pane_list(), index)
 
-    def turn(self, constants: Constants) -> None:
-        """The block that grows is finished; what follows has other constants."""
+    def finish_block(self, constants: Constants) -> None:
+        """Finish the current block, because later elements have other constants."""
         if not self.values:
             return
         timestamps: TimestampsColumn = self.timestamps if constants[0] is None else constants[0]
         windows: WindowsColumn = Each(self.windows) if constants[1] is None else constants[1]
         panes: PanesColumn = self.panes if constants[2] is None else constants[2]
         values = Pairs(self.keys, self.values) if constants[3] else self.values
-        self.done.append(Block(values, timestamps, windows, panes))
-        self.before += len(self.values)
-        self._start()
+        self.finished.append(Block(values, timestamps, windows, panes))
+        self.finished_elements += len(self.values)
+        self._start_block()
 
 
-def _at(column: Sequence[Any], index: list[int] | None) -> Sequence[Any]:
+def _select(column: Sequence[Any], index: list[int] | None) -> Sequence[Any]:
     return column if index is None else [column[i] for i in index]
 
 
-def _targets(plan: Plan, edge: Edge, partition: int, partitions: int, keys: _ByKey) -> Targets:
+def _targets(plan: Plan, edge: Edge, partition: int, partitions: int, keys: _KeyRouter) -> Targets:
     match edge.exchange.routing if edge.exchange is not None else "forward":
         case "hash":
             return keys.targets
         case "gather" | "broadcast":
             return lambda block: 0
         case "rebalance":
-            return _RoundRobin(partition, rebalance_width(plan, edge, partitions)).of
+            return _RoundRobin(partition, rebalance_width(plan, edge, partitions)).targets
         case _:
             return lambda block: partition
 
 
 class _RoundRobin:
-    """Elements go to one partition after another, by their position."""
+    """Assigns elements to partitions round-robin."""
 
-    def __init__(self, start: int, among: int) -> None:
-        self._next = start % among
-        self._among = among
+    def __init__(self, start: int, partitions: int) -> None:
+        self._next = start % partitions
+        self._partitions = partitions
 
-    def of(self, block: Block) -> Sequence[int]:
-        first, among = self._next, self._among
-        self._next = (first + len(block)) % among
-        turns = list(range(among))
-        turns = turns[first:] + turns[:first]
-        return (turns * (len(block) // among + 1))[: len(block)]
+    def targets(self, block: Block) -> Sequence[int]:
+        """The partition of each element."""
+        first, partitions = self._next, self._partitions
+        self._next = (first + len(block)) % partitions
+        cycle = [*range(first, partitions), *range(first)]
+        return (cycle * (len(block) // partitions + 1))[: len(block)]
 
 
-class _ByKey:
-    """The partition of each element by its key."""
+class _KeyRouter:
+    """Assigns elements to partitions by key."""
 
     def __init__(self, plan: Plan, edge: Edge, partitions: int) -> None:
         self._keys = KeyExtractor(plan, edge)
@@ -313,12 +316,12 @@ class _ByKey:
             rethrow(self._keys.refusal(block, error))
 
     def of_keys(self, keys: Sequence[Any]) -> Sequence[int]:
-        """The partition of each of some keys."""
+        """The partition of each key."""
         try:
             return self._cache.partitions(keys)
         except KeyEncodingError as error:
             rethrow(located(error, self._keys.label, self._keys.where))
 
     def refusal(self, block: Block, error: BaseException) -> BaseException:
-        """The author's error for a block whose elements are not all pairs with keys that have an encoding."""
+        """The author's error for a block with an element that is not a pair, or whose key has no encoding."""
         return self._keys.refusal(block, error)

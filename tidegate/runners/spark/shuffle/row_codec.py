@@ -1,8 +1,12 @@
-"""Rows that are runs of blocks: how elements cross a Spark shuffle.
+"""Encodes blocks as rows, in which elements cross a Spark shuffle.
 
-A row says to which partition it goes (`target`), along which edge, and where it stands among all rows of that edge
-(`src`, the task that made it, and `seq`): a pure function of the input, so that a recomputed task makes the same rows.
-Data that is too long for one row goes as several, of which `left` counts those still to come.
+A row has a target partition (`target`), an edge (`edge`), and a position among the rows of that edge: the task that
+emitted it (`src`) and a sequence number (`seq`). These are a pure function of the input, so that a recomputed task
+emits the same rows. Data too long for one row is split; `left` counts the pieces that follow.
+
+>>> rows = [(0, 2, 0, b"next"), (0, 1, 0, b" row"), (0, 0, 1, b"long")]  # (src, seq, left, data)
+>>> list(reassembled(rows))
+[b'long row', b'next']
 """
 
 from __future__ import annotations
@@ -24,48 +28,48 @@ COLUMNS: Final = ("target", "edge", "src", "seq", "left", "data")
 ORDER: Final = ("edge", "src", "seq")
 
 RESULT: Final = -1
-"""The edge of what goes to the driver: metrics, committables."""
+"""The edge of rows with results for the driver: metrics, committables, side inputs."""
 
 BATCH_BYTES: Final = 16 << 20
-"""About how much a task collects before it hands rows to Spark."""
-MOST_BYTES: Final = 32 << 20
-"""No row is longer."""
+"""The size of the batches in which a task hands rows to Spark, approximately."""
+MAX_ROW_BYTES: Final = 32 << 20
+"""The longest row."""
 
 
 class OutgoingRows:
-    """The rows a task has made and not yet handed to Spark."""
+    """The rows that a task has emitted but not yet handed to Spark. Rows on the edges `checksummed` are checksummed."""
 
-    def __init__(self, summed: Container[int] = ()) -> None:
+    def __init__(self, checksummed: Container[int] = ()) -> None:
         self._rows: list[tuple[int, int, int, int, int, Any]] = []
         self._bytes = 0
-        self._summed = summed
-        self.sums: Counter[int] = Counter()
-        """What all rows of each edge in `summed` come to: see `row_sum`."""
+        self._checksummed = checksummed
+        self.checksums: Counter[int] = Counter()
+        """The sum of the rows' checksums, by edge."""
 
     @property
     def full(self) -> bool:
-        """Whether there is enough for a batch."""
+        """Whether there are enough rows for a batch."""
         return self._bytes >= BATCH_BYTES
 
     def send(self, target: int, edge: int, src: int, seq: int, data: bytes) -> int:
-        """Data for a partition, in as many rows as it needs; returns the next number for `seq`."""
-        if len(data) <= MOST_BYTES:
+        """Send data to a partition, in as many rows as it needs. Returns the next `seq`."""
+        if len(data) <= MAX_ROW_BYTES:
             self.forward(target, edge, src, seq, 0, data)
             return seq + 1
-        pieces = [data[at : at + MOST_BYTES] for at in range(0, len(data), MOST_BYTES)]
+        pieces = [data[at : at + MAX_ROW_BYTES] for at in range(0, len(data), MAX_ROW_BYTES)]
         for number, piece in enumerate(pieces):
             self.forward(target, edge, src, seq + number, len(pieces) - 1 - number, piece)
         return seq + len(pieces)
 
     def forward(self, target: int, edge: int, src: int, seq: int, left: int, data: bytes) -> None:
-        """One row as it is."""
+        """Add a single row unchanged."""
         self._rows.append((target, edge, src, seq, left, data))
         self._bytes += len(data)
-        if edge in self._summed:
-            self.sums[edge] += row_sum(src, seq, data)
+        if edge in self._checksummed:
+            self.checksums[edge] += row_checksum(src, seq, data)
 
     def batches(self) -> Iterator[Any]:
-        """All of them as Arrow record batches, none of them much longer than Spark can take at once."""
+        """Hand over all rows, as Arrow record batches of about `BATCH_BYTES`."""
         rows, self._rows, self._bytes = self._rows, [], 0
         start = length = 0
         for at, row in enumerate(rows):
@@ -79,7 +83,7 @@ class OutgoingRows:
 
 @cache
 def schema() -> Any:
-    """What Spark calls the columns' types."""
+    """Spark's schema of rows."""
     from pyspark.sql.types import BinaryType, IntegerType, StructField, StructType
 
     numbers = [StructField(name, IntegerType()) for name in COLUMNS[:-1]]
@@ -96,16 +100,16 @@ def record_batch(rows: list[tuple[int, int, int, int, int, Any]]) -> Any:
     return pa.RecordBatch.from_arrays(arrays, names=list(COLUMNS))
 
 
-def row_sum(src: int, seq: int, data: Any) -> int:
-    """A number that tells a row from others. Those of many rows add up to the same in any order."""
+def row_checksum(src: int, seq: int, data: Any) -> int:
+    """A checksum of a row. Checksums of several rows are summed, which gives the same total in any order."""
     return crc32(data, (src * 0x9E37_79B1 + seq) & 0xFFFF_FFFF) + (len(data) << 32)
 
 
 def read_rows(batches: Iterable[Any]) -> Iterator[tuple[int, int, int, int, int, Any]]:
-    """`(target, edge, src, seq, left, data)` of every row; `data` is a buffer that copies nothing."""
+    """`(target, edge, src, seq, left, data)` of every row; `data` is a zero-copy buffer."""
     for batch in batches:
         if batch.schema.get_field_index("edge") < 0:
-            continue  # the first level is started by rows that say nothing
+            continue  # the input of tasks that read sources is a range, whose rows only start the tasks
         columns = [batch.column(name).to_pylist() for name in ("target", "edge", "src", "seq", "left")]
         data = batch.column("data")
         for at, (target, edge, src, seq, left) in enumerate(zip(*columns, strict=True)):
@@ -121,21 +125,21 @@ def encode_blocks(blocks: Iterable[Block]) -> bytes:
 
 
 def encode_keyed(keyed: KeyedBatch) -> bytes:
-    """Elements that stand by key as one pickle: each key once."""
+    """A keyed batch as one pickle, column by column."""
     return encode_columns((keyed.keys, keyed.counts, keyed.values, keyed.timestamps, keyed.windows, keyed.pane))
 
 
 _KEYED: Final = 6
-"""How many columns `encode_keyed` gives; those of blocks are a multiple of five."""
+"""The number of columns that `encode_keyed` writes. `encode_blocks` writes a multiple of five."""
 
 
 def decode_blocks(data: Any) -> Iterator[Block]:
-    """The blocks back."""
+    """The blocks that `encode_blocks` encoded."""
     return blocks_of(decode_columns(data))
 
 
 def decode(data: Any) -> Iterator[Block | KeyedBatch]:
-    """What `encode_blocks` or `encode_keyed` was given."""
+    """The blocks or the keyed batch that `encode_blocks` or `encode_keyed` encoded."""
     columns = decode_columns(data)
     if len(columns) == _KEYED:
         yield KeyedBatch(*columns)
@@ -143,8 +147,8 @@ def decode(data: Any) -> Iterator[Block | KeyedBatch]:
     yield from blocks_of(columns)
 
 
-def joined(rows: Iterable[tuple[int, int, int, bytes]]) -> Iterator[bytes]:
-    """The data of rows `(src, seq, left, data)` in whatever order, those that go together as one, by `(src, seq)`."""
+def reassembled(rows: Iterable[tuple[int, int, int, bytes]]) -> Iterator[bytes]:
+    """The data of rows `(src, seq, left, data)`, sorted by `(src, seq)`, with the pieces of split data joined."""
     pieces: list[bytes] = []
     for _, _, left, data in sorted(rows, key=lambda row: row[:2]):
         pieces.append(data)
@@ -154,11 +158,11 @@ def joined(rows: Iterable[tuple[int, int, int, bytes]]) -> Iterator[bytes]:
 
 
 def encode_result(kind: str, value: Any) -> bytes:
-    """Something for the driver."""
+    """A result for the driver; see `LevelTask` for the kinds."""
     return dumps((kind, value))
 
 
 def decode_result(data: bytes) -> tuple[str, Any]:
-    """What a task sent to the driver."""
-    found: tuple[str, Any] = pickle.loads(data)
-    return found
+    """A result's kind and value."""
+    result: tuple[str, Any] = pickle.loads(data)
+    return result

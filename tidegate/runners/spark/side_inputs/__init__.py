@@ -1,1 +1,1 @@
-"""Side inputs as broadcast values and memory-mapped maps."""
+"""Side inputs as broadcast values or memory-mapped maps."""

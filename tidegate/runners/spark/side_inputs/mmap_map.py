@@ -1,9 +1,17 @@
-"""Large maps as files: entries one after another, and an index from a key's hash to its place, read through mmap.
+"""Large maps as files: entries in sequence, and a hash index from keys to the offsets of their entries, read by mmap.
 
-A worker maps the file and unpickles what is looked up; the pages are the machine's, shared by all its workers.
+A worker maps the file into memory and unpickles only the values it looks up. All workers of a machine share the pages.
 
     entries   for each key in order: two lengths, the pickled key, the pickled value
-    index     slots of 8 bytes, a power of two of them: 0, or 24 bits of the hash over 40 bits of place
+    index     a power of two of 8-byte slots: 0, or 24 bits of the hash followed by 40 bits of offset
+
+>>> import tempfile
+>>> with tempfile.NamedTemporaryFile() as file:
+...     region = write_map(file, {"a": 1, "b": 2})
+...     file.flush()
+...     found = IndexedMap(MapFile(file.name), region)
+>>> found["b"], list(found), "c" in found
+(2, ['a', 'b'], False)
 """
 
 from __future__ import annotations
@@ -23,39 +31,39 @@ from tidegate.sdk.data.keys import key_bytes
 from tidegate.sdk.errors import KeyEncodingError
 
 _LENGTHS: Final = struct.Struct("<II")
-_PLACE_BITS: Final = 40
-_PLACE: Final = (1 << _PLACE_BITS) - 1
+_OFFSET_BITS: Final = 40
+_OFFSET_MASK: Final = (1 << _OFFSET_BITS) - 1
 _LONGEST: Final = (1 << 32) - 1
-_KEPT: Final = 65_536
-"""How many values a worker keeps once they have been looked up."""
+_CACHED_VALUES: Final = 65_536
+"""The number of looked-up values that a worker caches."""
 
 
 def write_map(file: BinaryIO, pairs: Mapping[Any, Any]) -> MapRegion:
-    """Append a map. KeyEncodingError for a key that has no canonical encoding: it can't be found by one.
+    """Append a map to a file. Raises KeyEncodingError for a key without a canonical encoding, as it can't be indexed.
 
-    What went to the file by then is of no harm: no index leads to it.
+    Entries written before such an error do no harm, because no index refers to them.
     """
     encode = PickleCoder().encode
-    start = place = file.tell()
-    hashes, places = array("Q"), array("Q")
+    start = offset = file.tell()
+    hashes, offsets = array("Q"), array("Q")
     for key, value in pairs.items():
         hashes.append(_hash(key))
-        places.append(place)
+        offsets.append(offset)
         packed = encode(key), encode(value)
         lengths = len(packed[0]), len(packed[1])
         if max(lengths) > _LONGEST:
             raise KeyEncodingError("a value of more than 4 GiB can't be indexed")
         file.write(_LENGTHS.pack(*lengths))
         file.writelines(packed)
-        place += _LENGTHS.size + sum(lengths)
+        offset += _LENGTHS.size + sum(lengths)
     slots = 1 << max(3, (2 * len(hashes)).bit_length())
     index = array("Q", bytes(8 * slots))
-    for hashed, at in zip(hashes, places, strict=True):
+    for hashed, at in zip(hashes, offsets, strict=True):
         slot = hashed & (slots - 1)
         while index[slot]:
             slot = (slot + 1) & (slots - 1)
-        index[slot] = _tag(hashed) << _PLACE_BITS | (at + 1)
-    file.write(bytes(-place % 8))
+        index[slot] = _tag(hashed) << _OFFSET_BITS | (at + 1)
+    file.write(bytes(-offset % 8))
     region = MapRegion(start, file.tell(), slots, len(hashes))
     file.write(index.tobytes())
     return region
@@ -70,7 +78,7 @@ def _tag(hashed: int) -> int:
 
 
 class MapFile:
-    """A file of maps, mapped into memory."""
+    """A memory-mapped file of maps."""
 
     def __init__(self, path: str) -> None:
         with open(path, "rb") as file:
@@ -79,47 +87,47 @@ class MapFile:
 
 
 class IndexedMap(Mapping[Any, Any]):
-    """A map in a file: a read-only mapping with the entries, order and equality of the dict it was made from."""
+    """A map in a file: a read-only mapping with the entries, order and equality of the dict that was written."""
 
     def __init__(self, file: MapFile, region: MapRegion) -> None:
         self._view = file.view
         self._region = region
         self._index = file.view[region.index : region.index + 8 * region.slots].cast("Q")
-        self._kept: dict[Any, Any] = {}
-        self._whole: dict[Any, Any] | None = None
+        self._cache: dict[Any, Any] = {}
+        self._as_dict: dict[Any, Any] | None = None
 
     def __getitem__(self, key: Any) -> Any:
-        kept = self._kept
+        cache = self._cache
         try:
-            return kept[key]
+            return cache[key]
         except KeyError:
             pass
         value = self._look_up(key)
-        if len(kept) >= _KEPT:
-            kept.clear()
-        kept[key] = value
+        if len(cache) >= _CACHED_VALUES:
+            cache.clear()
+        cache[key] = value
         return value
 
     def _look_up(self, key: Any) -> Any:
-        if self._whole is None:
+        if self._as_dict is None:
             try:
                 hashed = _hash(key)
-            except KeyEncodingError:  # may equal one that has an encoding all the same: only `==` can tell
-                self._whole = dict(self.items())
-        if self._whole is not None:
-            return self._whole[key]
+            except KeyEncodingError:  # the key may still equal a key that has an encoding; a dict compares them
+                self._as_dict = dict(self.items())
+        if self._as_dict is not None:
+            return self._as_dict[key]
         index, last, tag = self._index, self._region.slots - 1, _tag(hashed)
         slot = hashed & last
         while entry := index[slot]:
-            if entry >> _PLACE_BITS == tag:
-                found, value, _ = self._entry((entry & _PLACE) - 1)
+            if entry >> _OFFSET_BITS == tag:
+                found, value, _ = self._entry((entry & _OFFSET_MASK) - 1)
                 if found == key:
                     return pickle.loads(value)
             slot = (slot + 1) & last
         raise KeyError(key)
 
     def _entry(self, at: int) -> tuple[Any, memoryview, int]:
-        """A key, its value as it is in the file, and where the next entry is."""
+        """The key and the pickled value of an entry, and the offset of the next one."""
         key_length, value_length = _LENGTHS.unpack_from(self._view, at)
         at += _LENGTHS.size
         middle = at + key_length
@@ -147,7 +155,7 @@ class IndexedMap(Mapping[Any, Any]):
         return _Values(self)
 
     def entries(self) -> Iterator[tuple[Any, memoryview]]:
-        """Each key, and its value as it is in the file."""
+        """Each key and its pickled value."""
         at = self._region.entries
         for _ in range(self._region.count):
             key, value, at = self._entry(at)
@@ -163,7 +171,7 @@ class IndexedMap(Mapping[Any, Any]):
         return {**other, **self} if isinstance(other, Mapping) else NotImplemented
 
     def copy(self) -> dict[Any, Any]:
-        """All of it as a dict, in memory."""
+        """A dict in memory."""
         return dict(self.items())
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -171,7 +179,7 @@ class IndexedMap(Mapping[Any, Any]):
 
 
 class _Items(ItemsView[Any, Any]):
-    """Read in the file's order, where `ItemsView` would look up key by key."""
+    """Items read sequentially, where `ItemsView` would look up each key."""
 
     _mapping: IndexedMap
 
@@ -180,7 +188,7 @@ class _Items(ItemsView[Any, Any]):
 
 
 class _Values(ValuesView[Any]):
-    """The same for values alone."""
+    """Values read sequentially."""
 
     _mapping: IndexedMap
 

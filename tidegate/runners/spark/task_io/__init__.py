@@ -1,1 +1,1 @@
-"""What a task reads and writes: splits, DataFrames, sinks."""
+"""The inputs and outputs of tasks: splits, DataFrames, sinks."""

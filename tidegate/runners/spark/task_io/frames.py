@@ -1,8 +1,8 @@
-"""DataFrames (RDDs among them) as sources and sinks: Arrow batches go straight into the steps, and come out of them.
+"""DataFrames (and RDDs) as sources and sinks: steps read and write Arrow batches directly.
 
-A source or a sink that is one of Spark's has the methods below; no other runner knows them. Tasks read a DataFrame's
-own partitions. What goes into a DataFrame leaves the last level as rows that hold an Arrow stream each; from these
-Spark makes the columns.
+Sources and sinks that only the Spark runner supports implement the protocols below. Tasks read the partitions of a
+source's DataFrame. The elements for a sink's DataFrame leave the last level as rows, each with an Arrow stream, which a
+further pass turns into columns.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from tidegate.sdk.errors import RunError, TidegateError
 from tidegate.sdk.portable.model import Read, Write
 
 _ROW_ELEMENTS: Final = 16_384
-"""How many elements a row of a DataFrame's future rows holds, at most."""
+"""The maximum number of elements in one row for a DataFrame sink."""
 
 
-_FEED: Final = "tidegate: which DataFrame"
-"""The column that says whose the rows of several DataFrames are."""
+_STEP_COLUMN: Final = "tidegate: which DataFrame"
+"""The column with the step that reads a row, where several DataFrames are read as one."""
 
 
 class DataFrameSource(Protocol):
-    """A source that Spark reads. `session`: the one it belongs to, which then runs the pipeline; None: any."""
+    """A source that is a DataFrame. `session` is the session it belongs to, which must run the pipeline; None: any."""
 
     @property
     def session(self) -> Any: ...
 
     def open_dataframe(self, session: Any) -> Any:
-        """The DataFrame, on the driver. BuildError if there is none, or its rows can't be elements."""
+        """The DataFrame, on the driver. Raises BuildError if it can't be opened or its rows can't be elements."""
 
     def elements_of(self, batch: Any, loads: Callable[[Any], Any]) -> Iterable[Sequence[Any]]:
-        """The elements of an Arrow record batch of it, in a worker, some at a time; `loads` reads PySpark's pickles."""
+        """The elements of one of its Arrow batches, in a worker, in several parts. `loads` reads PySpark's pickles."""
 
 
 class DataFrameSink(Protocol):
-    """A sink that Spark writes. `columns`: what they are, as Spark's DDL; None: as their values are. `kept`: the
-    DataFrame is not written but the author's to use."""
+    """A sink that is a DataFrame. `columns` is its schema as Spark DDL; None: inferred from the values. `kept`: the run
+    returns the DataFrame to its author instead of writing it."""
 
     @property
     def columns(self) -> str | None: ...
@@ -54,99 +54,100 @@ class DataFrameSink(Protocol):
     @property
     def kept(self) -> bool: ...
 
-    def record_batch(self, values: Sequence[Any], schema: Any, wished: Any = None) -> Any:
-        """Elements as an Arrow record batch, in a worker. `schema` is that of `columns`, if there are some; else
-        columns become what `wished`, a schema, says of their names, if they can without loss."""
+    def record_batch(self, values: Sequence[Any], schema: Any, preferred: Any = None) -> Any:
+        """Elements as an Arrow record batch, in a worker. `schema` is the schema of `columns`, if given; else a column
+        gets its type in the schema `preferred` if all values can be converted to that without loss."""
 
     def save_dataframe(self, frame: Any) -> None:
-        """On the driver: write it, in one action, unless it is `kept`."""
+        """Write the DataFrame, on the driver, in one action. Not called if it is `kept`."""
 
 
-def frames_read(plan: Plan) -> dict[int, DataFrameSource]:
-    """The sources that Spark reads, by step."""
+def dataframe_sources(plan: Plan) -> dict[int, DataFrameSource]:
+    """The DataFrame sources of a plan, by step."""
     found: dict[int, DataFrameSource] = {}
     for step in plan.steps:
         if isinstance(step.head, Read):
             source = step.head.source.load()
-            if _is_read(source):
+            if _is_dataframe_source(source):
                 found[step.id] = source
     return found
 
 
 def session_of(plan: Plan) -> Any:
-    """The session that the plan's DataFrames belong to; None if there are none."""
-    return next((found for source in frames_read(plan).values() if (found := source.session) is not None), None)
+    """The session to which the plan's DataFrames belong; None if they belong to none."""
+    return next((found for source in dataframe_sources(plan).values() if (found := source.session) is not None), None)
 
 
-def frames_made(plan: Plan) -> dict[int, DataFrameSink]:
-    """The sinks that Spark writes, by step."""
+def dataframe_sinks(plan: Plan) -> dict[int, DataFrameSink]:
+    """The DataFrame sinks of a plan, by step."""
     found: dict[int, DataFrameSink] = {}
     for step in plan.steps:
         if isinstance(step.tail, Write):
             sink = step.tail.sink.load()
-            if _is_made(sink):
+            if _is_dataframe_sink(sink):
                 found[step.id] = sink
     return found
 
 
-def _is_read(source: object) -> TypeGuard[DataFrameSource]:
-    return hasattr(type(source), "open_dataframe")  # not `isinstance`, which may ask for `session`
+def _is_dataframe_source(source: object) -> TypeGuard[DataFrameSource]:
+    return hasattr(type(source), "open_dataframe")  # `isinstance` would evaluate the property `session`
 
 
-def _is_made(sink: object) -> TypeGuard[DataFrameSink]:
+def _is_dataframe_sink(sink: object) -> TypeGuard[DataFrameSink]:
     return hasattr(type(sink), "save_dataframe")
 
 
-def framed_by(step: int) -> int:
-    """The edge, in rows, of what goes into the DataFrame of a step."""
+def dataframe_edge(step: int) -> int:
+    """The edge number of rows for the DataFrame sink of a step."""
     return -1_000_000 - step
 
 
 # -- in a worker
 
 
-def by_feed(feeds: tuple[int, ...], batches: Iterable[Any]) -> Iterator[tuple[int, Iterator[Any]]]:
-    """The Arrow batches of the DataFrame that each of these steps reads, as far as this task gets some.
+def batches_by_step(frame_steps: tuple[int, ...], batches: Iterable[Any]) -> Iterator[tuple[int, Iterator[Any]]]:
+    """Group this task's Arrow batches by the step that reads them.
 
-    Those of several DataFrames come one DataFrame after another and say in their last column whose they are.
+    If there are several steps, the batches of their DataFrames follow one another, and the last column has the step.
     """
-    if len(feeds) == 1:
-        yield feeds[0], iter(batches)
+    if len(frame_steps) == 1:
+        yield frame_steps[0], iter(batches)
         return
     seen = set()
-    for feed, parts in groupby(_runs(batches), key=itemgetter(0)):
-        if feed in seen:
+    for frame_step, parts in groupby(_split_by_step(batches), key=itemgetter(0)):
+        if frame_step in seen:
             raise RunError("Spark mixes the rows of DataFrames that are read together")
-        seen.add(feed)
-        yield feed, map(itemgetter(1), parts)
+        seen.add(frame_step)
+        yield frame_step, map(itemgetter(1), parts)
 
 
-def _runs(batches: Iterable[Any]) -> Iterator[tuple[int, Any]]:
-    """Each batch, or the parts of it that belong to one DataFrame, without the column that says so."""
+def _split_by_step(batches: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Split each batch into parts of one step, without the last column."""
     for batch in batches:
         last = batch.num_columns - 1
-        feeds = batch.column(last).to_numpy()
+        frame_steps = batch.column(last).to_numpy()
         rows = batch.select(range(last))
         start = 0
-        while start < len(feeds):
-            others = (feeds[start:] != feeds[start]).argmax()  # 0 if there are none
-            end = start + int(others) if others else len(feeds)
-            yield int(feeds[start]), rows.slice(start, end - start)
+        while start < len(frame_steps):
+            others = (frame_steps[start:] != frame_steps[start]).argmax()  # 0 if there are none
+            end = start + int(others) if others else len(frame_steps)
+            yield int(frame_steps[start]), rows.slice(start, end - start)
             start = end
 
 
 def read_batches(step: Step, batches: Iterable[Any], loads: Callable[[Any], Any]) -> Iterator[Block]:
-    """The elements of a DataFrame's Arrow batches, stamped as the author asked; `loads` reads PySpark's pickles."""
+    """The elements of a DataFrame's Arrow batches, with the timestamps that the `Read` assigns. `loads` reads PySpark's
+    pickles."""
     node = step.head
     assert isinstance(node, Read)
     source: DataFrameSource = node.source.load()
     elements = chain.from_iterable(source.elements_of(batch, loads) for batch in batches)
-    handed = SourceStep(node.label, node.where, _Handed(elements), stamping=node.stamping)
-    yield from SplitReader(handed, Split("dataframe"), SystemClock()).blocks(BLOCK_SIZE)
+    source_of_batches = SourceStep(node.label, node.where, _BatchSource(elements), stamping=node.stamping)
+    yield from SplitReader(source_of_batches, Split("dataframe"), SystemClock()).blocks(BLOCK_SIZE)
 
 
-class _Handed(Source[Any]):
-    """A source of what Spark hands to this task."""
+class _BatchSource(Source[Any]):
+    """A source of the elements that Spark hands to this task."""
 
     def __init__(self, elements: Iterator[Sequence[Any]]) -> None:
         self._elements = elements
@@ -155,26 +156,26 @@ class _Handed(Source[Any]):
         return [Split("dataframe")]
 
     def reader(self, split: Split, position: Position = None) -> Reader[Any]:
-        return _HandedReader(self._elements)
+        return _BatchReader(self._elements)
 
 
-class _HandedReader(Reader[Any]):
+class _BatchReader(Reader[Any]):
     def __init__(self, elements: Iterator[Sequence[Any]]) -> None:
         self._elements = elements
 
     def read(self, limit: int) -> Batch:
-        some = next(self._elements, None)
-        return Batch(Block.of(()), end=True) if some is None else Batch(Block(some))
+        elements = next(self._elements, None)
+        return Batch(Block.of(()), end=True) if elements is None else Batch(Block(elements))
 
     def position(self) -> Position:
         return None
 
 
-class FrameWriting:
-    """One DataFrame's share of one task: elements become rows with an Arrow stream each."""
+class DataFrameWriter:
+    """Writes a task's elements for a DataFrame sink as rows, each with an Arrow stream."""
 
     def __init__(
-        self, step: Step, schema: bytes | None, wished: bytes | None, out: OutgoingRows, src: int, target: int
+        self, step: Step, schema: bytes | None, preferred: bytes | None, out: OutgoingRows, src: int, target: int
     ) -> None:
         import pyarrow as pa  # type: ignore[import-untyped]
 
@@ -184,38 +185,38 @@ class FrameWriting:
         self._node = node
         self._sink: DataFrameSink = node.sink.load()
         self._schema = None if schema is None else pa.ipc.read_schema(pa.py_buffer(schema))
-        self._wished = None if wished is None else pa.ipc.read_schema(pa.py_buffer(wished))
+        self._preferred = None if preferred is None else pa.ipc.read_schema(pa.py_buffer(preferred))
         self._out = out
         self._src = src
         self._target = target
         self._values: list[Any] = []
         self._seq = 0
         self.schemas: dict[bytes, None] = {}
-        """What the columns turned out to be, where that was not said."""
+        """The inferred schemas, if the sink declares none."""
 
     def write(self, block: Block) -> None:
-        """Some elements."""
+        """Add a block, and send full rows."""
         self._values += block.values
         while len(self._values) >= _ROW_ELEMENTS:
             values, self._values = self._values[:_ROW_ELEMENTS], self._values[_ROW_ELEMENTS:]
             self._send(values)
 
     def prepare(self, *, last: bool) -> tuple[()]:
-        """The rest; nothing that a commit would ask for."""
+        """Send the remaining elements. There is nothing to commit."""
         if self._values:
             values, self._values = self._values, []
             self._send(values)
         return ()
 
     def abandon(self) -> None:
-        """The task has failed."""
+        """Drop the elements of a failed task."""
         self._values = []
 
     def _send(self, values: list[Any]) -> None:
         import pyarrow as pa
 
         try:
-            batch = self._sink.record_batch(values, self._schema, self._wished)
+            batch = self._sink.record_batch(values, self._schema, self._preferred)
         except TidegateError as error:
             rethrow(located(error, self._node.label, self._node.where))
         except Exception as error:
@@ -226,16 +227,16 @@ class FrameWriting:
         with pa.ipc.new_stream(stream, batch.schema) as writer:
             writer.write_batch(batch)
         data = stream.getvalue().to_pybytes()
-        self._seq = self._out.send(self._target, framed_by(self.step.id), self._src, self._seq, data)
+        self._seq = self._out.send(self._target, dataframe_edge(self.step.id), self._src, self._seq, data)
 
 
-def columns_of(schema: bytes, name: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function that makes Arrow batches of one schema from rows that hold streams. It travels by value."""
+def typed_batches(schema: bytes, name: str) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    """The function that turns rows with Arrow streams into Arrow batches of one schema. It is pickled by value."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        wanted = pa.ipc.read_schema(pa.py_buffer(schema))
+        target = pa.ipc.read_schema(pa.py_buffer(schema))
         pieces: list[bytes] = []
         for batch in batches:
             lefts = batch.column("left").to_pylist()
@@ -248,14 +249,14 @@ def columns_of(schema: bytes, name: str) -> Callable[[Iterable[Any]], Iterator[A
                 else:
                     stream = data.as_buffer()
                 table = pa.ipc.open_stream(stream).read_all()
-                there = set(table.column_names)
+                present = set(table.column_names)
                 columns = [
                     table.column(field.name).cast(field.type)
-                    if field.name in there
+                    if field.name in present
                     else pa.nulls(len(table), field.type)
-                    for field in wanted
+                    for field in target
                 ]
-                yield from pa.Table.from_arrays(columns, schema=wanted).to_batches()
+                yield from pa.Table.from_arrays(columns, schema=target).to_batches()
 
     run.__name__ = name
     return run
@@ -264,23 +265,23 @@ def columns_of(schema: bytes, name: str) -> Callable[[Iterable[Any]], Iterator[A
 # -- on the driver
 
 
-def together(opened: Mapping[int, Any]) -> Iterator[tuple[tuple[int, ...], Any]]:
-    """DataFrames, by the step that reads each, with those of one schema as one DataFrame: one stage of Spark's reads
-    them all. Its last column is the step's number."""
-    alike: dict[str, list[int]] = {}
+def grouped_by_schema(opened: Mapping[int, Any]) -> Iterator[tuple[tuple[int, ...], Any]]:
+    """Unite DataFrames of equal schema into one each, so that one Spark stage reads them all. Yields each with the
+    steps that read it; if there are several, a last column has the number of the step."""
+    by_schema: dict[str, list[int]] = {}
     for id, frame in opened.items():
-        alike.setdefault(frame.schema.json(), []).append(id)
-    for ids in alike.values():
+        by_schema.setdefault(frame.schema.json(), []).append(id)
+    for ids in by_schema.values():
         if len(ids) == 1:
             yield (ids[0],), opened[ids[0]]
         else:
-            yield tuple(ids), union([opened[id].selectExpr("*", f"{id} AS `{_FEED}`") for id in ids])
+            yield tuple(ids), union([opened[id].selectExpr("*", f"{id} AS `{_STEP_COLUMN}`") for id in ids])
 
 
 def union(frames: Sequence[Any]) -> Any:
-    """All rows of some DataFrames with the same columns.
+    """The union of DataFrames with the same columns.
 
-    Halves are put together: Spark looks at a whole plan again whenever it grows.
+    It is built by halves, because Spark analyses the entire plan of each intermediate DataFrame again.
     """
     if len(frames) == 1:
         return frames[0]
@@ -289,18 +290,18 @@ def union(frames: Sequence[Any]) -> Any:
 
 
 def arrow_schema(spark: Any, columns: str) -> bytes:
-    """The Arrow schema of Spark's DDL; RunError if that can't be read."""
+    """The Arrow schema for Spark DDL; RunError if Spark can't parse it."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     try:
-        return bytes(to_arrow_schema(spoken_schema(spark, columns), timezone="UTC").serialize())
+        return bytes(to_arrow_schema(spark_schema(spark, columns), timezone="UTC").serialize())
     except Exception as error:
-        said = next((line for line in str(error).splitlines() if line.strip()), "")
-        raise RunError(f"{columns!r} is no schema that Spark knows: {said}") from None
+        message = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise RunError(f"{columns!r} is not a valid Spark schema: {message}") from None
 
 
-def spoken_schema(spark: Any, columns: str) -> Any:
-    """Spark's DDL as Spark's schema, which the session reads: without a JVM here, its server does."""
+def spark_schema(spark: Any, columns: str) -> Any:
+    """The Spark schema for DDL. Only the JVM parses DDL; over Connect the server does."""
     from pyspark.sql.types import StructType
 
     return StructType.fromDDL(columns) if hasattr(spark, "_sc") else spark.createDataFrame([], columns).schema

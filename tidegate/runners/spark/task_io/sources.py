@@ -1,4 +1,4 @@
-"""What a task reads: the splits assigned to its partition, and the elements of a `Create`."""
+"""The inputs of a task: the splits assigned to its partition, and the elements of `Create`s."""
 
 from __future__ import annotations
 
@@ -13,39 +13,41 @@ from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import SystemClock
 from tidegate.runners.exchange.block_codec import blocks_of
 from tidegate.runners.plan import Step
-from tidegate.runners.spark.plan.artifacts import path_of
+from tidegate.runners.spark.plan.artifacts import artifact_path
 from tidegate.runners.spark.plan.task_spec import Inputs
 from tidegate.runners.spark.shuffle.row_codec import encode_blocks
 from tidegate.sdk.connectors.sources import Split
 from tidegate.sdk.data.block import BLOCK_SIZE, Block
 from tidegate.sdk.data.coders import decode_columns, encode_columns
 
-_PIECE: Final = 50_000
+_PIECE_ELEMENTS: Final = 50_000
 
 
 def read_elements(step: Step, inputs: Inputs, partition: int) -> Iterator[Block]:
-    """A partition's elements of a `Create`."""
+    """The elements of a `Create` for one partition."""
     if step.id in inputs.elements:
         for piece in pickle.loads(inputs.elements[step.id][partition]):
-            yield from decode_share(piece)
+            yield from decode_elements(piece)
     elif step.id in inputs.files:
-        artifact, places = inputs.files[step.id]
-        ends = places[partition]
-        with open(path_of(artifact), "rb") as file:
-            file.seek(ends[0])
-            for start, end in pairwise(ends):
-                yield from decode_share(file.read(end - start))
+        artifact, offsets = inputs.files[step.id]
+        with open(artifact_path(artifact), "rb") as file:
+            file.seek(offsets[partition][0])
+            for start, end in pairwise(offsets[partition]):
+                yield from decode_elements(file.read(end - start))
 
 
-def encode_share(elements: Any) -> list[bytes]:
-    """A partition's elements of a `Create`, in pieces."""
+def encode_elements(elements: Any) -> list[bytes]:
+    """Encode the elements of a `Create` for one partition, in pieces."""
     if isinstance(elements, range):
         return [encode_columns((elements,))]
-    return [encode_blocks([created(elements[start : start + _PIECE])]) for start in range(0, len(elements), _PIECE)]
+    return [
+        encode_blocks([created(elements[start : start + _PIECE_ELEMENTS])])
+        for start in range(0, len(elements), _PIECE_ELEMENTS)
+    ]
 
 
-def decode_share(data: Any) -> Iterator[Block]:
-    """Blocks of what `encode_share` gave."""
+def decode_elements(data: Any) -> Iterator[Block]:
+    """Decode a piece that `encode_elements` returned."""
     match decode_columns(data):
         case (range() as elements,):
             yield Block(elements)
@@ -54,7 +56,7 @@ def decode_share(data: Any) -> Iterator[Block]:
 
 
 def read_splits(step: Step, splits: list[Split]) -> Iterator[Block]:
-    """The elements of some splits, one after another."""
+    """The elements of these splits, one split after another."""
     source = source_step(step.head)
     for split in splits:
         yield from SplitReader(source, split, SystemClock()).blocks(BLOCK_SIZE)

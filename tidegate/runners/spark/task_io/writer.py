@@ -1,4 +1,4 @@
-"""A sink in one task: the attempts of this partition's shards."""
+"""The writer of a sink in one task."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from tidegate.runners.plan import Step
 from tidegate.sdk.portable.model import Write
 
 
-def writing(step: Step, run_id: str, partition: int, partitions: int) -> SinkWriter:
-    """One sink in one task: this partition's shards.
+def sink_writer(step: Step, run_id: str, partition: int, partitions: int) -> SinkWriter:
+    """A writer for this partition's shards of a sink.
 
-    Without a number of shards each partition that has elements writes one, and the first one always: nothing written
-    is a result too.
+    If the number of shards is not given, each partition with elements writes one shard. Partition 0 always writes one,
+    so that an empty output exists, too.
     """
     node = step.tail
     assert isinstance(node, Write)

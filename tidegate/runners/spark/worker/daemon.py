@@ -1,12 +1,11 @@
-"""The process that forks the Python workers of a session made here: PySpark's own, except for workers that Spark has
-let go.
+"""The daemon that forks the Python workers of a session created here: PySpark's own, but silent about workers that lose
+their connection.
 
-Spark closes its connection to a worker that has been idle for a minute, whose task is cancelled, or when the session
-ends. Over a Unix socket the worker's next write fails at once, and PySpark's daemon prints that as a traceback on the
-author's terminal. Nobody is there to be told anything, so such a worker just ends. Errors of tasks go another way: they
-are sent to Spark.
+Spark closes the connection to a worker that has been idle for a minute, when it cancels the worker's task, and when the
+session ends. Over a Unix socket the worker's next write fails at once, and PySpark's daemon would print a traceback to
+the user's terminal. Here such a worker exits silently. This hides no error of a task: those are sent to Spark.
 
-A copy of this file stands in a folder of its own, which workers look into; it needs no Tidegate.
+Workers import this module from a copy in a folder of its own, so it must not import Tidegate.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import socket
 
 
 def main() -> None:
-    """Fork workers until Spark says that it is enough."""
+    """Fork workers until Spark closes the connection."""
     from pyspark import daemon
 
     forked = daemon.worker

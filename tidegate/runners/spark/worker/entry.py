@@ -1,4 +1,4 @@
-"""What Spark calls in its Python workers. It travels by value: a worker may know nothing of Tidegate before it runs."""
+"""The function that Spark calls in its Python workers, which it makes find Tidegate before it runs the task."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 
-def entry(
+def task_function(
     name: str,
     paths: tuple[str, ...],
     spec: bytes | tuple[str, str],
     run_id: str,
     level: int,
-    feeds: tuple[int, ...] = (),
+    frame_steps: tuple[int, ...] = (),
     counts: Any = None,
 ) -> Callable[[Iterable[Any]], Iterator[Any]]:
-    """The function of one level's tasks. `paths` is where Tidegate is found, if not installed.
+    """The function for the tasks of a level. It is a nested function, so that it is pickled by value: it runs before
+    Tidegate can be imported.
 
-    `name` is how Spark's UI calls it; `counts` an accumulator for what has been counted. A function inside a function
-    can't be imported by name: it is pickled whole. A path that begins with `./` is in a file that was sent to the
-    workers.
+    `name` appears in Spark's UI. `paths` are appended to `sys.path`; one that begins with `./` is relative to the files
+    that Spark sent to the workers. `counts` is an accumulator for element counts.
     """
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
@@ -35,7 +35,7 @@ def entry(
                 sys.path.append(path)
         from tidegate.runners.spark.worker.task import run_task
 
-        return run_task(spec, run_id, level, feeds, batches, counts)
+        return run_task(spec, run_id, level, frame_steps, batches, counts)
 
     run.__name__ = name
     return run

@@ -1,4 +1,4 @@
-"""One task of one level, in a Spark Python worker: rows in, the level's steps, rows out."""
+"""Runs one task of a level in a Spark Python worker: reads rows, runs the level's steps, and emits rows."""
 
 from __future__ import annotations
 
@@ -19,16 +19,23 @@ from tidegate.runners.engine.side_inputs.operator import SideInputOperator
 from tidegate.runners.engine.sinks.writer import SinkWriter
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Edge, Step
-from tidegate.runners.spark.plan.artifacts import Artifact, content_of
-from tidegate.runners.spark.plan.failures import marked
+from tidegate.runners.spark.plan.artifacts import Artifact, read_payload
+from tidegate.runners.spark.plan.failures import worker_failure
 from tidegate.runners.spark.plan.task_spec import TaskSpec
 from tidegate.runners.spark.shuffle.partitioner import Partitioner
-from tidegate.runners.spark.shuffle.row_codec import RESULT, OutgoingRows, decode, encode_result, read_rows, row_sum
+from tidegate.runners.spark.shuffle.row_codec import (
+    RESULT,
+    OutgoingRows,
+    decode,
+    encode_result,
+    read_rows,
+    row_checksum,
+)
 from tidegate.runners.spark.side_inputs.broadcast import SideInputWriter, open_view
-from tidegate.runners.spark.task_io.frames import FrameWriting, by_feed, read_batches
+from tidegate.runners.spark.task_io.frames import DataFrameWriter, batches_by_step, read_batches
 from tidegate.runners.spark.task_io.sources import read_elements, read_splits
 from tidegate.runners.spark.task_io.unpickling import unpickling
-from tidegate.runners.spark.task_io.writer import writing
+from tidegate.runners.spark.task_io.writer import sink_writer
 from tidegate.sdk.data.block import BLOCK_SIZE, Block
 from tidegate.sdk.data.coders import install
 from tidegate.sdk.errors import RunError
@@ -37,100 +44,103 @@ from tidegate.sdk.options.defaults import default_memory_budget
 from tidegate.sdk.portable.model import Create, Read
 from tidegate.sdk.user_code.sealing import install_classes
 
-_FEW: Final = 64
+_FIRST_BLOCK: Final = 64
+"""The length of the first block of a source."""
 
 
 def run_task(
     payload: bytes | Artifact,
     run_id: str,
     level: int,
-    feeds: tuple[int, ...],
+    frame_steps: tuple[int, ...],
     batches: Iterable[Any],
     counts: Any = None,
 ) -> Iterator[Any]:
-    """Run the task of this Spark partition over Arrow batches: of rows, or of the DataFrames that the steps `feeds`
-    read."""
+    """Run the task of this Spark partition on Arrow batches: of rows, or of the DataFrames that `frame_steps` read."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     assert context is not None
-    _leave_out_of_collections()
+    _exclude_from_collections()
     before = gc.get_threshold()
-    # Millions of tuples make no cycles: to look through them again and again takes a third of the time. They are
-    # looked through once, while they are in the processor's cache; what stays, hardly ever again.
+    # Millions of tuples form no cycles, but scanning them repeatedly takes a third of the time. With these thresholds
+    # they are scanned once, while they are in the processor's cache, and survivors are hardly ever scanned again.
     gc.set_threshold(20_000, 100, 1_000)
     try:
-        spec: TaskSpec = pickle.loads(content_of(payload))
-        for feed, part in by_feed(feeds, batches) if feeds else [(None, batches)]:
-            task = LevelTask(spec, run_id, level, context.partitionId(), feed)
+        spec: TaskSpec = pickle.loads(read_payload(payload))
+        for frame_step, part in batches_by_step(frame_steps, batches) if frame_steps else [(None, batches)]:
+            task = LevelTask(spec, run_id, level, context.partitionId(), frame_step)
             yield from task.run(part)
             if counts is not None:
-                counts.add({run_id: task.counted})
+                counts.add({run_id: task.element_counts})
     except Exception as error:
-        raise marked(error) from None
+        raise worker_failure(error) from None
     finally:
         gc.set_threshold(*before)
 
 
 _tasks: Final = itertools.count(1)
-_ALL_AGAIN: Final = 64
+_COLLECT_EVERY: Final = 64
 
 
-def _leave_out_of_collections() -> None:
-    """Leave what this worker holds between tasks, its modules above all, out of garbage collections.
+def _exclude_from_collections() -> None:
+    """Exclude the objects that exist between tasks, mostly modules, from garbage collections.
 
-    PySpark collects after each task, which takes 50 ms with the modules: longer than a small task. At every 64th task
-    everything is looked through, so that cycles which have become garbage since do go.
+    PySpark collects garbage after each task. Scanning the modules takes 50 ms, longer than a small task. Every 64th
+    task they are included, so that cycles which have become garbage are freed.
     """
-    if next(_tasks) % _ALL_AGAIN:
+    if next(_tasks) % _COLLECT_EVERY:
         gc.freeze()
     else:
         gc.unfreeze()
 
 
 class LevelTask:
-    """The steps of one level at work in one partition.
+    """Runs the steps of one level in one partition.
 
-    A task with a `feed` takes a partition of the DataFrame that this step reads, beside the level's other tasks: it
-    has a number of its own, its elements start out as if from some partition, and it runs only the steps that they
-    reach.
+    A task with a `frame_step` reads a partition of that step's DataFrame, in addition to the level's other tasks. It
+    has its own task number, counts as one of the partitions, and runs only the steps that its elements reach.
+
+    Beside elements, a task sends results to the driver: `metrics`, `committables`, the schemas (`columns`) of DataFrame
+    sinks, elements of `side` inputs, and, so that the driver notices recomputed rows that differ, the checksums of the
+    rows that were `persisted` and `reread`.
     """
 
-    def __init__(self, spec: TaskSpec, run_id: str, level: int, partition: int, feed: int | None = None) -> None:
+    def __init__(self, spec: TaskSpec, run_id: str, level: int, partition: int, frame_step: int | None = None) -> None:
         self.spec = spec
         self._run_id = run_id
         self.plan = spec.plan
         self.level = level
-        self._feed = feed
-        self._number = partition
-        if feed is None and partition >= spec.levels.partitions(level, spec.partitions):
+        self._frame_step = frame_step
+        self._task_number = partition
+        if frame_step is None and partition >= spec.levels.partitions(level, spec.partitions):
             raise RunError(f"Spark runs more tasks than the {spec.partitions} partitions of level {level}")
-        if feed is not None:
-            self._number += sum(isinstance(step.head, Read) for step in spec.plan.steps[: feed + 1]) << 20
+        if frame_step is not None:
+            self._task_number += sum(isinstance(step.head, Read) for step in spec.plan.steps[: frame_step + 1]) << 20
         self.partition = partition % spec.partitions
-        self._src = level * spec.partitions + self._number
+        self._src = level * spec.partitions + self._task_number
         levels = spec.levels
-        kept = [number for number, edge in enumerate(spec.edges) if levels.kept(edge)]
-        self._out = OutgoingRows({number for number in kept if levels.of_step[spec.edges[number].source] == level})
-        self._found = {number: 0 for number in kept if level == levels.start_of(spec.edges[number])}
-        self._results = 0
-        self.counted: dict[str, int] = {}
-        """How many elements each step has given, when it has run."""
+        persisted = [number for number, edge in enumerate(spec.edges) if levels.persisted(edge)]
+        self._out = OutgoingRows({number for number in persisted if levels.of_step[spec.edges[number].source] == level})
+        self._reread_checksums = {number: 0 for number in persisted if level == levels.start_of(spec.edges[number])}
+        self._next_result = 0
+        self.element_counts: dict[str, int] = {}
+        """The number of elements that each step has emitted, by label; filled at the end of the task."""
         steps = spec.levels.steps(self.plan, level)
-        if feed is not None:
-            reached = spec.levels.reached_from(feed, self.plan)
+        if frame_step is not None:
+            reached = spec.levels.reached_from(frame_step, self.plan)
             steps = [step for step in steps if step.id in reached]
         self._sources = [step for step in steps if step.is_source]
-        self._sinks = [step for step in steps if step.is_sink and self._is_here(step)]
-        self._inner = [step for step in steps if not (step.is_source or step.is_sink) and self._is_here(step)]
+        self._sinks = [step for step in steps if step.is_sink and self._runs_here(step)]
+        self._inner = [step for step in steps if not (step.is_source or step.is_sink) and self._runs_here(step)]
 
-    def _is_here(self, step: Step) -> bool:
-        """Whether a step runs in this task: what is gathered runs in the first alone."""
+    def _runs_here(self, step: Step) -> bool:
+        """Whether a step runs in this task: one with gathered input runs only in the first task."""
         gathered = any(edge.exchange and edge.exchange.routing == "gather" for edge in self.plan.inputs(step.id))
-        return self._number == 0 or not gathered
+        return self._task_number == 0 or not gathered
 
     def run(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Everything; the rows that leave, batch by batch."""
+        """Run the task. Yields the rows it emits as Arrow batches."""
         install_classes(self.plan.pipeline.classes)
         install(tuple((cls.load(), coder.load()) for cls, coder in self.plan.pipeline.coders))
         budget = self.spec.memory_budget or default_memory_budget() // (os.cpu_count() or 1)
@@ -147,19 +157,21 @@ class LevelTask:
                     if self._out.full:
                         yield from self._out.batches()
         for step in self._inner:
-            if step.phase == "parts":  # what a step gives is what its merge gives
+            if step.phase == "parts":  # the elements that a combiner emits are those of its merge phase
                 context.metrics.counters.pop(MetricKey(step.label, ENGINE, "elements_out"), None)
         counters = context.metrics.counters.items()
-        self.counted = {key.step: n for key, n in counters if (key.namespace, key.name) == (ENGINE, "elements_out")}
-        self._result("metrics", context.metrics)
-        if self._out.sums:
-            self._result("kept", self._out.sums)
-        if self._found:
-            self._result("found", self._found)
+        self.element_counts = {
+            key.step: n for key, n in counters if (key.namespace, key.name) == (ENGINE, "elements_out")
+        }
+        self._send_result("metrics", context.metrics)
+        if self._out.checksums:
+            self._send_result("persisted", self._out.checksums)
+        if self._reread_checksums:
+            self._send_result("reread", self._reread_checksums)
         yield from self._out.batches()
 
     def _with_sides(self, _: Step, operator: Operator) -> Operator:
-        """What side inputs show is known before the first element comes."""
+        """Give an operator its side inputs, whose contents are known before the first element arrives."""
         if isinstance(operator, SideInputOperator):
             for id, view in operator.sides.items():
                 view.share(*open_view(self.spec.sides[id]))
@@ -168,32 +180,32 @@ class LevelTask:
     # -- driving the level's steps
 
     def _drive(self, context: Context, batches: Iterable[Any]) -> Iterator[None]:
-        """The whole task; control comes back now and then so that rows can leave."""
+        """Read all input and run the steps. Yields regularly, so that the caller can hand over rows."""
         levels = self.spec.levels
         ids = {step.id for step in self._inner}
         tasks = levels.partitions(self.level, self.spec.partitions)
         inside = [edge for edge in self.spec.edges if edge.target in ids and not levels.crosses(edge)]
-        sinks = {step.id: self._writing(step, tasks) for step in self._sinks}
-        outlets, routers = self._outputs(sinks)
+        sinks = {step.id: self._sink_writer(step, tasks) for step in self._sinks}
+        outlets, writers = self._outputs(sinks)
         graph = Graph(self.plan, self._inner, inside, context, outlets)
         try:
             graph.open()
-            if self._feed is not None:
+            if self._frame_step is not None:
                 (step,) = self._sources
                 blocks = read_batches(step, batches, unpickling(self.plan.pipeline.classes))
-                yield from self._enter(step, blocks, graph, context)
+                yield from self._push_blocks(step, blocks, graph, context)
             else:
                 yield from self._read(graph, context)
-                yield from self._take_rows(graph, context, sinks, batches)
-            for collection in self._outside():
+                yield from self._process_rows(graph, context, sinks, batches)
+            for collection in self._external_collections():
                 yield from graph.updating(collection, CollectionStatus(ended=True))
-            for router in routers:
-                router.close()
+            for writer in writers:
+                writer.close()
                 yield
             for id, sink in sinks.items():
-                self._result("committables", (id, sink.prepare(last=True)))
-                if isinstance(sink, FrameWriting):
-                    self._result("columns", (id, list(sink.schemas)))
+                self._send_result("committables", (id, sink.prepare(last=True)))
+                if isinstance(sink, DataFrameWriter):
+                    self._send_result("columns", (id, list(sink.schemas)))
             graph.close()
         except BaseException:
             for sink in sinks.values():
@@ -208,28 +220,28 @@ class LevelTask:
                 blocks = read_splits(step, inputs.splits[step.id][self.partition])
             else:
                 blocks = read_elements(step, inputs, self.partition)
-            yield from self._enter(step, blocks, graph, context)
+            yield from self._push_blocks(step, blocks, graph, context)
 
-    def _enter(self, step: Step, blocks: Iterable[Block], graph: Graph, context: Context) -> Iterator[None]:
-        for whole in _few_first(blocks):
-            for block in whole.split(BLOCK_SIZE):
+    def _push_blocks(self, step: Step, blocks: Iterable[Block], graph: Graph, context: Context) -> Iterator[None]:
+        for read in _shorten_first_block(blocks):
+            for block in read.split(BLOCK_SIZE):
                 context.count(step.label, "elements_out", len(block))
                 yield from graph.pushing(step.outputs[0], block)
                 yield
 
-    def _take_rows(
-        self, graph: Graph, context: Context, sinks: dict[int, SinkWriter | FrameWriting], batches: Iterable[Any]
+    def _process_rows(
+        self, graph: Graph, context: Context, sinks: dict[int, SinkWriter | DataFrameWriter], batches: Iterable[Any]
     ) -> Iterator[None]:
-        """The rows for this level, in order; those for a later one go on."""
+        """Process the rows for this level, in order, and forward those for later levels."""
         levels, edges = self.spec.levels, self.spec.edges
-        here = {step.id for step in (*self._inner, *self._sinks)}
-        moved = self.level not in levels.starts
+        own_steps = {step.id for step in (*self._inner, *self._sinks)}
+        shuffled = self.level not in levels.starts
         pieces: list[bytes] = []
         for target, number, src, seq, left, data in read_rows(batches):
-            if moved and target != self.partition:
-                raise RunError(f"Spark gave partition {self.partition} a row of partition {target}'s")
-            if number in self._found:
-                self._found[number] += row_sum(src, seq, data)
+            if shuffled and target != self.partition:
+                raise RunError(f"Spark sent a row for partition {target} to partition {self.partition}")
+            if number in self._reread_checksums:
+                self._reread_checksums[number] += row_checksum(src, seq, data)
             if number == RESULT:
                 self._out.forward(0, number, src, seq, left, data.to_pybytes())
                 continue
@@ -243,97 +255,99 @@ class LevelTask:
                     continue
                 data, pieces = b"".join(pieces), []
             edge = edges[number]
-            if edge.target not in here:
+            if edge.target not in own_steps:
                 continue
-            for whole in decode(data):
-                if isinstance(whole, KeyedBatch):
-                    yield from graph.delivering_keyed(edge, whole)
+            for received in decode(data):
+                if isinstance(received, KeyedBatch):
+                    yield from graph.delivering_keyed(edge, received)
                     continue
                 if edge.target in sinks:
-                    sinks[edge.target].write(whole)
+                    sinks[edge.target].write(received)
                     continue
-                for block in whole.split(BLOCK_SIZE):
+                for block in received.split(BLOCK_SIZE):
                     yield from graph.delivering(edge, block)
 
-    def _outside(self) -> list[str]:
-        """The collections that come from outside the level's steps."""
-        made_here = {collection for step in self._inner for collection in step.outputs}
+    def _external_collections(self) -> list[str]:
+        """The collections that the level's inner steps read but do not produce."""
+        produced = {collection for step in self._inner for collection in step.outputs}
         ids = {step.id for step in self._inner}
-        outside = dict.fromkeys(
-            edge.collection for edge in self.spec.edges if edge.target in ids and edge.collection not in made_here
+        external = dict.fromkeys(
+            edge.collection for edge in self.spec.edges if edge.target in ids and edge.collection not in produced
         )
-        return list(outside)
+        return list(external)
 
-    # -- what leaves
+    # -- outputs
 
-    def _writing(self, step: Step, tasks: int) -> SinkWriter | FrameWriting:
+    def _sink_writer(self, step: Step, tasks: int) -> SinkWriter | DataFrameWriter:
         if step.id in self.spec.frames:
-            return FrameWriting(
+            return DataFrameWriter(
                 step,
                 self.spec.frames[step.id],
-                self.spec.wished.get(step.id),
+                self.spec.preferred.get(step.id),
                 self._out,
                 self._src,
                 self.partition,
             )
-        return writing(step, self._run_id, self._number, tasks)
+        return sink_writer(step, self._run_id, self._task_number, tasks)
 
     def _outputs(
-        self, sinks: dict[int, SinkWriter | FrameWriting]
+        self, sinks: dict[int, SinkWriter | DataFrameWriter]
     ) -> tuple[dict[str, list[Outlet]], list[Partitioner | SideInputWriter]]:
         outlets: dict[str, list[Outlet]] = {}
-        routers: list[Partitioner | SideInputWriter] = []
-        makers = {step.id for step in (*self._sources, *self._inner)}
-        asides = {
+        writers: list[Partitioner | SideInputWriter] = []
+        producers = {step.id for step in (*self._sources, *self._inner)}
+        side_producers = {
             edge.collection: self.plan.steps[edge.source]
             for edge in self.spec.edges
-            if edge.side is not None and edge.source in makers
+            if edge.side is not None and edge.source in producers
         }
-        for collection, step in asides.items():
-            if not isinstance(step.head, Create):  # whose elements the driver has
-                aside = SideInputWriter(collection, step, self._src, self._result)
-                routers.append(aside)
-                outlets.setdefault(collection, []).append(aside.write)
+        for collection, step in side_producers.items():
+            if not isinstance(step.head, Create):  # the driver has the elements of a `Create`
+                writer = SideInputWriter(collection, step, self._src, self._send_result)
+                writers.append(writer)
+                outlets.setdefault(collection, []).append(writer.write)
         for number, edge in enumerate(self.spec.edges):
-            if edge.source not in makers or edge.side is not None:
+            if edge.source not in producers or edge.side is not None:
                 continue
             if self.spec.levels.crosses(edge):
-                router = self._router(edge, number)
-                routers.append(router)
-                outlets.setdefault(edge.collection, []).append(router.write)
+                partitioner = self._partitioner(edge, number)
+                writers.append(partitioner)
+                outlets.setdefault(edge.collection, []).append(partitioner.write)
             elif edge.target in sinks:
                 outlets.setdefault(edge.collection, []).append(sinks[edge.target].write)
-        return outlets, routers
+        return outlets, writers
 
-    def _router(self, edge: Edge, number: int) -> Partitioner:
+    def _partitioner(self, edge: Edge, number: int) -> Partitioner:
         return Partitioner(self.plan, edge, number, self._src, self.partition, self.spec.partitions, self._out)
 
-    def _result(self, kind: str, value: Any) -> None:
-        self._results = self._out.send(0, RESULT, self._src, self._results, encode_result(kind, value))
+    def _send_result(self, kind: str, value: Any) -> None:
+        self._next_result = self._out.send(0, RESULT, self._src, self._next_result, encode_result(kind, value))
 
 
-def _few_first(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Blocks of which the first is short: by its elements steps learn what they give, and go about the rest at once."""
+def _shorten_first_block(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Make the first block short. A chain chooses the loop for a block by the results of earlier blocks, so the first
+    elements determine a fitting loop for the rest."""
     rest = iter(blocks)
     for block in rest:
-        yield block.slice(0, _FEW)
-        if len(block) > _FEW:
-            yield block.slice(_FEW, len(block))
+        yield block.slice(0, _FIRST_BLOCK)
+        if len(block) > _FIRST_BLOCK:
+            yield block.slice(_FIRST_BLOCK, len(block))
         break
     yield from rest
 
 
 @contextlib.contextmanager
 def _spill_directory(parent: Path | None) -> Iterator[Callable[[], Path]]:
-    made: list[tempfile.TemporaryDirectory[str]] = []
+    """Yield a function that creates a directory when first called; the directory is removed at the end."""
+    created: list[tempfile.TemporaryDirectory[str]] = []
 
     def directory() -> Path:
-        if not made:
-            made.append(tempfile.TemporaryDirectory(prefix="tidegate-", dir=parent))
-        return Path(made[0].name)
+        if not created:
+            created.append(tempfile.TemporaryDirectory(prefix="tidegate-", dir=parent))
+        return Path(created[0].name)
 
     try:
         yield directory
     finally:
-        for temporary in made:
+        for temporary in created:
             temporary.cleanup()
