@@ -17,7 +17,7 @@ from tidegate.runners.engine.elementwise.codegen import Shape
 from tidegate.runners.engine.elementwise.codegen import generate as generate_loop
 from tidegate.runners.engine.elementwise.fused_node import Link, load_link
 from tidegate.runners.engine.grouping.batch_table import Grouping
-from tidegate.runners.engine.stateful.codegen import Facts, StateShape, generate_callback, generate_process
+from tidegate.runners.engine.stateful.codegen import Declarations, StateShape, generate_callback, generate_process
 from tidegate.sdk.portable.model import AssignWindows, CombinePerKey, GroupByKey, ParDo
 
 DIRECTORY = Path(__file__).parent / "generated"
@@ -135,11 +135,11 @@ def generated() -> Iterator[tuple[str, str]]:
     _, (link,) = links_of(lambda p: p | ONE | tg.ParDo(Counted()))
     node = link.node
     assert isinstance(node, ParDo)
-    facts = Facts(("total", "fresh"), frozenset({"fresh"}), ("flush",), arrivals=False)
+    declared = Declarations(("total", "fresh"), frozenset({"fresh"}), ("flush",), arrivals=False)
     for name, state_shape in STATEFUL.items():
-        yield name, text_of(generate_process(link, facts, state_shape))
+        yield name, text_of(generate_process(link, declared, state_shape))
     for watched in (False, True):
-        source = generate_callback(node.callbacks[0], facts, 0, watched=watched)
+        source = generate_callback(node.callbacks[0], declared, 0, watched=watched)
         yield f"callback{'_watched' * watched}", text_of(source)
 
 

@@ -16,7 +16,13 @@ from tidegate.runners.engine.errors.attribution import has_author_frames, not_pa
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.tables import StateTables
 from tidegate.runners.engine.state.timers import Timers
-from tidegate.runners.engine.stateful.codegen import KEY_LINK, Facts, StateShape, generate_callback, generate_process
+from tidegate.runners.engine.stateful.codegen import (
+    KEY_LINK,
+    Declarations,
+    StateShape,
+    generate_callback,
+    generate_process,
+)
 from tidegate.runners.engine.stateful.windows import Placement, StatefulWindows
 from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.data.keys import check_key
@@ -31,8 +37,8 @@ from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
 @dataclass(frozen=True, slots=True)
 class KeyedContext:
-    """What the author's function uses of the operator: state, timers and windows, each pointed at the key in hand;
-    `fire_overdue` fires the timers that a call has set for the past, in the given window."""
+    """State, timers and windows, which are pointed at the key and window that a call is for. `fire_overdue` fires the
+    timers of a window that a call has set for the past."""
 
     tables: StateTables
     timers: Timers
@@ -74,7 +80,7 @@ class StatefulLoops:
         self._context = context
         self._main = main
         self._keyed = keyed
-        self._facts = Facts(
+        self._declared = Declarations(
             tuple(spec.name for spec in node.states),
             frozenset(spec.name for spec in node.states if keyed.tables.mortal(spec.name)),
             tuple(spec.name for spec in node.timers),
@@ -146,7 +152,7 @@ class StatefulLoops:
         )
         loop = self._processing.get(shape)
         if loop is None:
-            loop = self._processing[shape] = self._compile(generate_process(self._link, self._facts, shape))
+            loop = self._processing[shape] = self._compile(generate_process(self._link, self._declared, shape))
         return loop
 
     def _windows_shape(self, block: Block) -> Literal["one", "single", "each"]:
@@ -164,7 +170,7 @@ class StatefulLoops:
         compiled = self._callbacks.get((callback.method, watched))
         if compiled is None:
             number = self._node.callbacks.index(callback)
-            source = generate_callback(callback, self._facts, number, watched=watched)
+            source = generate_callback(callback, self._declared, number, watched=watched)
             compiled = self._callbacks[callback.method, watched] = self._compile(source)
         return compiled
 
@@ -183,12 +189,12 @@ class StatefulLoops:
             "timers": timers,
             "overdue": timers.overdue,
             "enter": windows.enter,
-            "place": self._enter_by_time,
-            "arrivals": windows.arrivals_in,
-            "refused": self._count_late,
-            "fire": self._keyed.fire_overdue,
+            "enter_by_time": self._enter_by_time,
+            "arrivals_in": windows.arrivals_in,
+            "count_late": self._count_late,
+            "fire_overdue": self._keyed.fire_overdue,
             "verify": tables.verify,
-            "arrives": _check_input,
+            "check_input": _check_input,
             "check_pair": check_pair,
             "instant": Timestamp.of_micros,
             "watermark": lambda: Timestamp.of_micros(timers.watermark),
