@@ -1,7 +1,8 @@
-"""Bounded input where order can show: each key's elements are presented in timestamp order (SEMANTICS, Bounded input).
+"""Presents bounded input in timestamp order per key, for steps whose results may depend on order (SEMANTICS, Bounded
+input).
 
-Ties keep the order in which they came. What is wrapped, the window operator or a stateful DoFn, sees a stream that
-arrived in order, one key after another, before the watermark goes to the end of time.
+Elements with equal timestamps stay in arrival order. The wrapped operator, for windows or a stateful DoFn, receives one
+key after another, each in order, before the watermark advances to the end of time.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from tidegate.sdk.portable.model import KeyOf
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.user_code.frames import Where
 
-_GATHERED: Final = "gathered"
+_BUFFERED: Final = "gathered"
 
 
 class TimeOrderedOperator(Operator):
-    """Gathers everything, spilling beyond the memory budget, then feeds `inner` key by key in timestamp order.
+    """Buffers all input, spilling beyond the memory budget, then feeds it to `inner` key by key in timestamp order.
 
-    `key` says where an element's key is. Per element `(timestamp, value)` is kept while windows and panes are those
-    of the first block, and `(timestamp, value, windows, pane)` where they are not. Of elements that come by key a run
-    is kept as it comes: `(first timestamp, timestamps, what is beside the key)`.
+    `key` says where an element's key is. An entry of the buffer is `(timestamp, value)` if windows and pane are those
+    of the first block, else `(timestamp, value, windows, pane)`. A run of elements from a keyed batch is one entry:
+    `(first timestamp, timestamps, values without the key)`.
     """
 
     def __init__(self, inner: Operator, key: KeyOf, context: Context, label: str, where: Where) -> None:
@@ -39,11 +40,11 @@ class TimeOrderedOperator(Operator):
         self.context = context
         self.label = label
         self.where = where
-        self._gathered = GroupedEntries(label, where, context)
+        self._buffer = GroupedEntries(label, where, context)
         self._collection = ""
         self._windows: WindowsColumn | None = None
         self._pane: PaneInfo | None = None
-        self._runs = self._singles = self._others = False
+        self._has_runs = self._has_singles = self._has_expanded = False
         self._fed = False
 
     def open(self) -> None:
@@ -56,22 +57,22 @@ class TimeOrderedOperator(Operator):
         if not len(block):
             return iter(())
         if block.timestamps == MIN_MICROS and not self._fed:
-            # Nothing can come before these, so they need not wait for what comes after them.
+            # No element can precede these, so they need not be buffered.
             return self.inner.process(block, collection)
         self._collection = collection
         try:
-            self._gather(block)
+            self._add(block)
         except (TypeError, ValueError) as error:
             rethrow(unfit_for_key(block.values, error, self.label, self.where, pairs=self.key == "first"))
-        self._gathered.block_added()
+        self._buffer.block_added()
         return iter(())
 
     def process_keyed(self, keyed: KeyedBatch, collection: str) -> Iterator[Emitted]:
-        if self.key != "first" or keyed.timestamps == MIN_MICROS or not self._has(keyed.windows, keyed.pane):
+        if self.key != "first" or keyed.timestamps == MIN_MICROS or not self._is_default(keyed.windows, keyed.pane):
             return super().process_keyed(keyed, collection)
         self._collection = collection
-        self._runs = True
-        table, values = self._gathered.table, keyed.values
+        self._has_runs = True
+        table, values = self._buffer.table, keyed.values
         times = [keyed.timestamps] * len(keyed) if isinstance(keyed.timestamps, int) else keyed.timestamps
         at = 0
         for k, n in zip(keyed.keys, keyed.counts, strict=True):
@@ -82,17 +83,17 @@ class TimeOrderedOperator(Operator):
             else:
                 entries.append(run)
             at += n
-        self._gathered.block_added(large=True)
+        self._buffer.block_added(large=True)
         return iter(())
 
-    def _has(self, windows: WindowsColumn, pane: PaneInfo) -> bool:
-        """Whether these are the windows and the pane of all that is kept without them."""
+    def _is_default(self, windows: WindowsColumn, pane: PaneInfo) -> bool:
+        """Whether entries with these windows and this pane can be stored without them; the first are the default."""
         if self._windows is None:
             self._windows, self._pane = windows, pane
         return windows == self._windows and pane == self._pane
 
-    def _gather(self, block: Block) -> None:
-        table = self._gathered.table
+    def _add(self, block: Block) -> None:
+        table = self._buffer.table
         get = table.get
         for k, entry in zip(self._keys(block), self._entries(block), strict=True):
             entries = get(k)
@@ -112,33 +113,33 @@ class TimeOrderedOperator(Operator):
 
     def _entries(self, block: Block) -> Iterable[tuple[Any, ...]]:
         times = block.timestamp_column()
-        self._singles = True
+        self._has_singles = True
         if (
             not isinstance(block.windows, Each)
             and isinstance(block.panes, PaneInfo)
-            and self._has(block.windows, block.panes)
+            and self._is_default(block.windows, block.panes)
         ):
             return zip(times, block.values, strict=True)
-        self._others = True
+        self._has_expanded = True
         return zip(times, block.values, block.window_list(), block.pane_list(), strict=True)
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
-        """All that is gathered, with the state of `inner`: that has seen what nothing can come before."""
+        """All buffered entries, with the state of `inner`, which has received the elements at the minimum timestamp."""
         state: KeyedState = self.inner.snapshot()
-        gathered = {
-            key: [self._whole(single) for entry in entries for single in _singly(key, entry)]
-            for key, entries in self._gathered.entries().items()
+        buffered = {
+            key: [self._expand(single) for entry in entries for single in _single_entries(key, entry)]
+            for key, entries in self._buffer.entries().items()
         }
-        state.tables[_GATHERED] = {None: gathered}
+        state.tables[_BUFFERED] = {None: buffered}
         return state
 
     def restore(self, state: KeyedState) -> None:
         self.inner.restore(state)
-        for key, entries in state.tables.get(_GATHERED, {}).get(None, {}).items():
-            self._gathered.table[key] = entries[:]
-            self._singles = self._others = True
+        for key, entries in state.tables.get(_BUFFERED, {}).get(None, {}).items():
+            self._buffer.table[key] = entries[:]
+            self._has_singles = self._has_expanded = True
 
-    def _whole(self, entry: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _expand(self, entry: tuple[Any, ...]) -> tuple[Any, ...]:
         """An entry with its windows and pane."""
         if len(entry) == 4:
             return entry
@@ -177,54 +178,54 @@ class TimeOrderedOperator(Operator):
         yield from self.inner.finish_bundle()
 
     def _blocks(self) -> Iterator[Block]:
-        """All that was gathered; a block may hold the elements of several keys, one key's after another's."""
+        """All buffered elements; a block may contain several keys, one after another."""
         size = self.context.block_size
         times: list[int] = []
         values: list[Any] = []
         entries: list[tuple[Any, ...]] = []
-        for some_times, some_values, some_entries in self._parts():
-            times += some_times
-            values += some_values
-            entries += some_entries
+        for batch_times, batch_values, batch_entries in self._batches():
+            times += batch_times
+            values += batch_values
+            entries += batch_entries
             if len(times) < size:
                 continue
-            rest = len(times) - len(times) % size
-            for start in range(0, rest, size):
+            complete = len(times) - len(times) % size
+            for start in range(0, complete, size):
                 part = slice(start, start + size)
                 yield self._block(times[part], values[part], entries[part])
-            del times[:rest], values[:rest], entries[:rest]
+            del times[:complete], values[:complete], entries[:complete]
         if times:
             yield self._block(times, values, entries)
 
-    def _parts(self) -> Iterator[tuple[Sequence[int], Sequence[Any], Sequence[tuple[Any, ...]]]]:
-        """Timestamps and values of some elements of a key, in order; the entries too, if windows or panes differ."""
+    def _batches(self) -> Iterator[tuple[Sequence[int], Sequence[Any], Sequence[tuple[Any, ...]]]]:
+        """Batches of timestamps and values of one key, in order; with their entries, if any has windows and a pane."""
         directory = self.context.temp_dir
-        for k, entries in self._gathered.drain():
-            if self._runs and not self._singles and isinstance(entries, list):
-                times, values = _in_order_of_time(entries)
+        for k, entries in self._buffer.drain():
+            if self._has_runs and not self._has_singles and isinstance(entries, list):
+                times, values = _sort_runs(entries)
                 yield times, list(zip(repeat(k), values, strict=False)), ()
                 continue
             singles: Iterable[tuple[Any, ...]] = entries
-            if self._runs:
-                singles = (single for entry in entries for single in _singly(k, entry))
+            if self._has_runs:
+                singles = (single for entry in entries for single in _single_entries(k, entry))
                 singles = list(singles) if isinstance(entries, list) else singles
             ordered = iter(sorted_entries(singles, directory))
             while part := list(islice(ordered, self.context.block_size)):
-                yield [entry[0] for entry in part], [entry[1] for entry in part], part if self._others else ()
+                yield [entry[0] for entry in part], [entry[1] for entry in part], part if self._has_expanded else ()
 
     def _block(self, times: list[int], values: list[Any], entries: list[tuple[Any, ...]]) -> Block:
         if self._windows is not None and self._pane is not None and all(len(entry) == 2 for entry in entries):
             return Block(values, times, self._windows, self._pane)
         windows: list[tuple[Any, ...]] = []
         panes: list[PaneInfo] = []
-        for _, _, of_entry, pane in map(self._whole, entries):
-            windows.append(of_entry)
+        for _, _, entry_windows, pane in map(self._expand, entries):
+            windows.append(entry_windows)
             panes.append(pane)
         return Block(values, times, Each(windows), panes)
 
 
-def _in_order_of_time(runs: list[tuple[int, list[int], list[Any]]]) -> tuple[list[int], list[Any]]:
-    """The timestamps and values of all runs; of elements of one time the first stays first."""
+def _sort_runs(runs: list[tuple[int, list[int], list[Any]]]) -> tuple[list[int], list[Any]]:
+    """The timestamps and values of all runs, sorted stably by timestamp."""
     _, times, values = runs[0]
     if len(runs) > 1:
         times = list(chain.from_iterable([run[1] for run in runs]))
@@ -235,8 +236,8 @@ def _in_order_of_time(runs: list[tuple[int, list[int], list[Any]]]) -> tuple[lis
     return list(map(times.__getitem__, order)), list(map(values.__getitem__, order))
 
 
-def _singly(key: Any, entry: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
-    """An entry of one element as it is; of a run, an entry for each."""
+def _single_entries(key: Any, entry: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:
+    """An entry for each element of a run; an entry of one element as it is."""
     if len(entry) != 3:
         yield entry
         return

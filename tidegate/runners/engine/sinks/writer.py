@@ -1,4 +1,4 @@
-"""Writes one task's output through the attempts of its shards, in turn, and prepares them together."""
+"""Writes one task's output: blocks go to the attempts of its shards in turn, and all attempts are prepared together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.sdk.portable.model import Write
 
 
 class SinkWriter:
-    """The attempts of one task. `always`: also where nothing is written, which is a result too."""
+    """The attempts of one task. `always`: prepare them even if nothing was written; no output is a result, too."""
 
     def __init__(self, step: Step, run: str, shards: Sequence[int], *, always: bool) -> None:
         node = step.tail
@@ -28,10 +28,10 @@ class SinkWriter:
         self._always = always
         self._attempts: list[Attempt[Any]] = []
         self._next = 0
-        self._over = False
+        self._closed = False
 
     def write(self, block: Block) -> None:
-        """A block to the next attempt in turn."""
+        """Write a block through the next attempt."""
         if not len(block):
             return
         attempts = self._open()
@@ -40,21 +40,21 @@ class SinkWriter:
         self._next = (self._next + 1) % len(attempts)
 
     def prepare(self, *, last: bool) -> tuple[Committable, ...]:
-        """What has been written since the last time, as what a commit makes visible. `last`: nothing more comes."""
-        if self._over:
+        """The committables of what was written since the last call. `last`: no more output follows."""
+        if self._closed:
             return ()
         committables: list[Committable] = []
         for attempt in self._open() if last and self._always else self._attempts:
             committables += sink_call(self.node, attempt.prepare, method="prepare")
         if last:
-            self._over = True
+            self._closed = True
             attempts, self._attempts = self._attempts, []
             for attempt in attempts:
                 sink_call(self.node, attempt.close, method="close")
         return tuple(committables)
 
     def abandon(self) -> None:
-        """The task has failed: throw away what was written, whatever that says."""
+        """Discard what was written, since the task has failed; errors are ignored."""
         for attempt in self._attempts:
             quietly(attempt.close)
         self._attempts = []
@@ -67,7 +67,7 @@ class SinkWriter:
 
 
 def loaded_sink(node: Write) -> Sink[Any]:
-    """The author's sink; an error names the step."""
+    """Unpickle the author's sink; an error names the step."""
     try:
         sink: Sink[Any] = node.sink.load()
     except TidegateError as error:
@@ -76,8 +76,8 @@ def loaded_sink(node: Write) -> Sink[Any]:
 
 
 def remove_output(node: Write, runs: Iterable[str]) -> Exception | None:
-    """Have a sink remove what these runs have written and nobody is going to commit: of each, also when that of another
-    can't be removed. The first error."""
+    """Abort these runs in the sink, which removes their uncommitted output; the failure of one does not keep the others
+    from being aborted. Return the first error."""
     errors: list[Exception] = []
     for run in runs:
         try:
@@ -90,7 +90,7 @@ def remove_output(node: Write, runs: Iterable[str]) -> Exception | None:
 def commit_output(
     node: Write, sink: Sink[Any], run: str, committables: Sequence[Committable], checkpoint: int | None = None
 ) -> MetricCells:
-    """Make output visible. The files that the sink names become metrics: how many there are, and the last one."""
+    """Commit output. The metrics returned have the number of files that the sink names, and the last of them."""
     names = sink_call(node, sink.commit, run, committables, checkpoint, method="commit")
     cells = MetricCells()
     if isinstance(names, Sequence) and not isinstance(names, str) and names:

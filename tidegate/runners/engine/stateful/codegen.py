@@ -39,8 +39,8 @@ class StateShape:
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """A step's cells, of which `mortal` ones have a time-to-live, and timers; and whether the loop numbers the keys that
-    arrive in each window."""
+    """A step's cells, of which `mortal` ones have a time-to-live, and timers; and whether its loop numbers the keys of
+    each window by first arrival."""
 
     cells: tuple[str, ...]
     mortal: frozenset[str]
