@@ -133,15 +133,15 @@ def _with_side_inputs(step: Step, plan: Plan, context: Context) -> Operator:
     views = side_views(head, plan.pipeline, context)
     key: KeyOf | None = "first" if isinstance(head, ParDo) and head.stateful else None
     sides: dict[str, Callable[[Any], Any]] = {view.id: view.view for view in views}
-    pointed = None
+    set_window = None
     if isinstance(head, CombinePerKey):
         combiner = SideArguments(head, sides)
-        pointed = combiner.point
+        set_window = combiner.set_main_window
         key = "first" if step.phase == "merge" and head.key == "element" else head.key
         step = replace(step, nodes=(replace(head, fn=UserFn.of(combiner), params=(), consts=None),))
     lateness = plan.pipeline.collection(head.inputs[0]).windowing.allowed_lateness.micros
     inner = build(step, plan, context, sides)
-    return SideInputOperator(inner, views, context, step=head.label, lateness=lateness, pointed=pointed, key=key)
+    return SideInputOperator(inner, views, context, step=head.label, lateness=lateness, set_window=set_window, key=key)
 
 
 def _exits(step: Step, plan: Plan) -> dict[tuple[str, str], str]:

@@ -1,8 +1,8 @@
-"""A step with side inputs: main elements wait until what they need is there.
+"""A step with side inputs: main elements are buffered until the side windows that they see are ready.
 
-Where a side window has nothing to show yet, the elements that need it wait as state of the step, in their main window,
-and hold the watermark; elements of other windows go on. Bounded input is the simple case: the side inputs have ended
-before the first main element comes, so all is ready.
+While a side window is not ready, the main elements that see it are buffered by main window, as state of the step, and
+hold the watermark; elements of other windows are processed. With bounded input, the side inputs have ended before the
+first main element arrives, so no element is ever buffered.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ Columns: TypeAlias = tuple[list[Any], TimestampsColumn, PanesColumn]
 """Values, timestamps and panes of elements that share their one window."""
 
 Waits: TypeAlias = tuple[Any, int, list[Columns]]
-"""A window, the least watermark (µs) that what waits in it needs, and that."""
+"""A window, the timestamp (µs) at which its buffered elements hold the watermark, and these elements."""
 
-Status: TypeAlias = Literal["ready", "wait", "gone"]
+Status: TypeAlias = Literal["ready", "wait", "late"]
 
 _WAITING: Final = "waiting"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a step's state that is not by key, where it stands among keys."""
+    """Names a part of a step's state that is not divided by key, in a collection of touched keys."""
 
     name: str
 
@@ -45,8 +45,8 @@ class Part:
 class SidesSnapshot:
     """State of a step with side inputs, as plain data; `inner` is that of the step itself. Times are µs.
 
-    `key` says where the key of a waiting element is; None: these come by no key. Of a snapshot of what has changed,
-    `waiting` may be None, and side inputs missing: they are as they were.
+    `key` says where the key of a buffered element is; None: the input has no keys. In an incremental snapshot,
+    `waiting` is None and side inputs are missing if they have not changed.
     """
 
     waiting: list[Waits] | None
@@ -59,16 +59,15 @@ class SidesSnapshot:
 
 
 class SideInputOperator(Operator):
-    """Gives main elements to `inner` once the side inputs of their window are ready.
+    """Passes main elements to `inner` once the side inputs of their window are ready.
 
-    Blocks of a side input come under `side_id(label, number)` as their collection, whatever collections feed it, and
-    its watermark, the least over these, by `on_side_watermark`: `on_watermark` and the step's input watermark are
-    those of the main input alone. What any event releases comes out of that event's iterator, and `hold` may be
-    different after any of them. `finish` is for when all inputs have ended.
+    `process` receives the blocks of a side input under `side_id(label, number)` as their collection, whatever
+    collections feed it, and `on_side_watermark` their minimum watermark; `on_watermark` is for the main input alone.
+    Any event may release buffered elements, whose results its iterator yields, and may change `hold`. `finish` is
+    called once all inputs have ended.
 
-    `lateness` (µs) is the main input's. `pointed` is told the main window of what comes next, of which blocks then
-    hold one: for a combiner whose arguments differ by window. `key` says where the main elements' key is, if they
-    come by one.
+    `lateness` (µs) is the main input's. `set_window` is called with the main window before each block, which then has
+    only one: for a combiner whose arguments differ by window. `key` says where a main element's key is, if it has one.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class SideInputOperator(Operator):
         *,
         step: str,
         lateness: int,
-        pointed: Callable[[Any], None] | None = None,
+        set_window: Callable[[Any], None] | None = None,
         key: KeyOf | None = None,
     ) -> None:
         self.inner = inner
@@ -87,9 +86,9 @@ class SideInputOperator(Operator):
         self.context = context
         self._step = step
         self._lateness = lateness
-        self._pointed = pointed
+        self._set_window = set_window
         self._key = key
-        self._changed = self._asked = False
+        self._waiting_changed = self._tracks_touched = False
         self._waiting = WaitingElements(max(1, context.memory_budget // 4), context.temp_dir)
         self._watermark = MIN_MICROS
         self._inner_watermark = MIN_MICROS
@@ -161,18 +160,16 @@ class SideInputOperator(Operator):
         )
 
     def touched(self) -> Touched | None:
-        """Among the keys of the step itself are parts of this one's own state."""
+        """The keys that the inner operator has touched, and the changed parts of the state that is not by key."""
         inner = self.inner.touched()
-        parts = [Part(id) for id, side in self.sides.items() if side.changed]
-        for side in self.sides.values():
-            side.changed = False
-        if self._changed:
+        parts = [Part(id) for id, side in self.sides.items() if side.take_changed()]
+        if self._waiting_changed:
             parts.append(Part(_WAITING))
-        first, self._changed, self._asked = not self._asked, False, True
-        return None if first or inner is None else [*inner, parts]
+        tracked, self._waiting_changed, self._tracks_touched = self._tracks_touched, False, True
+        return [*inner, parts] if tracked and inner is not None else None
 
     def restore(self, state: SidesSnapshot) -> None:
-        assert state.waiting is not None, "a later snapshot is first laid over an earlier one"
+        assert state.waiting is not None, "an incremental snapshot is first laid over the full one"
         self._waiting.restore(state.waiting)
         for id, side in self.sides.items():
             side.restore(state.sides[id], state.side_watermarks[id])
@@ -191,95 +188,96 @@ class SideInputOperator(Operator):
 
     def _process_main(self, block: Block, collection: str) -> Iterator[Emitted]:
         self._main = collection
-        if self._pointed is None and self._all_ready():
+        if self._set_window is None and self._all_ready():
             yield from self.inner.process(block, collection)
             return
         windows = block.windows
         if isinstance(windows, Same):
-            if self._pointed is None and all(self._status(window) == "ready" for window in windows.windows):
+            if self._set_window is None and all(self._status(window) == "ready" for window in windows.windows):
                 yield from self.inner.process(block, collection)
                 return
-        yield from self._sorted_out(block, collection)
+        yield from self._process_by_status(block, collection)
 
     def _all_ready(self) -> bool:
-        """Whether nothing can wait, or come too late, whatever its window."""
+        """Whether elements of any window are ready."""
         return all(
             side.ready(GLOBAL_WINDOW)
-            if side.whole
+            if side.is_global
             else side.watermark == MAX_MICROS and self._inner_watermark == MIN_MICROS
             for side in self.sides.values()
         )
 
     def _status(self, window: Any) -> Status:
-        """Whether elements of a main window can go on, must wait, or come too late: what they need is forgotten."""
+        """Whether elements of a main window are ready, must wait, or are late because a side window has expired."""
         status: Status = "ready"
         for side in self.sides.values():
             side_window = side.window_of(window)
-            if self._over(side, side_window):
-                return "gone"
+            if self._expired(side, side_window):
+                return "late"
             if not side.ready(side_window):
                 status = "wait"
         return status
 
-    def _sorted_out(self, block: Block, collection: str) -> Iterator[Emitted]:
-        """Each element, in each of its windows, goes on, waits or is dropped."""
+    def _process_by_status(self, block: Block, collection: str) -> Iterator[Emitted]:
+        """Process, buffer or drop each element in each of its windows."""
         statuses: dict[Any, Status] = {}
         ready: list[int] = []
         ready_windows: list[tuple[Any, ...]] = []
-        apart: dict[Any, list[int]] = {}
+        by_window: dict[Any, list[int]] = {}
         waiting: dict[Any, list[int]] = {}
         dropped = 0
         for i, windows in enumerate(block.window_list()):
-            here: list[Any] = []
-            gone = 0
+            element_windows: list[Any] = []
+            late = 0
             for window in windows:
                 status = statuses.get(window)
                 if status is None:
                     status = statuses[window] = self._status(window)
-                if status == "gone":
-                    gone += 1
+                if status == "late":
+                    late += 1
                 elif status == "wait":
                     waiting.setdefault(window, []).append(i)
-                elif self._pointed is not None:
-                    apart.setdefault(window, []).append(i)
+                elif self._set_window is not None:
+                    by_window.setdefault(window, []).append(i)
                 else:
-                    here.append(window)
-            if here:
+                    element_windows.append(window)
+            if element_windows:
                 ready.append(i)
-                ready_windows.append(tuple(here))
-            dropped += gone > 0 and gone == len(windows)
+                ready_windows.append(tuple(element_windows))
+            dropped += late > 0 and late == len(windows)
         self.context.count(self._step, "dropped_late", dropped)
         if ready:
             values, timestamps, panes = _columns(block, ready)
             yield from self.inner.process(Block(values, timestamps, Each(ready_windows), panes), collection)
-        for window, index in apart.items():
+        for window, index in by_window.items():
             values, timestamps, panes = _columns(block, index)
             yield from self._run(Block(values, timestamps, Same((window,)), panes), window)
-        self._changed = self._changed or bool(waiting)
+        self._waiting_changed = self._waiting_changed or bool(waiting)
         for window, index in waiting.items():
             columns = _columns(block, index)
             self._waiting.add(window, columns, self._hold_of(window, columns))
 
     def _hold_of(self, window: Any, columns: Columns) -> int:
-        """The watermark that waiting elements need: their own timestamps, or, where these are behind it already, that
-        their window has not expired.
+        """Where buffered elements hold the watermark: at their own timestamps, or, if these are behind the watermark
+        already, just before their window expires.
         """
         timestamps = columns[1]
-        inside = min(window_end(window) + self._lateness, MAX_MICROS) - 1
+        before_expiry = min(window_end(window) + self._lateness, MAX_MICROS) - 1
         times = [timestamps] if isinstance(timestamps, int) else timestamps
-        return min(t if t >= self._inner_watermark else max(t, inside) for t in times)
+        return min(t if t >= self._inner_watermark else max(t, before_expiry) for t in times)
 
     def _run(self, block: Block, window: Any) -> Iterator[Emitted]:
-        if self._pointed is not None:
-            self._pointed(window)
+        if self._set_window is not None:
+            self._set_window(window)
         return self.inner.process(block, self._main)
 
-    # -- what events change
+    # -- releasing elements and advancing the watermark
 
     def _release(self) -> Iterator[Emitted]:
-        """Let go on what waits no longer, windows by (end, start), and with it the watermark it held."""
+        """Process the buffered elements that need not wait any more, windows by (end, start), and advance the watermark
+        that they held."""
         ready = [window for window in self._waiting if self._status(window) != "wait"]
-        self._changed = self._changed or bool(ready)
+        self._waiting_changed = self._waiting_changed or bool(ready)
         for window in sorted(ready, key=window_order):
             for block in self._waiting.take(window):
                 yield from self._run(block, window)
@@ -293,20 +291,20 @@ class SideInputOperator(Operator):
             self._inner_watermark = to
             yield from self.inner.on_watermark(to)
 
-    def _over(self, side: SideView, side_window: Any) -> bool:
-        """Whether a side window has expired, and with it every main window that sees it.
+    def _expired(self, side: SideView, side_window: Any) -> bool:
+        """Whether a side window and every main window that sees it have expired.
 
-        What waits holds the watermark that counts here, so nothing it has yet to see is over.
+        Buffered elements hold the inner watermark, so the side windows that they see have not expired.
         """
         if not side.expired(side_window):
             return False
         return self._inner_watermark >= min(window_end(side_window) + self._lateness, MAX_MICROS)
 
     def _collect(self) -> None:
-        """Forget what no main window sees any more; at the end of input, what the step emits when it finishes may."""
+        """Drop the side windows that no main window sees any more. At the end of input all are kept, for `finish`."""
         if MIN_MICROS < self._inner_watermark < MAX_MICROS:
             for side in self.sides.values():
-                side.collect(partial(self._over, side))
+                side.collect(partial(self._expired, side))
 
 
 def _columns(block: Block, index: list[int]) -> Columns:
@@ -317,12 +315,12 @@ def _columns(block: Block, index: list[int]) -> Columns:
     )
 
 
-# -- what waits
+# -- buffered elements
 
 
 @dataclass(slots=True)
 class _Queue:
-    """What waits in one window: first what is on disk, then what is in memory."""
+    """The buffered elements of one window: the older ones on disk, the newer ones in memory."""
 
     hold: int
     blocks: list[Columns] = field(default_factory=list)
@@ -348,7 +346,7 @@ class _Queue:
 
 
 class WaitingElements:
-    """All that waits at one step. `budget` is how many bytes of it may be in memory."""
+    """The buffered elements of a step. At most `budget` bytes of them are in memory, the others on disk."""
 
     def __init__(self, budget: int, directory: Callable[[], Path]) -> None:
         self._budget = budget
@@ -357,15 +355,15 @@ class WaitingElements:
         self._bytes = 0
 
     def __len__(self) -> int:
-        """In how many windows something waits."""
+        """The number of windows with buffered elements."""
         return len(self._queues)
 
     def __iter__(self) -> Iterator[Any]:
-        """The windows in which something waits."""
+        """The windows with buffered elements."""
         return iter(self._queues)
 
     def add(self, window: Any, columns: Columns, hold: int) -> None:
-        """More elements of a window; `hold` is the least watermark (µs) they need."""
+        """Buffer elements of a window, which hold the watermark at `hold` (µs)."""
         queue = self._queues.get(window)
         if queue is None:
             queue = self._queues[window] = _Queue(hold)
@@ -381,11 +379,11 @@ class WaitingElements:
             largest.spill(self._directory)
 
     def hold(self) -> int:
-        """The least watermark anything here needs; MAX_MICROS if nothing waits."""
+        """The timestamp at which the watermark is held; MAX_MICROS if no element is buffered."""
         return min((queue.hold for queue in self._queues.values()), default=MAX_MICROS)
 
     def take(self, window: Any) -> Iterator[Block]:
-        """What waits in a window, which from now on waits no longer."""
+        """Remove and return the buffered elements of a window."""
         queue = self._queues.pop(window)
         self._bytes -= queue.bytes
         for values, timestamps, panes in queue.columns():
@@ -394,11 +392,11 @@ class WaitingElements:
             queue.file.remove()
 
     def snapshot(self) -> list[Waits]:
-        """(window, hold, columns) of all that waits."""
+        """(window, hold, columns) for each window."""
         return [(window, queue.hold, list(queue.columns())) for window, queue in self._queues.items()]
 
     def restore(self, waiting: list[Waits]) -> None:
-        """What `snapshot` gave."""
+        """Load what `snapshot` returned."""
         for window, hold, blocks in waiting:
             for columns in blocks:
                 self.add(window, columns, hold)

@@ -1,7 +1,7 @@
 """Side inputs: views of whole collections by window.
 
-A side input is a grouping of its collection on one key; each firing replaces, or adds to, what its window shows. A main
-element sees the side window that holds its own window's last instant.
+A side input is a grouping of its collection on one key. Each firing replaces the contents of its window, or adds to
+them. A main element sees the side window that contains the last instant of its own window.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from tidegate.sdk.windowing.triggers import AfterWatermark, DefaultTrigger
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
 ViewOf: TypeAlias = Callable[[Any], Any]
-"""From a main window to the argument that the author's function gets."""
+"""From a main window to the argument that the author's function receives."""
 
 _NONE: Final = object()
 
 
 def side_id(label: str, number: int | str) -> str:
-    """The name of a step's side input: what its blocks come under, and Chain's key for its view."""
+    """The id of a step's side input, under which its blocks arrive and a chain finds its view."""
     return f"{label}:{number}"
 
 
 class SideView:
-    """One side input: what each of its windows shows, and since when.
+    """One side input: the contents of each of its windows, and which windows are ready.
 
-    `grouping` is an operator that gives panes: blocks of lists, one per firing. `view(window)` is the argument for a
-    main window; it raises RunError, naming the step, where there is no such value.
+    `grouping` is an operator that emits panes: blocks of lists, one per firing. `view(window)` is the argument for a
+    main window; it raises RunError, naming the step, if the contents do not make such an argument.
     """
 
     def __init__(
@@ -52,19 +52,18 @@ class SideView:
         self.watermark = MIN_MICROS
         self._step = step
         self._where = where
-        self._latest = windowing.accumulation is not DISCARDING
+        self._replaces = windowing.accumulation is not DISCARDING
         self._lateness = windowing.allowed_lateness.micros
-        self.whole = isinstance(windowing.assigner, GlobalWindows)
+        self.is_global = isinstance(windowing.assigner, GlobalWindows)
         """All main windows see the one global window."""
-        self._holding = _holding(windowing)
+        self._window_at = _window_at(windowing)
         self._shown: dict[Any, list[Any]] = {}
         self._pending: dict[Any, None] = {}
         self._views: dict[Any, Any] = {}
         self._last: tuple[Any, Any] = (_NONE, None)
-        self.changed = True
-        """Whether anything but the watermark has changed since this was set to False."""
+        self._changed = True
 
-    # -- what is seen
+    # -- views
 
     def view(self, window: Any) -> Any:
         """The argument for elements of a main window."""
@@ -79,14 +78,14 @@ class SideView:
         return value
 
     def window_of(self, window: Any) -> Any:
-        """The side window that a main window sees; None if none holds its last instant."""
+        """The side window that a main window sees; None if no side window contains its last instant."""
         try:
-            return self._holding(window_end(window) - 1)
+            return self._window_at(window_end(window) - 1)
         except Exception as error:
             rethrow(user_error(error, step=self._step, where=self._where, method="the side input's window assigner"))
 
     def ready(self, side_window: Any) -> bool:
-        """Whether a side window shows all it can be expected to: it has fired, or nothing may come any more."""
+        """Whether main elements that see a side window can be processed: it has fired, or no element can enter it."""
         if side_window is None or side_window in self._shown:
             return True
         end = window_end(side_window)
@@ -99,7 +98,7 @@ class SideView:
         return side_window is not None and self.watermark >= min(window_end(side_window) + self._lateness, MAX_MICROS)
 
     def argument(self, side_window: Any) -> Any:
-        """What elements get that see this side window; RunError, naming the step, if there is no such value."""
+        """The argument for elements that see this side window; RunError, naming the step, if there is none."""
         values = self._shown.get(side_window, [])
         try:
             match self.ref.view:
@@ -134,42 +133,42 @@ class SideView:
             "combine them first, or use AsList"
         )
 
-    # -- what arrives
+    # -- input
 
     def process(self, block: Block) -> None:
-        """Elements of the side collection."""
-        self.changed = True
+        """Process elements of the side collection."""
+        self._changed = True
         for windows in [block.windows.windows] if isinstance(block.windows, Same) else set(block.window_list()):
             for window in windows:
                 if window not in self._shown and not self.expired(window):
                     self._pending[window] = None
-        self._take(self.grouping.process(block, self.ref.collection))
+        self._fire(self.grouping.process(block, self.ref.collection))
 
     def on_watermark(self, micros: int) -> None:
-        """The side collection's watermark has advanced."""
+        """Advance the side collection's watermark."""
         if micros <= self.watermark:
             return
         self.watermark = micros
-        self._take(self.grouping.finish_bundle())
-        self._take(self.grouping.on_watermark(micros))
+        self._fire(self.grouping.finish_bundle())
+        self._fire(self.grouping.on_watermark(micros))
         if micros == MAX_MICROS:
-            self._take(self.grouping.finish())
+            self._fire(self.grouping.finish())
 
     def on_clock(self, micros: int) -> None:
-        """Processing time has advanced."""
-        self._take(self.grouping.finish_bundle())
-        self._take(self.grouping.on_clock(micros))
+        """Advance processing time."""
+        self._fire(self.grouping.finish_bundle())
+        self._fire(self.grouping.on_clock(micros))
 
-    def _take(self, panes: Iterable[Emitted]) -> None:
+    def _fire(self, panes: Iterable[Emitted]) -> None:
         for _, block in panes:
             for values, (window,) in zip(block.values, block.window_list(), strict=True):
-                self._show(window, list(values))
+                self._update(window, list(values))
 
-    def _show(self, window: Any, values: list[Any]) -> None:
-        self.changed = True
+    def _update(self, window: Any, values: list[Any]) -> None:
+        self._changed = True
         self._pending.pop(window, None)
         shown = self._shown.get(window)
-        if shown is None or self._latest:
+        if shown is None or self._replaces:
             self._shown[window] = values
         elif self.ref.view != "singleton":
             shown += values
@@ -180,32 +179,37 @@ class SideView:
 
     @property
     def shown(self) -> dict[Any, list[Any]]:
-        """What each side window shows by now, as values."""
+        """The current contents of each side window, as values."""
         return self._shown
 
-    def share(self, shown: dict[Any, list[Any]], views: dict[Any, Any]) -> None:
-        """Everything has arrived elsewhere: what each side window shows, as values or as finished arguments.
+    def use_shared(self, shown: dict[Any, list[Any]], views: dict[Any, Any]) -> None:
+        """Use the complete contents that another process has collected, as values or as finished arguments by window.
 
-        Both belong to others too. `shown` is not changed; `views` gains the arguments that are made of it.
+        Other views may share both dicts. `shown` stays unchanged; arguments made from it are added to `views`.
         """
         self._shown, self._views, self.watermark = shown, views, MAX_MICROS
 
-    def collect(self, over: Callable[[Any], bool]) -> None:
-        """Forget the side windows for which `over` holds."""
-        for window in [window for window in (*self._shown, *self._views) if window is not None and over(window)]:
-            self.changed = True
+    def take_changed(self) -> bool:
+        """Whether anything but the watermark has changed since the last call."""
+        changed, self._changed = self._changed, False
+        return changed
+
+    def collect(self, expired: Callable[[Any], bool]) -> None:
+        """Drop the side windows that have `expired`."""
+        for window in [window for window in (*self._shown, *self._views) if window is not None and expired(window)]:
+            self._changed = True
             self._shown.pop(window, None)
             self._views.pop(window, None)
             self._pending.pop(window, None)
         self._last = (_NONE, None)
 
     def snapshot(self) -> Any:
-        """What is shown and pending, as plain data; the watermark is another matter."""
+        """The contents, the pending windows and the grouping's state, as plain data; not the watermark."""
         shown = {window: values[:] for window, values in self._shown.items()}
         return shown, list(self._pending), self.grouping.snapshot()
 
     def restore(self, state: Any, watermark: int) -> None:
-        """What `snapshot` gave, then or since the watermark (µs) went there: nothing else has changed since."""
+        """Load what `snapshot` returned, and advance to `watermark` (µs), which may be later than the snapshot's."""
         shown, pending, grouping = state
         self._shown = {window: values[:] for window, values in shown.items()}
         self._pending = dict.fromkeys(pending)
@@ -214,8 +218,8 @@ class SideView:
         self.on_watermark(watermark)
 
 
-def _holding(windowing: WindowingStrategy) -> Callable[[int], Any]:
-    """From an instant (µs) to the earliest window that holds it, or None."""
+def _window_at(windowing: WindowingStrategy) -> Callable[[int], Any]:
+    """From an instant (µs) to the earliest window that contains it, or None."""
     assigner = windowing.assigner
     match assigner:
         case Merged():
@@ -229,6 +233,7 @@ def _holding(windowing: WindowingStrategy) -> Callable[[int], Any]:
 
 
 def window_order(window: Any) -> tuple[int, Any]:
+    """The sort key of windows: by (end, start)."""
     return window_end(window), window
 
 
@@ -262,7 +267,7 @@ def _pairs(values: list[Any], view: str) -> Iterator[tuple[Any, Any]]:
 
 
 class ByWindow(Operator):
-    """The simplest grouping of a side collection: by window, each fired once, when the watermark passes its end."""
+    """The simplest grouping of a side collection: each window fires once, when the watermark passes its end."""
 
     def __init__(self, step: str, context: Context) -> None:
         self._step = step
@@ -282,8 +287,8 @@ class ByWindow(Operator):
 
     def on_watermark(self, micros: int) -> Iterator[Emitted]:
         self._watermark = max(self._watermark, micros)
-        due = [window for window in self._tables if window_end(window) <= self._watermark]
-        for window in sorted(due, key=window_order):
+        ended = [window for window in self._tables if window_end(window) <= self._watermark]
+        for window in sorted(ended, key=window_order):
             yield "", Block([self._tables.pop(window)], window_end(window) - 1, Same((window,)))
 
     def finish(self) -> Iterator[Emitted]:
@@ -298,26 +303,26 @@ class ByWindow(Operator):
 
 
 def side_views(node: ParDo | CombinePerKey, pipeline: Pipeline, context: Context) -> list[SideView]:
-    """The side inputs of a node, each with the grouping its collection needs."""
+    """The side inputs of a node, each with the grouping that its collection's windowing requires."""
     views = []
     for number, ref in enumerate(node.side_inputs):
         windowing = pipeline.collection(ref.collection).windowing
         if _fires_once(windowing):
             grouping: Operator = ByWindow(node.label, context)
         else:
-            grouping = WindowOperator(_listing(node, ref), "whole", windowing, context, ref.collection)
+            grouping = WindowOperator(_list_node(node, ref), "whole", windowing, context, ref.collection)
         views.append(SideView(side_id(node.label, number), ref, windowing, grouping, node.label, node.where))
     return views
 
 
 def _fires_once(windowing: WindowingStrategy) -> bool:
-    """Whether `ByWindow` is all the grouping a side collection needs."""
+    """Whether each window of a side collection fires once, so that `ByWindow` suffices."""
     simple = windowing.evictor is None and windowing.trigger in (DefaultTrigger(), AfterWatermark())
     return simple and windowing.allowed_lateness.micros == 0
 
 
-def _listing(node: ParDo | CombinePerKey, ref: SideInputRef) -> CombinePerKey:
-    """The grouping of a side collection on one key, as a node."""
+def _list_node(node: ParDo | CombinePerKey, ref: SideInputRef) -> CombinePerKey:
+    """A node that combines a side collection to one list per pane, without keys."""
     return CombinePerKey(
         label=node.label,
         where=node.where,
@@ -335,8 +340,10 @@ def _listing(node: ParDo | CombinePerKey, ref: SideInputRef) -> CombinePerKey:
 
 
 class SideArguments(CombineFn[Any, Any, Any]):
-    """A combiner with constants and side inputs as extra arguments. Which values these have follows from the window in
-    which an accumulator was made, so that goes with it; `window` is the main window in hand.
+    """A combiner with constants and side inputs as extra arguments.
+
+    Their values depend on the main window, so an accumulator is stored with the window that it was created in; `window`
+    is the current one.
     """
 
     def __init__(self, node: CombinePerKey, views: dict[str, ViewOf]) -> None:
@@ -350,36 +357,36 @@ class SideArguments(CombineFn[Any, Any, Any]):
         self.has_identity = self._inner.has_identity  # type: ignore[misc]
         self.in_parts = self._inner.in_parts  # type: ignore[misc]
 
-    def point(self, window: Any) -> None:
-        """What comes next is of this main window."""
+    def set_main_window(self, window: Any) -> None:
+        """Set the main window of the calls that follow."""
         self.window = window
 
     def setup(self) -> None:
         self._inner.setup()
 
     def create_accumulator(self) -> Any:
-        return [self.window, self._in(self.window).create_accumulator()]
+        return [self.window, self._combiner_in(self.window).create_accumulator()]
 
     def add_input(self, accumulator: Any, element: Any) -> Any:
-        accumulator[1] = self._in(accumulator[0]).add_input(accumulator[1], element)
+        accumulator[1] = self._combiner_in(accumulator[0]).add_input(accumulator[1], element)
         return accumulator
 
     def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
         parts = list(accumulators)
-        # Windows that merge end in the greatest of them, and so sees what the merged one does.
+        # A merged window ends with the last of its parts, so both see the same side window.
         window = max((part[0] for part in parts), key=window_order, default=self.window)
-        return [window, self._in(window).merge_accumulators([part[1] for part in parts])]
+        return [window, self._combiner_in(window).merge_accumulators([part[1] for part in parts])]
 
     def compact(self, accumulator: Any) -> Any:
-        return [accumulator[0], self._in(accumulator[0]).compact(accumulator[1])]
+        return [accumulator[0], self._combiner_in(accumulator[0]).compact(accumulator[1])]
 
     def extract_output(self, accumulator: Any) -> Any:
-        return self._in(accumulator[0]).extract_output(accumulator[1])
+        return self._combiner_in(accumulator[0]).extract_output(accumulator[1])
 
     def teardown(self) -> None:
         self._inner.teardown()
 
-    def _in(self, window: Any) -> WithArguments:
+    def _combiner_in(self, window: Any) -> WithArguments:
         args, kwargs = [], {}
         for param in self._params:
             value = self._views[param.ref](window) if param.kind == "side" else self._consts[int(param.ref)]

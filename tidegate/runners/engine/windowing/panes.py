@@ -49,7 +49,7 @@ class Panes:
         self._late: Final = PaneOutput(late) if late is not None else None
         self._counts_late: Final = counts_late
         # A combiner whose arguments are side inputs has to know which window its results are for.
-        self._set_window: Final[Callable[[Any], None] | None] = getattr(grouping.combiner, "point", None)
+        self._set_main_window: Final[Callable[[Any], None] | None] = getattr(grouping.combiner, "set_main_window", None)
 
     # -- elements
 
@@ -166,8 +166,8 @@ class Panes:
         self, window: ActiveWindow, k: Any, pane: PaneState, firing: Firing, *, by_watermark: bool, last: bool
     ) -> None:
         if pane.unfired or (firing.even_if_empty and pane.index and not pane.nonspeculative):
-            if self._set_window is not None:
-                self._set_window(window.to_window())
+            if self._set_main_window is not None:
+                self._set_main_window(window.to_window())
             value = self._extract(pane)
             if value is not NOTHING:
                 if self.context.watermark < window.end:

@@ -174,7 +174,7 @@ class LevelTask:
         """Give an operator its side inputs, whose contents are known before the first element arrives."""
         if isinstance(operator, SideInputOperator):
             for id, view in operator.sides.items():
-                view.share(*open_view(self.spec.sides[id]))
+                view.use_shared(*open_view(self.spec.sides[id]))
         return operator
 
     # -- driving the level's steps
