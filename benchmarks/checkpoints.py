@@ -165,7 +165,7 @@ def measure(args: argparse.Namespace, backend: str, workers: int) -> Measured:
                 reports.append(message)
 
         submitted = StreamingRunner().submission(p.sealed(), PipelineOptions.from_args(flags))
-        job = JobClient(submitted, on_report=heard, travelling=lambda same: same)
+        job = JobClient(submitted, on_report=heard, serialize=lambda same: same)
 
         def follow(until: float) -> None:
             while (left := until - time.time()) > 0:

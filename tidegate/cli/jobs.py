@@ -161,7 +161,7 @@ def _end(id: str, session: str, event: Any) -> None:
     from tidegate.runners.streaming.session.client import open_session
 
     with open_session(session) as connection:
-        for message in connection.tell_and_follow(id, event):
+        for message in connection.send_and_follow(id, event):
             match message:
                 case Finish(state="failed", error=bytes(error)):
                     raise unpacked(error)

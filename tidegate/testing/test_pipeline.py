@@ -78,9 +78,9 @@ class TestPipeline(Pipeline):
         for assertion in self.assertions:
             assertion.recorder.forget()
         if self.runs_on("streaming"):
-            from tidegate.runners.streaming.client.job_client import keep_warm
+            from tidegate.runners.streaming.client.job_client import use_fork_server
 
-            keep_warm()
+            use_fork_server()
         result = super().run()
         if not result.wait_until_finish(self.timeout).ended:
             result.cancel()

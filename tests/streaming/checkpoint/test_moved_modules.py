@@ -162,7 +162,7 @@ def test_a_session_goes_on_with_a_job_that_an_earlier_one_has_noted(
     journal.mkdir()
     for path in folder.glob("*.job"):
         path.rename(journal / path.name)
-    ((_, request),) = Journal(journal).found()
+    ((_, request),) = Journal(journal).requests()
     assert not isinstance(request, str), request
     with tempfile.TemporaryDirectory(prefix="tg") as private:
         monkeypatch.setenv("XDG_RUNTIME_DIR", private)
@@ -175,7 +175,7 @@ def test_a_session_goes_on_with_a_job_that_an_earlier_one_has_noted(
             submitted = replace(request.submitted, directory=f"{private}/tidegate-job")
             id = session.submit(submitted, tuple(sys.path), str(folder)).id
             with suppress(RunError):  # it may be over
-                for _ in session.tell_and_follow(id, TakeSavepoint(f"{private}/savepoint")):
+                for _ in session.send_and_follow(id, TakeSavepoint(f"{private}/savepoint")):
                     continue
         with open_session(place.name) as session:
             info = session.info(id)

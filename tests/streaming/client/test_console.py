@@ -13,7 +13,7 @@ import pytest
 
 import tidegate as tg
 from tests.support.streaming.counting_job import job_options, windowed_counts
-from tidegate.runners.streaming.client.console import LOGGER, Lines
+from tidegate.runners.streaming.client.console import LOGGER, ConsoleReporter
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.process.metrics_file import MetricsFile
@@ -43,7 +43,7 @@ def written(path: Path) -> list[dict[str, Any]]:
 def test_a_line_is_of_the_interval_since_the_one_before(tmp_path: Path) -> None:
     file = MetricsFile(job(metrics_interval=0.0), str(tmp_path / "m"))
     for told in [status(1.0, 1.0, 10), status(4.0, 2.0, 30, 5_000_000)]:
-        file.take(Progress((told,), MetricCells()))
+        file.write(Progress((told,), MetricCells()))
     first, second = written(tmp_path / "m")
     assert (first["records_in"], first["records_out"], first["busy"]) == (10, 20, 0.5)
     assert (second["records_in"], second["records_out"], second["busy"], second["idle"]) == (20, 40, 0.75, 0.25)
@@ -56,23 +56,23 @@ def test_a_line_is_of_the_interval_since_the_one_before(tmp_path: Path) -> None:
 def test_a_task_that_is_deployed_anew_counts_from_nothing(tmp_path: Path) -> None:
     file = MetricsFile(job(metrics_interval=0.0), str(tmp_path / "m"))
     for told in [status(1.0, 1.0, 10), status(0.1, 0.3, 4)]:
-        file.take(Progress((told,), MetricCells()))
+        file.write(Progress((told,), MetricCells()))
     assert (written(tmp_path / "m")[1]["records_in"], written(tmp_path / "m")[1]["busy"]) == (4, 0.25)
 
 
 def test_no_more_lines_are_written_than_were_asked_for(tmp_path: Path) -> None:
     file = MetricsFile(job(metrics_interval=3600.0), str(tmp_path / "m"))
     for records in range(5):
-        file.take(Progress((status(1.0, 1.0, records),), MetricCells()))
+        file.write(Progress((status(1.0, 1.0, records),), MetricCells()))
     assert len(written(tmp_path / "m")) == 1
 
 
 def test_checkpoints_and_changes_of_state_have_lines_of_their_own(tmp_path: Path) -> None:
     file = MetricsFile(job(), str(tmp_path / "m"))
-    file.take(Report("running", "going on from checkpoint 7"))
-    file.take(CheckpointReport(8, 0.5, 1000, 0.1, 0.01))
-    file.take(CheckpointReport(9, 0.5, 0, 0.0, 0.0, error="no space"))
-    file.take(Finish("stopped"))
+    file.write(Report("running", "going on from checkpoint 7"))
+    file.write(CheckpointReport(8, 0.5, 1000, 0.1, 0.01))
+    file.write(CheckpointReport(9, 0.5, 0, 0.0, 0.0, error="no space"))
+    file.write(Finish("stopped"))
     lines = written(tmp_path / "m")
     assert [line["kind"] for line in lines] == ["job", "checkpoint", "checkpoint", "job"]
     assert lines[0]["text"] == "going on from checkpoint 7"
@@ -90,18 +90,18 @@ def test_a_job_outlives_its_metrics_file_and_says_once_that_lines_are_missing(tm
     path.parent.mkdir()
     file = MetricsFile(job(), str(path))
     shutil.rmtree(path.parent)
-    told = [file.take(Report("running", text)) for text in "ab"]
+    told = [file.write(Report("running", text)) for text in "ab"]
     path.parent.mkdir()
-    told += [file.take(Report("running", "c"))]
+    told += [file.write(Report("running", "c"))]
     shutil.rmtree(path.parent)
-    told += [file.take(Report("running", "d"))]
+    told += [file.write(Report("running", "d"))]
     wrong = f"--metrics_file {path} can't be written: No such file or directory"
     assert told == [wrong, "", "", wrong]
 
 
 def test_lines_go_to_the_authors_log_where_there_is_one(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, LOGGER):
-        lines = Lines(job())
+        lines = ConsoleReporter(job())
         lines(Report("running", "going on from checkpoint 7 in /kept"))
         lines(Report("running"))
         lines(CheckpointReport(8, 0.1, 10, 0.0, 0.0))
@@ -117,13 +117,13 @@ def test_lines_go_to_the_authors_log_where_there_is_one(caplog: pytest.LogCaptur
 
 def test_without_a_log_they_go_to_stderr(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.Logger, "hasHandlers", lambda self: False)
-    Lines(job())(Report("restarting", "worker 1 has gone"))
+    ConsoleReporter(job())(Report("restarting", "worker 1 has gone"))
     told = capsys.readouterr().err
     assert told.endswith("tidegate job=job state=restarting: worker 1 has gone\n")
 
 
 def test_that_bounded_work_failed_is_told_by_the_error_alone(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, LOGGER):
-        Lines(job(batch=True))(Report("finishing", "task 0.0 failed"))
-        Lines(job(batch=False))(Report("finishing", "task 0.0 failed"))
+        ConsoleReporter(job(batch=True))(Report("finishing", "task 0.0 failed"))
+        ConsoleReporter(job(batch=False))(Report("finishing", "task 0.0 failed"))
     assert [record.getMessage() for record in caplog.records] == ["task 0.0 failed"]

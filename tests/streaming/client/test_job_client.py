@@ -277,7 +277,7 @@ def test_a_savepoint_that_was_asked_of_a_process_which_dies_has_failed(tmp_path:
     finally:
         job.close()
     (report,) = [r for r in told.all if isinstance(r, coordinator_io.CheckpointReport) and r.savepoint]
-    assert report.error == "the job's process has died meanwhile"
+    assert report.error == "the job's process has died before the savepoint was complete"
 
 
 def test_a_job_whose_process_is_killed_and_that_keeps_nothing_has_failed() -> None:
@@ -375,8 +375,8 @@ def test_a_job_whose_process_sends_what_is_no_message_is_killed_and_has_failed(m
     job.wait()
     assert told.all == [coordinator_io.Report("running", "first words"), coordinator_io.Finish("failed")]
     assert str(job.error) == (
-        "the job's process has died (killed because what it sent can't be understood: a frame of kind 110, which there "
-        "is not), and its workers with it"
+        "the job's process has died (killed because it sent an invalid message: a frame has the unknown kind 110), "
+        "and its workers with it"
     )
     job.close()
     os.close(held)

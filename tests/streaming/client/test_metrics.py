@@ -23,7 +23,7 @@ def seen(*messages: Any, now: float = 100.0) -> dict[tuple[str, str], Any]:
     """The metrics after these messages, by step and name."""
     observed = MetricsObserver(make_job(count_words_to_text()).plan)
     for message in messages:
-        observed.take(message, now)
+        observed.update(message, now)
     cells = MetricCells()
     observed.add_to(cells)
     assert all(result.key.namespace == ENGINE for result in MetricResults(cells).all())

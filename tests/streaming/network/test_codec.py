@@ -23,9 +23,9 @@ from tidegate.sdk.windowing.assigners import FixedWindows
 from tidegate.sdk.windowing.window import GlobalWindow, IntervalWindow
 
 
-def sent(items: list[Item], *, own: bool = True) -> list[Item]:
+def sent(items: list[Item], *, owned: bool = True) -> list[Item]:
     data = bytearray(b"".join(encode_items(items)))
-    return decode_items(memoryview(data), own=own)
+    return decode_items(memoryview(data), owned=owned)
 
 
 def columns(item: Item) -> Any:
@@ -59,8 +59,8 @@ events = st.builds(CollectionStatus, st.integers(0, 9), st.booleans(), st.boolea
 
 
 @given(st.lists(blocks() | events, max_size=6), st.booleans())
-def test_items_come_out_in_order_with_all_their_columns(items: list[Item], own: bool) -> None:
-    assert list(map(columns, sent(items, own=own))) == list(map(columns, items))
+def test_items_come_out_in_order_with_all_their_columns(items: list[Item], owned: bool) -> None:
+    assert list(map(columns, sent(items, owned=owned))) == list(map(columns, items))
 
 
 def test_pairs_of_other_types_and_lengths_stay_what_they_are() -> None:
@@ -70,12 +70,12 @@ def test_pairs_of_other_types_and_lengths_stay_what_they_are() -> None:
     assert [block.values for block in out if isinstance(block, Block)] == [mixed, of_three, []]
 
 
-@pytest.mark.parametrize("own", [True, False])
-def test_large_arrays_come_beside_the_pickle_and_may_be_changed_where_they_arrive(own: bool) -> None:
+@pytest.mark.parametrize("owned", [True, False])
+def test_large_arrays_come_beside_the_pickle_and_may_be_changed_where_they_arrive(owned: bool) -> None:
     arrays = [np.arange(5000) + n for n in range(3)]
     parts = encode_items([Block([(n, each) for n, each in enumerate(arrays)])])
     assert [part.obj is not None for part in parts if isinstance(part, memoryview)] == [True] * 3
-    (block,) = sent([Block([(n, each) for n, each in enumerate(arrays)])], own=own)
+    (block,) = sent([Block([(n, each) for n, each in enumerate(arrays)])], owned=owned)
     assert isinstance(block, Block)
     for (n, each), before in zip(block.values, arrays):
         assert each.flags.aligned
@@ -85,7 +85,7 @@ def test_large_arrays_come_beside_the_pickle_and_may_be_changed_where_they_arriv
 
 def test_what_is_not_ours_to_keep_is_copied() -> None:
     data = bytearray(b"".join(encode_items([Block([np.arange(5000)])])))
-    (block,) = decode_items(memoryview(data), own=False)
+    (block,) = decode_items(memoryview(data), owned=False)
     data[:] = bytes(len(data))
     assert isinstance(block, Block)
     assert (block.values[0] == np.arange(5000)).all()
@@ -113,7 +113,7 @@ def test_an_element_that_cannot_be_rebuilt_is_an_error_that_says_so() -> None:
 def test_a_damaged_frame_is_an_error(cut: int) -> None:
     data = b"".join(encode_items([Block([np.arange(5000)])]))
     with pytest.raises(RunError):
-        decode_items(memoryview(bytearray(data[:cut])), own=True)
+        decode_items(memoryview(bytearray(data[:cut])), owned=True)
 
 
 def of_columns(columns: Any) -> bytes:
@@ -134,9 +134,9 @@ anything = st.none() | st.integers() | st.text(alphabet="be", max_size=3) | st.l
     | anything.map(of_columns),
     st.booleans(),
 )
-def test_whatever_comes_is_items_or_an_error_of_the_run(data: bytes, own: bool) -> None:
+def test_whatever_comes_is_items_or_an_error_of_the_run(data: bytes, owned: bool) -> None:
     try:
-        found = decode_items(memoryview(bytearray(data)), own=own)
+        found = decode_items(memoryview(bytearray(data)), owned=owned)
     except RunError:
         return
     assert all(isinstance(item, Item) for item in found)

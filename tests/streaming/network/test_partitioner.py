@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tidegate as tg
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.planner import Traits, plan
-from tidegate.runners.streaming.network.partitioner import Router, owner, picked, strided
+from tidegate.runners.streaming.network.partitioner import Partitioner, every_nth, owner, select
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.sdk.data.block import Block, Each
 from tidegate.sdk.data.keys import key_group
@@ -49,11 +49,11 @@ def routed(routing: str, elements: list[Any], n: int) -> list[list[Any]]:
     planned = plan(pipeline.sealed(values=True), Traits(parallel=True, streaming=True))
     edge = next(edge for edge in planned.edges if edge.exchange is not None and edge.exchange.routing == routing)
     targets = [Kept() for _ in range(n)]
-    router = Router(planned, edge, 0, targets, 128)
+    partitioner = Partitioner(planned, edge, 0, targets, 128)
     for start_at in range(0, len(elements), 7):
-        router.write(Block(elements[start_at : start_at + 7]), 0)
-    router.mark(CollectionStatus(3), 0)
-    router.mark(CollectionStatus(3), 0)
+        partitioner.write(Block(elements[start_at : start_at + 7]), 0)
+    partitioner.mark(CollectionStatus(3), 0)
+    partitioner.mark(CollectionStatus(3), 0)
     assert all(target.marks == [CollectionStatus(3)] for target in targets), "a mark goes to all, once"
     return [target.values for target in targets]
 
@@ -104,10 +104,10 @@ def test_picked_and_strided_keep_all_columns_together(selected: list[bool]) -> N
     panes = [PaneInfo(True, False, Timing.EARLY, i, -1) for i in range(n)]
     block = Block(list(range(n)), [i * 10 for i in range(n)], Each([(i,) for i in range(n)]), panes)
     kept = [i for i in range(n) if selected[i]]
-    for part, index in ((picked(block, selected), kept), (strided(block, 1, 3), list(range(1, n, 3)))):
+    for part, index in ((select(block, selected), kept), (every_nth(block, 1, 3), list(range(1, n, 3)))):
         assert part.values == index
         assert part.timestamps == [i * 10 for i in index]
         assert part.window_list() == [(i,) for i in index]
         assert [pane.index for pane in part.pane_list()] == index
-    plain = picked(Block(list(range(n)), 5), selected)
+    plain = select(Block(list(range(n)), 5), selected)
     assert (plain.timestamps, plain.panes) == (5, NO_PANE)

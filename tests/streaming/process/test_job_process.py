@@ -112,7 +112,7 @@ def test_a_killed_worker_is_noticed_and_its_last_words_are_heard(start: Any) -> 
 
 @pytest.mark.parametrize(
     ("worker", "why"),
-    [("Babbling", "a frame of kind 110, which there is not"), ("Confused", "of the class CancelJob, which nobody may")],
+    [("Babbling", "a frame has the unknown kind 110"), ("Confused", "of the class CancelJob is not allowed here")],
 )
 def test_a_worker_that_sends_what_is_no_message_is_killed_and_the_job_hears_why(
     start: Any, worker: str, why: str

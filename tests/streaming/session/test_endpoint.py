@@ -44,8 +44,8 @@ def kept_by(listener: socket.socket, token: bytes) -> Iterator[None]:
         with sock:
             door = Handshake(token)
             sock.sendall(door.greeting())
-            while door.verdict is None and (data := sock.recv(door.wanted())):
-                sock.sendall(door.take(data))
+            while door.verdict is None and (data := sock.recv(door.missing())):
+                sock.sendall(door.handle(data))
             if door.verdict == "welcome":
                 sock.sendall(b"come in")
 
@@ -136,10 +136,10 @@ def test_a_session_of_another_version_says_so(monkeypatch: pytest.MonkeyPatch) -
         with sock:
             sock.sendall(door.greeting())
             while door.verdict is None:
-                data = sock.recv(door.wanted())
+                data = sock.recv(door.missing())
                 with monkeypatch.context() as patch:
                     patch.setattr(endpoint, "_version", lambda: bytes(32))
-                    sock.sendall(door.take(data))
+                    sock.sendall(door.handle(data))
 
     thread = threading.Thread(target=keep)
     thread.start()
@@ -173,18 +173,18 @@ def test_an_answer_to_another_challenge_is_refused() -> None:
     nonce = bytes(32)
     challenge = one.greeting()[-32:]
     reply = nonce + endpoint._answer(b"token", b"client", challenge, nonce) + endpoint._version()
-    assert one.take(reply)[:1] == b"\0"
-    assert other.take(reply)[:1] == b"\1"
+    assert one.handle(reply)[:1] == b"\0"
+    assert other.handle(reply)[:1] == b"\1"
     assert (one.verdict, other.verdict) == ("welcome", "refused")
 
 
 def test_nothing_is_decided_before_all_has_come() -> None:
     door = Handshake(b"token")
-    left = door.wanted()
+    left = door.missing()
     for _ in range(left - 1):
-        assert door.take(b"x") == b""
+        assert door.handle(b"x") == b""
         assert door.verdict is None
-    door.take(b"x")
+    door.handle(b"x")
     assert door.verdict == "refused"
 
 
@@ -207,7 +207,7 @@ def test_what_answers_but_is_no_session_is_named() -> None:
 
     thread = threading.Thread(target=answer)
     thread.start()
-    with listener, pytest.raises(EndpointError, match="no session of Tidegate's"):
+    with listener, pytest.raises(EndpointError, match="is not a session of Tidegate"):
         connect(listener.getsockname()[1], b"")
     thread.join()
 
@@ -225,7 +225,7 @@ class Bomb:
 def test_a_pickle_in_place_of_an_introduction_is_never_loaded(short: Path) -> None:
     listener = listen_on_port(0)
     with kept_by(listener, b"token"), socket.create_connection(listener.getsockname()) as sock:
-        sock.sendall(pickle.dumps(Bomb()).ljust(Handshake(b"").wanted()))
+        sock.sendall(pickle.dumps(Bomb()).ljust(Handshake(b"").missing()))
         told = b""
         while data := sock.recv(1000):
             told += data

@@ -33,11 +33,11 @@ def texts(log: Path) -> list[str]:
 def test_a_log_has_what_a_client_would_have_shown_and_how_the_job_ended(tmp_path: Path) -> None:
     path = tmp_path / "a-job.log"
     log = JobLog(job(), path)
-    log.take(Report("running", "going on from checkpoint 3"))
-    log.take(Report("running"))
-    log.take(CheckpointReport(4, 0.1, 10, 0.0, 0.0, error="the disk is full"))
-    log.take(CheckpointReport(5, 0.1, 10, 0.0, 0.0))
-    log.take(Finish("failed"), RunError("step 'parse' failed\n  element: '\x1b[31m'"))
+    log.write(Report("running", "going on from checkpoint 3"))
+    log.write(Report("running"))
+    log.write(CheckpointReport(4, 0.1, 10, 0.0, 0.0, error="the disk is full"))
+    log.write(CheckpointReport(5, 0.1, 10, 0.0, 0.0))
+    log.write(Finish("failed"), RunError("step 'parse' failed\n  element: '\x1b[31m'"))
     assert texts(path) == [
         "job=a-job state=running: going on from checkpoint 3",
         "job=a-job checkpoint=4: checkpoint 4 failed: the disk is full",
@@ -56,7 +56,7 @@ def test_a_log_is_cut_while_the_job_prints_on_and_keeps_the_latest_lines(tmp_pat
         for n, line in enumerate(lines):
             printing.write(line.encode())
             if n % 7 == 0:
-                log.take(NEWS)
+                log.write(NEWS)
                 assert path.stat().st_size <= longest
                 assert not earlier(path).exists() or earlier(path).stat().st_size <= longest
     kept = tail(path).decode()
@@ -77,6 +77,6 @@ def test_the_last_lines_may_begin_in_the_part_before_the_cut(tmp_path: Path) -> 
 
 def test_a_log_that_can_not_be_written_stops_nobody(tmp_path: Path) -> None:
     log = JobLog(job(), tmp_path / "not there" / "a-job.log")
-    log.take(Report("running", "going on"))
-    log.take(NEWS)
+    log.write(Report("running", "going on"))
+    log.write(NEWS)
     assert list(tmp_path.iterdir()) == []

@@ -31,18 +31,18 @@ from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.runner import StreamingRunner
 from tidegate.runners.streaming.session.client import (
     JobInfo,
+    JobRequest,
     ListJobs,
     Refused,
     Session,
     SessionFiles,
     ShowJob,
     SubmitJob,
-    TellJob,
     open_session,
     start_session,
 )
 from tidegate.runners.streaming.session.endpoint import EndpointError, connect
-from tidegate.runners.streaming.session.server import MOST_PENDING, MOST_UNREAD, SESSION_LOG
+from tidegate.runners.streaming.session.server import MAX_PENDING, MAX_UNREAD, SESSION_LOG
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.runner import PipelineState
 
@@ -87,7 +87,7 @@ def detached_bounded(fifo: Path) -> Any:
 def follow_until(id: str, reached: Any, event: Any = None, *, name: str = "tests") -> JobInfo:
     """Hear a job until something holds for what it tells."""
     with open_session(name) as session:
-        for message in session.tell_and_follow(id, event or coordinator_io.TakeSavepoint("/nowhere/at/all")):
+        for message in session.send_and_follow(id, event or coordinator_io.TakeSavepoint("/nowhere/at/all")):
             if reached(message):
                 break
         else:
@@ -124,7 +124,7 @@ def test_jobs_are_listed_with_how_they_are_doing(session: Session, tmp_path: Pat
 def test_a_stopped_job_goes_on_from_where_it_stopped(session: Session, tmp_path: Path) -> None:
     first = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
     follow_until(first.id, is_checkpoint)
-    *_, last = session.tell_and_follow(first.id, coordinator_io.StopJob())
+    *_, last = session.send_and_follow(first.id, coordinator_io.StopJob())
     assert last == coordinator_io.Finish("stopped")
     second = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
     info = follow_until(second.id, lambda told: isinstance(told, coordinator_io.Progress))
@@ -151,7 +151,7 @@ def test_a_job_whose_process_is_killed_goes_on_in_a_new_one(
     follow_until(result.id, is_checkpoint)
     pid = place.described()["pid"]
     (job,) = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    told = session.tell_and_follow(result.id, coordinator_io.TakeSavepoint("/nowhere/at/all"))
+    told = session.send_and_follow(result.id, coordinator_io.TakeSavepoint("/nowhere/at/all"))
     next(told)
     os.kill(job, signal.SIGKILL)
     for message in told:
@@ -187,15 +187,15 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(
         assert any("going on from checkpoint" in text for text in after.reports)
         with open_session("fragile") as session:
             assert [job.id for job in session.jobs()] == [lost.id, bounded.id, kept.id]
-            assert "no --checkpoint_dir from which it could go on: submit it again" in session.info(lost.id).error
+            assert "no --checkpoint_dir from which it could continue: submit it again" in session.info(lost.id).error
             assert "a bounded job keeps no checkpoints" in session.info(bounded.id).error
             with pytest.raises(RunError, match="is over: failed"):
-                list(session.tell_and_follow(lost.id, coordinator_io.StopJob()))
+                list(session.send_and_follow(lost.id, coordinator_io.StopJob()))
         shown = command("jobs", "show", lost.id, "--session=fragile")
         assert "submit it again" in shown
         assert f"{lost.id}.log" in shown
         told = command("jobs", "logs", kept.id, "--session=fragile")
-        assert "its session was killed; in a new one it goes on from its last checkpoint\n" in told
+        assert "its session was killed; a new session continues it from its last checkpoint\n" in told
     finally:
         with open_session("fragile") as session:
             session.end()
@@ -211,7 +211,7 @@ def test_what_a_job_prints_is_in_its_log_beside_what_is_reported_of_it(session: 
     submitted = StreamingRunner().submission(p.sealed(), job_options())
     info = session.submit(submitted, tuple(sys.path), str(tmp_path))
     with open_session("tests") as other, suppress(RunError):  # it may be over by now
-        list(other.tell_and_follow(info.id, coordinator_io.TakeSavepoint("/nowhere/at/all")))
+        list(other.send_and_follow(info.id, coordinator_io.TakeSavepoint("/nowhere/at/all")))
     log = Path(session.info(info.id).log)
     own = [line for line in log.read_text().splitlines() if f" tidegate job={info.id}" not in line]
     assert (own, stat.S_IMODE(log.stat().st_mode)) == (["printed"], 0o600)
@@ -227,7 +227,7 @@ def test_a_job_that_is_over_takes_no_orders(session: Session) -> None:
     result = detached()
     result.cancel()
     with pytest.raises(RunError, match="is over: cancelled"):
-        list(session.tell_and_follow(result.id, coordinator_io.StopJob()))
+        list(session.send_and_follow(result.id, coordinator_io.StopJob()))
 
 
 def test_the_port_is_open_to_who_has_the_token_alone(place: SessionFiles) -> None:
@@ -364,7 +364,7 @@ def test_a_client_that_sends_what_is_no_request_is_let_go_of_and_nobody_else(pla
 def test_a_client_that_reads_no_answers_is_let_go_of_and_the_log_says_so(place: SessionFiles) -> None:
     result = detached()
     (told,) = answers(place, said(ListJobs()))
-    enough = 2 * MOST_UNREAD // len(pickle.dumps(told, 5))
+    enough = 2 * MAX_UNREAD // len(pickle.dumps(told, 5))
     with connect(place.socket, b"") as sock:
         with suppress(OSError):  # it is let go of before all of it has been sent
             sock.sendall(said(ListJobs()) * enough)
@@ -401,8 +401,8 @@ def test_a_request_of_wrong_parts_is_refused_and_its_client_may_go_on(place: Ses
         Leaving(),
         ShowJob(17),  # type: ignore[arg-type]
         ShowJob([]),  # type: ignore[arg-type]
-        TellJob("a", 17),  # type: ignore[arg-type]
-        TellJob("a", coordinator_io.TakeSavepoint(17)),  # type: ignore[arg-type]
+        JobRequest("a", 17),  # type: ignore[arg-type]
+        JobRequest("a", coordinator_io.TakeSavepoint(17)),  # type: ignore[arg-type]
         SubmitJob(17, (), "/"),  # type: ignore[arg-type]
         replace(whole, cwd=None),  # type: ignore[arg-type]
         replace(whole, paths=(17,)),  # type: ignore[arg-type]
@@ -430,8 +430,8 @@ def test_a_request_of_wrong_parts_is_refused_and_its_client_may_go_on(place: Ses
 def test_what_is_told_to_a_running_job_is_checked_before_it_hears_it(place: SessionFiles) -> None:
     result = detached()
     wrong = [17, coordinator_io.Begin(), coordinator_io.StopJob("no"), coordinator_io.TakeSavepoint(None)]  # type: ignore[arg-type]
-    found = answers(place, b"".join(said(TellJob(result.id, event)) for event in wrong))  # type: ignore[arg-type]
-    assert found == [Refused("a TellJob can't have these fields")] * 4
+    found = answers(place, b"".join(said(JobRequest(result.id, event)) for event in wrong))  # type: ignore[arg-type]
+    assert found == [Refused("a JobRequest can't have these fields")] * 4
     assert result.state is PipelineState.RUNNING
     assert result.cancel() is PipelineState.CANCELLED
 
@@ -460,19 +460,19 @@ def test_a_request_that_is_too_long_is_refused_where_it_is_made(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.runners.streaming.session.client.LONGEST_REQUEST", 1 << 20)
-    with pytest.raises(RunError, match="requests of at most 1 MiB, and this has 3: read the elements"):
+    with pytest.raises(RunError, match="requests of at most 1 MiB, not 3: read the elements"):
         session.submit(bytes(3 << 20), (), "/")  # type: ignore[arg-type]
     assert isinstance(session.jobs(), tuple)
 
 
 def test_many_who_knock_and_say_nothing_keep_nobody_out(place: SessionFiles) -> None:
     with ExitStack() as open_sockets:
-        for _ in range(2 * MOST_PENDING):
+        for _ in range(2 * MAX_PENDING):
             open_sockets.enter_context(socket.socket(socket.AF_UNIX)).connect(str(place.socket))
         with open_session("tests") as session:
             assert isinstance(session.jobs(), tuple)
         pid = place.described()["pid"]
-        assert len(os.listdir(f"/proc/{pid}/fd")) < MOST_PENDING + 40
+        assert len(os.listdir(f"/proc/{pid}/fd")) < MAX_PENDING + 40
 
 
 def test_a_file_of_a_killed_session_that_holds_no_job_is_told_and_keeps_no_session_from_starting(
@@ -495,4 +495,4 @@ def test_a_file_of_a_killed_session_that_holds_no_job_is_told_and_keeps_no_sessi
     assert sorted(jobs) == ["empty", "number", "parts", "text"]
     for state, error in jobs.values():
         assert state == "failed"
-        assert error.startswith("its session was killed, and what was submitted can't be read: ")
+        assert error.startswith("its session was killed, and its request can't be read: ")

@@ -125,7 +125,7 @@ class WorkerProcess(Process):
         """Items arrive: what waits here is no more than credit was given for, and what a snapshot gave back."""
         self.worker.on_items(channel, items)
         end = self.worker._input(channel)
-        waiting = sum(isinstance(item, Block) for item in end._items) - end._free
+        waiting = sum(isinstance(item, Block) for item in end._items) - end._without_credit
         if waiting > self.simulation.job.settings.credit:
             self.simulation.breaks(f"{waiting} blocks wait in {channel}, which is more than its credit")
 

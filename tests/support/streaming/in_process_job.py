@@ -151,7 +151,7 @@ class InProcessJob:
                 raise AssertionError(text)
             case _:
                 told = pickle.loads(pickle.dumps(action, 5))
-                self._observed.take(told, 0.0)
+                self._observed.update(told, 0.0)
                 if isinstance(told, coordinator_io.CheckpointReport):
                     self.completed += not told.error
                     self.failed += [told.error] if told.error else []

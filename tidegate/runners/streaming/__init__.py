@@ -1,6 +1,6 @@
-"""The native engine: one runtime for stream and batch, exactly once.
+"""The streaming runner: one exactly-once runtime for bounded and unbounded pipelines.
 
-`StreamingRunner` is imported when it is asked for: the job's process and its workers have no use for it.
+`StreamingRunner` is imported on first access, because the job's process and its workers do not need it.
 """
 
 from __future__ import annotations

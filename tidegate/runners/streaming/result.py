@@ -1,4 +1,4 @@
-"""A run on the streaming runner, over or going on."""
+"""The results of runs on the streaming runner: of a job of this process, and of a session's job."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ _STATES: Final[dict[JobState, PipelineState]] = {
 
 
 def submit(submitted: Submit, session: str) -> Detached:
-    """Have a session run a job. EndpointError if there is no such session."""
+    """Submit a job to a session. EndpointError if there is no such session."""
     from tidegate.runners.streaming.session.client import open_session
 
     with open_session(session) as connection:
         info = connection.submit(submitted, tuple(sys.path), os.getcwd())
     option = "" if session == DEFAULT else f" --session {session}"
-    print(f"submitted as job {info.id}; `tidegate jobs show {info.id}{option}` says how it is doing", file=sys.stderr)
+    print(f"submitted as job {info.id}; `tidegate jobs show {info.id}{option}` shows its state", file=sys.stderr)
     return Detached(info.id, session)
 
 
 class Detached(PipelineResult):
-    """A job of a session. Nothing waits for it: it goes on when this process has ended."""
+    """A job of a session. It continues when this process ends, and `wait_until_finish` does not wait for it."""
 
     def __init__(self, id: str, session: str) -> None:
         self.id = id
@@ -66,7 +66,7 @@ class Detached(PipelineResult):
         return self.state
 
     def savepoint(self, directory: str) -> None:
-        """Take a savepoint in a folder or URL, and go on. RunError if it could not be taken."""
+        """Take a savepoint in a folder or URL; the job continues. RunError if that fails."""
         from tidegate.runners.streaming.session.client import open_session
 
         with open_session(self.session) as connection:
@@ -76,7 +76,7 @@ class Detached(PipelineResult):
         from tidegate.runners.streaming.session.client import open_session
 
         with open_session(self.session) as connection:
-            for _ in connection.tell_and_follow(self.id, CancelJob()):
+            for _ in connection.send_and_follow(self.id, CancelJob()):
                 continue
         return self.state
 
@@ -91,10 +91,10 @@ class Detached(PipelineResult):
 
 
 class StreamingResult(PipelineResult):
-    """A run that goes on in processes of its own.
+    """A job of this process, which runs in processes of its own.
 
-    Ctrl-C while waiting for one that goes on is a clean stop: with a last checkpoint if there is a directory for them,
-    else everything that has been read is worked off and committed. A second Ctrl-C cancels it.
+    Ctrl-C in `wait_until_finish` stops the job cleanly: with a last checkpoint if there is a checkpoint directory,
+    otherwise after everything that has been read is processed and committed. A second Ctrl-C cancels the job.
     """
 
     def __init__(self, job: JobClient) -> None:
@@ -102,31 +102,32 @@ class StreamingResult(PipelineResult):
         self._over = Latch()
         self._interrupted = False
         self._failed: TidegateError | None = None
-        self._news = threading.Condition()
-        self._saved: dict[str, deque[CheckpointReport]] = {}
-        self._say, job.on_report = job.on_report, self._heard
+        self._changed = threading.Condition()
+        """Notified of savepoint reports and of the end of the job."""
+        self._savepoints: dict[str, deque[CheckpointReport]] = {}
+        self._on_report, job.on_report = job.on_report, self._handle_report
         threading.Thread(target=self._follow, name="tidegate-streaming", daemon=True).start()
 
     def _follow(self) -> None:
         try:
             self._job.wait()
-        except Exception as error:  # what it tells can't be understood
-            self._failed = RunError(f"the run was lost: {type(error).__name__}: {error}")
+        except Exception as error:  # an error that can't be unpickled, for instance
+            self._failed = RunError(f"the connection to the job was lost: {type(error).__name__}: {error}")
         finally:
             self._job.close()
             job = self._job.submitted.job
             log_warnings(self._job.metrics, job.settings.max_end_timers, job.plan.pipeline)
             self._over.open()
-            with self._news:
-                self._news.notify_all()
+            with self._changed:
+                self._changed.notify_all()
 
-    def _heard(self, message: ToClient) -> None:
+    def _handle_report(self, message: ToClient) -> None:
         if isinstance(message, CheckpointReport) and message.savepoint:
-            with self._news:
-                self._saved.setdefault(message.savepoint, deque()).append(message)
-                self._news.notify_all()
-        if self._say is not None:
-            self._say(message)
+            with self._changed:
+                self._savepoints.setdefault(message.savepoint, deque()).append(message)
+                self._changed.notify_all()
+        if self._on_report is not None:
+            self._on_report(message)
 
     @property
     def state(self) -> PipelineState:
@@ -151,18 +152,18 @@ class StreamingResult(PipelineResult):
         return self.state
 
     def stop(self, *, drain: bool = False, savepoint: str | None = None) -> None:
-        """Ask for a clean end. `drain`: the watermark goes to the end of time, so that all windows fire. `savepoint`: a
-        folder or URL; the last state goes there, too."""
+        """Request a clean stop. `drain`: advance the watermark to the end of time, so that all windows fire.
+        `savepoint`: a folder or URL to which the final state is copied."""
         self._job.send(StopJob(drain=drain, savepoint=savepoint))
 
     def savepoint(self, directory: str) -> None:
-        """Take a savepoint in a folder or URL, and go on; it is there when this returns. RunError if it could not be
-        taken."""
+        """Take a savepoint in a folder or URL, and wait until it is complete; the job continues. RunError if that
+        fails."""
         self._job.send(TakeSavepoint(directory))
-        with self._news:
-            self._news.wait_for(lambda: self._saved.get(directory) or self._over.opened)
-            told = self._saved.get(directory)
-            error = told.popleft().error if told else "the run ended before it was complete"
+        with self._changed:
+            self._changed.wait_for(lambda: self._savepoints.get(directory) or self._over.opened)
+            reports = self._savepoints.get(directory)
+            error = reports.popleft().error if reports else "the run ended before it was complete"
         if error:
             raise RunError(f"the savepoint in {directory} failed: {error}")
 
@@ -179,22 +180,22 @@ class StreamingResult(PipelineResult):
 
 
 def absolute(directory: str) -> str:
-    """A folder's whole path, for a process that may have another current one; a URL as it is."""
+    """The absolute path of a folder, for a process with another working directory; a URL unchanged."""
     return directory if "://" in directory else os.path.abspath(directory)
 
 
 def stages_of(plan: Plan, tasks: Sequence[TaskStatus], now: float) -> list[StageProgress]:
-    """How the stages are doing, by what their tasks have told; `now` in seconds since 1970."""
+    """The progress of the stages, from the status of their tasks; `now` is in seconds since 1970."""
     found = []
     for stage in sorted({task.task.stage for task in tasks}):
-        own = [task for task in tasks if task.task.stage == stage]
-        watermark = watermark_of(own)
+        stage_tasks = [task for task in tasks if task.task.stage == stage]
+        watermark = watermark_of(stage_tasks)
         found.append(
             StageProgress(
                 tuple(node.label for step in plan.stage_steps(stage) for node in step.nodes),
-                sum(task.busy for task in own),
-                sum(task.idle for task in own),
-                sum(task.backpressured for task in own),
+                sum(task.busy for task in stage_tasks),
+                sum(task.idle for task in stage_tasks),
+                sum(task.backpressured for task in stage_tasks),
                 now - watermark / SECOND if MIN_MICROS < watermark < MAX_MICROS else None,
             )
         )

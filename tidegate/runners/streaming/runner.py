@@ -1,4 +1,4 @@
-"""The streaming runner: the pipeline is planned here, and runs in a process of its own and its workers."""
+"""The streaming runner: it plans the pipeline, and submits it to a job's process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.runners.engine.run_warnings import announce_endless_run, log_warni
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.checkpoint.recovery import check_names
-from tidegate.runners.streaming.client.console import Lines
+from tidegate.runners.streaming.client.console import ConsoleReporter
 from tidegate.runners.streaming.client.job_client import JobClient
 from tidegate.runners.streaming.client.serialization import with_values
 from tidegate.runners.streaming.model.job_spec import Job
@@ -43,11 +43,11 @@ class StreamingRunner(Runner):
     def apart(self, options: RunOptions) -> RunOptions:
         if isinstance(options, DefaultOptions):
             return options
-        own = options.view_as(self.options_model())
+        streaming = options.view_as(self.options_model())
         flags = ("checkpoint_dir", "from_savepoint", "allow_dropped_state", "begin_anew", "discard_state", "detach")
-        fields = type(own).model_fields
-        kept = {name: fields[name].default for name in (*flags, "metrics_file")}
-        return own.model_copy(update=kept)
+        fields = type(streaming).model_fields
+        defaults = {name: fields[name].default for name in (*flags, "metrics_file")}
+        return streaming.model_copy(update=defaults)
 
     def check(self, pipeline: portable.Pipeline, options: RunOptions) -> list[str]:
         self.plan(pipeline, options)
@@ -57,7 +57,7 @@ class StreamingRunner(Runner):
         settings = _settings(pipeline, options)
         if settings.state_backend == "rocksdb":
             rocksdb()
-        # Parallel with one worker, too, so that its state fits any number of them.
+        # Parallel even with one worker, so that its state can be restored by any number of workers.
         traits = Traits(parallel=True, streaming=settings.streaming, blocking=settings.exchange == "blocking")
         planned = plan(pipeline, traits)
         if settings.checkpoints.directory is not None and not settings.batch:
@@ -65,11 +65,11 @@ class StreamingRunner(Runner):
         return planned
 
     def submission(self, pipeline: portable.Pipeline, options: RunOptions) -> Submit:
-        """What a client says to a job's process, or to a session, to have a sealed pipeline run."""
-        return self._travelling(pipeline, options, self._submission(pipeline, options))
+        """The request by which a client submits a sealed pipeline to a job's process or a session."""
+        return self._serialized(pipeline, options, self._submission(pipeline, options))
 
     def _submission(self, pipeline: portable.Pipeline, options: RunOptions) -> Submit:
-        """The same for a process that is forked from this one: it has the values of `Create`s."""
+        """The request for a process that is forked from this one, with the values of `Create`s as objects."""
         settings = _settings(pipeline, options)
         name = os.urandom(6).hex()
         directory = Path(settings.temp_dir or tempfile.gettempdir()).absolute() / f"tidegate-{name}"
@@ -84,15 +84,15 @@ class StreamingRunner(Runner):
             parts = parts_of(pipeline, options)
         return Submit(Job(name, name, self.plan(pipeline, options), settings, parts=parts), str(directory))
 
-    def _travelling(self, pipeline: portable.Pipeline, options: RunOptions, submitted: Submit) -> Submit:
+    def _serialized(self, pipeline: portable.Pipeline, options: RunOptions, submitted: Submit) -> Submit:
         return replace(submitted, job=replace(submitted.job, plan=self.plan(with_values(pipeline), options)))
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
-        if not isinstance(options, DefaultOptions) and (own := options.view_as(self.options_model())).detach:
-            return submit(self.submission(pipeline, options), own.session)
+        if not isinstance(options, DefaultOptions) and (view := options.view_as(self.options_model())).detach:
+            return submit(self.submission(pipeline, options), view.session)
         submitted = self._submission(pipeline, options)
-        travelling = partial(self._travelling, pipeline, options)
-        job = JobClient(submitted, travelling=travelling, on_report=Lines(submitted.job))
+        serialize = partial(self._serialized, pipeline, options)
+        job = JobClient(submitted, serialize=serialize, on_report=ConsoleReporter(submitted.job))
         if self.watch is not None:
             self.watch(job.metrics)
         scripted = any(isinstance(node, portable.TestStream) for node in pipeline.nodes)
@@ -114,19 +114,19 @@ def _bounded(pipeline: portable.Pipeline) -> bool:
 
 
 def _settings(pipeline: portable.Pipeline, options: RunOptions) -> Settings:
-    """What the options say, without importing their model where there are none."""
+    """The settings that the options make. Doesn't import the options' model if there are no options."""
     bounded = _bounded(pipeline)
     if isinstance(options, DefaultOptions):
         workers = processors()
         return replace(Settings(workers, False, bounded), memory_budget=default_memory_budget() // workers)
     from tidegate.runners.streaming.model.options import StreamingOptions, settings_of
 
-    own = options.view_as(StreamingOptions)
-    workers = own.workers or processors()
-    memory = (own.memory_budget or default_memory_budget()) // workers
-    return settings_of(own, workers=workers, memory=memory, bounded=bounded)
+    view = options.view_as(StreamingOptions)
+    workers = view.workers or processors()
+    memory = (view.memory_budget or default_memory_budget()) // workers
+    return settings_of(view, workers=workers, memory=memory, bounded=bounded)
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """How many processors this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

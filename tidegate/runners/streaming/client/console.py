@@ -1,4 +1,4 @@
-"""What a job tells people: lines in the author's log or on stderr, and a file of JSON lines for machines."""
+"""A job's messages for people, as lines in the author's log or on stderr."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tidegate.runners.streaming.protocol.coordinator_io import CheckpointReport,
 from tidegate.sdk.errors import visible
 
 LOGGER: Final = "tidegate.streaming"
-"""The logger that an author may configure. Without a handler, lines go to stderr."""
+"""A logger that authors may configure. If it has no handler, lines are printed to stderr."""
 
 
-class Lines:
-    """Says what is not everyday: what was restored from where, restarts, checkpoints that failed."""
+class ConsoleReporter:
+    """Prints the exceptional messages of a job: restores, restarts, savepoints, failed checkpoints."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
@@ -27,19 +27,19 @@ class Lines:
         line = line_of(message, self._job)
         if line is None:
             return
-        text, facts = line
+        text, fields = line
         logging = sys.modules.get("logging")
         if logging is not None and (logger := logging.getLogger(LOGGER)).hasHandlers():
-            logger.info("%s", visible(text), extra={f"tidegate_{name}": value for name, value in facts.items()})
+            logger.info("%s", visible(text), extra={f"tidegate_{name}": value for name, value in fields.items()})
             return
-        print(printed(text, facts), file=sys.stderr, flush=True)
+        print(format_line(text, fields), file=sys.stderr, flush=True)
 
 
 def line_of(message: ToClient, job: Job) -> tuple[str, dict[str, Any]] | None:
-    """What people should read of a message, and what it is about; None if that is nothing."""
+    """The text of a message for people, and its structured fields; None if people need not see it."""
     match message:
         case Report(state="finishing") if job.settings.batch:
-            return None  # that bounded work failed, and why, is told by what is raised
+            return None  # the exception of a bounded job says why it failed
         case Report(state=state, text=text) if text:
             return text, {"job": job.id, "state": state}
         case CheckpointReport(checkpoint=number, error=error) if error:
@@ -49,7 +49,7 @@ def line_of(message: ToClient, job: Job) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
-def printed(text: str, facts: Mapping[str, Any]) -> str:
-    """The line as it stands on stderr and in logs."""
-    told = " ".join(f"{name}={value}" for name, value in facts.items())
-    return f"{rfc3339(time.time())} tidegate {told}: {visible(text)}"
+def format_line(text: str, fields: Mapping[str, Any]) -> str:
+    """The line that is written to stderr and to logs."""
+    listed = " ".join(f"{name}={value}" for name, value in fields.items())
+    return f"{rfc3339(time.time())} tidegate {listed}: {visible(text)}"

@@ -1,7 +1,7 @@
 """The client's side of a job: it starts the job's process, submits the job, and receives its messages.
 
-The process is forked where that is safe (see `process/fork.py`), and otherwise started afresh. A socket pair connects
-the two. If either process dies, the other notices, because the socket closes.
+The process is forked where that is safe (see `process/fork.py`), and otherwise started as a new interpreter. A socket
+pair connects the two. If either process dies, the other notices, because the socket closes.
 """
 
 from __future__ import annotations
@@ -47,22 +47,22 @@ ENDED: Final = frozenset({"finished", "failed", "cancelled", "stopped"})
 class JobClient:
     """A job in a process of its own, and its state according to the messages received so far.
 
-    `receive` handles the messages that have arrived, and is called until `ended`. `on_report` is called with each of
-    them. `paths` and `cwd` are where the job finds its modules and resolves relative file names; its output is appended
-    to the file `output`, or goes where this process prints.
+    Call `receive` until the job has `ended`; it handles the messages that have arrived, and passes each to `on_report`.
+    The job imports modules from `paths`, and resolves relative file names against `cwd`. It appends its output to the
+    file `output`, or prints where this process prints.
 
     If the process of a job with checkpoints dies, the job continues in a new process, over another `link`.
 
-    `remove` deletes the directory of a process that ended without deleting it.
+    `remove` deletes the directory of a process that died before deleting it.
 
-    `travelling` serializes a job that was `submitted` with live values; None: it is serialized already.
+    `serialize` converts a job that was `submitted` with live values; None if the values are serialized already.
     """
 
     def __init__(
         self,
         submitted: Submit,
         *,
-        travelling: Callable[[Submit], Submit] | None = None,
+        serialize: Callable[[Submit], Submit] | None = None,
         on_report: Callable[[ToClient], None] | None = None,
         paths: Sequence[str] | None = None,
         cwd: str | None = None,
@@ -75,8 +75,8 @@ class JobClient:
         self.metrics = MetricCells()
         self.tasks: tuple[TaskStatus, ...] = ()
         self.restarts = 0
-        self._observed = MetricsObserver(submitted.job.plan)
-        self._travelling = travelling
+        self._observer = MetricsObserver(submitted.job.plan)
+        self._serialize = serialize
         self.on_report = on_report
         self._paths = list(sys.path) if paths is None else list(paths)
         self._cwd = cwd
@@ -92,15 +92,15 @@ class JobClient:
 
     def _start(self) -> None:
         self._process: Popen[bytes] | ForkedProcess | ForkedJob
-        if self._travelling is not None and not _SharedForkServer.wanted and can_fork():
-            from tidegate.runners.streaming.process.main import run_job  # has the worker imported, once for all jobs
+        if self._serialize is not None and not _SharedForkServer.enabled and can_fork():
+            from tidegate.runners.streaming.process.main import run_job  # also imports the worker, once for all jobs
 
             ours, theirs = pair()
             with theirs, _signals_blocked():
                 self._process, self.link = fork_job(self.submitted, theirs, run_job), Link(ours)
         else:
-            if self._travelling is not None:
-                self.submitted, self._travelling = self._travelling(self.submitted), None
+            if self._serialize is not None:
+                self.submitted, self._serialize = self._serialize(self.submitted), None
             self._process, self.link = _start_process(self._paths, self._cwd, self._output)
             self.link.post(CONTROL, [pickle.dumps(self.submitted, 5)])
         if self._end is not None:
@@ -109,15 +109,15 @@ class JobClient:
 
     @property
     def ended(self) -> bool:
-        """Whether the job is over, and sends nothing more."""
+        """Whether the job is over; it sends no more messages."""
         return self.state in ENDED
 
     def count_restart(self) -> None:
-        """The job is already the continuation of one whose process died."""
+        """Count a restart that happened before: this job continues one whose process died."""
         self.restarts += 1
 
     def send(self, event: FromClient) -> None:
-        """Send a request; any thread may. A request to end is repeated to a process that replaces a dead one."""
+        """Send a request; any thread may call this. If the process dies, its replacement gets requests to end again."""
         with self._lock:
             if isinstance(event, TakeSavepoint):
                 self._savepoints.append(event.directory)
@@ -127,7 +127,7 @@ class JobClient:
             self.link.push()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Receive messages until the job has ended, for at most `timeout` seconds; whether it has."""
+        """Receive messages until the job has ended, for at most `timeout` seconds. Returns whether it has."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.ended:
             left = None if deadline is None else deadline - time.monotonic()
@@ -139,39 +139,39 @@ class JobClient:
 
     def receive(self) -> None:
         """Handle the messages that have arrived, without waiting. A job is over once its process has ended."""
-        told: list[ToClient] = []
+        messages: list[ToClient] = []
         with self._lock:
             self.link.push()
-            fault = self._receive(told)
-        for message in told:
+            fault = self._receive(messages)
+        for message in messages:
             if isinstance(message, coordinator_io.Finish):
                 self._finish = message
             else:
-                self._take(message)
+                self._handle(message)
         if fault:
             self._terminate()
         if self.link.closed and not self.ended:
             if self._finish is not None:
-                self._process.wait()  # the system closes its end of the link when nothing of it runs any more
-                self._take(self._finish)
+                self._process.wait()  # it closed its end of the link by exiting
+                self._handle(self._finish)
             else:
                 self._handle_death(fault)
 
-    def _receive(self, told: list[ToClient]) -> str:
-        """Add the messages that have arrived; returns why the bytes after them are invalid, after dropping the link."""
+    def _receive(self, messages: list[ToClient]) -> str:
+        """Append the messages that have arrived. Drops the link at the first invalid one; returns why it is invalid."""
         try:
             while True:
-                before = len(told)
+                before = len(messages)
                 for kind, body, _ in self.link.receive():
-                    told.append(unpickled(kind, body, ToClient))
-                if len(told) == before or not self.link.closed:  # otherwise it may have sent more before it closed
+                    messages.append(unpickled(kind, body, ToClient))
+                if len(messages) == before or not self.link.closed:  # a closed link may have more to read
                     return ""
         except WireError as error:
             self.link.drop()
-            return f"killed because what it sent can't be understood: {error}"
+            return f"killed because it sent an invalid message: {error}"
 
     def close(self) -> None:
-        """Close the connection. A job that is still running ends, because its client has left."""
+        """Close the connection. A job that is still running is cancelled."""
         self.link.close()
         self._process.wait()
         for directory in (*self._orphaned, self.submitted.directory):
@@ -183,15 +183,15 @@ class JobClient:
         self.close()
 
     def _terminate(self) -> None:
-        """End the job's process: closing the link is enough, but a child of this process is killed as well."""
+        """End the job's process. Closing the link is enough if it works properly; a child is also killed."""
         from subprocess import Popen
 
         self.link.close()
         if isinstance(self._process, Popen):
             self._process.kill()
 
-    def _take(self, message: ToClient) -> None:
-        self._observed.take(message, time.time())
+    def _handle(self, message: ToClient) -> None:
+        self._observer.update(message, time.time())
         if isinstance(message, coordinator_io.CheckpointReport) and message.savepoint in self._savepoints:
             self._savepoints.remove(message.savepoint)
         match message:
@@ -201,23 +201,23 @@ class JobClient:
                 self._deaths = 0
             case coordinator_io.Progress(tasks=tasks, metrics=metrics):
                 self.tasks = tasks
-                self._observed.add_to(metrics)
-                self._count(metrics)
+                self._observer.add_to(metrics)
+                self._replace_metrics(metrics)
             case coordinator_io.Finish(state=state, error=error):
-                self._observed.add_to(self.metrics)
+                self._observer.add_to(self.metrics)
                 if error is not None:
                     self.error = unpacked(error)
                 self.state = state
         if self.on_report is not None:
             self.on_report(message)
 
-    def _count(self, metrics: MetricCells) -> None:
-        """Replace the metrics by the latest ones, within the same cells, because others hold references to them."""
+    def _replace_metrics(self, metrics: MetricCells) -> None:
+        """Replace the metrics in place, because other objects refer to the same cells."""
         for name in ("counters", "distributions", "gauges", "string_sets"):
             cells: dict[Any, Any] = getattr(self.metrics, name)
             now: dict[Any, Any] = getattr(metrics, name)
             cells.update(now)
-            for key in cells.keys() - now.keys():  # counted by what has been undone
+            for key in cells.keys() - now.keys():  # a restart has undone what they counted
                 del cells[key]
 
     def _handle_death(self, fault: str) -> None:
@@ -230,22 +230,23 @@ class JobClient:
             self.restarts += 1
             with self._lock:
                 self._orphaned.append(self.submitted.directory)
-                self._remove(self.submitted.directory)  # as far as its workers have ended
+                self._remove(self.submitted.directory)  # workers that still run may recreate files in it
                 self.submitted = self.submitted.in_new_directory()
             self._start()
-            self._take(coordinator_io.Report("restarting", f"the job's process has died ({cause}); a new one goes on"))
+            text = f"the job's process has died ({cause}); a new one continues the job"
+            self._handle(coordinator_io.Report("restarting", text))
             for directory in list(self._savepoints):
-                why = "the job's process has died meanwhile"
-                self._take(coordinator_io.CheckpointReport(0, 0.0, 0, 0.0, 0.0, why, directory))
+                why = "the job's process has died before the savepoint was complete"
+                self._handle(coordinator_io.CheckpointReport(0, 0.0, 0, 0.0, 0.0, why, directory))
             return
         self.error = RunError(f"the job's process has died ({cause}), and its workers with it")
-        self._take(coordinator_io.Finish("failed"))
+        self._handle(coordinator_io.Finish("failed"))
 
 
 @contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Defer Ctrl-C and SIGTERM. An exception that their handlers raise in the middle of a fork would be lost in the
-    callbacks that run after it, and locks that these release would stay locked."""
+    """Defer Ctrl-C and SIGTERM. An exception that their handlers raise during a fork would interrupt the callbacks that
+    run after it, which release locks, and would be swallowed."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
@@ -254,18 +255,18 @@ def _signals_blocked() -> Iterator[None]:
 
 
 class _SharedForkServer:
-    """The fork server of this process, if it keeps one."""
+    """The fork server of this process, once it is enabled and has been started."""
 
-    wanted = False
+    enabled = False
     server: ForkServer | None = None
 
 
-def keep_warm() -> None:
-    """Fork the processes of jobs from one that has imported the engine: for many jobs, as in tests."""
-    if not _SharedForkServer.wanted:
+def use_fork_server() -> None:
+    """Start the processes of jobs by a fork server (see `process/fork_server.py`): for many short jobs, as in tests."""
+    if not _SharedForkServer.enabled:
         import atexit
 
-        _SharedForkServer.wanted = True
+        _SharedForkServer.enabled = True
         atexit.register(_close_fork_server)
 
 
@@ -279,7 +280,7 @@ def _start_process(paths: list[str], cwd: str | None, output: Path | None) -> tu
     import subprocess
 
     ours, theirs = pair()
-    if _SharedForkServer.wanted and output is None:
+    if _SharedForkServer.enabled and output is None:
         from tidegate.runners.streaming.process.fork_server import ForkServer
 
         if _SharedForkServer.server is None or not _SharedForkServer.server.alive:

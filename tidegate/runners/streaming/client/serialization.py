@@ -1,4 +1,4 @@
-"""The values of `Create`s made ready to leave the process."""
+"""The serialization of `Create` values that are sent to another process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tidegate.sdk.user_code.by_value import travels_by_value
 
 
 def with_values(pipeline: Pipeline) -> Pipeline:
-    """A sealed pipeline with the values of its `Create`s as bytes, and the classes that these bring.
+    """A sealed pipeline with the values of its `Create`s as bytes, and with the classes that these refer to.
 
-    Plain pickle takes a quarter of the time: only values whose classes or functions travel by value need more. Raises
-    PicklingError, naming the step, for values that can't travel.
+    Plain pickle takes a quarter of the time of cloudpickle, which only values of the author's own classes and functions
+    need. Raises PicklingError, naming the step, for values that can't be pickled.
     """
     nodes = tuple(
         replace(node, values=_pickled(node.values)) if isinstance(node, Create) else node for node in pipeline.nodes
@@ -31,18 +31,18 @@ def _pickled(values: Values) -> Values:
     live = values.load()
     buffer = io.BytesIO()
     try:
-        _Plain(buffer, 5).dump(live)
-    except Exception:  # what is at fault is found, and told, when it is sealed
+        _PlainPickler(buffer, 5).dump(live)
+    except Exception:  # `seal` tries again, and reports a value that can't be pickled
         return values
     return Values(live, values.count, buffer.getvalue())
 
 
 class _ByValue(Exception):
-    """Something that other processes do not find by its name."""
+    """A class or function that other processes can't import by name."""
 
 
-class _Plain(pickle.Pickler):
-    """Refuses what is defined in the author's own files."""
+class _PlainPickler(pickle.Pickler):
+    """Refuses classes and functions that are defined in the author's own files."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, (type, FunctionType)) and travels_by_value(obj.__module__):

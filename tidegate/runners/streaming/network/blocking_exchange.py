@@ -1,7 +1,7 @@
-"""Blocking exchanges: the results of a finished region on disk, one subpartition of frames for each consumer.
+"""Blocking exchanges: the results of a region on disk, in one subpartition for each consumer.
 
-Frames are compressed and have a checksum. A file gets its final name when it is complete, so that the output of a task
-that died is never read.
+A subpartition is a file of compressed frames with checksums. It gets its final name when it is complete, so that the
+output of a task that died is never read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class SubpartitionWriter:
     def write(self, block: Block) -> None:
         """Append elements. RunError when the disk is full; PicklingError for what can't be pickled."""
         data = zlib.compress(b"".join(encode_items([block])), _LEVEL)
-        with self._keeping():
+        with self._as_run_error():
             if self._file is None:
                 self._file = open(self._path, "wb", opener=owner_only)  # noqa: SIM115
             self._file.write(_HEAD.pack(len(data), zlib.crc32(data)))
@@ -48,28 +48,28 @@ class SubpartitionWriter:
         """Complete the file. RunError when the disk is full."""
         if self._file is None:
             return
-        with self._keeping():
+        with self._as_run_error():
             self._file.close()
             os.replace(self._path, self._directory / subpartition_file(self.channel))
 
     def abandon(self) -> None:
-        """Remove the file after a failure of the task."""
+        """Remove the incomplete file."""
         if self._file is not None:
-            with contextlib.suppress(OSError):  # what is still to be written may have no room
+            with contextlib.suppress(OSError):  # flushing fails on a full disk
                 self._file.close()
             self._path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _keeping(self) -> Iterator[None]:
+    def _as_run_error(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             why = unwritten(error, "another --temp_dir", self._path)
-            raise RunError(f"a result can't be kept for the steps behind it: {why}") from error
+            raise RunError(f"the result of a step can't be stored for the steps that read it: {why}") from error
 
 
 class SubpartitionTarget:
-    """A subpartition as the target of a router. Watermarks and barriers are not stored."""
+    """A subpartition as the target of a partitioner. Watermarks and barriers are not stored."""
 
     def __init__(self, writer: SubpartitionWriter) -> None:
         self._writer = writer
@@ -85,7 +85,7 @@ class SubpartitionTarget:
 
 
 class SubpartitionReader:
-    """The receiving end: the blocks that a finished task has written, then the mark of the end."""
+    """The receiving end: the blocks that a finished task has written, then the status that ends the collection."""
 
     blocked = False
 
@@ -100,7 +100,7 @@ class SubpartitionReader:
         return not self._ended
 
     def take(self) -> Block | CollectionStatus:
-        """The next block, or the end."""
+        """The next block, or the status that ends the collection."""
         block = next(self._frames, None)
         if block is not None:
             return block
@@ -123,11 +123,11 @@ def _frames(path: Path) -> Iterator[Block]:
     with path.open("rb") as file:
         while head := file.read(_HEAD.size):
             if len(head) < _HEAD.size:
-                raise RunError(f"{path} is damaged: it ends in the middle")
+                raise RunError(f"{path} is damaged: it is truncated")
             size, check = _HEAD.unpack(head)
             data = file.read(size)
             if len(data) < size or zlib.crc32(data) != check:
-                raise RunError(f"{path} is damaged: what was written can't be read back")
-            for item in decode_items(memoryview(zlib.decompress(data)), own=True):
+                raise RunError(f"{path} is damaged: checksum mismatch")
+            for item in decode_items(memoryview(zlib.decompress(data)), owned=True):
                 assert isinstance(item, Block)
                 yield item

@@ -1,7 +1,8 @@
-"""The two ends of a channel, with credit-based flow control: a block needs credit, an event does not; both keep order.
+"""The two ends of a channel, with credit-based flow control: only blocks need credit, but all items stay in order.
 
-Small blocks are buffered until together they fill a block, or the buffer timeout has passed. A mark waits behind them,
-and a later mark replaces it: a late watermark does no harm, an early one does. Barriers are not buffered.
+Small blocks are buffered until together they fill a block, or until the buffer timeout. A collection status is buffered
+behind them and replaced by a later one: a watermark may be delayed, but never overtake elements. Barriers are not
+buffered.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ class OutputChannel:
 
     __slots__ = (
         "_block_size",
-        "_held",
+        "_buffer",
         "_mark",
         "_queue",
         "_send",
@@ -42,7 +43,7 @@ class OutputChannel:
         """Since when (µs of the monotonic clock) blocks or a mark have been buffered."""
         self._block_size = block_size
         self._send = send
-        self._held: list[Block] = []
+        self._buffer: list[Block] = []
         self._size = 0
         self._mark: CollectionStatus | None = None
         self._queue: deque[Item] = deque()
@@ -54,7 +55,7 @@ class OutputChannel:
 
     def add(self, block: Block, now: int) -> None:
         """Buffer elements, ahead of a mark that is buffered."""
-        self._held.append(block)
+        self._buffer.append(block)
         self._size += len(block)
         if self._size >= self._block_size:
             self.flush()
@@ -71,15 +72,15 @@ class OutputChannel:
             self.since = now
 
     def barrier(self, barrier: Barrier) -> None:
-        """Send a barrier behind everything added before."""
-        self._cut()
+        """Send a barrier behind all earlier items."""
+        self._queue_buffered()
         self._queue.append(barrier)
         self.since = None
         self.pump()
 
     def overtake(self, barrier: Barrier) -> list[Block]:
-        """Send a barrier ahead of everything that waits for credit; returns the blocks it has overtaken."""
-        self._cut()
+        """Send a barrier ahead of all items that wait for credit; returns the blocks that it overtakes."""
+        self._queue_buffered()
         overtaken = [item for item in self._queue if isinstance(item, Block)]
         self._queue.appendleft(barrier)
         self.since = None
@@ -87,8 +88,8 @@ class OutputChannel:
         return overtaken
 
     def flush(self) -> None:
-        """Send what is buffered, as far as there is credit."""
-        self._cut()
+        """Send the buffered items, as far as there is credit."""
+        self._queue_buffered()
         self.since = None
         self.pump()
 
@@ -99,25 +100,25 @@ class OutputChannel:
 
     def pump(self) -> None:
         """Send queued items as far as there is credit."""
-        leaving: list[Item] = []
+        batch: list[Item] = []
         while self._queue:
             if isinstance(self._queue[0], Block):
                 if self.credit <= 0:
                     break
                 self.credit -= 1
-            leaving.append(self._queue.popleft())
+            batch.append(self._queue.popleft())
         if self._queue:
             self.all_full.add(self.id)
         else:
             self.all_full.discard(self.id)
-        if leaving:
-            self._send(leaving)
+        if batch:
+            self._send(batch)
 
-    def _cut(self) -> None:
+    def _queue_buffered(self) -> None:
         """Queue the buffered blocks as one, and the mark behind it."""
-        if self._held:
-            self._queue.append(joined(self._held))
-            self._held = []
+        if self._buffer:
+            self._queue.append(joined(self._buffer))
+            self._buffer = []
             self._size = 0
         if self._mark is not None:
             self._queue.append(self._mark)
@@ -127,7 +128,17 @@ class OutputChannel:
 class InputChannel:
     """The receiving end. `grant` gives the sender credit for further blocks."""
 
-    __slots__ = ("_free", "_grant", "_items", "_owed", "_recording", "_step", "_until", "blocked", "id")
+    __slots__ = (
+        "_without_credit",
+        "_grant",
+        "_items",
+        "_consumed",
+        "_recording",
+        "_grant_size",
+        "_until",
+        "blocked",
+        "id",
+    )
 
     def __init__(self, id: ChannelId, credit: int, grant: Callable[[int], None]) -> None:
         self.id = id
@@ -135,9 +146,9 @@ class InputChannel:
         """Whether the channel has delivered a barrier that other channels have not delivered yet."""
         self._items: deque[Item] = deque()
         self._grant = grant
-        self._owed = 0
-        self._free = 0
-        self._step = max(1, credit // 2)
+        self._consumed = 0
+        self._without_credit = 0
+        self._grant_size = max(1, credit // 2)
         self._recording: Callable[[Block], None] | None = None
         self._until: tuple[int, Callable[[], None]] = (0, lambda: None)
 
@@ -156,26 +167,26 @@ class InputChannel:
             self._record(item)
 
     def take(self) -> Item:
-        """The next item. Credit is granted again for several blocks at once."""
+        """Remove and return the next item. Credit is granted in batches."""
         item = self._items.popleft()
         if isinstance(item, Block):
-            if self._free:
-                self._free -= 1
+            if self._without_credit:
+                self._without_credit -= 1
                 return item
-            self._owed += 1
-            if self._owed >= self._step:
-                owed, self._owed = self._owed, 0
-                self._grant(owed)
+            self._consumed += 1
+            if self._consumed >= self._grant_size:
+                consumed, self._consumed = self._consumed, 0
+                self._grant(consumed)
         return item
 
     def put_back(self, blocks: Sequence[Block]) -> None:
-        """Put blocks that were in flight when a snapshot was taken ahead of new ones; they have used no credit."""
+        """Restore blocks that were in flight in a snapshot, ahead of new ones. The sender used no credit for them."""
         self._items.extendleft(reversed(blocks))
-        self._free += len(blocks)
+        self._without_credit += len(blocks)
 
     def record(self, checkpoint: int, note: Callable[[Block], None], done: Callable[[], None]) -> None:
         """Call `note` with each block that a checkpoint's barrier has overtaken: those in the queue, and those that
-        arrive before the barrier does. Call `done` when it has arrived, which may be at once."""
+        arrive before the barrier. Call `done` when the barrier arrives, or at once if it already has."""
         self._recording = note
         self._until = checkpoint, done
         for item in list(self._items):
@@ -184,7 +195,7 @@ class InputChannel:
             self._record(item)
 
     def stop_recording(self) -> None:
-        """The checkpoint was aborted, or the channel has ended."""
+        """Stop recording, because the checkpoint was aborted or the channel has ended."""
         self._recording = None
 
     def _record(self, item: Item) -> None:

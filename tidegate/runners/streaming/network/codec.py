@@ -1,7 +1,7 @@
-"""Items of a channel as bytes and back: all blocks and events that are sent together are one pickle of columns.
+"""The encoding of channel items: all blocks and events that are sent together are one pickle of columns.
 
-Large buffers that values offer (arrays do) stand behind
-the pickle, each at a multiple of 16 bytes, and the values that are read keep them: nothing is copied on either side.
+Large buffers of values (of arrays, for example) follow the pickle, each aligned to 16 bytes. Decoded values refer to
+them, so that no buffer is copied on either side.
 
     count of buffers, u32 · length of the pickle, u64 · length of each buffer, u64 · pickle · buffers
 """
@@ -25,9 +25,9 @@ _ALIGN: Final = 16
 
 
 def encode_items(items: Sequence[Item]) -> list[Buffer]:
-    """The items as buffers to be sent one after another.
+    """The items as buffers, to be sent in this order.
 
-    PicklingError, naming the part at fault, if an element can't be pickled; whoever knows the step adds it.
+    PicklingError, naming the offending part, if an element can't be pickled; the caller adds the step.
     """
     columns: list[Any] = ["".join(["b" if isinstance(item, Block) else "e" for item in items])]
     for item in items:
@@ -48,14 +48,14 @@ def encode_items(items: Sequence[Item]) -> list[Buffer]:
     return parts
 
 
-def decode_items(data: memoryview, *, own: bool) -> list[Item]:
-    """The items back. `own`: the memory is theirs to keep; else whatever is to be kept is copied.
+def decode_items(data: memoryview, *, owned: bool) -> list[Item]:
+    """Decode items. Unless the memory is `owned` by them, buffers that they refer to are copied.
 
-    RunError if the data is damaged, or a value can't be rebuilt.
+    RunError if the data is damaged, or a value can't be unpickled.
     """
     try:
         count, size = _HEAD.unpack_from(data)
-        if count and not own:
+        if count and not owned:
             data = memoryview(bytearray(data))
         lengths = struct.unpack_from(f"<{count}Q", data, _HEAD.size)
         at = _HEAD.size + 8 * count
@@ -66,19 +66,19 @@ def decode_items(data: memoryview, *, own: bool) -> list[Item]:
             apart.append(data[at : at + length])
             at += length
         if at != data.nbytes:
-            raise ValueError(f"{data.nbytes} bytes instead of {at}")
+            raise ValueError(f"it has {data.nbytes} bytes, not {at}")
     except (struct.error, ValueError) as error:
         raise RunError(f"a frame of elements is damaged: {error}") from error
     columns = decode_columns(pickled, apart)
     try:
         return list(_items(columns))
     except (TypeError, ValueError, IndexError) as error:
-        raise RunError(f"a frame of elements is damaged: its columns do not fit together: {error}") from error
+        raise RunError(f"a frame of elements is damaged: its columns do not match: {error}") from error
 
 
 def copied(block: Block) -> Block:
-    """The same elements, which share nothing that can change with those of `block`. PicklingError as above."""
-    (copy,) = decode_items(memoryview(b"".join(encode_items([block]))), own=False)
+    """A deep copy of a block. PicklingError as of `encode_items`."""
+    (copy,) = decode_items(memoryview(b"".join(encode_items([block]))), owned=False)
     assert isinstance(copy, Block)
     return copy
 
@@ -89,7 +89,7 @@ def _items(columns: tuple[Any, ...]) -> Iterator[Item]:
     for kind in kinds:
         if kind == "e":
             if not isinstance(event := rest[at], Event):
-                raise ValueError(f"a {type(event).__name__} stands where a mark or a barrier does")
+                raise ValueError(f"there is a {type(event).__name__} in place of an event")
             yield event
             at += 1
             continue

@@ -1,11 +1,22 @@
-"""Framed messages over a socket, without ever blocking: what is sent waits in a queue, what comes is read as it comes.
+"""Framed messages over a non-blocking socket: sending queues a message, receiving yields the messages read so far.
 
-A frame is `kind, u8 · length, u32 · body`. A longer message is cut into pieces without being copied: a frame that says
-how long it will be, then the pieces. Small messages that are urgent (credit) pass between two pieces, so that a large
-block under way holds up no other channel.
+A frame is `kind, u8 · length, u32 · body`. A long message is cut into pieces, without being copied: a frame announces
+its length, and the pieces follow. Short urgent messages (credit) are sent between two pieces, so that a large block
+does not delay other channels.
 
-The receiver believes nothing that it can check: a frame that no `Link` sends is a `WireError`, a message may be of a
-bounded length, and memory for a long one is taken as its bytes arrive, not as they are announced.
+The receiver validates its input: a frame that no `Link` sends is a `WireError`, the length of a message is bounded, and
+memory for a long one is allocated as its bytes arrive, not when its length is announced.
+
+>>> link, peer = (Link(end) for end in pair())
+>>> link.post(CONTROL, [b"one, ", b"in two parts"])
+>>> link.post(CREDIT, [b"urgent"], urgent=True)
+>>> link.push()
+>>> [(kind == CREDIT, bytes(body)) for kind, body, _ in peer.receive()]
+[(True, b'urgent'), (False, b'one, in two parts')]
+>>> link.close()
+>>> list(peer.receive()), peer.closed
+([], True)
+>>> peer.close()
 """
 
 from __future__ import annotations
@@ -26,29 +37,29 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 CONTROL: Final = 1
 """A pickled message of a protocol: coordinator and worker, client and job, client and session."""
 FRAME: Final = 2
-"""A channel's items (see `codec`), behind the channel's name."""
+"""The name of a channel, and items that are sent through it (see `codec`)."""
 CREDIT: Final = 3
-"""How many more blocks a channel takes."""
+"""How many more blocks may be sent through a channel."""
 
 PIECE: Final = 1 << 20
-"""Bytes of a piece. A message of at most `_WHOLE` bytes is one frame."""
+"""Bytes of a piece. A message of at most `_MAX_FRAME` bytes is one frame."""
 LONGEST: Final = 1 << 36
-"""Bytes of the longest message that a link takes unless it is made for shorter ones."""
+"""Bytes of the longest message that a link accepts by default."""
 
 _HEAD: Final = struct.Struct("<B3xI")
-_TOTAL: Final = struct.Struct("<Q")
+_LONG_SIZE: Final = struct.Struct("<Q")
 _LONG: Final = 0x80
-"""Added to a message's kind in the frame that announces it."""
-_MORE: Final = 0x7F
+"""Added to the kind of a long message in the frame that announces it."""
+_PIECE_KIND: Final = 0x7F
 """The kind of a piece."""
-_WHOLE: Final = 128 << 10
-_SPACE: Final = 256 << 10
-_AT_FIRST: Final = 16 << 20
-"""Bytes of memory that a long message is given before any of it is there; doubled whenever they are full."""
-_READS: Final = 8
-"""How often a socket is read before others have their turn."""
-_JOINED: Final = 4 << 10
-"""Buffers shorter than this in all are copied together rather than sent side by side."""
+_MAX_FRAME: Final = 128 << 10
+_BUFFER_SIZE: Final = 256 << 10
+_FIRST_ALLOCATION: Final = 16 << 20
+"""Bytes that are allocated for a long message when it is announced; doubled whenever they are full."""
+_MAX_READS: Final = 8
+"""How often `receive` reads the socket before other sockets have their turn."""
+_MAX_JOINED: Final = 4 << 10
+"""Messages up to this many bytes are joined into one buffer; the parts of longer ones are not copied."""
 _BATCH_BUFFERS: Final = 64
 _BATCH_BYTES: Final = 4 << 20
 
@@ -57,13 +68,13 @@ _KINDS: Final = frozenset({CONTROL, FRAME, CREDIT})
 
 
 class WireError(RunError):
-    """Something has arrived that the other end can't have meant: a frame out of order, a message of no known kind."""
+    """Invalid data has arrived: a frame out of order, a message of an unknown kind or class."""
 
 
 class Link:
-    """One end of a connection. `closed`: the other end is gone; what was still to be sent is dropped.
+    """One end of a connection. It is `closed` once the other end is gone; messages still in the queue are dropped.
 
-    `longest`: how many bytes a message that arrives may have.
+    `longest`: the length limit of received messages, in bytes.
     """
 
     def __init__(self, sock: socket.socket, *, longest: int = LONGEST) -> None:
@@ -75,14 +86,14 @@ class Link:
         self._urgent: deque[Buffer] = deque()
         self._batch: list[Buffer] = []
         self.unsent = 0
-        """Bytes that are still to be sent."""
-        self._space = bytearray(_SPACE)
-        self._view = memoryview(self._space)
+        """Bytes in the queue."""
+        self._buffer = bytearray(_BUFFER_SIZE)
+        self._view = memoryview(self._buffer)
         self._start = self._end = 0
         self._long_kind = 0
         self._long = memoryview(b"")
         self._long_size = 0
-        self._long_at = 0
+        self._long_end = 0
         self._piece = 0
 
     def fileno(self) -> int:
@@ -95,7 +106,7 @@ class Link:
         self._sock.close()
 
     def drop(self) -> None:
-        """Have no more to do with the other end: nothing more is sent to it. The socket stays until `close`."""
+        """Stop sending, and mark the link as closed. The socket stays open until `close`."""
         self.closed = True
         self._batch.clear()
         self._frames.clear()
@@ -106,34 +117,34 @@ class Link:
 
     @property
     def waiting(self) -> bool:
-        """Whether something is still to be sent."""
+        """Whether messages are in the queue."""
         return bool(self._batch or self._frames or self._urgent)
 
     def post(self, kind: int, parts: Sequence[Buffer], *, urgent: bool = False) -> None:
-        """Put a message, its parts one after another, in the queue; `push` sends it.
+        """Queue a message that consists of these parts; `push` sends it. The parts must not change any more.
 
-        What is not urgent keeps its order. An urgent message must be short. The parts must not change any more.
+        An urgent message, which must be short, overtakes the others; those stay in order.
         """
         if self.closed:
             return
         size = sum(memoryview(part).nbytes for part in parts)
-        if size <= _JOINED:
+        if size <= _MAX_JOINED:
             frame = b"".join((_HEAD.pack(kind, size), *parts))
             self.unsent += len(frame)
             if urgent:
                 self._urgent.append(frame)
             else:
                 self._frames.append([frame])
-        elif size <= _WHOLE:
+        elif size <= _MAX_FRAME:
             self.unsent += _HEAD.size + size
             self._frames.append([_HEAD.pack(kind, size), *parts])
         else:
-            self.unsent += _HEAD.size * (1 - -size // PIECE) + _TOTAL.size + size
-            self._frames.append([_HEAD.pack(kind | _LONG, _TOTAL.size) + _TOTAL.pack(size)])
+            self.unsent += _HEAD.size * (1 - -size // PIECE) + _LONG_SIZE.size + size
+            self._frames.append([_HEAD.pack(kind | _LONG, _LONG_SIZE.size) + _LONG_SIZE.pack(size)])
             self._frames.extend(_pieces(parts))
 
     def push(self) -> None:
-        """Send what the socket takes now."""
+        """Send as much of the queue as the socket takes now."""
         while not self.closed:
             if not self._batch:
                 self._fill()
@@ -143,20 +154,20 @@ class Link:
                 sent = self._sock.sendmsg(self._batch)
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError:  # the other end is gone: its own end tells why
+            except OSError:  # the other end is gone; its owner learns why from the end of the process
                 self.drop()
                 return
-            self._sent(sent)
+            self._remove_sent(sent)
 
     def wait_until_sent(self) -> None:
-        """Send all that waits, however long the other end takes; for whoever has nothing else to do."""
+        """Send the whole queue, blocking until it is sent or the other end is gone."""
         self.push()
         while self.waiting and not self.closed:
             self._poll(select.POLLOUT, None)
             self.push()
 
     def wait(self, timeout: float | None) -> bool:
-        """Until something has come, or what waits can be sent, at most `timeout` seconds; whether it did."""
+        """Wait until data arrives or queued messages can be sent, at most `timeout` seconds; whether that was so."""
         return self._poll(select.POLLIN | (select.POLLOUT if self.waiting else 0), timeout)
 
     def _poll(self, events: int, timeout: float | None) -> bool:
@@ -174,7 +185,7 @@ class Link:
             batch += frame
             size += sum(len(part) for part in frame)
 
-    def _sent(self, count: int) -> None:
+    def _remove_sent(self, count: int) -> None:
         batch = self._batch
         self.unsent -= count
         for at, part in enumerate(batch):
@@ -188,17 +199,17 @@ class Link:
     # -- receiving
 
     def receive(self) -> Iterator[tuple[int, memoryview, bool]]:
-        """The messages that have come: kind, body, and whether the body's memory is the receiver's to keep.
+        """The messages that have arrived: kind, body, and whether the receiver owns the memory of the body.
 
-        If it is not, the body is valid until the next message is asked for. Who stops asking finds the rest at the next
-        call. Sets `closed` where the other end is gone. WireError if what has come is no message; the rest of it can't
-        be told from other bytes then, so whoever hears it drops the link.
+        A body that the receiver does not own is valid until the next message is read. A caller that stops early gets
+        the other messages from the next call. Sets `closed` if the other end is gone. WireError if the data is
+        invalid; message boundaries are lost then, so the caller must drop the link.
         """
         yield from self._parse()
-        for _ in range(_READS):
+        for _ in range(_MAX_READS):
             direct = self._piece if self._start == self._end else 0
             if direct:
-                into = self._long[self._long_at : self._long_at + direct]
+                into = self._long[self._long_end : self._long_end + direct]
             else:
                 self._compact()
                 into = self._view[self._end :]
@@ -213,7 +224,7 @@ class Link:
                 return
             full = count == len(into)
             if direct:
-                yield from self._advanced(count)
+                yield from self._advance(count)
             else:
                 self._end += count
                 yield from self._parse()
@@ -225,78 +236,80 @@ class Link:
             self._start = self._end = 0
         elif self._start:
             rest = self._end - self._start
-            self._space[:rest] = self._space[self._start : self._end]
+            self._buffer[:rest] = self._buffer[self._start : self._end]
             self._start, self._end = 0, rest
 
     def _parse(self) -> Iterator[tuple[int, memoryview, bool]]:
         while True:
-            there = self._end - self._start
+            available = self._end - self._start
             if self._piece:
-                count = min(self._piece, there)
+                count = min(self._piece, available)
                 if not count:
                     return
-                self._long[self._long_at : self._long_at + count] = self._view[self._start : self._start + count]
+                self._long[self._long_end : self._long_end + count] = self._view[self._start : self._start + count]
                 self._start += count
-                yield from self._advanced(count)
+                yield from self._advance(count)
                 continue
-            if there < _HEAD.size:
+            if available < _HEAD.size:
                 return
-            kind, length = _HEAD.unpack_from(self._space, self._start)
-            if kind == _MORE:
+            kind, length = _HEAD.unpack_from(self._buffer, self._start)
+            if kind == _PIECE_KIND:
                 self._begin_piece(length)
                 self._start += _HEAD.size
                 continue
             if kind & _LONG and self._long_size:
-                raise WireError("a long message is announced in the middle of another")
+                raise WireError("a long message is announced before the previous one is complete")
             if kind & ~_LONG not in _KINDS:
-                raise WireError(f"a frame of kind {kind}, which there is not")
-            if length > _WHOLE or (kind & _LONG and length != _TOTAL.size):
-                raise WireError(f"a frame of kind {kind} has {length} bytes")
-            if there < _HEAD.size + length:
+                raise WireError(f"a frame has the unknown kind {kind}")
+            if length > _MAX_FRAME or (kind & _LONG and length != _LONG_SIZE.size):
+                raise WireError(f"a frame of kind {kind} can't have {length} bytes")
+            if available < _HEAD.size + length:
                 return
             body = self._view[self._start + _HEAD.size : self._start + _HEAD.size + length]
             self._start += _HEAD.size + length
             if kind & _LONG:
-                self._begin_long(kind & ~_LONG, _TOTAL.unpack(body)[0])
+                self._begin_long(kind & ~_LONG, _LONG_SIZE.unpack(body)[0])
             else:
                 yield kind, body, False
 
     def _begin_long(self, kind: int, size: int) -> None:
-        if not _WHOLE < size <= self._longest:
-            raise WireError(f"a long message of {size} bytes is announced; it may have {_WHOLE} to {self._longest}")
-        self._long_kind, self._long_size, self._long_at = kind, size, 0
-        self._long = memoryview(bytearray(min(size, _AT_FIRST)))
+        if not _MAX_FRAME < size <= self._longest:
+            raise WireError(
+                f"a long message of {size} bytes is announced, but {_MAX_FRAME} to {self._longest} are allowed"
+            )
+        self._long_kind, self._long_size, self._long_end = kind, size, 0
+        self._long = memoryview(bytearray(min(size, _FIRST_ALLOCATION)))
 
     def _begin_piece(self, size: int) -> None:
-        end = self._long_at + size
+        end = self._long_end + size
         if not 0 < size <= PIECE or end > self._long_size:
-            left = self._long_size - self._long_at
-            raise WireError(f"a piece of {size} bytes came where {left} bytes of a long message are left")
+            left = self._long_size - self._long_end
+            raise WireError(f"a piece of {size} bytes arrived where {left} bytes of a long message were missing")
         if end > len(self._long):
-            wider = memoryview(bytearray(min(self._long_size, max(end, 2 * len(self._long)))))
-            wider[: self._long_at] = self._long[: self._long_at]
-            self._long = wider
+            larger = memoryview(bytearray(min(self._long_size, max(end, 2 * len(self._long)))))
+            larger[: self._long_end] = self._long[: self._long_end]
+            self._long = larger
         self._piece = size
 
-    def _advanced(self, count: int) -> Iterator[tuple[int, memoryview, bool]]:
+    def _advance(self, count: int) -> Iterator[tuple[int, memoryview, bool]]:
         self._piece -= count
-        self._long_at += count
-        if self._long_at == self._long_size:
-            whole, self._long = self._long, memoryview(b"")
-            self._long_size = self._long_at = 0
-            yield self._long_kind, whole, True
+        self._long_end += count
+        if self._long_end == self._long_size:
+            body, self._long = self._long, memoryview(b"")
+            self._long_size = self._long_end = 0
+            yield self._long_kind, body, True
 
 
 def unpickled(kind: int, body: memoryview, expected: type | UnionType) -> Any:
-    """A message of a protocol: one of the `expected` classes. WireError if it is not, or can't be read at all."""
+    """A protocol message of one of the `expected` classes. WireError for anything else."""
     if kind != CONTROL:
-        raise WireError(f"a frame of kind {kind} came where only messages of a protocol do")
+        raise WireError(f"a frame of kind {kind} arrived where a protocol message was expected")
     try:
         message = pickle.loads(body)
     except Exception as error:
-        raise WireError(f"a message can't be read: {type(error).__name__}: {error}") from error
+        raise WireError(f"a message can't be unpickled: {type(error).__name__}: {error}") from error
     if not isinstance(message, expected):
-        raise WireError(f"a message is of the class {type(message).__qualname__}, which nobody may send here")
+        raise WireError(f"a message of the class {type(message).__qualname__} is not allowed here")
     return message
 
 
@@ -306,18 +319,18 @@ def pair() -> tuple[socket.socket, socket.socket]:
 
 
 def _pieces(parts: Sequence[Buffer]) -> Iterator[list[Buffer]]:
-    """Frames of a long message, cut across its parts."""
+    """The pieces of a long message, as frames; a piece may span several parts."""
     frame: list[Buffer] = []
     size = 0
     for part in parts:
         view = memoryview(part).cast("B")
         while len(view):
-            taken = view[: PIECE - size]
-            frame.append(taken)
-            size += len(taken)
-            view = view[len(taken) :]
+            chunk = view[: PIECE - size]
+            frame.append(chunk)
+            size += len(chunk)
+            view = view[len(chunk) :]
             if size == PIECE:
-                yield [_HEAD.pack(_MORE, size), *frame]
+                yield [_HEAD.pack(_PIECE_KIND, size), *frame]
                 frame, size = [], 0
     if frame:
-        yield [_HEAD.pack(_MORE, size), *frame]
+        yield [_HEAD.pack(_PIECE_KIND, size), *frame]

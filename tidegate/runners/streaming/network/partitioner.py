@@ -1,4 +1,13 @@
-"""Which task gets which elements of a block, along one edge."""
+"""The partitioning of blocks: which task of the next stage receives which elements.
+
+>>> block = Block(list("abcde"), 0)
+>>> select(block, [1, 0, 0, 1, 1]).values
+['a', 'd', 'e']
+>>> every_nth(block, start=1, step=2).values
+['b', 'd']
+>>> [owner(group, parallelism=3, max_parallelism=8) for group in range(8)]
+[0, 0, 0, 1, 1, 1, 2, 2]
+"""
 
 from __future__ import annotations
 
@@ -19,10 +28,11 @@ from tidegate.sdk.data.keys import check_keys, key_group
 from tidegate.sdk.data.panes import PaneInfo
 from tidegate.sdk.errors import KeyEncodingError
 
-_MOST_KEYS: Final = 1 << 18
-"""How many keys' groups are remembered: to work one out again takes ten times as long."""
+_MAX_CACHED_KEYS: Final = 1 << 18
+"""How many keys' owners are cached: computing one takes ten times as long as a lookup."""
 
 _BYTE: Final = 256
+"""How many owners fit in a byte each."""
 
 
 class Target(Protocol):
@@ -33,45 +43,45 @@ class Target(Protocol):
     def barrier(self, barrier: Barrier) -> None: ...
 
 
-class Router:
-    """Deals what one task gives on one edge to its channels."""
+class Partitioner:
+    """Partitions the output of one task on one edge among its channels."""
 
     def __init__(self, plan: Plan, edge: Edge, index: int, targets: Sequence[Target], max_parallelism: int) -> None:
         assert edge.exchange is not None
         self.edge = edge
         self.targets = targets
-        self._told = CollectionStatus()
+        self._sent_status = CollectionStatus()
         routing = edge.exchange.routing
         if routing == "hash":
             self._keys = KeyExtractor(plan, edge)
             owners = _owners(len(targets), max_parallelism)
-            self._owners = PartitionCache(max_parallelism, limit=_MOST_KEYS, names=owners)
-            self._shares = _shares(len(targets))
+            self._owners = PartitionCache(max_parallelism, limit=_MAX_CACHED_KEYS, names=owners)
+            self._selectors = _selectors(len(targets))
         self._routing = routing
-        self._among = rebalance_width(plan, edge, len(targets)) if routing == "rebalance" else len(targets)
-        self._next = index % self._among
+        self._width = rebalance_width(plan, edge, len(targets)) if routing == "rebalance" else len(targets)
+        self._next = index % self._width
 
     def write(self, block: Block, now: int) -> None:
-        """Some elements."""
+        """Send the elements of a block to their targets."""
         match self._routing:
             case "hash":
-                self._by_key(block, now)
+                self._write_by_key(block, now)
             case "broadcast":
                 for target in self.targets:
                     target.add(block, now)
             case "rebalance":
-                self._in_turn(block, now)
+                self._write_round_robin(block, now)
             case _:
                 self.targets[0].add(block, now)
 
     def mark(self, mark: CollectionStatus, now: int) -> None:
-        """How the collection stands now."""
-        if mark != self._told:
-            self._told = mark
+        """Send the status of the collection to all targets if it has changed."""
+        if mark != self._sent_status:
+            self._sent_status = mark
             for target in self.targets:
                 target.mark(mark, now)
 
-    def _by_key(self, block: Block, now: int) -> None:
+    def _write_by_key(self, block: Block, now: int) -> None:
         try:
             keys = self._keys.keys(block)
             if len(self.targets) == 1:
@@ -83,30 +93,30 @@ class Router:
             rethrow(self._keys.refusal(block, error))
         if len(self.targets) > _BYTE:
             for index in sorted(set(owners)):
-                self.targets[index].add(picked(block, [at == index for at in owners]), now)
+                self.targets[index].add(select(block, [at == index for at in owners]), now)
             return
-        # As bytes they are counted, and turned into who is in and who is out, many at a time.
+        # As bytes, many owners are compared and counted by one call.
         column = bytes(owners)
-        for target, share in zip(self.targets, self._shares, strict=True):
-            selected = column.translate(share)
+        for target, selector in zip(self.targets, self._selectors, strict=True):
+            selected = column.translate(selector)
             match selected.count(1):
                 case 0:
                     continue
                 case n if n == len(column):
                     target.add(block, now)
                     return
-            target.add(picked(block, selected), now)
+            target.add(select(block, selected), now)
 
-    def _in_turn(self, block: Block, now: int) -> None:
-        """One element to one task after another, by position: a few costly ones are spread too."""
-        among = self._among
-        for offset in range(min(among, len(block))):
-            self.targets[(self._next + offset) % among].add(strided(block, offset, among), now)
-        self._next = (self._next + len(block)) % among
+    def _write_round_robin(self, block: Block, now: int) -> None:
+        """Distribute single elements, not blocks, so that a few costly elements are distributed as well."""
+        width = self._width
+        for offset in range(min(width, len(block))):
+            self.targets[(self._next + offset) % width].add(every_nth(block, offset, width), now)
+        self._next = (self._next + len(block)) % width
 
 
 def owner(group: int, parallelism: int, max_parallelism: int) -> int:
-    """The index of the task that owns a key group: each has a run of them."""
+    """The index of the task that owns a key group; each task owns a contiguous range."""
     return group * parallelism // max_parallelism
 
 
@@ -117,19 +127,19 @@ def _owners(parallelism: int, max_parallelism: int) -> tuple[int, ...]:
 
 
 @cache
-def _shares(parallelism: int) -> tuple[bytes, ...]:
-    """Of each task, a table that translates its own index to 1 and all others to 0."""
+def _selectors(parallelism: int) -> tuple[bytes, ...]:
+    """For each task, a table for `bytes.translate` that maps its index to 1 and all others to 0."""
     return tuple(bytes(at == index for at in range(_BYTE)) for index in range(parallelism))
 
 
-def share_of(plan: Plan, edge: Edge, block: Block, index: int, parallelism: int, max_parallelism: int) -> Block:
-    """The elements whose keys one task owns."""
+def elements_owned(plan: Plan, edge: Edge, block: Block, index: int, parallelism: int, max_parallelism: int) -> Block:
+    """The elements of a block whose keys the task `index` owns."""
     groups = (key_group(key, max_parallelism) for key in KeyExtractor(plan, edge).keys(block))
-    return picked(block, [owner(group, parallelism, max_parallelism) == index for group in groups])
+    return select(block, [owner(group, parallelism, max_parallelism) == index for group in groups])
 
 
-def picked(block: Block, selected: Sequence[int]) -> Block:
-    """The elements whose place in `selected` is not 0."""
+def select(block: Block, selected: Sequence[int]) -> Block:
+    """The elements of a block at the positions where `selected` is not 0."""
     timestamps = block.timestamps
     if not isinstance(timestamps, int):
         timestamps = list(compress(timestamps, selected))
@@ -148,8 +158,8 @@ def picked(block: Block, selected: Sequence[int]) -> Block:
     return Block(values, timestamps, windows, panes)
 
 
-def strided(block: Block, start: int, step: int) -> Block:
-    """Each element whose position is `start`, `start + step`, …"""
+def every_nth(block: Block, start: int, step: int) -> Block:
+    """The elements of a block at the positions `start`, `start + step`, …"""
     timestamps = block.timestamps
     windows = Each(block.windows.windows[start::step]) if isinstance(block.windows, Each) else block.windows
     panes = block.panes

@@ -1,4 +1,4 @@
-"""How a process ends that was forked from another."""
+"""The end of a forked child."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NoReturn
 
 
 def leave_process(code: int) -> NoReturn:
-    """End a forked process: what was printed is written, and nothing of the parent's is unwound."""
+    """Exit after flushing the output, without running the parent's `finally` blocks and exit handlers."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:

@@ -1,9 +1,9 @@
 """Fork a job's process from its client's: it starts at once, and shares the elements of `Create`s without a copy.
 
-Only a process with one thread may be forked: the child has only that thread, and locks of others would stay locked.
-The child keeps none of the author's files open, installs none of the author's signal handlers, and never returns.
-Inherited descriptors are redirected to a dead one, so that stale use fails instead of hitting a newly opened file. The
-child prints where the client's process prints, even if the author's script has replaced `sys.stdout`.
+Only a process with one thread may be forked: locks that other threads hold would stay locked in the child. The child
+keeps none of the author's files and signal handlers, and never returns. Inherited descriptors are redirected to a dead
+one, so that stale use fails instead of hitting a newly opened file. The child prints where the client's process prints,
+even if the author's script has replaced `sys.stdout`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ForkedJob:
         if self.returncode is None:
             try:
                 _, status = os.waitpid(self.pid, 0)
-            except ChildProcessError:  # the author's code waits for all children, or lets the system do so
+            except ChildProcessError:  # the author's code, or the system on its behalf, has reaped it
                 status = 0
             self.returncode = os.waitstatus_to_exitcode(status)
         return self.returncode
@@ -43,7 +43,7 @@ def fork_job(submitted: Submit, theirs: socket.socket, run: Callable[[Link, Subm
     """Fork the process of a job, which calls `run`; `theirs` is its end of the socket to this process."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
-            with contextlib.suppress(OSError, ValueError):  # what waits in it is this process's to print
+            with contextlib.suppress(OSError, ValueError):  # the child must not print this process's buffer
                 stream.flush()
     pid = os.fork()
     if not pid:
@@ -55,34 +55,34 @@ def _run_child(submitted: Submit, theirs: socket.socket, run: Callable[[Link, Su
     """Run the job in the child."""
     code = 1
     try:
-        _detach(kept=theirs.fileno())
+        _detach(keep=theirs.fileno())
         run(Link(theirs), submitted)
         code = 0
     finally:
         leave_process(code)
 
 
-def _detach(kept: int) -> None:
+def _detach(keep: int) -> None:
     """Detach from everything inherited, except the socket to the client."""
     sys.settrace(None)
     sys.setprofile(None)
     signal.set_wakeup_fd(-1)
-    for heard in signal.valid_signals():
-        if callable(signal.getsignal(heard)):
-            signal.signal(heard, signal.SIG_DFL)
+    for each in signal.valid_signals():
+        if callable(signal.getsignal(each)):
+            signal.signal(each, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name, number in (("stdout", 1), ("stderr", 2)):
         if _descriptor(getattr(sys, name)) != number:
             setattr(sys, name, getattr(sys, f"__{name}__"))
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    barred = os.open("/", os.O_PATH)
+    empty = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(empty, 0)
+    os.close(empty)
+    dead = os.open("/", os.O_PATH)
     for name in os.listdir("/proc/self/fd"):
         number = int(name)
-        if number > 2 and number not in (kept, barred):
-            with contextlib.suppress(OSError):  # the one that listed them
-                os.dup2(barred, number, inheritable=False)
+        if number > 2 and number not in (keep, dead):
+            with contextlib.suppress(OSError):  # the descriptor of the listing is closed already
+                os.dup2(dead, number, inheritable=False)
 
 
 def _descriptor(stream: Any) -> int | None:

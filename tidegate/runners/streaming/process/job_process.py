@@ -197,7 +197,7 @@ class JobProcess:
         """Pass a message to the metrics file and the client. A slow client misses progress that is out of date."""
         if isinstance(message, coordinator_io.Report):
             self._state = message.state
-        if self._metrics is not None and (fault := self._metrics.take(message)):
+        if self._metrics is not None and (fault := self._metrics.write(message)):
             self._send_to_client(coordinator_io.Report(self._state, fault))
         if isinstance(message, coordinator_io.Progress) and self._client.waiting:
             self._progress = message

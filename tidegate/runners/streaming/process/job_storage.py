@@ -1,9 +1,9 @@
-"""A job's storage as its process uses it: beside the loop, and in the order in which things are asked for.
+"""A job's checkpoint storage, accessed beside the event loop: operations run in a background thread, in order.
 
-To settle files waits for a disk, everything else for the network if the storage is a remote one. Meanwhile the loop
-hears workers and client. Only the copy of a savepoint, which may take very long, holds up nothing else: no checkpoint
-begins before it is over, so nothing that it reads is removed. Workers are forked only while none of this is being done
-(see `background`).
+Flushing files waits for a disk, and a remote storage for the network; meanwhile, the loop serves workers and client.
+Only the copy of a savepoint, which may take very long, runs beside the other operations. That is safe, because no
+checkpoint is triggered before the copy is complete, so none of the files that it reads is deleted. Workers are forked
+only while no operation runs (see `background`).
 """
 
 from __future__ import annotations
@@ -18,86 +18,86 @@ from tidegate.runners.streaming.protocol.coordinator_io import CoordinatorEvent,
 from tidegate.runners.streaming.storage.background import Background, BackgroundWork, Steps, T
 from tidegate.runners.streaming.storage.factory import open_storage
 
-_Asked: TypeAlias = "tuple[BackgroundWork[Any], Callable[[Any], None]]"
-"""What is being done, and what takes what comes of it."""
+_Pending: TypeAlias = "tuple[BackgroundWork[Any], Callable[[Any], None]]"
+"""An operation, and the callback for its result."""
 
 
 class JobStorage:
-    """`wake` is called by another thread when there is something to `take`."""
+    """Another thread calls `wake` when an operation is complete; `take` then runs the callbacks."""
 
     def __init__(self, opened: Opened, wake: Callable[[], None]) -> None:
         self._opened = opened
         self._ownership = Ownership(opened, open_storage)
         self._background = Background(wake)
-        self._asked: deque[_Asked] = deque()
+        self._pending: deque[_Pending] = deque()
         self._copying = Background(wake)
-        self._copy: _Asked | None = None
+        self._copy: _Pending | None = None
 
     def store(self, action: Store, then: Callable[[CoordinatorEvent], None]) -> None:
-        """Put a manifest in place, or copy a savepoint; `then` takes what has come of it."""
+        """Write a manifest, or copy a savepoint; `then` receives the result."""
         if action.directory is None:
-            self._begin(self._ownership.store(action), then)
+            self._enqueue(self._ownership.store(action), then)
         else:
             self._copy = self._copying.begin(self._ownership.store(action)), then
 
     def withdraw(self, name: str) -> None:
-        """Remove a manifest of this process's own before anything depends on it."""
-        self._begin(self._withdrawing(name), _nothing)
+        """Remove a manifest that this process has written, before any later operation."""
+        self._enqueue(self._withdraw(name), _ignore)
 
     def delete(self, action: Delete) -> None:
-        """Remove what nobody needs."""
-        self._begin(self._ownership.delete(action), _nothing)
+        """Remove files that are no longer needed."""
+        self._enqueue(self._ownership.delete(action), _ignore)
 
     def unless_fenced(self, then: Callable[[CoordinatorEvent | None], None]) -> None:
-        """Look whether the job is still this process's: `then` takes None if it is, else what has happened."""
+        """Check that no other process has claimed the job: `then` receives None, or else the fault."""
         if self._opened.storage is None:
             then(None)
         else:
-            self._begin(self._looking(), then)
+            self._enqueue(self._find_fault(), then)
 
     def take(self) -> None:
-        """Hand over what has come of what was asked for, in order."""
-        while self._asked and self._asked[0][0].done:
-            doing, then = self._asked.popleft()
-            then(doing.poll())
+        """Run the callbacks of complete operations, in order."""
+        while self._pending and self._pending[0][0].done:
+            operation, then = self._pending.popleft()
+            then(operation.poll())
         if self._copy is not None and self._copy[0].done:
-            (doing, then), self._copy = self._copy, None
-            then(doing.poll())
+            (operation, then), self._copy = self._copy, None
+            then(operation.poll())
 
     def halt(self) -> bool:
-        """Stop between two steps; whether nothing is being done now, so that this process may be forked."""
+        """Pause before the next step. Returns whether no step is running, so that this process may be forked."""
         halted = [self._background.halt(), self._copying.halt()]
         return all(halted)
 
     def resume(self) -> None:
-        """Go on after a halt."""
+        """Continue after a halt."""
         self._background.resume()
         self._copying.resume()
 
     def close(self) -> None:
-        """The job is over: a savepoint that is still being copied is given up, and all else is done. A store that does
-        not answer is left alone after a while."""
+        """Abandon the copy of a savepoint and complete all other operations, but don't wait long for a storage that
+        does not answer."""
         if self._copy is not None:
             self._copy[0].abandon()
         self.resume()
         self._background.join(_PATIENCE)
         self._copying.join(_PATIENCE)
 
-    def _begin(self, steps: Steps[T], then: Callable[[T], None]) -> None:
-        self._asked.append((self._background.begin(steps), then))
+    def _enqueue(self, steps: Steps[T], then: Callable[[T], None]) -> None:
+        self._pending.append((self._background.begin(steps), then))
 
-    def _withdrawing(self, name: str) -> Steps[None]:
+    def _withdraw(self, name: str) -> Steps[None]:
         self._ownership.withdraw(name)
         yield
 
-    def _looking(self) -> Steps[Fenced | Unreachable | None]:
+    def _find_fault(self) -> Steps[Fenced | Unreachable | None]:
         return self._ownership.lost()
         yield
 
 
-def _nothing(nothing: None) -> None:
+def _ignore(result: None) -> None:
     return
 
 
 _PATIENCE: Final = 5.0
-"""Seconds for what is still to be done when a job is over."""
+"""Seconds that each thread is granted to complete its operations when the job is over."""

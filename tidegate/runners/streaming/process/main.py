@@ -1,7 +1,7 @@
-"""The composition root: a job's process is put together here from a coordinator, workers and the loop that drives them.
+"""The composition root: it assembles a job's process from a coordinator, workers and the loop that drives them.
 
-`main` and `run_job` are where such a process begins, started anew or forked. Nothing else in `process` knows the
-coordinator or the worker: they are passed in as factories.
+`main` is the entry point of a new process, `run_job` that of a forked one. No other module in `process` depends on the
+coordinator or the worker: both are passed in.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from tidegate.sdk.portable.model import Write
 
 
 def main(descriptor: int) -> None:
-    """The whole life of a job's process; `descriptor` is its end of the socket to its client."""
-    gc.disable()  # nothing of what is made before the workers are forked is garbage
-    sys.modules["__main__"] = ModuleType("__main__")  # where classes of the author's script belong
+    """Run a job's process; `descriptor` is its end of the socket to its client."""
+    gc.disable()  # everything allocated before the workers are forked stays
+    sys.modules["__main__"] = ModuleType("__main__")  # for the classes of the author's script
     client = Link(socket.socket(fileno=descriptor))
     try:
         submitted = first_message(client)
     except WireError as error:
-        _end(client, error)
+        _report_failure(client, error)
         return
     if submitted is not None:
         run_job(client, submitted)
 
 
 def run_job(client: Link, submitted: Submit) -> None:
-    """Run a job to its end, and tell its client. What is there by now is nobody's garbage."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))  # held back where it was forked
+    """Run a job until it is over, and report to its client. Garbage collection skips everything allocated before."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))  # blocked by the client while it forked
     gc.freeze()
     gc.enable()
     try:
@@ -56,7 +56,7 @@ def run_job(client: Link, submitted: Submit) -> None:
             opened = open_job(submitted.job, directory, f"process {os.getpid()} of {socket.gethostname()}")
             for note in opened.notes:
                 client.post(CONTROL, [pickle.dumps(coordinator_io.Report("created", note), 5)])
-            if opened.over is not None:
+            if opened.over is not None:  # an earlier process has finished the job
                 _remove_late_output(opened.job, client)
                 for message in (coordinator_io.Progress((), opened.over), coordinator_io.Finish("finished")):
                     client.post(CONTROL, [pickle.dumps(message, 5)])
@@ -65,16 +65,16 @@ def run_job(client: Link, submitted: Submit) -> None:
             coordinator = Coordinator(opened.job, opened.resume, opened.epoch, opened.first, opened.leftovers)
             JobProcess(opened, directory, coordinator, client, Worker).run()
     except Exception as error:
-        _end(client, error)
+        _report_failure(client, error)
 
 
 def serve(descriptor: int) -> None:
-    """The whole life of a process that forks jobs' processes; `descriptor` is its end of the socket to its client."""
+    """Run a fork server; `descriptor` is its end of the socket to its client."""
     serve_forks(descriptor, main)
 
 
 def first_message(client: Link) -> Submit | None:
-    """What the client says first; None if it goes away. WireError if that is something else."""
+    """The client's first message; None if the client has left. WireError if it is not a submission."""
     while not client.closed:
         client.wait(None)
         for kind, body, _ in client.receive():
@@ -84,22 +84,22 @@ def first_message(client: Link) -> Submit | None:
 
 
 def _remove_late_output(job: Job, client: Link) -> None:
-    """Of a job that has finished, remove what processes that were taken for dead have written since."""
+    """Remove output that earlier processes, which had been declared dead, wrote after the job finished."""
     for step in job.plan.steps:
         node = step.tail
         if isinstance(node, Write) and (error := remove_output(node, job.output_runs(job.epoch))) is not None:
-            note = f"output that an earlier process has left can't be removed: {one_line(error)}"
+            note = f"late output of an earlier process can't be removed: {one_line(error)}"
             client.post(CONTROL, [pickle.dumps(coordinator_io.Report("created", note), 5)])
 
 
-def _end(client: Link, error: Exception) -> None:
-    client.post(CONTROL, [pickle.dumps(coordinator_io.Finish("failed", packed(_as_ours(error))), 5)])
+def _report_failure(client: Link, error: Exception) -> None:
+    client.post(CONTROL, [pickle.dumps(coordinator_io.Finish("failed", packed(_as_tidegate_error(error))), 5)])
     client.wait_until_sent()
 
 
-def _as_ours(error: Exception) -> TidegateError:
+def _as_tidegate_error(error: Exception) -> TidegateError:
     if isinstance(error, TidegateError):
         return error
-    ours = RunError(f"the job's process failed: {type(error).__name__}: {error}")
-    ours.add_note("".join(traceback.format_exception(error)))
-    return ours
+    wrapped = RunError(f"the job's process failed: {type(error).__name__}: {error}")
+    wrapped.add_note("".join(traceback.format_exception(error)))
+    return wrapped

@@ -1,7 +1,7 @@
-"""A run's directory in the temporary folder. It goes when the run is over, however that ended.
+"""A run's working directory in the temporary folder. It is removed when the run is over, even if the run was killed.
 
-The run's process holds a lock in it, which its workers inherit: the system releases the lock when the last of them has
-ended. A run that was killed can't remove its directory, so every run begins by removing those that nobody holds.
+The run's process locks a file in it, and its workers inherit the lock: the system releases it when the last of these
+processes has ended. A killed run can't remove its directory, so every run first removes those that are not locked.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _NAME: Final = re.compile(r"tidegate-[0-9a-f]{12}")
 
 @contextlib.contextmanager
 def run_directory(name: str) -> Iterator[Path]:
-    """The run's own directory, for this user alone, as long as it runs. RunError if it can't be made."""
+    """Create the run's working directory, private to this user, and remove it on exit. RunError if that fails."""
     directory = Path(name)
     sweep(directory.parent)
-    lock = _made(directory)
+    lock = _create(directory)
     try:
         yield directory
     finally:
@@ -36,19 +36,19 @@ def run_directory(name: str) -> Iterator[Path]:
 
 
 def sweep(folder: Path) -> None:
-    """Remove this user's directories of runs all of whose processes were killed. One that is being made has no lock
-    yet, and is left alone; so is one that can't be examined, for it may be in use."""
+    """Remove this user's directories of killed runs. A directory without a lock file is just being created, and one
+    that can't be examined may be in use: both are skipped."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             if _NAME.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
                     if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
-                        _remove_unless_held(Path(entry.path))
+                        _remove_unless_locked(Path(entry.path))
 
 
-def _made(directory: Path) -> int:
-    """Make the directory, and hold its lock. Another run that sweeps may have taken the lock first: wait for it."""
+def _create(directory: Path) -> int:
+    """Create the directory and lock it; returns the lock. Another run may lock it first, to remove it: try again."""
     try:
         while True:
             directory.mkdir(mode=0o700, exist_ok=True)
@@ -59,10 +59,10 @@ def _made(directory: Path) -> int:
                     return lock
             os.close(lock)
     except OSError as error:
-        raise RunError(f"can't make {directory}, for what the run keeps meanwhile: {error.strerror}") from error
+        raise RunError(f"can't create {directory}, the run's working directory: {error.strerror}") from error
 
 
-def _remove_unless_held(directory: Path) -> None:
+def _remove_unless_locked(directory: Path) -> None:
     lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

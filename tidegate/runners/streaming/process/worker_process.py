@@ -1,7 +1,7 @@
 """A worker's process: one loop that runs its tasks, and sends and receives their messages.
 
-One thread does everything, except uploads of checkpoint files to a remote store. After each round of work it polls the
-sockets, without waiting while there is work, and sends as much of its queues as the sockets take.
+One thread does everything except uploads of checkpoint files to a remote storage. After each round of work it polls the
+sockets, and waits only if the tasks have nothing to do.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def run_worker(
             loop.run()
         finally:
             tasks.close()
-    except BaseException as error:  # also what is no Exception: nobody else would hear of it
+    except BaseException as error:  # also SystemExit and the like: nobody else would report it
         services.tell(TaskFailed(None, packed(error), user=False))
         services.leave()
         return 1
@@ -124,22 +124,22 @@ class ProcessServices:
         self._files = self._files_of(storage)
 
     def _files_of(self, storage: Storage | None) -> StateFileStore | None:
-        """A folder takes files at once, any other store in the background."""
-        place = partial(_made, self._parts)
+        """Files are stored in a folder at once, and in any other storage in the background."""
+        create_parts = partial(_created, self._parts)
         if storage is None:
             return None
         if self._root is not None:
-            return DirectFileStore(storage, self._root, place)
-        return UploadingFileStore(storage, Background(self.loop.wake), place)
+            return DirectFileStore(storage, self._root, create_parts)
+        return UploadingFileStore(storage, Background(self.loop.wake), create_parts)
 
     def tell(self, message: ToCoordinator) -> None:
         """Queue a message for the coordinator."""
         self.control.post(CONTROL, [pickle.dumps(message, 5)])
 
     def send(self, worker: int, channel: ChannelId, items: Sequence[Item], *, flush: bool) -> None:
-        """Queue items, encoded at once: the caller knows which step emitted what can't be pickled.
+        """Queue items. They are encoded at once, so that the caller can attribute a PicklingError to a step.
 
-        What is not flushed is sent at the end of the round.
+        Unless `flush` is set, they are sent at the end of the round.
         """
         link = self.peers[worker]
         link.post(FRAME, [_CHANNEL.pack(channel.edge, channel.source, channel.target), *encode_items(items)])
@@ -147,7 +147,7 @@ class ProcessServices:
             link.push()
 
     def grant(self, worker: int, channel: ChannelId, credit: int) -> None:
-        """Queue credit, ahead of long messages."""
+        """Queue credit, which overtakes other messages."""
         message = _CREDIT.pack(channel.edge, channel.source, channel.target, credit)
         self.peers[worker].post(CREDIT, [message], urgent=True)
 
@@ -156,28 +156,28 @@ class ProcessServices:
         return time.perf_counter()
 
     def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
-        """The backend that the settings name. Removes first what earlier attempts left half written."""
+        """The backend that the settings name. Removes incomplete files of earlier attempts first."""
         assert self._files is not None
         settings, files = self._settings, self._files
-        _clear(self._parts, attempt)
+        _remove_incomplete(self._parts, attempt)
         if settings.state_backend == "rocksdb":
-            place = partial(store_directory, self._directory, task, attempt)
+            create_directory = partial(store_directory, self._directory, task, attempt)
             full_every = settings.checkpoints.full_every
-            return RocksBackend(operators, files, place, budget=budget, full_every=full_every)
+            return RocksBackend(operators, files, create_directory, budget=budget, full_every=full_every)
         return MemoryBackend(operators, files, forks=True, full_every=settings.checkpoints.full_every)
 
     def store(self, name: str, state: bytes) -> PendingFile:
         """Begin to write a task's state to the checkpoint directory."""
         if self._files is None:
-            raise RunError("this run keeps no checkpoints")
+            raise RunError("this run has no checkpoint directory")
         return self._files.put(name, state)
 
     def directory(self) -> Path:
-        """The run's own directory; the job's process removes it."""
+        """The run's working directory; the job's process removes it."""
         return self._directory
 
     def leave(self) -> None:
-        """Send everything that is queued for the coordinator, which reads until this process has ended."""
+        """Send all messages for the coordinator; the job's process receives until this one has ended."""
         self.control.wait_until_sent()
 
 
@@ -203,11 +203,11 @@ class _WorkerLoop:
 
     def _receive(self, link: Link) -> None:
         tasks = self._tasks
-        for kind, body, own in link.receive():
+        for kind, body, owned in link.receive():
             match kind:
                 case _ if kind == FRAME:
                     channel = self._channel(_CHANNEL, body[: _CHANNEL.size])[0]
-                    items = self._decode(channel, body[_CHANNEL.size :], own=own)
+                    items = self._decode(channel, body[_CHANNEL.size :], owned=owned)
                     tasks.on_items(channel, items)
                 case _ if kind == CREDIT:
                     channel, credit = self._channel(_CREDIT, body)
@@ -216,46 +216,46 @@ class _WorkerLoop:
                     tasks.on_message(unpickled(kind, body, ToWorker))
 
     def _channel(self, form: struct.Struct, body: memoryview) -> tuple[ChannelId, list[int]]:
-        """The channel that a message names, and its further numbers; WireError if it is malformed."""
+        """The channel that a message names, and the numbers after it. WireError if they are malformed."""
         try:
             edge, source, target, *more = form.unpack(body)
         except struct.error as error:
-            raise WireError(f"what is to name a channel can't be read: {error}") from error
+            raise WireError(f"the name of a channel is malformed: {error}") from error
         return ChannelId(edge, source, target), more
 
-    def _decode(self, channel: ChannelId, body: memoryview, *, own: bool) -> list[Item]:
-        """The items of a frame. If one can't be unpickled, its task fails, and the frame is dropped."""
+    def _decode(self, channel: ChannelId, body: memoryview, *, owned: bool) -> list[Item]:
+        """The items of a frame. If an element can't be unpickled, its task fails, and the frame is dropped."""
         try:
-            return decode_items(body, own=own)
+            return decode_items(body, owned=owned)
         except RunError as error:
             plan = self._job.plan
             step = plan.steps[plan.edges[channel.edge].target]
-            told = packed(located(error, step.label, step.head.where))
-            self._services.tell(TaskFailed(TaskId(step.stage, channel.target), told, user=True))
+            packed_error = packed(located(error, step.label, step.head.where))
+            self._services.tell(TaskFailed(TaskId(step.stage, channel.target), packed_error, user=True))
             return []
 
 
-def _made(folder: Path) -> Path:
+def _created(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def _clear(parts: Path, attempt: int) -> None:
-    """Remove what workers of earlier attempts, killed meanwhile, had begun to write."""
+def _remove_incomplete(parts: Path, attempt: int) -> None:
+    """Remove files that workers of earlier attempts had begun to write when they were killed."""
     for path in parts.glob("*-chk-*"):
-        begun = _BEGUN.fullmatch(path.name)
-        if begun is not None and int(begun[1]) < attempt:
+        matched = _PART_NAME.fullmatch(path.name)
+        if matched is not None and int(matched[1]) < attempt:
             path.unlink(missing_ok=True)
 
 
-_BEGUN: Final = re.compile(r"\d+-chk-\d+-[\d.]+\.(\d+)\.(?:data|state)")
+_PART_NAME: Final = re.compile(r"\d+-chk-\d+-[\d.]+\.(\d+)\.(?:data|state)")
 
 
-_COLLECTS_BATCH: Final = (50_000, 20, 1_000)
-"""Thresholds of the garbage collector in bounded work: by the time it would look at everything, the work is done."""
-_COLLECTS: Final = (50_000, 10, 5)
-"""And in a stream. The engine leaves no cycles behind, but the author's code may: everything is looked at again after
-a few millions of them, and no sooner than when a quarter has been added to what stayed the last time."""
+_GC_BATCH: Final = (50_000, 20, 1_000)
+"""Thresholds of the garbage collector for a bounded job, which is over before the first full collection."""
+_GC_STREAM: Final = (50_000, 10, 5)
+"""Thresholds for an unbounded job. The engine leaves no cyclic garbage, but the author's code may: a full collection
+follows after some millions of new objects, once the number of long-lived objects has grown by a quarter."""
 
 
 def _set_up_process(*, batch: bool) -> None:
@@ -263,7 +263,9 @@ def _set_up_process(*, batch: bool) -> None:
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     gc.enable()
-    gc.set_threshold(*(_COLLECTS_BATCH if batch else _COLLECTS))
+    gc.set_threshold(*(_GC_BATCH if batch else _GC_STREAM))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True, write_through=False)  # several processes print: by whole lines
+            stream.reconfigure(
+                line_buffering=True, write_through=False
+            )  # several processes print, so lines must not mix

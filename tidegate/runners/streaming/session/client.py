@@ -1,8 +1,9 @@
-"""A session is a process that outlives its clients and runs the jobs they submit. Here are its requests and answers.
+"""The client's side of a session: its requests and answers, its files, and the connection to it.
 
-It listens in the user's private directory (see `endpoint`), and starts a process for each job as a client would. A job
-whose process dies continues in a new one from its last checkpoint. When the session ends, its jobs end; when it is
-killed, the next session of its name continues them.
+A session is a process that outlives its clients and runs the jobs that they submit. It listens in the user's private
+directory (see `endpoint`), and starts a process for each job as a client would. If that process dies, the job continues
+in a new one from its last checkpoint. When the session ends, its jobs end; if it is killed, the next session of its
+name continues them.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from tidegate.sdk.private_files import owner_only
 LONGEST_REQUEST: Final = 1 << 30
 """The largest request, in bytes: a pipeline with the elements of its `Create`s."""
 LISTENING: Final = "listening"
-"""What a session's process reports once it listens."""
+"""The report of a session's process that it listens."""
 
 
 # -- requests
@@ -49,7 +50,7 @@ LISTENING: Final = "listening"
 
 @dataclass(frozen=True, slots=True)
 class SubmitJob:
-    """Run a job. `paths` and `cwd` are the client's: where its modules and its relative file names are found."""
+    """Run a job. Its modules are imported from the client's `paths`, and relative file names resolved against `cwd`."""
 
     submitted: Submit
     paths: tuple[str, ...]
@@ -69,7 +70,7 @@ class ShowJob:
 
 
 @dataclass(frozen=True, slots=True)
-class TellJob:
+class JobRequest:
     """A request to a job. The answer is its `JobInfo`, followed by the job's messages until it has ended."""
 
     id: str
@@ -78,32 +79,32 @@ class TellJob:
 
 @dataclass(frozen=True, slots=True)
 class EndSession:
-    """End all jobs and the session; the answer is the end of the connection."""
+    """End all jobs and the session, which closes the connection instead of answering."""
 
 
-Request: TypeAlias = SubmitJob | ListJobs | ShowJob | TellJob | EndSession
+Request: TypeAlias = SubmitJob | ListJobs | ShowJob | JobRequest | EndSession
 
 
 def invalid_reason(request: object) -> str:
-    """Why a request is malformed, whatever the jobs of the session are; "" if it is well-formed.
+    """Why a request is malformed; "" if it is well-formed.
 
-    Requests are passed to the processes of jobs, and name files, so they are checked before.
+    Requests are forwarded to the processes of jobs, and name files, so the session validates them first.
     """
     match request:
         case ListJobs() | EndSession() | ShowJob(id=str()):
             return ""
-        case TellJob(id=str(), event=CancelJob() | TakeSavepoint(directory=str())):
+        case JobRequest(id=str(), event=CancelJob() | TakeSavepoint(directory=str())):
             return ""
-        case TellJob(id=str(), event=StopJob(drain=bool(), savepoint=None | str())):
+        case JobRequest(id=str(), event=StopJob(drain=bool(), savepoint=None | str())):
             return ""
         case SubmitJob(submitted=Submit(job=Job(id=str(id)) as job, directory=str()), paths=tuple(paths), cwd=str()):
-            whole = isinstance(job.plan, Plan) and isinstance(job.plan.pipeline, Pipeline)
-            if not (whole and isinstance(job.settings, Settings) and all(isinstance(path, str) for path in paths)):
-                return "what is submitted is no planned pipeline with its settings"
-            return "" if _ID.fullmatch(id) else f"a job's id is letters, digits, - and _, not {id!r}"
-        case SubmitJob() | ShowJob() | TellJob():
+            planned = isinstance(job.plan, Plan) and isinstance(job.plan.pipeline, Pipeline)
+            if not (planned and isinstance(job.settings, Settings) and all(isinstance(path, str) for path in paths)):
+                return "the submitted job is not a planned pipeline with its settings"
+            return "" if _ID.fullmatch(id) else f"a job's id must consist of letters, digits, - and _, unlike {id!r}"
+        case SubmitJob() | ShowJob() | JobRequest():
             return f"a {type(request).__name__} can't have these fields"
-    return f"a session knows no {type(request).__name__}"
+    return f"a session has no request of the class {type(request).__name__}"
 
 
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -118,7 +119,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """The state of a job. Times are in seconds since 1970. `reports` are the latest lines that it reported."""
+    """The state of a job, with the latest lines of its `reports`. Times are in seconds since 1970."""
 
     id: str
     name: str
@@ -138,7 +139,7 @@ class JobInfo:
     log: str
 
 
-# -- where a session is
+# -- the place of a session
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,11 +150,11 @@ class SessionFiles:
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("-", "").replace("_", "").isalnum():
-            raise EndpointError(f"a session's name is letters, digits, - and _, not {self.name!r}")
+            raise EndpointError(f"a session's name must consist of letters, digits, - and _, unlike {self.name!r}")
 
     @property
     def socket(self) -> Path:
-        """Where it listens."""
+        """The socket on which it listens."""
         return private_directory() / f"{self.name}.sock"
 
     @property
@@ -167,7 +168,7 @@ class SessionFiles:
         return private_directory() / f"{self.name}.token"
 
     def new_token(self) -> bytes:
-        """A fresh token, readable by this user alone."""
+        """Create a new token, which only this user can read."""
         token = secrets.token_hex(32)
         self.token.unlink(missing_ok=True)
         with open(self.token, "x", opener=owner_only) as file:
@@ -175,7 +176,7 @@ class SessionFiles:
         return token.encode()
 
     def remove(self) -> None:
-        """Remove all of them; the session is over."""
+        """Remove all files after the end of the session."""
         for path in (self.socket, self.about, self.token):
             path.unlink(missing_ok=True)
 
@@ -189,7 +190,7 @@ class SessionFiles:
 
 
 class Session:
-    """A connection to a session, for one request after another. EndpointError if none answers."""
+    """A connection to a session, for one request at a time. EndpointError if no session answers."""
 
     def __init__(self, place: Path | int, token: bytes = b"") -> None:
         self._link = Link(connect(place, token))
@@ -202,11 +203,11 @@ class Session:
         self._link.close()
 
     def ask(self, request: Request) -> Any:
-        """The answer; RunError with the reason if it is refused, EndpointError if the session goes away."""
+        """Send a request; returns the answer. RunError if it is refused, EndpointError if the session ends."""
         data = pickle.dumps(request, 5)
         if len(data) > LONGEST_REQUEST:
             raise RunError(
-                f"a session takes requests of at most {LONGEST_REQUEST >> 20} MiB, and this has {len(data) >> 20}: "
+                f"a session accepts requests of at most {LONGEST_REQUEST >> 20} MiB, not {len(data) >> 20}: "
                 "read the elements of large Creates from files, or run the pipeline without --detach"
             )
         self._link.post(CONTROL, [data])
@@ -240,14 +241,14 @@ class Session:
         answer: JobInfo = self.ask(ShowJob(id))
         return answer
 
-    def tell_and_follow(self, id: str, event: FromClient) -> Iterator[ToClient]:
+    def send_and_follow(self, id: str, event: FromClient) -> Iterator[ToClient]:
         """Send a request to a job, and iterate over its messages until it has ended."""
-        self.ask(TellJob(id, event))
+        self.ask(JobRequest(id, event))
         yield from self._messages()
 
     def savepoint(self, id: str, directory: str) -> CheckpointReport:
         """Make a job take a savepoint, and wait until it is complete. RunError if it fails."""
-        for message in self.tell_and_follow(id, TakeSavepoint(directory)):
+        for message in self.send_and_follow(id, TakeSavepoint(directory)):
             match message:
                 case CheckpointReport(savepoint=savepoint) as report if savepoint == directory:
                     if report.error:
@@ -266,11 +267,11 @@ class Session:
                     self._received.append(unpickled(kind, body, object))
             except WireError as error:
                 self._link.drop()
-                raise EndpointError(f"what the session sent can't be understood: {error}") from error
+                raise EndpointError(f"the session sent an invalid message: {error}") from error
 
 
 def open_session(name: str = DEFAULT) -> Session:
-    """Connect to the session of that name. EndpointError, saying how to start one, if there is none."""
+    """Connect to the session of that name. If none runs, the EndpointError says how to start one."""
     place = SessionFiles(name)
     try:
         return Session(place.socket)
@@ -280,23 +281,23 @@ def open_session(name: str = DEFAULT) -> Session:
 
 
 def start_session(place: SessionFiles, port: int | None = None) -> None:
-    """Start a session in the background, and return when it listens. EndpointError says why it can't."""
+    """Start a session in the background, and wait until it listens. EndpointError if it can't."""
     import subprocess
     import sys
 
-    heard, told = os.pipe()
+    reader, writer = os.pipe()
     entry = f"import sys; sys.path[:] = sys.argv[1:]; from {__package__}.server import main; "
-    with open(heard) as answer:
+    with open(reader) as report:
         starter = subprocess.Popen(
-            [sys.executable, "-c", f"{entry}main({place.name!r}, {told}, {port})", *sys.path],
-            pass_fds=[told],
+            [sys.executable, "-c", f"{entry}main({place.name!r}, {writer}, {port})", *sys.path],
+            pass_fds=[writer],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
         )
-        os.close(told)
+        os.close(writer)
         starter.wait()
-        said = answer.read()
-    if said != LISTENING:
-        raise EndpointError(said or "the session's process has died before it listened")
+        reported = report.read()
+    if reported != LISTENING:
+        raise EndpointError(reported or "the session's process died before it listened")

@@ -25,10 +25,10 @@ from tidegate._version import __version__
 from tidegate.sdk.errors import RunError
 
 LONGEST_PATH: Final = 107
-"""Bytes that a socket's name may have; the system's own limit."""
+"""The system's limit for the length of a socket's name, in bytes."""
 LOOPBACK: Final = "127.0.0.1"
-PATIENCE: Final = 10.0
-"""Seconds that either side gives the other to say who it is."""
+HANDSHAKE_TIMEOUT: Final = 10.0
+"""Seconds that either side waits for the other to authenticate."""
 
 _MAGIC: Final = b"tidegate session 1\n"
 _CHALLENGE: Final = 32
@@ -41,25 +41,25 @@ _WELCOME, _REFUSED, _OTHER_VERSION = b"\0", b"\1", b"\2"
 
 
 class EndpointError(RunError):
-    """A session that can't be reached, or listened for, at some place."""
+    """A session can't be reached, or can't listen, at some place."""
 
 
 # -- places
 
 
 def private_directory() -> Path:
-    """The user's own directory for sessions, made if it isn't there. EndpointError as of `private`."""
+    """The user's directory for sessions, created if it doesn't exist. EndpointError as of `private`."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     return private(Path(base) / "tidegate" if base else Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}")
 
 
 def private(directory: Path) -> Path:
-    """A directory, made if it isn't there. EndpointError if it belongs to somebody else, or others may enter it."""
+    """A directory, created if it doesn't exist. EndpointError if another user owns it, or may enter it."""
     try:
         directory.mkdir(mode=0o700, exist_ok=True)
         found = directory.lstat()
     except OSError as error:
-        raise EndpointError(f"can't make {directory}, which sessions need: {error.strerror}") from error
+        raise EndpointError(f"can't create {directory}, which sessions need: {error.strerror}") from error
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise EndpointError(
             f"{directory}, which sessions need, must be a directory of your own that nobody else may enter: "
@@ -69,7 +69,7 @@ def private(directory: Path) -> Path:
 
 
 def checked(path: Path) -> Path:
-    """A path that a socket can have; EndpointError if it is too long."""
+    """The path of a socket. EndpointError if it is too long."""
     length = len(os.fsencode(path))
     if length > LONGEST_PATH:
         raise EndpointError(
@@ -80,7 +80,7 @@ def checked(path: Path) -> Path:
 
 
 def listen(path: Path) -> socket.socket:
-    """A socket of that name, for this user alone. EndpointError if somebody listens there already."""
+    """A listening socket that only this user may connect to. EndpointError if another session listens there."""
     checked(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -89,19 +89,19 @@ def listen(path: Path) -> socket.socket:
         except OSError as error:
             if error.errno != errno.EADDRINUSE or _answers(path):
                 raise
-            path.unlink()  # left by one that was killed
+            path.unlink()  # a killed session left it
             listener.bind(str(path))
         path.chmod(0o600)
         listener.listen()
     except OSError as error:
         listener.close()
-        told = "another session listens there" if error.errno == errno.EADDRINUSE else error.strerror
-        raise EndpointError(f"can't listen at {path}: {told}") from error
+        reason = "another session listens there" if error.errno == errno.EADDRINUSE else error.strerror
+        raise EndpointError(f"can't listen at {path}: {reason}") from error
     return listener
 
 
 def listen_on_port(port: int) -> socket.socket:
-    """A port (0: any that is free) that only this machine reaches."""
+    """A listening socket on a port (0: any free port) that only this machine can reach."""
     try:
         return socket.create_server((LOOPBACK, port))
     except OSError as error:
@@ -109,10 +109,10 @@ def listen_on_port(port: int) -> socket.socket:
 
 
 def connect(place: Path | int, token: bytes) -> socket.socket:
-    """A connection to the session at a path or on a port. EndpointError says why there is none."""
+    """Connect to the session at a path or on a port. EndpointError says why that fails."""
     address = (LOOPBACK, place) if isinstance(place, int) else str(checked(place))
     sock = socket.socket(socket.AF_INET if isinstance(place, int) else socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(PATIENCE)
+    sock.settimeout(HANDSHAKE_TIMEOUT)
     try:
         try:
             sock.connect(address)
@@ -120,7 +120,7 @@ def connect(place: Path | int, token: bytes) -> socket.socket:
             raise EndpointError(f"no session answers at {_named(place)}: {error.strerror or error}") from error
         if isinstance(place, Path):
             check_peer(sock)
-        _introduce(sock, token, place)
+        _authenticate(sock, token, place)
     except BaseException:
         sock.close()
         raise
@@ -140,11 +140,11 @@ def _named(place: Path | int) -> str:
     return f"{LOOPBACK}:{place}" if isinstance(place, int) else str(place)
 
 
-# -- who is there
+# -- authentication
 
 
 def check_peer(sock: socket.socket) -> None:
-    """EndpointError if the process at the other end of a named socket is another user's."""
+    """EndpointError if the process at the other end of a named socket belongs to another user."""
     uid = _peer_uid(sock)
     if uid != os.getuid():
         raise EndpointError(f"the process at the other end belongs to user {uid}, not to user {os.getuid()}")
@@ -153,7 +153,7 @@ def check_peer(sock: socket.socket) -> None:
 def _peer_uid(sock: socket.socket) -> int:
     if sys.platform == "linux":
         _, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    else:  # LOCAL_PEERCRED of the BSDs and macOS: what getpeereid asks for
+    else:  # LOCAL_PEERCRED of the BSDs and macOS, which getpeereid uses
         _, uid = struct.unpack("=II", sock.getsockopt(0, 1, 8))
     return int(uid)
 
@@ -163,36 +163,36 @@ def _answer(token: bytes, who: bytes, first: bytes, second: bytes) -> bytes:
 
 
 def _version() -> bytes:
-    """What both sides must have in common for what they pickle to mean the same."""
+    """A digest of the versions that must be equal on both sides, because they exchange pickles."""
     return hashlib.sha256(f"{__version__} {sys.version_info.major}.{sys.version_info.minor}".encode()).digest()
 
 
 class Handshake:
     """The session's side of one handshake: bytes in, bytes out, no I/O.
 
-    `take` receives bytes and returns those to send; `verdict` is None until the handshake is finished.
+    Pass received bytes to `handle`, which returns the bytes to send; `verdict` is None until the handshake is finished.
     """
 
     def __init__(self, token: bytes) -> None:
         self.verdict: Literal["welcome", "refused"] | None = None
         self._token = token
         self._challenge = os.urandom(_CHALLENGE)
-        self._came = b""
+        self._received = b""
 
     def greeting(self) -> bytes:
         """The bytes to send first."""
         return _MAGIC + self._challenge
 
-    def wanted(self) -> int:
-        """How many more bytes the handshake reads; those after them belong to the protocol that follows."""
-        return _REPLY - len(self._came)
+    def missing(self) -> int:
+        """How many more bytes to read; later bytes belong to the protocol after the handshake."""
+        return _REPLY - len(self._received)
 
-    def take(self, data: bytes) -> bytes:
+    def handle(self, data: bytes) -> bytes:
         """Handle bytes from the client; returns the bytes to send."""
-        self._came += data
-        if len(self._came) < _REPLY:
+        self._received += data
+        if len(self._received) < _REPLY:
             return b""
-        theirs, rest = self._came[:_CHALLENGE], self._came[_CHALLENGE:]
+        theirs, rest = self._received[:_CHALLENGE], self._received[_CHALLENGE:]
         answer, version = rest[:_ANSWER], rest[_ANSWER:]
         if not hmac.compare_digest(answer, _answer(self._token, b"client", self._challenge, theirs)):
             self.verdict = "refused"
@@ -205,13 +205,13 @@ class Handshake:
         return _WELCOME + mine
 
 
-def _introduce(sock: socket.socket, token: bytes, place: Path | int) -> None:
-    """The client's side; blocks, at most `PATIENCE` seconds for each step."""
-    sock.settimeout(PATIENCE)
+def _authenticate(sock: socket.socket, token: bytes, place: Path | int) -> None:
+    """The client's side of a handshake. Blocks for at most `HANDSHAKE_TIMEOUT` seconds in each step."""
+    sock.settimeout(HANDSHAKE_TIMEOUT)
     try:
         greeting = _exactly(sock, _GREETING)
         if not greeting.startswith(_MAGIC):
-            raise EndpointError(f"what answers at {_named(place)} is no session of Tidegate's")
+            raise EndpointError(f"the process at {_named(place)} is not a session of Tidegate")
         theirs = greeting[len(_MAGIC) :]
         mine = os.urandom(_CHALLENGE)
         sock.sendall(mine + _answer(token, b"client", theirs, mine) + _version())
@@ -221,7 +221,7 @@ def _introduce(sock: socket.socket, token: bytes, place: Path | int) -> None:
     if verdict[:1] == _REFUSED:
         raise EndpointError(f"the session at {_named(place)} does not accept this token")
     if not hmac.compare_digest(verdict[1:], _answer(token, b"session", mine, theirs)):
-        raise EndpointError(f"what answers at {_named(place)} does not know the session's token")
+        raise EndpointError(f"the process at {_named(place)} does not know the session's token")
     if verdict[:1] != _WELCOME:
         raise EndpointError(
             f"the session at {_named(place)} runs another version of Tidegate or Python than this "
@@ -234,6 +234,6 @@ def _exactly(sock: socket.socket, count: int) -> bytes:
     while len(found) < count:
         part = sock.recv(count - len(found))
         if not part:
-            raise ConnectionResetError("it has closed the connection")
+            raise ConnectionResetError("it closed the connection")
         found += part
     return found

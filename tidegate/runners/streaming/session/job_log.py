@@ -1,8 +1,8 @@
-"""The log of a session's job: what its processes print, and the lines that a client would have shown of it.
+"""The log of a session's job: the output of its processes, and the lines that a client would have printed about it.
 
-The processes append to the log file themselves. The session appends its own lines, and bounds the size: it cuts a log
-that has become too long, and keeps the last part of it in a second file. Both together hold between one and two times
-`LONGEST` of the latest output, and what is printed between two looks at the size.
+The processes append to the log file directly. The session appends its lines, and rotates a log that has become too
+long: the last part moves to a second file. Both files together hold one to two times `LONGEST` bytes of the latest
+output, plus the output since the size was last checked.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from tidegate.runners.streaming.client.console import line_of, printed
+from tidegate.runners.streaming.client.console import format_line, line_of
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.protocol.client_messages import ToClient
 from tidegate.runners.streaming.protocol.coordinator_io import Finish
@@ -19,13 +19,13 @@ from tidegate.sdk.errors import visible_lines
 from tidegate.sdk.private_files import owner_only
 
 LONGEST: Final = 8 << 20
-"""Bytes of a log when it is cut."""
+"""Bytes of a log when it is rotated."""
 
 
 class JobLog:
-    """Appends what a job reports to the log at `path`, and keeps it bounded.
+    """Appends a job's messages to the log at `path`, and bounds its size.
 
-    What can't be written, on a full disk for instance, is left out: a session and its other jobs go on.
+    Lines that can't be written, on a full disk for instance, are dropped, so that the session and its jobs continue.
     """
 
     def __init__(self, job: Job, path: Path, longest: int = LONGEST) -> None:
@@ -33,52 +33,52 @@ class JobLog:
         self._path = path
         self._longest = longest
 
-    def take(self, message: ToClient, error: object = None) -> None:
-        """A message of the job's; `error` is what a job that has ended failed with."""
+    def write(self, message: ToClient, error: object = None) -> None:
+        """Append the line for a message; with `Finish`, also the `error` with which the job failed."""
         line = line_of(message, self._job)
-        text = "" if line is None else printed(*line)
+        text = "" if line is None else format_line(*line)
         if isinstance(message, Finish):
-            text = printed(message.state, {"job": self._job.id})
+            text = format_line(message.state, {"job": self._job.id})
             text += f"\n{visible_lines(str(error))}" if error is not None else ""
         append(self._path, text, self._longest)
 
 
 def append(path: Path, text: str, longest: int = LONGEST) -> None:
-    """Add lines, if there is any `text`, and cut the log if it is too long. What can't be written is left out."""
+    """Append `text`, unless it is empty, and rotate the log if it is too long. Ignores I/O errors."""
     try:
         if text:
             with open(path, "a", encoding="utf-8", opener=owner_only) as file:
                 file.write(f"{text}\n")
-        _bound(path, longest)
+        _rotate(path, longest)
     except OSError:
         pass
 
 
-def _bound(path: Path, longest: int) -> None:
-    """Cut a log that is too long.
+def _rotate(path: Path, longest: int) -> None:
+    """Rotate a log that is too long.
 
-    The job's processes have the file open for appending, so it is emptied in place: they go on at its start.
+    The job's processes have the file open for appending, so it is truncated in place: they continue at its start.
     """
     size = os.stat(path).st_size
     if size <= longest:
         return
-    fresh = path.with_suffix(".new")
-    with open(path, "r+b") as log, open(fresh, "wb", opener=owner_only) as kept:
+    copy = path.with_suffix(".new")
+    with open(path, "r+b") as log, open(copy, "wb", opener=owner_only) as file:
         log.seek(size - longest)
-        log.readline()  # the rest of a line
+        log.readline()  # skip an incomplete line
         while data := log.read(1 << 20):
-            kept.write(data)
+            file.write(data)
         log.truncate(0)
-    fresh.replace(earlier(path))
+    copy.replace(earlier(path))
 
 
 def earlier(log: Path) -> Path:
-    """Where the part before what is in a log is kept, if the log has been cut."""
+    """The file with the part of a log before the last rotation, if there was one."""
     return log.with_suffix(".earlier")
 
 
 def tail(log: Path, lines: int | None = None) -> bytes:
-    """What a job's log holds, or its last lines. FileNotFoundError if the job has printed nothing yet."""
+    """The content of a job's log, or its last lines. FileNotFoundError if the job has printed nothing yet."""
     parts = []
     for path in (earlier(log), log):
         try:
@@ -86,7 +86,7 @@ def tail(log: Path, lines: int | None = None) -> bytes:
         except FileNotFoundError:
             if path == log and not parts:
                 raise
-    whole = b"".join(parts)
+    content = b"".join(parts)
     if lines is None:
-        return whole
-    return b"".join(whole.splitlines(keepends=True)[-lines:]) if lines else b""
+        return content
+    return b"".join(content.splitlines(keepends=True)[-lines:]) if lines else b""

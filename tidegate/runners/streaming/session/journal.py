@@ -1,4 +1,4 @@
-"""The journal of a session's running jobs: if the session is killed, the next one of its name continues them."""
+"""The journal of a session's running jobs. If the session is killed, the next session of its name continues them."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from tidegate.sdk.private_files import owner_only
 
 
 class Journal:
-    """The submitted jobs of a session that have not ended, in a private folder. When a session begins, the logs of jobs
-    that have ended are removed."""
+    """The requests of jobs that have not ended, as files in a private folder beside the jobs' logs. Opening the journal
+    removes the logs of jobs that have ended."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        there = list(directory.iterdir())  # a pattern would pass over what can't be listed
-        going_on = {path.stem for path in there if path.suffix == ".job"}
-        for path in there:
-            if path.stem not in going_on or path.suffix == ".new":
+        paths = list(directory.iterdir())  # unlike `glob`, raises if the folder can't be listed
+        unfinished = {path.stem for path in paths if path.suffix == ".job"}
+        for path in paths:
+            if path.stem not in unfinished or path.suffix == ".new":
                 path.unlink()
 
-    def keep(self, request: SubmitJob) -> None:
-        """Record a job that begins."""
+    def add(self, request: SubmitJob) -> None:
+        """Record a job that is submitted."""
         id = request.submitted.job.id
-        fresh = self._directory / f"{id}.new"
-        with open(fresh, "wb", opener=owner_only) as file:
+        incomplete = self._directory / f"{id}.new"
+        with open(incomplete, "wb", opener=owner_only) as file:
             pickle.dump(request, file, 5)
-        fresh.rename(self._directory / f"{id}.job")
+        incomplete.rename(self._directory / f"{id}.job")
 
-    def drop(self, id: str) -> None:
-        """Remove a job that has ended."""
+    def remove(self, id: str) -> None:
+        """Remove the record of a job that has ended."""
         (self._directory / f"{id}.job").unlink(missing_ok=True)
 
-    def forget(self, id: str) -> None:
+    def remove_log(self, id: str) -> None:
         """Remove the log of a job that is no longer listed."""
         log = self.log(id)
         for path in (log, earlier(log)):
@@ -51,24 +51,24 @@ class Journal:
         """The log of a job."""
         return self._directory / f"{id}.log"
 
-    def found(self) -> list[tuple[str, SubmitJob | str]]:
-        """The id and the request of each job of the previous session, oldest first; for an invalid request, what is
-        wrong with it. OSError if a file can't be read at the moment, since its job is not lost."""
+    def requests(self) -> list[tuple[str, SubmitJob | str]]:
+        """The id and the request of each job of the previous session, oldest first; in place of an invalid request, the
+        reason. OSError if a file can't be read: that may be temporary, so the job must not count as lost."""
         found: list[tuple[str, SubmitJob | str]] = []
         jobs = [path for path in self._directory.iterdir() if path.suffix == ".job"]
         for path in sorted(jobs, key=lambda path: path.stat().st_mtime_ns):
             try:
                 request = moved.loads(path.read_bytes())
-                fault = invalid_reason(request) if isinstance(request, SubmitJob) else "it is no SubmitJob"
+                fault = invalid_reason(request) if isinstance(request, SubmitJob) else "it is not a SubmitJob"
             except OSError:
                 raise
-            except Exception as error:  # of another version of Tidegate, for instance
+            except Exception as error:  # it may be of another version of Tidegate
                 fault = str(error)
-            found.append((path.stem, f"and what was submitted can't be read: {fault}" if fault else request))
+            found.append((path.stem, f"and its request can't be read: {fault}" if fault else request))
         return found
 
     def lost(self, id: str, why: str, submitted: Submit | None = None) -> JobInfo:
-        """The state of a job of the previous session that this one can't continue."""
+        """The final state of a job of the previous session that this session can't continue."""
         job = None if submitted is None else submitted.job
         return JobInfo(
             id=id,
@@ -90,5 +90,5 @@ class Journal:
 
 
 def logs_of(name: str) -> Path:
-    """The folder for the logs of jobs of sessions with this name."""
+    """The folder for the journal and the logs of sessions with this name."""
     return private(private(Path(tempfile.gettempdir()) / f"tidegate-{os.getuid()}-logs") / name)

@@ -5,4 +5,4 @@ from __future__ import annotations
 from typing import Final
 
 DEFAULT: Final = "default"
-"""The session that is meant where none is named."""
+"""The name of a session for which none is given."""

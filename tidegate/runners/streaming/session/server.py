@@ -1,6 +1,7 @@
 """The session's process: it authenticates clients, starts a process for each job, and reports on the jobs.
 
-One thread, one loop. No code of the author's runs here, and nothing is unpickled before a client is authenticated.
+One thread runs an event loop. None of the author's code runs here, and nothing is unpickled from a client before it is
+authenticated.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ from tidegate.runners.streaming.session.client import (
     LONGEST_REQUEST,
     EndSession,
     JobInfo,
+    JobRequest,
     ListJobs,
     Refused,
     SessionFiles,
     ShowJob,
     SubmitJob,
-    TellJob,
     invalid_reason,
 )
 from tidegate.runners.streaming.session.endpoint import (
-    PATIENCE,
+    HANDSHAKE_TIMEOUT,
     EndpointError,
     Handshake,
     check_peer,
@@ -52,15 +53,16 @@ from tidegate.runners.streaming.session.job_log import JobLog, append
 from tidegate.runners.streaming.session.journal import Journal, logs_of
 from tidegate.sdk.private_files import owner_only
 
-MOST_ENDED: Final = 100
+MAX_ENDED: Final = 100
 """How many jobs that have ended stay listed."""
-REPORTS: Final = 50
-MOST_UNREAD: Final = 16 << 20
-"""Bytes of answers that a client may leave unread before it is disconnected."""
+MAX_REPORTS: Final = 50
+"""How many of a job's latest reports are shown."""
+MAX_UNREAD: Final = 16 << 20
+"""Bytes of answers that a client may leave unread; one that leaves more is disconnected."""
 SESSION_LOG: Final = "session.log"
-"""The session's own log, in the folder of the logs of its jobs."""
-MOST_PENDING: Final = 64
-"""How many connections may be in their handshake at once; one more makes the session reject the oldest."""
+"""The name of the session's own log, in the folder of its jobs' logs."""
+MAX_PENDING: Final = 64
+"""How many handshakes may be pending at once; for another connection, the oldest is rejected."""
 
 
 @dataclass(eq=False, slots=True)
@@ -83,21 +85,21 @@ class _PendingConnection:
 class _SessionJob:
     """A job of the session."""
 
-    def __init__(self, request: SubmitJob, log: Path, tell: Callable[[ToClient], None]) -> None:
+    def __init__(self, request: SubmitJob, log: Path, publish: Callable[[ToClient], None]) -> None:
         self.started = time.time()
         self.ended: float | None = None
         self.checkpoint: CheckpointReport | None = None
-        self.reports: deque[str] = deque(maxlen=REPORTS)
+        self.reports: deque[str] = deque(maxlen=MAX_REPORTS)
         self.log = log
-        self._lines = JobLog(request.submitted.job, log)
-        self._tell = tell
+        self._job_log = JobLog(request.submitted.job, log)
+        self._publish = publish
         self.job = JobClient(
             request.submitted,
             on_report=self._handle,
             paths=request.paths,
             cwd=request.cwd,
             output=self.log,
-            remove=_remove_beside,
+            remove=_remove_in_background,
         )
         self.watched = self.job.link
 
@@ -109,11 +111,11 @@ class _SessionJob:
                 self.checkpoint = message
             case coordinator_io.Finish():
                 self.ended = time.time()
-        self._lines.take(message, self.job.error if self.ended else None)
-        self._tell(message)
+        self._job_log.write(message, self.job.error if self.ended else None)
+        self._publish(message)
 
     def report(self, text: str) -> None:
-        """Log and send a line of the session's own about the job."""
+        """Log and publish a line of the session about the job."""
         self._handle(coordinator_io.Report(self.job.state, text))
 
     def info(self) -> JobInfo:
@@ -140,11 +142,11 @@ class _SessionJob:
 
 
 class Dispatcher:
-    """The session of a name; `serve` returns at a client's request or on SIGTERM."""
+    """A session with its jobs and clients; `serve` returns at a client's request or on SIGTERM."""
 
     def __init__(self, place: SessionFiles, port: int | None = None) -> None:
         self._place = place
-        self._loop = EventLoop(self._end)
+        self._loop = EventLoop(on_wake=self._end)
         self._jobs: dict[str, _SessionJob] = {}
         self._lost: dict[str, JobInfo] = {}
         self._clients: set[_Client] = set()
@@ -176,16 +178,16 @@ class Dispatcher:
                 self._disconnect_clients()
         finally:
             for running in self._jobs.values():
-                running.job.link.close()  # all at once: each may take a while to close
+                running.job.link.close()  # all jobs begin to end; each may take a while
             for id, running in self._jobs.items():
                 running.job.close()
-                self._journal.drop(id)
+                self._journal.remove(id)
             self._place.remove()
 
     def _end(self) -> None:
         self._over = True
 
-    # -- letting in
+    # -- handshakes
 
     def _accept(self, listener: socket.socket) -> None:
         try:
@@ -201,7 +203,7 @@ class Dispatcher:
         except (OSError, EndpointError):
             sock.close()
             return
-        if len(self._pending) >= MOST_PENDING:
+        if len(self._pending) >= MAX_PENDING:
             self._reject(min(self._pending, key=lambda pending: pending.since))
         pending = _PendingConnection(sock, handshake, time.monotonic())
         self._pending.add(pending)
@@ -209,8 +211,8 @@ class Dispatcher:
 
     def _shake_hands(self, pending: _PendingConnection) -> None:
         try:
-            data = pending.sock.recv(pending.handshake.wanted())
-            answer = pending.handshake.take(data)
+            data = pending.sock.recv(pending.handshake.missing())
+            answer = pending.handshake.handle(data)
             if answer:
                 pending.sock.send(answer)
         except OSError:
@@ -232,11 +234,11 @@ class Dispatcher:
     # -- clients
 
     def _receive(self, client: _Client) -> None:
-        """Answer the requests of a client. Invalid data ends only the connection of the client that sent it."""
+        """Answer the requests of a client. One that sends invalid data is disconnected."""
         try:
             for kind, body, _ in client.link.receive():
                 if client.link.closed:
-                    return  # it has been disconnected while its requests were being answered
+                    return  # it was disconnected while its requests were answered
                 try:
                     answer = self._answer(client, unpickled(kind, body, object))
                 except WireError:
@@ -264,7 +266,7 @@ class Dispatcher:
             case ShowJob(id=id):
                 found = self._find(id)
                 return found.info() if isinstance(found, _SessionJob) else found
-            case TellJob(id=id, event=event):
+            case JobRequest(id=id, event=event):
                 found = self._find(id)
                 if isinstance(found, Refused):
                     return found
@@ -279,16 +281,16 @@ class Dispatcher:
     def _submit(self, request: SubmitJob) -> JobInfo | Refused:
         id = request.submitted.job.id
         if id in self._jobs:
-            return Refused(f"there is a job {id} already")
+            return Refused(f"a job {id} exists already")
         ended = [other for other, running in self._jobs.items() if running.job.ended]
-        for other in ended[: max(0, len(ended) - MOST_ENDED)]:
+        for other in ended[: max(0, len(ended) - MAX_ENDED)]:
             del self._jobs[other]
-            self._journal.forget(other)
+            self._journal.remove_log(other)
         try:
-            self._journal.keep(request)
+            self._journal.add(request)
             return self._start(request).info()
         except Exception as error:
-            self._journal.drop(id)
+            self._journal.remove(id)
             return Refused(f"the job can't be started: {_described(error)}")
 
     def _start(self, request: SubmitJob) -> _SessionJob:
@@ -296,7 +298,7 @@ class Dispatcher:
         running = _SessionJob(request, self._journal.log(id), lambda message: self._publish(id, message))
         try:
             running.info()
-        except Exception:  # nothing can be said of it, to nobody who asks
+        except Exception:  # a job that can't be described can't be listed
             running.job.kill()
             raise
         self._jobs[id] = running
@@ -304,32 +306,32 @@ class Dispatcher:
         return running
 
     def _resume_jobs(self) -> None:
-        """Continue the jobs of a killed session of this name. Their processes have ended with it, or are about to, and
-        are fenced off. Jobs without checkpoints are lost."""
-        for id, found in self._journal.found():
+        """Continue the jobs of a killed session of this name, which processes that are still ending can no longer
+        affect: they are fenced off. Jobs without checkpoints are lost."""
+        for id, found in self._journal.requests():
             if not isinstance(found, SubmitJob):
                 self._lost[id] = self._journal.lost(id, found)
                 continue
             submitted = found.submitted
             settings = submitted.job.settings
             if settings.batch or settings.checkpoints.directory is None:
-                nothing = "a bounded job keeps no checkpoints" if settings.batch else "it had no --checkpoint_dir"
-                why = f"and {nothing} from which it could go on: submit it again"
+                missing = "a bounded job keeps no checkpoints" if settings.batch else "it had no --checkpoint_dir"
+                why = f"and {missing} from which it could continue: submit it again"
                 self._lost[id] = self._journal.lost(id, why, submitted)
                 continue
             try:
                 running = self._start(replace(found, submitted=submitted.in_new_directory()))
             except Exception as error:
-                why = f"and it can't be started again: {_described(error)}"
+                why = f"and it can't be restarted: {_described(error)}"
                 self._lost[id] = self._journal.lost(id, why, submitted)
                 continue
             running.job.count_restart()
-            running.report("its session was killed; in a new one it goes on from its last checkpoint")
+            running.report("its session was killed; a new session continues it from its last checkpoint")
         for id in self._lost:
-            self._journal.drop(id)
+            self._journal.remove(id)
 
     def _find(self, id: str) -> _SessionJob | JobInfo | Refused:
-        """A job by its id, or by a prefix of it that no other job has."""
+        """A job by its id, or by an unambiguous prefix of it."""
         known: dict[str, _SessionJob | JobInfo] = {**self._lost, **self._jobs}
         fitting = [id] if id in known else [other for other in known if other.startswith(id)]
         if len(fitting) == 1:
@@ -339,11 +341,11 @@ class Dispatcher:
     def _send(self, client: _Client, message: object) -> None:
         """Send an answer or a job's message to a client; disconnect it if it has left too much unread."""
         link = client.link
-        if link.unsent > MOST_UNREAD:
-            link.push()  # it may have sent requests faster than they were answered
-        if link.unsent > MOST_UNREAD:
-            left = f"a client was disconnected: it had left {link.unsent:,} bytes of answers unread"
-            append(self._logs / SESSION_LOG, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {left}")
+        if link.unsent > MAX_UNREAD:
+            link.push()  # the answers of this round may not have been sent yet
+        if link.unsent > MAX_UNREAD:
+            text = f"a client was disconnected: it had left {link.unsent:,} bytes of answers unread"
+            append(self._logs / SESSION_LOG, f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
             link.drop()
             return
         link.post(CONTROL, [pickle.dumps(message, 5)])
@@ -360,10 +362,10 @@ class Dispatcher:
         if job.ended:
             self._loop.unregister(job.link)
             job.close()
-            self._journal.drop(job.submitted.job.id)
+            self._journal.remove(job.submitted.job.id)
 
     def _publish(self, id: str, message: ToClient) -> None:
-        """Pass a job's message to its followers. One that is slow misses progress, but no other message."""
+        """Send a job's message to the clients that follow it. A slow client misses progress, but no other message."""
         for client in self._clients:
             if id in client.follows and not (isinstance(message, coordinator_io.Progress) and client.link.waiting):
                 self._send(client, message)
@@ -374,11 +376,11 @@ class Dispatcher:
         """Seconds until the oldest handshake has taken too long."""
         if not self._pending:
             return None
-        return max(0.0, min(pending.since for pending in self._pending) + PATIENCE - time.monotonic())
+        return max(0.0, min(pending.since for pending in self._pending) + HANDSHAKE_TIMEOUT - time.monotonic())
 
     def _reject_late(self) -> None:
         """Reject connections whose handshake takes too long."""
-        latest = time.monotonic() - PATIENCE
+        latest = time.monotonic() - HANDSHAKE_TIMEOUT
         for pending in [pending for pending in self._pending if pending.since <= latest]:
             self._reject(pending)
 
@@ -393,8 +395,8 @@ class Dispatcher:
                 client.link.close()
 
 
-def _remove_beside(directory: str) -> None:
-    """Delete a job's directory in the background: a killed process may have left a lot."""
+def _remove_in_background(directory: str) -> None:
+    """Delete a job's directory in a thread, because a killed process may have left many files."""
     if os.path.lexists(directory):
         threading.Thread(target=shutil.rmtree, args=[directory, True]).start()
 
@@ -404,18 +406,18 @@ def _described(error: Exception) -> str:
 
 
 def main(name: str, descriptor: int, port: int | None) -> None:
-    """Run a session's process; it reports on the pipe `descriptor` that it listens, or why it can't.
+    """Run a session's process, detached from the process that started it and from its terminal.
 
-    It detaches from the process that started it, and from its terminal.
+    It writes to the pipe `descriptor` once it listens, or why it can't.
     """
     if os.fork():
         os._exit(0)
     os.setsid()
-    with open(descriptor, "w") as told:
+    with open(descriptor, "w") as starter:
         try:
             dispatcher = Dispatcher(SessionFiles(name), port)
         except (EndpointError, OSError) as error:
-            told.write(str(error))
+            starter.write(str(error))
             sys.exit(1)
-        told.write(LISTENING)
+        starter.write(LISTENING)
     dispatcher.serve()

@@ -11,7 +11,7 @@ from tidegate.runners.engine.rescale import KeyFilter
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
-from tidegate.runners.streaming.network.partitioner import owner, share_of
+from tidegate.runners.streaming.network.partitioner import elements_owned, owner
 from tidegate.runners.streaming.protocol.worker_messages import StateHandle, StoredState
 from tidegate.runners.streaming.state.files import StateFile
 from tidegate.runners.streaming.state.task_state import TaskState, loads
@@ -91,7 +91,7 @@ def _dealt_anew(
             channel = ChannelId(id.edge, min(id.source, producers - 1), task.index)
             if edge.exchange.routing == "hash":
                 most = job.settings.max_parallelism
-                blocks = [share_of(plan, edge, block, task.index, parallelism, most) for block in blocks]
+                blocks = [elements_owned(plan, edge, block, task.index, parallelism, most) for block in blocks]
             elif min(id.target, parallelism - 1) != task.index:
                 continue
             dealt.setdefault(channel, []).extend(block for block in blocks if len(block))

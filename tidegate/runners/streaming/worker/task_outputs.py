@@ -1,4 +1,4 @@
-"""The output side of a task: its routers and channels, the results it stores for later regions, and its sinks."""
+"""The output side of a task: its partitioners and channels, the results it stores for later regions, and its sinks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.runners.plan import Step
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionTarget, SubpartitionWriter
 from tidegate.runners.streaming.network.channels import OutputChannel
-from tidegate.runners.streaming.network.partitioner import Router, Target
+from tidegate.runners.streaming.network.partitioner import Partitioner, Target
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import Prepared
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
@@ -32,7 +32,7 @@ class TaskOutputs:
         self.sinks = {step.id: _writer(env, step) for step in env.plan.stage_steps(env.task.stage) if step.is_sink}
         self._full: set[ChannelId] = set()
         self._subpartitions: list[SubpartitionWriter] = []
-        self._routers: dict[str, list[Router]] = {}
+        self._partitioners: dict[str, list[Partitioner]] = {}
         for number, edge in env.job.topology.edges_out_of(env.task.stage):
             targets: list[Target] = []
             for id in env.job.topology.channels_out_of(env.task, number):
@@ -43,8 +43,8 @@ class TaskOutputs:
                 else:
                     self._subpartitions.append(SubpartitionWriter(env.services.directory(), id, env.attempt))
                     targets.append(SubpartitionTarget(self._subpartitions[-1]))
-            router = Router(env.plan, edge, env.task.index, targets, env.settings.max_parallelism)
-            self._routers.setdefault(edge.collection, []).append(router)
+            partitioner = Partitioner(env.plan, edge, env.task.index, targets, env.settings.max_parallelism)
+            self._partitioners.setdefault(edge.collection, []).append(partitioner)
 
     @property
     def full(self) -> bool:
@@ -59,18 +59,18 @@ class TaskOutputs:
             for edge in plan.outputs(step.id):
                 if edge.exchange is None and edge.target in self.sinks:
                     outlets.setdefault(edge.collection, []).append(self.sinks[edge.target].write)
-        for collection, routers in self._routers.items():
-            outlets.setdefault(collection, []).extend(map(self._outlet, routers))
+        for collection, partitioners in self._partitioners.items():
+            outlets.setdefault(collection, []).extend(map(self._outlet, partitioners))
         return outlets
 
     def forward_statuses(self, graph: Graph) -> None:
         """Send the current status of every collection that leaves the task. A batch job forwards only the end."""
         now = self._env.monotonic()
-        for collection, routers in self._routers.items():
+        for collection, partitioners in self._partitioners.items():
             status = graph.status(collection)
             if status.ended or self._env.timely:
-                for router in routers:
-                    router.mark(status, now)
+                for partitioner in partitioners:
+                    partitioner.mark(status, now)
 
     def forward(self, barrier: Barrier, overtakable: Callable[[ChannelId], bool]) -> dict[ChannelId, list[Block]]:
         """Send a barrier on every channel that has not ended; returns the blocks that it has overtaken, by channel. An
@@ -112,12 +112,12 @@ class TaskOutputs:
         now = self._env.monotonic()
         for id, blocks in in_flight.items():
             edge = self._env.plan.edges[id.edge]
-            (router,) = [each for each in self._routers[edge.collection] if each.edge is edge]
+            (partitioner,) = [each for each in self._partitioners[edge.collection] if each.edge is edge]
             for block in blocks:
                 if id in self.channels and edge.exchange is not None and edge.exchange.routing != "hash":
                     self.channels[id].add(block, now)
                 else:
-                    router.write(block, now)
+                    partitioner.write(block, now)
 
     def finish(self) -> None:
         """Complete the stored results. RunError when there is no room for them."""
@@ -131,14 +131,14 @@ class TaskOutputs:
         for subpartition in self._subpartitions:
             quietly(subpartition.abandon)
 
-    def _outlet(self, router: Router) -> Outlet:
+    def _outlet(self, partitioner: Partitioner) -> Outlet:
         env = self._env
-        step = env.plan.steps[router.edge.source]
+        step = env.plan.steps[partitioner.edge.source]
 
         def outlet(block: Block) -> None:
             env.times.records_out += len(block)
             try:
-                router.write(block, env.monotonic())
+                partitioner.write(block, env.monotonic())
             except PicklingError as error:  # of a blocking exchange: the worker names the step for other channels
                 rethrow(located(error, step.label, step.tail.where))
 
