@@ -203,7 +203,7 @@ AT_RUN: dict[str, tuple[Callable[[], tg.DoFn], str]] = {
     "another keyword": (lambda: with_timer(LATER, lambda timer, time: timer.set(1, dynamic_timer_tag="t")), TIMER_HAS),
     "a timedelta": (
         lambda: with_timer(SOON, lambda timer, time: timer.set(datetime.timedelta(seconds=60))),
-        "A timer is set to an instant: add how long it is to wait to one, such as",
+        "A timer is set to an instant: add the delay to one, such as",
     ),
     "a Duration": (lambda: with_timer(LATER, lambda timer, time: timer.set(tg.Duration(60))), "set to an instant"),
     "a text": (lambda: with_timer(LATER, lambda timer, time: timer.set("2024-01-01")), "set to an instant"),

@@ -149,14 +149,14 @@ def test_the_watermark_visits_no_key_whose_sessions_have_not_ended(monkeypatch: 
     op: Any = operator("live_sessions", combine(sum), strategy)
     windows = DerivedFrom(strategy.assigner)
     visited: list[Any] = []
-    passed = KeyWakeups.passed
+    passed = KeyWakeups.pop_until
 
     def recording(self: KeyWakeups, now: int) -> list[Any]:
         found = passed(self, now)
         visited.extend(found)
         return found
 
-    monkeypatch.setattr(KeyWakeups, "passed", recording)
+    monkeypatch.setattr(KeyWakeups, "pop_until", recording)
     list(op.process(Block([(k, 1) for k in range(100)], list(range(100)), windows), "in"))
     for t in range(100, 1000, 100):
         list(op.process(Block([(k, 1) for k in range(100)], [t + k for k in range(100)], windows), "in"))
@@ -224,12 +224,12 @@ def test_keys_wake_up_when_their_instant_has_passed(acts: list[tuple[str, str, i
                 wakeups.set(key, at)
                 filed[key] = min(at, filed.get(key, at))
             case "forget":
-                wakeups.forget(key)
+                wakeups.remove(key)
                 filed.pop(key, None)
             case _:
-                found = wakeups.passed(at)
+                found = wakeups.pop_until(at)
                 assert sorted(found) == sorted(key for key, instant in filed.items() if instant <= at)
                 for key in found:
                     del filed[key]
-    wakeups.forget_all()
-    assert wakeups.passed(100) == []
+    wakeups.clear()
+    assert wakeups.pop_until(100) == []

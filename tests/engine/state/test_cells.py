@@ -248,7 +248,7 @@ def test_dates_of_a_ttl_survive_a_snapshot() -> None:
     cell.at("k")
     cell.write(1)
     restored = StateTables(TTL, expiring=True)
-    restored.restore(tables.snapshot(), tables.dates(), 5)
+    restored.restore(tables.snapshot(), tables.expiries(), 5)
     restored.sweep(10_000_000)
     assert restored.snapshot() == {"value": {}, "bag": {}}
 

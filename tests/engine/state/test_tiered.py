@@ -88,7 +88,7 @@ def gives_the_same(make: Make, events: list[Event], budget: int, leaving: frozen
         assert some.hold() == plain.hold()
         assert some.next_clock() == plain.next_clock() or some.next_clock() is not None
         if number in leaving:
-            some.spill(list(some.awake()))
+            some.spill(list(some.resident_keys()))
 
 
 budgets = st.sampled_from([0, 800, 1 << 20])
@@ -160,8 +160,8 @@ def takes_what_was_there(make: Make, events: list[Event], at: int, budget: int, 
     some.open()
     for event in events[:at]:
         answer(some, event)
-    there = by_keys(some.inner.snapshot(list(some.awake())))
-    pieces = some.begin_taking(None).pieces()
+    there = by_keys(some.inner.snapshot(list(some.resident_keys())))
+    pieces = some.begin_capture(None).pieces()
     taken: list[Any] = []
     for number, event in enumerate((*events[at:], None)):
         if number in looks:
@@ -170,12 +170,12 @@ def takes_what_was_there(make: Make, events: list[Event], at: int, budget: int, 
     found: dict[Any, Any] = {}
     for piece in (*taken, *pieces):
         if piece is not None:
-            piece.tables.pop(tiered.AWAKE, None)
+            piece.tables.pop(tiered.RESIDENT, None)
             for key, entries in by_keys(piece).items():
                 assert key not in found
                 found[key] = entries
     assert {key: told(found.get(key, ())) for key in there} == {key: told(entries) for key, entries in there.items()}
-    assert some.taking is None
+    assert some.capture is None
 
 
 @settings(max_examples=120, deadline=None)
@@ -202,7 +202,7 @@ def test_only_as_many_keys_stay_in_memory_as_there_is_room_for() -> None:
     windows = assign(strategy.assigner)(0, None)
     for start in range(0, 5_000, 100):
         answer(some, Elements(tuple(((f"key {n}", 1), 0, windows) for n in range(start, start + 100))))
-        assert len(some.awake()) < 1_000
+        assert len(some.resident_keys()) < 1_000
     assert len(some.snapshot()) == 5_000
     assert sum(value for _, (_, value), *_ in answer(some, None)) == 5_000
 
@@ -221,7 +221,7 @@ def test_state_that_is_gone_is_gone_from_the_store_too() -> None:
     assert isinstance(some.cold, DictCold)
     assert list(some.cold.records) == ["a"]
     answer(some, Watermark(10))
-    some.spill(list(some.awake()))
+    some.spill(list(some.resident_keys()))
     assert not some.cold.records
 
 

@@ -374,7 +374,7 @@ class Unreadable(Operator):
 def test_a_capture_that_fails_takes_nothing_from_the_next_one(
     whole: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tiered, "AT_ONCE", 0)
+    monkeypatch.setattr(tiered, "MAX_SYNCHRONOUS", 0)
     held = Held("rocksdb", tmp_path, stateful_with_side)
     waits, paged = held.step, held.step.inner  # type: ignore[attr-defined]
     for event in (at_second(("a", 1), 3), at_second(7, 3, SIDE), at_second(("b", 1), 12), Watermark(10_000_000, SIDE)):
@@ -382,7 +382,7 @@ def test_a_capture_that_fails_takes_nothing_from_the_next_one(
     held.steps["unreadable"] = unreadable = Unreadable()
     with pytest.raises(OSError, match="Input/output"):
         held.capture(1, whole=whole)
-    assert paged.taking is None, "what was begun goes on"
+    assert paged.capture is None, "what was begun goes on"
     with monkeypatch.context() as patch:
         patch.setattr(type(waits._waiting), "snapshot", Unreadable().snapshot)
         with pytest.raises(OSError, match="Input/output"):

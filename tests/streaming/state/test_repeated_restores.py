@@ -212,7 +212,7 @@ def paged(make: Make) -> Build:
 @pytest.fixture(params=[0, 1 << 20], ids=["little by little", "at once"], autouse=True)
 def taken(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """How many keys are looked up at once."""
-    monkeypatch.setattr(tiered, "AT_ONCE", request.param)
+    monkeypatch.setattr(tiered, "MAX_SYNCHRONOUS", request.param)
     monkeypatch.setattr(tiered, "BATCH", 3)
 
 

@@ -1,10 +1,20 @@
-"""State cells: what the state parameters of a DoFn are, one object for all keys and windows.
+"""State cells: the objects that a DoFn gets as its state parameters.
 
-A cell is its own handle: the DoFn holds one object for all elements, which is pointed at the window and key in hand.
-What is under a key stands in an `Entry`, found once for each element. It knows the epoch of its last change, and is
-noted at the first change in each epoch: what changed between two checkpoints costs no look-up of its own.
-Each kind of cell has four classes, in the table `CELL_CLASSES`: plain or with a time-to-live, and of each a variant
-that records what was read, so that a value changed in place is found.
+There is one cell for all keys and windows. Before each call of the DoFn, it is pointed at the current window and key
+(`enter`, `at`). The value of a key is in an `Entry`, which is looked up once per element. An entry knows the epoch
+(the time between two snapshots) of its last change, and is recorded at its first change in each epoch, so that an
+incremental snapshot needs no further look-ups.
+
+Each kind of cell has four classes in the table `CELL_CLASSES`: plain or with a time-to-live, and for both a variant
+that records the values that are read, so that a value changed in place is detected.
+
+>>> cell, _ = cells_of(StateSpec("count", "value"), expiring=False)
+>>> cell.enter("window")
+>>> cell.at("a")
+>>> cell.write(1)
+>>> cell.at("b")
+>>> cell.read() is None, cell.tables["window"]["a"].value
+(True, 1)
 """
 
 from __future__ import annotations
@@ -24,15 +34,15 @@ _SCALARS: Final = frozenset({int, float, str, bytes, bool, complex, type(None), 
 
 
 class Epoch:
-    """The time between two snapshots, by its identity alone. Entries hold on to theirs for as long as they live, so it
-    refers to nothing: with what was noted in it, entries would form cycles that only the collector can free."""
+    """The time between two snapshots. It has no attributes: entries refer to their epoch, so a reference back to the
+    changed entries would form cycles that only the garbage collector can free."""
 
     __slots__ = ()
 
 
 class Entry:
-    """What a cell stores under one key and window, and the epoch in which that last changed. `home` is the table that
-    has it; None once it has been taken out, which also breaks the cycle between the two."""
+    """The value of a cell for one key and window, and the epoch of its last change. `home` is the table that has the
+    entry; None once the entry has been removed, which also breaks the reference cycle."""
 
     __slots__ = ("epoch", "home", "key", "value")
 
@@ -43,44 +53,44 @@ class Entry:
         self.epoch = epoch
 
 
-class Notes:
-    """What happened in one epoch: the entries that changed, each once; the keys of those that were taken out; and
-    whether any window has gone with all it had. Unless they are `kept`, the first two stay empty."""
+class EpochChanges:
+    """The changes of one epoch: the changed entries, each once; the keys of removed entries; and whether any window
+    was collected. Unless changes are `recorded`, the first two stay empty."""
 
     __slots__ = ("changed", "collected", "removed")
 
-    def __init__(self, *, kept: bool) -> None:
-        self.changed: list[Entry] | deque[Entry] = [] if kept else deque(maxlen=0)
-        self.removed: list[Any] | deque[Any] = [] if kept else deque(maxlen=0)
+    def __init__(self, *, recorded: bool) -> None:
+        self.changed: list[Entry] | deque[Entry] = [] if recorded else deque(maxlen=0)
+        self.removed: list[Any] | deque[Any] = [] if recorded else deque(maxlen=0)
         self.collected = False
 
 
-NEVER: Final = Epoch()
-"""When what is as it was restored has changed."""
+RESTORED: Final = Epoch()
+"""The epoch of entries that have not changed since they were restored."""
 
 
-class Changed(Collection[Any]):
-    """The keys under which anything changed in an epoch, some more than once."""
+class ChangedKeys(Collection[Any]):
+    """The keys with a change in an epoch, some keys more than once."""
 
-    __slots__ = ("notes",)
+    __slots__ = ("changes",)
 
-    def __init__(self, notes: Notes) -> None:
-        self.notes = notes
+    def __init__(self, changes: EpochChanges) -> None:
+        self.changes = changes
 
     def __len__(self) -> int:
-        return len(self.notes.changed) + len(self.notes.removed)
+        return len(self.changes.changed) + len(self.changes.removed)
 
     def __iter__(self) -> Iterator[Any]:
-        yield from (entry.key for entry in self.notes.changed)
-        yield from self.notes.removed
+        yield from (entry.key for entry in self.changes.changed)
+        yield from self.changes.removed
 
     def __contains__(self, key: object) -> bool:
         return any(each == key for each in self)
 
     def by_table(self, tables: Sequence[dict[Any, Entry]]) -> dict[int, list[Entry]]:
-        """By the id of a table, the entries in it that changed: without the keys of which any was taken out."""
-        changed, removed = list(self.notes.changed), frozenset(self.notes.removed)
-        if len(tables) == 1 and not removed and not self.notes.collected:
+        """The changed entries of each table, by the table's id; without keys from which any value was removed."""
+        changed, removed = list(self.changes.changed), frozenset(self.changes.removed)
+        if len(tables) == 1 and not removed and not self.changes.collected:
             return {id(tables[0]): changed}
         found: dict[int, list[Entry]] = {id(table): [] for table in tables}
         for entry in changed:
@@ -91,24 +101,24 @@ class Changed(Collection[Any]):
 
 
 class Cell:
-    """One cell of all keys and windows. `table` is that of the window in hand, `key` the key in hand, and `entry` what
-    is under it (None: nothing). `notes` are of this `epoch`, and `changed` is theirs.
+    """A cell for all keys and windows. `table` is the table of the current window, and `entry` the entry of the current
+    `key` (None: the cell is empty). `changes` records the current `epoch`; `changed` is its list of entries.
     """
 
     __slots__ = (
         "changed",
+        "changes",
         "clock",
-        "dates",
         "entry",
         "epoch",
+        "expiries",
         "key",
         "name",
-        "notes",
         "reads",
         "table",
         "tables",
         "ttl",
-        "window_dates",
+        "window_expiries",
     )
 
     readers: ClassVar[tuple[str, ...]] = ("read",)
@@ -121,27 +131,27 @@ class Cell:
         self.tables: dict[Any, dict[Any, Entry]] = {}
         self.table: dict[Any, Entry] = {}
         self.epoch = Epoch()
-        self.notes = Notes(kept=False)
-        self.changed = self.notes.changed
+        self.changes = EpochChanges(recorded=False)
+        self.changed = self.changes.changed
         self.ttl = spec.ttl.micros if spec.ttl is not None else 0
         self.clock: Clock = Clock()
-        self.dates: dict[Any, dict[Any, int]] = {}
-        self.window_dates: dict[Any, int] = {}
+        self.expiries: dict[Any, dict[Any, int]] = {}
+        self.window_expiries: dict[Any, int] = {}
         self.reads: list[tuple[str, Any, bytes | None]] = []
 
     def __bool__(self) -> bool:
-        raise TypeError(f"a {type(self).__name__} object is neither true nor false: look at what is in it")
+        raise TypeError(f"a {type(self).__name__} object is neither true nor false: test the value that it returns")
 
     def clear(self) -> None:
-        """Forget what is stored under the key in hand."""
+        """Remove the value of the current key."""
         if self.entry is not None:
             del self.table[self.key]
             self.entry.home = None
             self.entry = None
-            self.notes.removed.append(self.key)
+            self.changes.removed.append(self.key)
 
     def enter(self, window: Any) -> None:
-        """Point at a window; at which key is not known then."""
+        """Point at a window; call `at` before the cell is used."""
         table = self.tables.get(window)
         if table is None:
             table = self.tables[window] = {}
@@ -149,16 +159,16 @@ class Cell:
         self.entry = None
 
     def at(self, key: Any) -> None:
-        """Point at a key."""
+        """Point at a key of the current window."""
         self.key = key
         self.entry = self.table.get(key)
 
     def stored(self, nothing: Any) -> Any:
-        """What is under the key in hand."""
+        """The value of the current key, or `nothing`."""
         return nothing if self.entry is None else self.entry.value
 
     def store(self, value: Any) -> None:
-        """Put this under the key in hand."""
+        """Set the value of the current key."""
         entry = self.entry
         if entry is None:
             entry = self.entry = self.table[self.key] = Entry(self.table, self.key, value, self.epoch)
@@ -170,18 +180,18 @@ class Cell:
             self.changed.append(entry)
 
     def touch(self, entry: Entry) -> None:
-        """What is stored there changes."""
+        """Record that the value of an entry changes in place."""
         if entry.epoch is not self.epoch:
             entry.epoch = self.epoch
             self.changed.append(entry)
 
     def copied(self, stored: Any) -> Any:
-        """What is stored, for a snapshot: it shares no container with the cell."""
+        """A copy of a stored value for a snapshot; it shares no container with the cell."""
         return stored
 
 
 class Clock:
-    """Processing time (µs) as the step knows it: that of its last clock event."""
+    """The processing time (µs) of the step's last clock event."""
 
     __slots__ = ("now",)
 
@@ -222,7 +232,7 @@ class BagCell(Cell):
 
 
 class SetCell(Cell):
-    """A SetState; stores a dict, so that members come out in the order in which they went in, in every process."""
+    """A SetState; stores a dict, so that members are in order of insertion in every process."""
 
     __slots__ = ()
     writers = ("add", "discard")
@@ -333,7 +343,7 @@ class OrderedListCell(Cell):
 
 
 class CombiningCell(Cell):
-    """A CombiningState; stores an accumulator. Without input, and a combiner that gives nothing for it, reads None."""
+    """A CombiningState; stores an accumulator. Without input it reads None if the combiner has no identity."""
 
     __slots__ = ("fn",)
 
@@ -344,7 +354,7 @@ class CombiningCell(Cell):
 
     def read(self) -> Any:
         if self.entry is not None:
-            # The result may be the accumulator, or part of it, and later inputs change that in place.
+            # The result may be the accumulator or a part of it, which later inputs change in place.
             return self.fn.extract_output(independent(self.entry.value))
         return self.fn.extract_output(self.fn.create_accumulator()) if self.fn.has_identity else None
 
@@ -357,7 +367,7 @@ class CombiningCell(Cell):
 
 
 def independent(value: Any) -> Any:
-    """A copy of an accumulator that shares nothing that can change with it."""
+    """A copy of an accumulator that shares nothing mutable with it."""
     if type(value) in _SCALARS or (type(value) is tuple and all(type(part) in _SCALARS for part in value)):
         return value
     try:
@@ -378,24 +388,24 @@ def _with_ttl(cell: type[Cell]) -> type[Cell]:
 
     def enter(self: Cell, window: Any) -> None:
         cell.enter(self, window)
-        self.window_dates = self.dates.setdefault(window, {})
+        self.window_expiries = self.expiries.setdefault(window, {})
 
     def at(self: Cell, key: Any) -> None:
         cell.at(self, key)
-        if self.window_dates.get(key, self.clock.now + 1) <= self.clock.now:
-            del self.window_dates[key]
+        if self.window_expiries.get(key, self.clock.now + 1) <= self.clock.now:
+            del self.window_expiries[key]
             cell.clear(self)
 
     def clear(self: Cell) -> None:
         cell.clear(self)
-        self.window_dates.pop(self.key, None)
+        self.window_expiries.pop(self.key, None)
 
     def writing(write: Callable[..., None]) -> Callable[..., None]:
         def method(self: Cell, *args: Any, **kwargs: Any) -> None:
             write(self, *args, **kwargs)
-            self.window_dates.pop(self.key, None)
+            self.window_expiries.pop(self.key, None)
             if self.entry is not None:
-                self.window_dates[self.key] = self.clock.now + self.ttl
+                self.window_expiries[self.key] = self.clock.now + self.ttl
 
         return method
 
@@ -404,7 +414,7 @@ def _with_ttl(cell: type[Cell]) -> type[Cell]:
 
 
 def _recording_reads(cell: type[Cell]) -> type[Cell]:
-    """The same cell, which records each value that is read and what it was then."""
+    """The same cell, which records each value that is read, with a snapshot for comparison."""
 
     def reading(read: Callable[..., Any]) -> Callable[..., Any]:
         def method(self: Cell, *args: Any, **kwargs: Any) -> Any:
@@ -419,11 +429,11 @@ def _recording_reads(cell: type[Cell]) -> type[Cell]:
         return method
 
     methods = {name: reading(getattr(cell, name)) for name in cell.readers}
-    return type(cell.__name__, (cell,), {"__slots__": (), **methods})  # the name stands in errors that authors see
+    return type(cell.__name__, (cell,), {"__slots__": (), **methods})  # authors see this name in error messages
 
 
 class CellClasses(NamedTuple):
-    """The classes of one kind of cell: as it is, and with a time-to-live; of each, one that records reads."""
+    """The classes of one kind of cell: plain and with a time-to-live, and for both a variant that records reads."""
 
     plain: type[Cell]
     watched: type[Cell]
@@ -445,19 +455,19 @@ CELL_CLASSES: Final[dict[str, CellClasses]] = {
     "ordered_list": CellClasses.of(OrderedListCell),
     "combining": CellClasses.of(CombiningCell),
 }
-"""By the kind of cell that a StateSpec declares."""
+"""The classes by the kind of cell that a StateSpec declares."""
 
 
 # -- made for a step
 
 
 def cells_of(spec: StateSpec, *, expiring: bool) -> tuple[Cell, Cell]:
-    """The cell of a spec, and its variant that records reads, over the same tables. `expiring`: a time-to-live counts,
-    if the spec has one."""
+    """The cell of a spec, and its variant that records reads, over the same tables. Without `expiring`, the spec's
+    time-to-live is ignored."""
     classes = CELL_CLASSES[spec.cell]
     if expiring and spec.ttl is not None:
         cell, watched = classes.expiring(spec), classes.watched_expiring(spec)
     else:
         cell, watched = classes.plain(spec), classes.watched(spec)
-    watched.tables, watched.dates = cell.tables, cell.dates
+    watched.tables, watched.expiries = cell.tables, cell.expiries
     return cell, watched

@@ -1,7 +1,13 @@
-"""State by key as plain data: the one shape in which operators give their state and take it back.
+"""Keyed state as plain data: the form in which operators snapshot and restore it.
 
-A snapshot can be of all keys, or only of those whose state may have changed since the one before; `rescale` cuts
-snapshots by key, puts them together, and lays later ones over earlier ones.
+A snapshot has the state of all keys, or, if it is incremental, of the keys whose state may have changed since the one
+before. `rescale` filters snapshots by key, merges them, and applies incremental ones.
+
+>>> touched = TouchedKeys()
+>>> touched.take()
+>>> touched.note(["a", "b"]); touched.note(["a"])
+>>> list(distinct(touched.take()))
+['a', 'b']
 """
 
 from __future__ import annotations
@@ -15,22 +21,23 @@ from typing import Any, Final, TypeAlias
 from tidegate.sdk.time import MIN_MICROS
 
 Tables: TypeAlias = dict[Any, dict[Any, Any]]
-"""By window, then by key."""
+"""Stored values by window, then by key."""
 
 Touched: TypeAlias = list[Collection[Any]]
-"""Runs of keys, some more than once."""
+"""Keys in several collections, some keys more than once."""
 
 CELLS: Final = "cells"
-"""The table of an operator that has only one."""
+"""The name of the table, in snapshots of operators that have only one."""
 
 
 @dataclass(slots=True)
 class KeyedState:
-    """State of an operator. `tables` are by name, window and key; where windows do not divide one, the window is None.
+    """The state of an operator with keyed state. Times are µs.
 
-    Times are µs. `serials` are counters of what the operator numbers, `any`: whether there was any input. A snapshot
-    of some keys has these in `keys` (None: it is of all), and in `windows` all windows that still have state: those of
-    an earlier snapshot that are not among them are over.
+    tables: stored values by table name, window and key; the window is None in tables that windows don't divide.
+    serials: the operator's counters, by name. any: whether there was any input.
+    keys: the keys of an incremental snapshot; None for a full one.
+    windows: of an incremental snapshot, all windows that still have state; the others have expired.
     """
 
     tables: dict[str, Tables] = field(default_factory=dict)
@@ -42,13 +49,15 @@ class KeyedState:
     windows: Collection[Any] | None = None
 
     def __len__(self) -> int:
-        """How many entries there are."""
+        """The number of entries in all tables."""
         return sum(len(table) for tables in self.tables.values() for table in tables.values())
 
 
 class TouchedKeys:
-    """Notes which keys are touched, from when it was first asked: `on` says whether it does. In the order in which they
-    first come, so that what is written of them is the same in each run."""
+    """Records the touched keys, once `take` has been called for the first time (`on`).
+
+    Keys are in the order in which they were first touched, so that snapshots are the same in every run.
+    """
 
     __slots__ = ("_seen", "on")
 
@@ -57,29 +66,30 @@ class TouchedKeys:
         self._seen: dict[Any, None] = {}
 
     def note(self, keys: Iterable[Any]) -> None:
-        """These have been touched."""
+        """Record that these keys have been touched."""
         self._seen.update(zip(keys, repeat(None)))
 
     def take(self) -> Touched | None:
-        """What was touched since this was last called; None for the first time."""
+        """Return and reset the keys that were touched since the last call; None at the first call."""
         seen, self._seen = self._seen, {}
         before, self.on = self.on, True
         return [seen] if before else None
 
 
 first_of: Final = itemgetter(0)
-"""The key of a pair; of what is none, it may be anything."""
+"""The key of a pair. For an element that is not a pair, any value or an error."""
 
 
 def distinct(runs: Touched) -> Collection[Any]:
-    """Every key once, in the order in which they first come; a run that is no list goes as it is to whose it is."""
+    """Every key once, in order of first occurrence. A single collection that is not a list is returned unchanged, since
+    the operator that reported it may attach more than its keys (`state.cells.ChangedKeys`)."""
     if len(runs) == 1 and type(runs[0]) is not list:
         return runs[0]
     return dict.fromkeys(chain.from_iterable(runs))
 
 
 def of_keys(table: dict[Any, Any], keys: Collection[Any] | None, copied: Callable[[Any], Any] | None) -> dict[Any, Any]:
-    """Copies of a table's entries, all or those of `keys` that are there; `copied` None: these are not changed."""
+    """A table's entries, all or those of `keys`, copied by `copied`; None if stored values are immutable."""
     if keys is None:
         found, stored = list(table), list(table.values())
     else:
@@ -90,12 +100,14 @@ def of_keys(table: dict[Any, Any], keys: Collection[Any] | None, copied: Callabl
             found, stored = list(compress(found, there)), list(compress(stored, there))
     if copied is not None:
         stored = list(map(copied, stored))
-    return ColumnTable(found, stored)  # type: ignore[return-value]  # to be read, which is all that is done with it
+    return ColumnTable(found, stored)  # type: ignore[return-value]  # a read-only mapping: snapshots are only read
 
 
 class ColumnTable(Mapping[Any, Any]):
-    """A table of a snapshot as a column of keys, each once, and one of what is stored under them: these are made, cut
-    and pickled in half the time of a dict. Pickled it is a dict."""
+    """A table of a snapshot as two columns, the distinct keys and their stored values; unpickles as a dict.
+
+    Columns are built, divided and pickled in half the time of a dict.
+    """
 
     __slots__ = ("_by_key", "_keys", "_stored")
 
@@ -125,7 +137,7 @@ class ColumnTable(Mapping[Any, Any]):
         return self._by_key
 
     def cut(self, size: int) -> Iterator[ColumnTable]:
-        """As several of at most so many keys, in order."""
+        """The table in parts of at most `size` keys, in order."""
         for start in range(0, len(self._keys), size):
             yield ColumnTable(self._keys[start : start + size], self._stored[start : start + size])
 
@@ -138,7 +150,7 @@ _MISSING: Final = object()
 
 
 def without(table: dict[Any, Any], keys: Iterable[Any]) -> None:
-    """Drop these keys from a table, as far as they are in it."""
+    """Remove these keys from a table, if they are in it."""
     pop = table.pop
     for key in keys:
         pop(key, None)

@@ -1,6 +1,6 @@
-"""State tables: what a stateful step remembers, per cell `tables[window][key]`, its times-to-live and its snapshots.
+"""State tables: the state of a stateful step in `tables[window][key]` for each cell, with its expiry and snapshots.
 
-Window-major, so that a window expires by dropping one dict per cell, and a rescale splits each dict by its keys.
+The window comes first, so that the state of an expired window is dropped as one dict per cell.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from itertools import count
 from typing import Any, Final
 
 from tidegate.runners.engine.checks.contracts import changed, mutated
-from tidegate.runners.engine.state.cells import NEVER, Cell, Changed, Clock, Entry, Epoch, Notes, cells_of
+from tidegate.runners.engine.state.cells import RESTORED, Cell, ChangedKeys, Clock, Entry, Epoch, EpochChanges, cells_of
 from tidegate.runners.engine.state.keyed_state import ColumnTable, Tables, of_keys, without
 from tidegate.sdk.authoring.state import StateSpec
 
 _SPARE: Final = 1024
-"""How many dates that keys no longer have may be there in any case."""
+"""The heap of expiry times may always have so many outdated entries."""
 
 
 class StateTables:
-    """The cells of one step. `expiring`: times-to-live count; on bounded input they are off.
+    """The cells of one step. Without `expiring`, as on bounded input, times-to-live are ignored.
 
-    `cells` are the handles by name; `watched` are the same cells by their other variant, which notes what is read
-    until `verify` compares.
+    `cells` are the cells by name. `watched` are variants over the same tables, which record the values that are read
+    until `verify` compares them.
     """
 
     def __init__(self, specs: Iterable[StateSpec], *, expiring: bool) -> None:
@@ -37,11 +37,11 @@ class StateTables:
             watched.reads = self._reads
             cell.clock = watched.clock = self.clock
         self._all: tuple[Cell, ...] = (*self.cells.values(), *self.watched.values())
-        self._notes: Notes | None = None
-        self._mortal: tuple[Cell, ...] = tuple(cell for cell in self.cells.values() if expiring and cell.ttl)
-        self._brought: list[tuple[int, int, Cell, Any, Any]] = []
-        """(end, number, cell, window, key) of dates that may stand behind later ones in their table: a heap. Some are
-        no longer those of their key."""
+        self._changes: EpochChanges | None = None
+        self._expiring: tuple[Cell, ...] = tuple(cell for cell in self.cells.values() if expiring and cell.ttl)
+        self._unsorted: list[tuple[int, int, Cell, Any, Any]] = []
+        """(expiry time, serial, cell, window, key), as a heap, for loaded keys: these may follow later expiry times in
+        their table. Some entries are outdated: the key has another expiry time now."""
         self._serial = count()
 
     def enter(self, window: Any) -> None:
@@ -49,12 +49,12 @@ class StateTables:
         for cell in self._all:
             cell.enter(window)
 
-    def mortal(self, name: str) -> bool:
-        """Whether what the cell holds may have outlived its time-to-live: pointing it at a key takes a call."""
-        return self.cells[name] in self._mortal
+    def expires(self, name: str) -> bool:
+        """Whether the cell has a time-to-live, so that `Cell.at` must be called for each key to check the expiry."""
+        return self.cells[name] in self._expiring
 
     def verify(self) -> None:
-        """Raise CheckError if a value that was read since the last time has been changed in place."""
+        """Raise CheckError if a value that was read since the last call has been changed in place."""
         for name, value, before in self._reads:
             if changed(before, value):
                 self._reads.clear()
@@ -62,88 +62,87 @@ class StateTables:
         self._reads.clear()
 
     def collect(self, window: Any) -> None:
-        """Forget a window."""
+        """Drop the state of an expired window."""
         for cell in self.cells.values():
             table = cell.tables.pop(window, None)
             if table is not None:
-                cell.notes.collected = True
+                cell.changes.collected = True
                 for entry in table.values():
                     entry.home = None
-            cell.dates.pop(window, None)
+            cell.expiries.pop(window, None)
 
     def windows(self) -> Iterator[Any]:
-        """Every window with a table, some of them more than once."""
+        """Every window that has state, some windows more than once."""
         for cell in self.cells.values():
             yield from cell.tables
 
     def keys(self, window: Any) -> Iterator[Any]:
-        """Every key with something in a window, some of them more than once."""
+        """Every key that has state in a window, some keys more than once."""
         for cell in self.cells.values():
             yield from cell.tables.get(window, ())
 
     # -- time to live
 
     def sweep(self, now: int) -> None:
-        """Processing time is `now`: forget what has outlived its time-to-live."""
+        """Advance processing time to `now`: drop expired values."""
         self.clock.now = now
-        while (first := self._first_brought()) is not None and first[0] <= now:
-            _, _, cell, window, key = heappop(self._brought)
-            self._take_out(cell, cell.tables[window], (key,))
-            del cell.dates[window][key]
-        for cell in self._mortal:
-            for window, dates in cell.dates.items():
-                over = []
-                for key, end in dates.items():
-                    if end > now:
+        while (first := self._first_unsorted()) is not None and first[0] <= now:
+            _, _, cell, window, key = heappop(self._unsorted)
+            self._remove(cell, cell.tables[window], (key,))
+            del cell.expiries[window][key]
+        for cell in self._expiring:
+            for window, expiries in cell.expiries.items():
+                expired = []
+                for key, expiry in expiries.items():
+                    if expiry > now:
                         break
-                    over.append(key)
-                self._take_out(cell, cell.tables[window], over)
-                without(dates, over)
+                    expired.append(key)
+                self._remove(cell, cell.tables[window], expired)
+                without(expiries, expired)
 
     def next_sweep(self) -> int | None:
-        """When something next outlives its time-to-live; None if nothing will."""
-        ends = [next(iter(dates.values())) for cell in self._mortal for dates in cell.dates.values() if dates]
-        if (first := self._first_brought()) is not None:
-            ends.append(first[0])
-        return min(ends, default=None)
+        """The earliest expiry time; None if no value expires."""
+        times = [next(iter(times.values())) for cell in self._expiring for times in cell.expiries.values() if times]
+        if (first := self._first_unsorted()) is not None:
+            times.append(first[0])
+        return min(times, default=None)
 
-    def _first_brought(self) -> tuple[int, int, Cell, Any, Any] | None:
-        """The first of these dates that still is its key's."""
-        while self._brought:
-            if self._holds(self._brought[0]):
-                return self._brought[0]
-            heappop(self._brought)
+    def _first_unsorted(self) -> tuple[int, int, Cell, Any, Any] | None:
+        while self._unsorted:
+            if self._is_current(self._unsorted[0]):
+                return self._unsorted[0]
+            heappop(self._unsorted)
         return None
 
-    def _holds(self, brought: tuple[int, int, Cell, Any, Any]) -> bool:
-        end, _, cell, window, key = brought
-        return cell.dates.get(window, {}).get(key) == end
+    def _is_current(self, entry: tuple[int, int, Cell, Any, Any]) -> bool:
+        expiry, _, cell, window, key = entry
+        return cell.expiries.get(window, {}).get(key) == expiry
 
-    def _bring(self, cell: Cell, window: Any, ends: dict[Any, int]) -> None:
-        """Dates of keys that were elsewhere meanwhile."""
-        cell.dates[window].update(ends)
-        for key, end in ends.items():
-            heappush(self._brought, (end, next(self._serial), cell, window, key))
-        dated = sum(len(dates) for each in self._mortal for dates in each.dates.values())
-        if len(self._brought) > _SPARE + 2 * dated:
-            kept = {(entry[2].name, *entry[3:]): entry for entry in self._brought if self._holds(entry)}
-            self._brought = list(kept.values())
-            heapify(self._brought)
+    def _add_unsorted(self, cell: Cell, window: Any, expiries: dict[Any, int]) -> None:
+        """Add the expiry times of loaded keys to a table that has others."""
+        cell.expiries[window].update(expiries)
+        for key, expiry in expiries.items():
+            heappush(self._unsorted, (expiry, next(self._serial), cell, window, key))
+        total = sum(len(times) for each in self._expiring for times in each.expiries.values())
+        if len(self._unsorted) > _SPARE + 2 * total:
+            current = {(entry[2].name, *entry[3:]): entry for entry in self._unsorted if self._is_current(entry)}
+            self._unsorted = list(current.values())
+            heapify(self._unsorted)
 
     # -- snapshots
 
-    def changed(self) -> Changed | None:
-        """What was written or cleared since this was last called; None for the first time."""
-        before, self._notes = self._notes, Notes(kept=True)
+    def changed(self) -> ChangedKeys | None:
+        """Begin a new epoch; return the keys that were written or cleared in the last one. None at the first call."""
+        before, self._changes = self._changes, EpochChanges(recorded=True)
         epoch = Epoch()
         for cell in self._all:
-            cell.epoch, cell.notes, cell.changed = epoch, self._notes, self._notes.changed
-        return None if before is None else Changed(before)
+            cell.epoch, cell.changes, cell.changed = epoch, self._changes, self._changes.changed
+        return None if before is None else ChangedKeys(before)
 
     def snapshot(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
-        """By cell, window and key what is stored, or what is under `keys`; nothing that is empty."""
+        """The stored values by cell, window and key, of all keys or of `keys`."""
         changed: dict[int, list[Entry]] = {}
-        if isinstance(keys, Changed):
+        if isinstance(keys, ChangedKeys):
             changed = keys.by_table([table for cell in self.cells.values() for table in cell.tables.values()])
             keys = self.replaced(keys)
         return {
@@ -156,64 +155,63 @@ class StateTables:
         }
 
     def replaced(self, keys: Collection[Any]) -> list[Any]:
-        """Of which of these keys earlier snapshots are to be forgotten before one of them is laid over: of what has
-        only been written, and not been taken out, what is laid over is enough."""
-        return list(dict.fromkeys(keys.notes.removed) if isinstance(keys, Changed) else keys)
+        """The keys that an incremental snapshot must remove from the one before it, in addition to overwriting values:
+        keys from which some value was removed. A key that was only written needs no more than the new value."""
+        return list(dict.fromkeys(keys.changes.removed) if isinstance(keys, ChangedKeys) else keys)
 
-    def dates(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
-        """By cell, window and key when what is stored outlives its time-to-live."""
+    def expiries(self, keys: Collection[Any] | None = None) -> dict[str, Tables]:
+        """The expiry times by cell, window and key, for snapshots."""
         return {
-            cell.name: {window: of_keys(dates, keys, None) for window, dates in cell.dates.items() if dates}
-            for cell in self._mortal
+            cell.name: {window: of_keys(times, keys, None) for window, times in cell.expiries.items() if times}
+            for cell in self._expiring
         }
 
     def evict(self, keys: Collection[Any]) -> None:
-        """Forget these keys."""
+        """Drop these keys from memory."""
         for cell in self.cells.values():
             for table in cell.tables.values():
-                self._take_out(cell, table, keys)
-            for dates in cell.dates.values():
-                without(dates, keys)
+                self._remove(cell, table, keys)
+            for expiries in cell.expiries.values():
+                without(expiries, keys)
 
-    def _take_out(self, cell: Cell, table: dict[Any, Entry], keys: Iterable[Any]) -> None:
-        """Drop these keys from a table, as far as they are in it."""
+    def _remove(self, cell: Cell, table: dict[Any, Entry], keys: Iterable[Any]) -> None:
         for key in keys:
             entry = table.pop(key, None)
             if entry is not None:
                 entry.home = None
-                cell.notes.removed.append(key)
+                cell.changes.removed.append(key)
 
-    def restore(self, stored: dict[str, Tables], dates: dict[str, Tables], now: int) -> None:
-        """Take in what the two gave, which stays as it is. KeyError for a cell that is not declared."""
+    def restore(self, stored: dict[str, Tables], expiries: dict[str, Tables], now: int) -> None:
+        """Restore copies of what `snapshot` and `expiries` returned. KeyError for a cell that is not declared."""
         self.clock.now = now
         for name, tables in stored.items():
             cell = self.cells[name]
             for window, table in tables.items():
                 home = cell.tables.setdefault(window, {})
-                home.update({key: Entry(home, key, cell.copied(kept), NEVER) for key, kept in table.items()})
-        for name, ends in dates.items():
+                home.update({key: Entry(home, key, cell.copied(value), RESTORED) for key, value in table.items()})
+        for name, by_window in expiries.items():
             cell = self.cells[name]
-            for window, ends_of in ends.items() if cell in self._mortal else ():
-                known = cell.dates.setdefault(window, {})
+            for window, loaded in by_window.items() if cell in self._expiring else ():
+                known = cell.expiries.setdefault(window, {})
                 if known:
-                    self._bring(cell, window, ends_of)
+                    self._add_unsorted(cell, window, loaded)
                 else:
-                    # Parts of several tasks may have been put together: the order of the dates is what sweeping needs.
-                    known.update(sorted(ends_of.items(), key=lambda item: item[1]))
+                    # `sweep` needs ascending expiry times; merged snapshots of several tasks are not sorted.
+                    known.update(sorted(loaded.items(), key=lambda item: item[1]))
 
 
 def _columns(entries: Collection[Entry], copied: Callable[[Any], Any] | None) -> dict[Any, Any]:
-    """What entries store, by key; `copied` None: it need not be copied."""
+    """The values of entries by key, copied by `copied`; None if they need not be copied."""
     keys, values = [entry.key for entry in entries], [entry.value for entry in entries]
     if copied is not None:
         values = list(map(copied, values))
-    return ColumnTable(keys, values)  # type: ignore[return-value]  # to be read, which is all that is done with it
+    return ColumnTable(keys, values)  # type: ignore[return-value]  # a read-only mapping: snapshots are only read
 
 
 def _entries(
     table: dict[Any, Entry], keys: Collection[Any] | None, changed: Collection[Entry] | None
 ) -> Collection[Entry]:
-    """The entries of a table: all, or those under these keys and the ones that have changed."""
+    """The entries of a table: all, or those of `keys` and the changed ones."""
     if keys is None:
         return table.values()
     if not keys:
@@ -222,5 +220,5 @@ def _entries(
 
 
 def _copying(cell: Cell) -> Callable[[Any], Any] | None:
-    """How a snapshot copies what a cell stores; None: it need not."""
+    """The function with which a snapshot copies a cell's values; None if they are immutable."""
     return None if type(cell).copied is Cell.copied else cell.copied

@@ -1,9 +1,9 @@
-"""State that exceeds memory: the keys used last are in an operator's own tables, the others in a store, as bytes.
+"""Tiered state: recently used keys are resident in the operator's memory, the others are spilled to a store.
 
-The keys of a block are loaded before the block, all at once; when memory is full, the keys used least recently are
-spilled, many at once. A key in the store is loaded again when an element arrives for it, or when the watermark or
-processing time reaches one of its wakeups, which the store indexes. Where one event wakes more keys than fit into
-memory, they are processed in batches, each as if it were a task of its own, in the order of the store.
+Before each block, the spilled keys in it are loaded, in one batch. When memory is full, the least recently used keys
+are spilled. A spilled key is also loaded when the watermark or processing time reaches one of its wakeups, which the
+store indexes. If one event wakes more keys than fit into memory, they are processed in batches in the order of the
+store, each batch as if it were a task of its own.
 """
 
 from __future__ import annotations
@@ -24,50 +24,52 @@ from tidegate.sdk.user_code.redefined_classes import dumps
 
 Which: TypeAlias = Literal["event", "clock", "hold"]
 Record: TypeAlias = tuple[Any, bytes | None, Wakeups | None]
-"""A key, its state (None: it has none), and when it has work to do again (None: never)."""
+"""A key, its state (None: it has none), and its wakeups (None: it never wakes)."""
 
 BATCH: Final = 16_384
-"""How many keys are woken, written or spilled at a time."""
-AT_ONCE: Final = 200_000
-"""The most keys that are looked up while the stream waits; looking them up little by little would cost more in all."""
+"""The number of keys that are woken, written or spilled at a time."""
+MAX_SYNCHRONOUS: Final = 200_000
+"""Up to so many keys are captured synchronously, which costs less in all than capturing them in the background."""
 _SAMPLE: Final = 32
 
 
 class ColdStore(Protocol):
-    """The keys of one operator that are not in memory. `save` replaces a key's state and its wakeups."""
+    """The store for the spilled keys of one operator, with an index of their wakeups."""
 
     def load(self, keys: Sequence[Any]) -> list[bytes | None]:
-        """The state of each key. Their wakeups no longer count: the keys are in memory now."""
+        """The state of each key. Removes their wakeups from the index, since the keys are resident now."""
 
-    def save(self, records: Iterable[Record]) -> None: ...
+    def save(self, records: Iterable[Record]) -> None:
+        """Replace the state and the wakeups of keys."""
 
     def due(self, which: Which, until: int, limit: int) -> list[Any]:
-        """At most `limit` keys with a wakeup up to `until`, the earliest first."""
+        """At most `limit` keys that have a wakeup up to `until`, ordered by wakeup."""
 
     def first(self, which: Which) -> int | None:
         """The earliest wakeup of any key."""
 
     def scan(self) -> Iterator[tuple[Any, bytes]]:
-        """Every key and its state; keys in memory have the state with which they were loaded."""
+        """Every key and its state. The state of resident keys is the one with which they were loaded."""
 
 
 class TieredOperator(Operator):
-    """An operator with keyed state, of which at most `budget` bytes are in memory."""
+    """Wraps a keyed operator so that at most `budget` bytes of its state are in memory."""
 
     def __init__(self, inner: KeyedOperator, cold: ColdStore, budget: int) -> None:
         self.inner = inner
         self.cold = cold
         self._budget = budget
-        self._used: dict[Any, int] = {}
-        """The keys in memory, and the block in which each was used last."""
+        self._resident: dict[Any, int] = {}
+        """The resident keys, with the number of the block in which each was used last."""
         self._stored: set[Any] = set()
-        """The keys in memory of which the store has a (possibly outdated) state."""
+        """The resident keys that the store has, too, with the state they had when they were loaded."""
         self._block = 0
         self._per_key = 500
+        """The estimated size of a key and its state (bytes)."""
         self._moved: list[Any] = []
-        """Keys that were loaded or spilled and have not been reported by `touched` yet."""
-        self.taking: Taking | None = None
-        """The capture that is still reading the state of some keys as of an instant; None if there is none."""
+        """Keys that were loaded or spilled since the last call of `touched`."""
+        self.capture: ResidentCapture | None = None
+        """The unfinished capture of resident keys, if there is one."""
         self._without_keys = False
         self._pending_at_end = False
         """Whether spilled keys have work left to do at the end of input."""
@@ -82,12 +84,12 @@ class TieredOperator(Operator):
             keys = dict.fromkeys(self.inner.keys_of(block))
         except (TypeError, ValueError):
             self._about_to_change(None)
-            yield from self.inner.process(block, collection)  # which knows how to say what is wrong
+            yield from self.inner.process(block, collection)  # raises an error that names the element
             return
         self._block += 1
         self._about_to_change(keys)
-        self.load([key for key in keys if key not in self._used])
-        self._used.update(dict.fromkeys(keys, self._block))
+        self.load([key for key in keys if key not in self._resident])
+        self._resident.update(dict.fromkeys(keys, self._block))
         yield from self.inner.process(block, collection)
         self._make_room()
 
@@ -111,8 +113,8 @@ class TieredOperator(Operator):
         return min((at for at in instants if at is not None), default=None)
 
     def hold(self) -> int:
-        held = self.cold.first("hold")
-        return self.inner.hold() if held is None else min(held, self.inner.hold())
+        spilled = self.cold.first("hold")
+        return self.inner.hold() if spilled is None else min(spilled, self.inner.hold())
 
     def finish(self) -> Iterator[Emitted]:
         self._about_to_change(None)
@@ -135,34 +137,34 @@ class TieredOperator(Operator):
             yield from event(micros)
             self._make_room()
             return
-        before_all = self.inner.snapshot(())
-        self.spill(list(self._used))
+        before_event = self.inner.snapshot(())
+        self.spill(list(self._resident))
         while due := self.cold.due(which, micros, BATCH):
-            self.load(due, before_all)
+            self.load(due, before_event)
             yield from event(micros)
-            self.spill(list(self._used))
+            self.spill(list(self._resident))
             if self.inner.paused:
                 return
 
     def _reaches(self, which: Which, micros: int) -> bool:
-        """Whether an event may change the state of a key in memory."""
+        """Whether an event may change the state of a resident key."""
         if which == "event":
             return self.inner.next_event() <= micros
         at = self.inner.next_clock()
         return at is not None and at <= micros
 
     def _about_to_change(self, keys: Collection[Any] | None) -> None:
-        """The next event may change these keys (None: any): a running capture reads them first."""
-        if self.taking is not None:
+        """Copy on write: an unfinished capture copies these keys (None: all), which the next event may change."""
+        if self.capture is not None:
             if keys is None:
-                self.taking.take_rest()
+                self.capture.copy_rest()
             else:
-                self.taking.take(keys)
+                self.capture.copy(keys)
 
-    # -- keys in memory
+    # -- resident keys
 
     def load(self, keys: Sequence[Any], as_of: KeyedState | None = None) -> None:
-        """Load keys into the operator, which is as it is now or as of an earlier snapshot."""
+        """Load keys from the store. With `as_of`, reset the state that is not keyed to that of an earlier snapshot."""
         state = as_of if as_of is not None else self.inner.snapshot(())
         tables: dict[str, dict[Any, dict[Any, Any]]] = {name: {} for name in state.tables}
         for key, data in zip(keys, self.cold.load(keys), strict=True):
@@ -172,12 +174,12 @@ class TieredOperator(Operator):
                 tables[name].setdefault(window, {})[key] = stored
             self._stored.add(key)
             self._moved.append(key)
-        self._used.update(dict.fromkeys(keys, self._block))
+        self._resident.update(dict.fromkeys(keys, self._block))
         state.tables = tables
         self.inner.restore(state)
 
     def spill(self, keys: Sequence[Any]) -> None:
-        """Move keys out of memory; their state is stored if it has changed."""
+        """Write the state of keys to the store, and evict them from the operator."""
         for start in range(0, len(keys), BATCH):
             batch = keys[start : start + BATCH]
             self._about_to_change(batch)
@@ -185,7 +187,7 @@ class TieredOperator(Operator):
             self.cold.save(self._records(batch))
             self.inner.evict(batch)
             for key in batch:
-                del self._used[key]
+                del self._resident[key]
             self._stored.difference_update(batch)
 
     def _records(self, keys: Sequence[Any]) -> Iterator[Record]:
@@ -200,20 +202,19 @@ class TieredOperator(Operator):
                 yield key, None, None
 
     def _make_room(self) -> None:
-        if len(self._used) * self._per_key <= self._budget:
+        if len(self._resident) * self._per_key <= self._budget:
             return
-        self._measure()
-        over = len(self._used) - self._budget // self._per_key
+        self._estimate_size()
+        over = len(self._resident) - self._budget // self._per_key
         if over <= 0:
             return
-        # The keys used least recently, and considerably more of them than have to be spilled.
-        wanted = min(len(self._used), over + self._budget // self._per_key // 8)
-        oldest = sorted(self._used, key=self._used.__getitem__)
-        self.spill(oldest[:wanted])
+        # Spill more keys than necessary, so that the next spill is some time away.
+        n = min(len(self._resident), over + self._budget // self._per_key // 8)
+        oldest = sorted(self._resident, key=self._resident.__getitem__)
+        self.spill(oldest[:n])
 
-    def _measure(self) -> None:
-        """About how much a key takes, from some of them."""
-        sample = list(islice(reversed(self._used), _SAMPLE))
+    def _estimate_size(self) -> None:
+        sample = list(islice(reversed(self._resident), _SAMPLE))
         entries = by_keys(self.inner.snapshot(sample))
         sizes = [deep_size(key) + deep_size(entries.get(key)) + 4 * TABLE_ENTRY for key in sample]
         self._per_key = max(100, sum(sizes) // max(1, len(sizes)))
@@ -222,7 +223,10 @@ class TieredOperator(Operator):
 
     @contextmanager
     def without_keys(self) -> Iterator[None]:
-        """Inside, a snapshot of this, or of an operator around it, has nothing by key: `taking` looks that up."""
+        """A context in which snapshots, also of an operator around this one, have no keyed state.
+
+        A `ResidentCapture` copies the keyed state.
+        """
         self._without_keys = True
         try:
             yield
@@ -230,7 +234,7 @@ class TieredOperator(Operator):
             self._without_keys = False
 
     def snapshot(self, keys: Collection[Any] | None = None) -> KeyedState:
-        """All state, in memory; of `keys`, what is in the operator."""
+        """All state, spilled keys included; with `keys`, only what is resident."""
         if self._without_keys:
             head: KeyedState = self.inner.snapshot(())
             return replace(head, keys=None, windows=None) if keys is None else head
@@ -242,136 +246,141 @@ class TieredOperator(Operator):
             name: {window: dict(table) for window, table in tables.items()} for name, tables in state.tables.items()
         }
         for key, data in self.cold.scan():
-            if key not in self._used:
+            if key not in self._resident:
                 for name, window, stored in pickle.loads(data)[1]:
                     all_tables[name].setdefault(window, {})[key] = stored
         return replace(state, tables=all_tables)
 
     def restore(self, state: KeyedState) -> None:
-        """Into the store, with what it may have of the same keys; memory fills as keys are used."""
+        """Restore into the store, merging with the state it already has of a key; keys are loaded as they are used."""
         self.inner.restore(replace(state, tables={name: {} for name in state.tables}))
-        coming = iter(by_keys(state).items())
-        while batch := dict(islice(coming, BATCH)):
-            known = [() if data is None else pickle.loads(data)[1] for data in self.cold.load(list(batch))]
-            whole = replace(state, tables={name: {} for name in state.tables})
-            for (key, entries), before in zip(batch.items(), known, strict=True):
+        remaining = iter(by_keys(state).items())
+        while batch := dict(islice(remaining, BATCH)):
+            stored_before = [() if data is None else pickle.loads(data)[1] for data in self.cold.load(list(batch))]
+            union = replace(state, tables={name: {} for name in state.tables})
+            for (key, entries), before in zip(batch.items(), stored_before, strict=True):
                 for name, window, stored in (*before, *entries):
-                    whole.tables.setdefault(name, {}).setdefault(window, {})[key] = stored
-            instants = self.inner.wakeups(whole)
-            self.cold.save((key, dumps((key, entries)), instants.get(key)) for key, entries in by_keys(whole).items())
+                    union.tables.setdefault(name, {}).setdefault(window, {})[key] = stored
+            wakeups = self.inner.wakeups(union)
+            self.cold.save((key, dumps((key, entries)), wakeups.get(key)) for key, entries in by_keys(union).items())
         self._pending_at_end = state.watermark == MAX_MICROS and self.cold.first("event") is not None
 
     def touched(self) -> Touched | None:
         moved, self._moved = self._moved, []
-        noted = self.inner.touched()
-        return None if noted is None else [*noted, moved]
+        touched = self.inner.touched()
+        return None if touched is None else [*touched, moved]
 
-    def awake(self) -> set[Any]:
+    def resident_keys(self) -> set[Any]:
         """The keys in memory."""
-        return set(self._used)
+        return set(self._resident)
 
-    def begin_taking(self, runs: Touched | None) -> Taking:
-        """Have the state of these keys looked up as it is now; None: of all that are in memory."""
-        everything = runs is None
-        runs = [list(self._used)] if runs is None else [run for run in runs if run]
-        taking = Taking(self, runs, everything=everything)
-        if sum(map(len, runs)) <= AT_ONCE:
-            taking.take_at_once(runs)
+    def begin_capture(self, touched: Touched | None) -> ResidentCapture:
+        """Capture the present state of these keys, or, with None, of all resident ones."""
+        keys: Touched = [list(self._resident)] if touched is None else [keys for keys in touched if keys]
+        capture = ResidentCapture(self, keys, full=touched is None)
+        if sum(map(len, keys)) <= MAX_SYNCHRONOUS:
+            capture.copy_all(keys)
         else:
-            self.taking = taking
-        return taking
+            self.capture = capture
+        return capture
 
     def outdated(self, keys: Collection[Any]) -> list[Any]:
-        """Of which of these keys the store has what they had before they came into memory."""
+        """The resident ones among these keys for which the store has an earlier state."""
         if not self._stored:
             return []
         return [key for key in keys if key in self._stored]
 
 
-AWAKE: Final = "awake"
-"""The table, in what is taken, of keys that are in memory while the store has an earlier state of them: what they have
-is what is taken, be it nothing. Each that comes into memory is told once, and stays in it until it leaves."""
+RESIDENT: Final = "awake"
+"""The table of a captured snapshot that lists resident keys for which the store has an earlier state.
+
+The snapshot replaces that state, even if a key has none any more. A key is listed once, when it has been loaded, and
+its listing counts until the key is spilled.
+"""
 
 
-class Taking:
-    """The state of some keys as it was at an instant, looked up a little at a time, while the operator goes on.
+class ResidentCapture:
+    """The state of resident keys at one instant, copied in pieces while the operator continues (copy on write).
 
-    What is about to change is looked up before it does. As snapshots to be laid over one that may have had any of these
-    keys; or, of `everything`, over one that has no keys at all.
+    A key's state is copied when its piece is made or before the key changes, whichever comes first. Each piece is an
+    incremental snapshot, to be laid over an earlier one; of a `full` capture, over one without keys.
     """
 
-    def __init__(self, paged: TieredOperator, runs: Touched, *, everything: bool) -> None:
-        self._paged = paged
-        self._everything = everything
-        self._keys = chain.from_iterable(runs)
+    def __init__(self, operator: TieredOperator, keys: Touched, *, full: bool) -> None:
+        self._operator = operator
+        self._full = full
+        self._keys = chain.from_iterable(keys)
         self._seen: set[Any] = set()
-        self._taken: list[KeyedState] = []
-        self._over = False
+        self._copied: list[KeyedState] = []
+        self._done = False
 
-    def take(self, keys: Iterable[Any]) -> None:
-        """Look these up now, if they have not been: also some that nobody asked for, which does no harm."""
-        fresh = dict.fromkeys(filterfalse(self._seen.__contains__, keys))
-        if fresh:
-            self._seen.update(fresh)
-            self._take(fresh)
+    def copy(self, keys: Iterable[Any]) -> None:
+        """Copy these keys unless they have been copied. Keys that are not part of the capture do no harm."""
+        new = dict.fromkeys(filterfalse(self._seen.__contains__, keys))
+        if new:
+            self._seen.update(new)
+            self._copy(new)
 
-    def take_at_once(self, runs: Touched) -> None:
-        """Look up all there are."""
-        if runs:
-            self._take(distinct(runs))
-        self._over = True
+    def copy_all(self, keys: Touched) -> None:
+        """Copy all keys now."""
+        if keys:
+            self._copy(distinct(keys))
+        self._done = True
 
-    def _take(self, keys: Collection[Any]) -> None:
-        state = self._paged.inner.snapshot(keys)
+    def _copy(self, keys: Collection[Any]) -> None:
+        state = self._operator.inner.snapshot(keys)
         assert state.keys is not None
-        outdated = self._paged.outdated(state.keys)
+        outdated = self._operator.outdated(state.keys)
         if outdated:
-            state.tables[AWAKE] = {None: dict.fromkeys(outdated, True)}
-        if self._everything:
+            state.tables[RESIDENT] = {None: dict.fromkeys(outdated, True)}
+        if self._full:
             state.keys = ()
-        self._taken.append(state)
+        self._copied.append(state)
 
-    def take_rest(self) -> None:
-        """Look up all that is left."""
-        if not self._over:
-            self.take(dict.fromkeys(self._keys))
-            self.give_up()
+    def copy_rest(self) -> None:
+        """Copy all keys that have not been copied."""
+        if not self._done:
+            self.copy(dict.fromkeys(self._keys))
+            self.stop()
 
     def pieces(self) -> Iterator[KeyedState | None]:
-        """What has been looked up, and then the rest; None where there was nothing new among as many keys as are looked
-        at in one go."""
+        """The pieces. None after a batch of keys that had all been copied already, to return control to the caller."""
         while True:
-            while self._taken:
-                yield self._taken.pop()
-            if self._over:
+            while self._copied:
+                yield self._copied.pop()
+            if self._done:
                 return
-            some = list(islice(self._keys, _LOOKED_AT))
-            if not some:
-                self.give_up()
+            batch = list(islice(self._keys, _COPY_BATCH))
+            if not batch:
+                self.stop()
                 return
-            self.take(some)
-            if not self._taken:
+            self.copy(batch)
+            if not self._copied:
                 yield None
 
-    def give_up(self) -> None:
-        """Nothing more is to be looked up."""
-        self._over = True
-        if self._paged.taking is self:
-            self._paged.taking = None
+    def stop(self) -> None:
+        """Copy no more keys: all have been copied, or the capture is aborted."""
+        self._done = True
+        if self._operator.capture is self:
+            self._operator.capture = None
 
 
 def known_keys(state: KeyedState) -> set[Any]:
-    """The keys of which a state says what they have, be it nothing; from now on it says nothing of the latter."""
+    """The keys whose state a restored snapshot has, or lists as `RESIDENT`; removes that table from it."""
     known = set(by_keys(state))
-    state.tables.pop(AWAKE, None)
+    state.tables.pop(RESIDENT, None)
     return known
 
 
-_LOOKED_AT: Final = 8_192
+_COPY_BATCH: Final = 8_192
 
 
 def by_keys(state: KeyedState) -> dict[Any, list[tuple[str, Any, Any]]]:
-    """(table, window, what is stored) of each key."""
+    """The entries of each key: (table, window, stored value).
+
+    >>> by_keys(KeyedState({"sum": {None: {"a": 1}}, "last": {None: {"a": 9, "b": 7}}}))
+    {'a': [('sum', None, 1), ('last', None, 9)], 'b': [('last', None, 7)]}
+    """
     found: dict[Any, list[tuple[str, Any, Any]]] = {}
     for name, tables in state.tables.items():
         for window, table in tables.items():

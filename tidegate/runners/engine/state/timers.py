@@ -1,8 +1,18 @@
-"""Timers of a stateful step, per key and window: what is pending, what is due, what holds the watermark.
+"""The timers of a stateful step, by key and window: pending timers, due timers, and the watermark hold.
 
-A timer is one entry under its window, key, declaration and tag, and stands in two queues, by when it is due and by
-its output timestamp. Moving or removing one only marks the old entry dead; a queue drops the dead as it meets them,
-and all of them when they are most of it.
+A timer is one entry under its window, key, declaration and tag. It is in two queues, by the time when it fires and by
+its output timestamp. Moving or deleting a timer marks the old entry dead; a queue drops dead entries when they come to
+its front, and all of them when they are the majority.
+
+>>> timers = Timers([TimerSpec("flush")], bounded=False, max_end_timers=10)
+>>> timers.enter("window", expiry=100)
+>>> timers.key = "a"
+>>> timers.set(0, at=30, tag="", output=None)
+>>> timers.hold(), timers.next_event()
+(30, 30)
+>>> timers.watermark = 40
+>>> [(key, timer.at) for keys in timers.due().values() for key, [timer] in keys.items()]
+[('a', 30)]
 """
 
 from __future__ import annotations
@@ -18,11 +28,11 @@ from tidegate.sdk.data.timestamps import warn_about_delay, warn_about_unit
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, TimestampLike, format_micros, timestamp_micros
 
 Due: TypeAlias = "dict[Any, dict[Any, list[Pending]]]"
-"""Timers by window, then by key, keys in the order in which they first set one."""
+"""Timers by window, then by key. Keys are in the order in which they first set a timer."""
 
 DROPPED_TIMERS: Final = "dropped_timers"
 FULL_KEYS: Final = "keys_at_max_end_timers"
-"""Counters: timers that were set and could no longer fire; keys that had more than `--max_end_timers`."""
+"""Counters: timers that could no longer fire when they were set, and keys that had more than `--max_end_timers`."""
 
 LAST_OUTPUT: Final = MAX_MICROS - 1
 """The greatest timestamp an element can have (µs)."""
@@ -30,7 +40,7 @@ LAST_OUTPUT: Final = MAX_MICROS - 1
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """One timer that is set. `order` is that of its declaration; times are µs; `queues` are those that count it."""
+    """A timer that is set: `order` is its declaration, `queues` are those that count it; times are µs."""
 
     at: int
     order: int
@@ -39,12 +49,12 @@ class Pending:
     key: Any
     window: Any
     at_end: bool = False
-    """Whether it was set after the end of input, in a window that has no end."""
+    """Whether the timer was set after the end of input, in a window that has no end."""
     queues: tuple[Queue, ...] = ()
     alive: bool = True
 
-    def die(self) -> None:
-        """It has fired, or is removed."""
+    def kill(self) -> None:
+        """Mark the timer dead: it has fired or is deleted."""
         self.alive = False
         for queue in self.queues:
             queue.live -= 1
@@ -52,13 +62,13 @@ class Pending:
 
 @dataclass(slots=True)
 class Queue:
-    """Timers by a time, the least first. `live` counts those that have not died in it."""
+    """Timers as a heap by a time, the earliest first. `live` counts the timers in it that are not dead."""
 
     items: list[tuple[int, int, Pending]] = field(default_factory=list)
     live: int = 0
 
     def push(self, at: int, serial: int, timer: Pending) -> None:
-        """Add one; of equal times the lesser serial comes first."""
+        """Add a timer; of equal times the lower serial comes first."""
         if len(self.items) > 64 and len(self.items) > 2 * self.live:
             self.items = [item for item in self.items if item[2].alive]
             heapify(self.items)
@@ -66,14 +76,14 @@ class Queue:
         self.live += 1
 
     def first(self) -> int | None:
-        """The least time; None if there is none."""
+        """The earliest time; None if the queue is empty."""
         items = self.items
         while items and not items[0][2].alive:
             heappop(items)
         return items[0][0] if items else None
 
     def pop_until(self, micros: int) -> Iterator[Pending]:
-        """Take those up to `micros`, in order."""
+        """Remove and yield the timers up to `micros`, in order."""
         while (at := self.first()) is not None and at <= micros:
             timer = heappop(self.items)[2]
             timer.queues = tuple(queue for queue in timer.queues if queue is not self)
@@ -82,8 +92,11 @@ class Queue:
 
 
 class _OfKey(dict[tuple[int, str], Pending]):
-    """The timers of one key and window by declaration and tag. `rank`: keys go by when they first set one. `fired`: how
-    many of its timers have fired that were set after the end of input."""
+    """The timers of one key and window by declaration and tag.
+
+    Keys fire in the order of `rank`, in which they first set a timer. `fired` counts the timers that have fired and
+    were set after the end of input.
+    """
 
     __slots__ = ("fired", "rank")
 
@@ -94,15 +107,15 @@ class _OfKey(dict[tuple[int, str], Pending]):
 
 
 class Timers:
-    """All timers of a step. `enter` points at a window; `key` and `time` (µs) are the key and timestamp in hand.
+    """All timers of a step. `enter` points at a window; `key` and `time` (µs) are the current key and timestamp.
 
-    Timers set for what is past go to `overdue`, which the operator empties when the author's call returns.
+    Timers set to an instant that has passed go to `overdue`, which the operator fires when the author's call returns.
     """
 
-    def __init__(self, specs: Iterable[TimerSpec], *, bounded: bool, most_at_end: int) -> None:
+    def __init__(self, specs: Iterable[TimerSpec], *, bounded: bool, max_end_timers: int) -> None:
         self.specs = tuple(specs)
-        self.most_at_end = most_at_end
-        """How many timers of a key may fire that were set after the end of input, in windows that have no end."""
+        self.max_end_timers = max_end_timers
+        """How many timers per key fire that were set after the end of input, in windows that have no end."""
         self.bounded = bounded
         self.handles = {spec.name: TimerHandle(self, order, spec) for order, spec in enumerate(self.specs)}
         self.watermark = MIN_MICROS
@@ -112,14 +125,14 @@ class Timers:
         self.window: Any = None
         self.expiry = MAX_MICROS
         self.closing = False
-        """The window in hand is about to be collected: what is set now can't fire."""
+        """Whether the current window is being collected, so that timers set now can't fire."""
         self.overdue: list[tuple[int, int, str, int, Pending]] = []
         self.dropped = 0
-        """Timers that were set when they could no longer fire, since this was last set to 0."""
-        self.full = 0
-        """Keys that had `most_at_end` timers and more, since this was last set to 0."""
+        """The number of timers that could no longer fire when they were set; the operator resets it."""
+        self.full_keys = 0
+        """The number of keys that reached `max_end_timers`; the operator resets it."""
         self._rank = self._fired = 0
-        """Of the key whose timers are firing, as in its `_OfKey`."""
+        """The attributes of the `_OfKey` whose timers are firing, which may have been removed."""
         self._table: dict[Any, _OfKey] = {}
         self._tables: dict[Any, dict[Any, _OfKey]] = {}
         self._by_event = Queue()
@@ -137,7 +150,7 @@ class Timers:
         self._table = table
 
     def set(self, order: int, at: int, tag: str, output: int | None) -> None:
-        """Set, or move, a timer of the key and window in hand. ValueError if its window will have expired by then."""
+        """Set or move a timer of the current key and window. ValueError for an instant after the window's expiry."""
         event = self.specs[order].domain == "event"
         if event and at > self.expiry:
             raise ValueError(
@@ -167,7 +180,7 @@ class Timers:
             self._enqueue(timer, serial)
 
     def _enqueue(self, timer: Pending, serial: int) -> None:
-        """Have a timer stand in both of its queues."""
+        """Add a timer to both of its queues."""
         by_time = self._by_event if self.specs[timer.order].domain == "event" else self._by_clock
         if by_time not in timer.queues:
             by_time.push(timer.at, serial, timer)
@@ -180,30 +193,29 @@ class Timers:
         return self._serial
 
     def clear(self, order: int, tag: str) -> None:
-        """Remove a timer of the key and window in hand, if it is set."""
+        """Delete a timer of the current key and window, if it is set."""
         of_key = self._table.get(self.key)
         timer = of_key.get((order, tag)) if of_key is not None else None
         if timer is not None:
-            self.take(timer)
+            self._remove(timer)
 
-    def take(self, timer: Pending) -> None:
-        """It fires, or is removed: it is set no longer."""
+    def _remove(self, timer: Pending) -> None:
         table = self._tables[timer.window]
         of_key = table[timer.key]
         del of_key[timer.order, timer.tag]
         if not of_key:
             del table[timer.key]
-        timer.die()
+        timer.kill()
 
     def due(self) -> Due:
-        """Take from the queues what the watermark or the clock has passed."""
+        """Remove from the queues, and return, the timers that the watermark or the clock has passed."""
         due = [*self._by_event.pop_until(self.watermark)]
         if not self.bounded:
             due += self._by_clock.pop_until(self.clock)
         return self._by_window(due)
 
     def at_end(self) -> Due:
-        """Take every timer on the clock: input has ended."""
+        """Remove and return all processing-time timers, at the end of input."""
         return self._by_window(self._by_clock.pop_until(MAX_MICROS))
 
     def _by_window(self, timers: Iterable[Pending]) -> Due:
@@ -217,80 +229,80 @@ class Timers:
         return {key: keys[key] for key in sorted(keys, key=lambda key: table[key].rank)}
 
     def begin_key(self, key: Any) -> None:
-        """The timers of a key in the window in hand are to fire now."""
+        """Begin to fire the timers of a key in the current window."""
         self.key = key
         before = self._table.get(key)
         self._rank, self._fired = (0, 0) if before is None else (before.rank, before.fired)
 
     def put_back(self, timers: Iterable[Pending]) -> None:
-        """Have timers wait that were due, for `due` and `at_end` to give them again."""
+        """Return due timers to the queues, so that a later call of `due` or `at_end` returns them again."""
         for timer in timers:
             if timer.alive:
                 self._enqueue(timer, self._next_serial())
 
     def put_back_overdue(self) -> None:
-        """The same with those of the key in hand that are overdue; the key keeps its place among others."""
+        """Return the overdue timers of the current key to the queues; the key keeps its rank."""
         self.put_back([item[4] for item in self.overdue])
         self.overdue.clear()
         of_key = self._table.get(self.key)
         if of_key is not None:
             of_key.rank, of_key.fired = self._rank, self._fired
 
-    def owe(self, timers: Iterable[Pending]) -> None:
-        """Make timers that are due overdue, so that they fire in their order with those set meanwhile."""
+    def make_overdue(self, timers: Iterable[Pending]) -> None:
+        """Make due timers overdue, so that they fire in order with the timers that are set while they fire."""
         for timer in timers:
             heappush(self.overdue, (timer.at, timer.order, timer.tag, self._next_serial(), timer))
 
     def next_overdue(self) -> Pending | None:
-        """Take the first of what is overdue, by (timestamp, declaration, tag)."""
+        """Remove and return the first overdue timer, in the order of (timestamp, declaration, tag)."""
         while self.overdue:
             timer = heappop(self.overdue)[4]
             if not timer.alive:
                 continue
-            self.take(timer)
+            self._remove(timer)
             if timer.at_end and not self._fires_at_end():
                 continue
             return timer
         return None
 
     def _fires_at_end(self) -> bool:
-        """Whether another timer of the key in hand may fire that was set after the end of input."""
+        """Whether the current key may fire another timer that was set after the end of input; counts it."""
         self._fired += 1
-        if self._fired <= self.most_at_end:
+        if self._fired <= self.max_end_timers:
             return True
         self.dropped += 1
-        if self._fired == self.most_at_end + 1:
-            self.full += 1
+        if self._fired == self.max_end_timers + 1:
+            self.full_keys += 1
         return False
 
     def collect(self, window: Any) -> None:
-        """Forget a window."""
+        """Drop the timers of an expired window."""
         for of_key in self._tables.pop(window, {}).values():
             for timer in of_key.values():
-                timer.die()
+                timer.kill()
 
     def hold(self) -> int:
-        """The least output timestamp of what is set; MAX_MICROS for none."""
+        """The earliest output timestamp of any timer; MAX_MICROS for none."""
         first = self._by_output.first()
         return MAX_MICROS if first is None else first
 
     def next_event(self) -> int | None:
-        """When the first timer in event time is due; None if there is none."""
+        """When the first event-time timer fires; None if there is none."""
         return self._by_event.first()
 
     def next_clock(self) -> int | None:
-        """When the first timer on the clock is due; None if there is none, or it waits for the end of input."""
+        """When the first processing-time timer fires; None if there is none, or if it fires at the end of input."""
         return None if self.bounded else self._by_clock.first()
 
     def windows(self) -> Iterator[Any]:
-        """Every window in which timers were set."""
+        """Every window in which timers have been set."""
         return iter(self._tables)
 
     def snapshot(self, keys: Collection[Any] | None = None) -> Tables:
-        """By window and key: (rank, ((name, tag, due, output timestamp), ...)), the rank for the order of the keys.
+        """By window and key: (rank, ((name, tag, time, output timestamp), ...)).
 
-        A timer that was set after the end of input says so by a True behind, and behind the timers of its key comes how
-        many of them have fired.
+        A timer that was set after the end of input has a fifth item, True. The number of such timers that have fired
+        follows the timers of the key if it is not 0.
         """
 
         def copied(of_key: _OfKey) -> tuple[Any, ...]:
@@ -303,12 +315,12 @@ class Timers:
         return {window: of_keys(table, keys, copied) for window, table in self._tables.items() if table}
 
     def restore(self, tables: Tables) -> None:
-        """Take in what `snapshot` gave. KeyError for a timer that is not declared."""
+        """Restore what `snapshot` returned. KeyError for a timer that is not declared."""
         for window, table in tables.items():
             self.enter(window, self.expiry)
             for key, (rank, timers, *fired) in table.items():
                 for name, tag, at, output, *at_end in timers:
-                    # Nothing is overdue between events: one due by now waits in its queue for the next event.
+                    # No timer is overdue between events: one that is due already stays in its queue until the next.
                     order = self.handles[name].order
                     self._add(Pending(at, order, tag, output, key, window, bool(at_end)), overdue=False)
                 self._table[key].rank = rank
@@ -316,15 +328,15 @@ class Timers:
                 self._serial = max(self._serial, rank)
 
     def evict(self, keys: Collection[Any]) -> None:
-        """Forget these keys."""
+        """Drop the timers of these keys from memory."""
         for table in self._tables.values():
             for key in keys:
                 for timer in table.pop(key, {}).values():
-                    timer.die()
+                    timer.kill()
 
 
 class TimerHandle:
-    """What a DoFn sees of a timer."""
+    """The object that a DoFn gets as a timer parameter."""
 
     __slots__ = ("_timers", "order")
 
@@ -333,19 +345,19 @@ class TimerHandle:
         self.order = order
 
     def set(self, at: TimestampLike, *, tag: str = "", output_timestamp: TimestampLike | None = None) -> None:
-        """Set, or move, the timer `tag` to `at`. ValueError if that is past the expiry of its window."""
+        """Set or move the timer `tag` to `at`. ValueError if that is after the expiry of its window."""
         output = None if output_timestamp is None else timestamp_micros(output_timestamp)
         timers = self._timers
         now = timers.time if timers.specs[self.order].domain == "event" else timers.clock
         timers.set(self.order, _instant(at, now), tag, output)
 
     def clear(self, *, tag: str = "") -> None:
-        """Remove the timer `tag`."""
+        """Delete the timer `tag`."""
         self._timers.clear(self.order, tag)
 
 
 def _instant(at: TimestampLike, now: int) -> int:
-    """When a timer that is set at `now` (µs) is to fire (µs)."""
+    """The time (µs) at which a timer fires that is set to `at` when the time is `now` (µs)."""
     try:
         if at.__class__ is int or at.__class__ is float:
             warn_about_unit(at)
@@ -353,6 +365,6 @@ def _instant(at: TimestampLike, now: int) -> int:
         return timestamp_micros(at)
     except TypeError as error:
         raise TypeError(
-            f"{error}. A timer is set to an instant: add how long it is to wait to one, such as a parameter "
+            f"{error}. A timer is set to an instant: add the delay to one, such as a parameter "
             "timestamp=tg.DoFn.TimestampParam, or now=tg.DoFn.ProcessingTimeParam"
         ) from None

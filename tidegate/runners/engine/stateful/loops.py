@@ -82,7 +82,7 @@ class StatefulLoops:
         self._keyed = keyed
         self._declared = Declarations(
             tuple(spec.name for spec in node.states),
-            frozenset(spec.name for spec in node.states if keyed.tables.mortal(spec.name)),
+            frozenset(spec.name for spec in node.states if keyed.tables.expires(spec.name)),
             tuple(spec.name for spec in node.timers),
             keyed.windows.tracks_arrivals,
         )

@@ -57,7 +57,7 @@ class StatefulOperator(KeyedOperator):
         self._callbacks = {callback.timer: callback for callback in node.callbacks if callback.timer is not None}
         self._on_expiration = next((callback for callback in node.callbacks if callback.timer is None), None)
         self._tables = StateTables(node.states, expiring=not bounded)
-        self._timers = Timers(node.timers, bounded=bounded, most_at_end=context.max_end_timers)
+        self._timers = Timers(node.timers, bounded=bounded, max_end_timers=context.max_end_timers)
         self._windows = StatefulWindows(
             self._tables,
             self._timers,
@@ -71,7 +71,7 @@ class StatefulOperator(KeyedOperator):
         self._touched_keys = TouchedKeys()
         """Keys whose timers, arrivals or times-to-live may have changed; the tables track changes of cells."""
         self._tracks_touched = bool(
-            node.timers or self._on_expiration or any(self._tables.mortal(spec.name) for spec in node.states)
+            node.timers or self._on_expiration or any(self._tables.expires(spec.name) for spec in node.states)
         )
 
     # -- events
@@ -167,8 +167,8 @@ class StatefulOperator(KeyedOperator):
     def _report(self) -> None:
         timers = self._timers
         self.context.count(self.link.label, DROPPED_TIMERS, timers.dropped)
-        self.context.count(self.link.label, FULL_KEYS, timers.full)
-        timers.dropped = timers.full = 0
+        self.context.count(self.link.label, FULL_KEYS, timers.full_keys)
+        timers.dropped = timers.full_keys = 0
         self._loops.fused.checks.verify()
         self._loops.fused.report()
 
@@ -189,7 +189,7 @@ class StatefulOperator(KeyedOperator):
         for key in keys:
             timers.begin_key(key)
             for by_key in (due, at_end):
-                timers.owe(by_key.pop(key, ()))
+                timers.make_overdue(by_key.pop(key, ()))
                 yield from self._fire_timers(key, window)
                 if self._paused:
                     timers.put_back_overdue()

@@ -34,7 +34,7 @@ class StatefulSnapshots:
     def take(self, keys: Collection[Any] | None) -> KeyedState:
         """The state of all keys, or of `keys`."""
         tables = {f"{_CELL}{name}": stored for name, stored in self._tables.snapshot(keys).items()}
-        tables |= {f"{_ENDS}{name}": ends for name, ends in self._tables.dates(keys).items()}
+        tables |= {f"{_ENDS}{name}": ends for name, ends in self._tables.expiries(keys).items()}
         if self._timers.specs:
             tables[_TIMERS] = self._timers.snapshot(keys)
         if self._windows.tracks_arrivals:

@@ -13,7 +13,7 @@ from typing import Any
 from tidegate.runners.engine.operator import Operator
 from tidegate.runners.engine.side_inputs.operator import Part, SidesSnapshot
 from tidegate.runners.engine.state.keyed_state import KeyedState, Touched
-from tidegate.runners.engine.state.tiered import AWAKE, BATCH, Taking, TieredOperator
+from tidegate.runners.engine.state.tiered import BATCH, RESIDENT, ResidentCapture, TieredOperator
 from tidegate.runners.streaming.state.backend import Capture
 from tidegate.runners.streaming.state.files import (
     StateFile,
@@ -43,7 +43,7 @@ class KeyedCapture:
         self._spilled = spilled
         self._heads: list[tuple[str, Any]] = []
         """The first piece of each operator's snapshot, by the operator's name."""
-        self._takings: dict[str, Taking] = {}
+        self._captures: dict[str, ResidentCapture] = {}
         try:
             for label, operator in operators.items():
                 self._begin(label, operator, keys[label], paged.get(label))
@@ -59,7 +59,7 @@ class KeyedCapture:
         with paged.without_keys():
             self._heads.append((label, operator.snapshot(parts)))
         by_key = None if runs is None else [run for run in runs if not _of_parts(run)]
-        self._takings[label] = paged.begin_taking(by_key)
+        self._captures[label] = paged.begin_capture(by_key)
 
     @property
     def is_empty(self) -> bool:
@@ -70,27 +70,27 @@ class KeyedCapture:
         """The pieces, by operator; None where another call continues the work."""
         for label, head in self._heads:
             yield label, head
-            if label in self._takings:
+            if label in self._captures:
                 yield from self._pieces(label, head)
         if self._spilled is not None:
             self._spilled.close()
 
     def _pieces(self, label: str, head: Any) -> Iterator[tuple[str, Any] | None]:
         keyed = keyed_state_of(head)
-        for taken in self._takings[label].pieces():
-            if taken is None:
+        for piece in self._captures[label].pieces():
+            if piece is None:
                 yield None
                 continue
             if self._spilled is not None:
-                taken.tables.pop(AWAKE, None)
-            yield label, piece_of(head, replace(keyed, tables=taken.tables, keys=taken.keys, windows=None))
+                piece.tables.pop(RESIDENT, None)
+            yield label, piece_of(head, replace(keyed, tables=piece.tables, keys=piece.keys, windows=None))
         for batch in self._spilled.pieces(label, head) if self._spilled is not None else ():
             yield label, batch
 
     def abandon(self) -> None:
-        """Nothing more is read."""
-        for taking in self._takings.values():
-            taking.give_up()
+        """Stop reading, and delete the links."""
+        for capture in self._captures.values():
+            capture.stop()
         if self._spilled is not None:
             self._spilled.close()
 
@@ -104,16 +104,16 @@ class SpilledKeys:
 
     def __init__(self, folder: Path, paged: Mapping[str, TieredOperator]) -> None:
         self._folder = folder
-        self._awake = {label: each.awake() for label, each in paged.items()}
+        self._resident = {label: each.resident_keys() for label, each in paged.items()}
         self._db: Any = None
 
     def pieces(self, label: str, head: Any) -> Iterator[Any]:
         """The keys of one operator, as pieces of its snapshot, of which `head` is the first."""
         if self._db is None:
             self._db = open_store(self._folder)
-        awake = self._awake[label]
-        number = list(self._awake).index(label)
-        found = (item for item in records(self._db, OPERATOR_NUMBER.pack(number)) if item[0] not in awake)
+        resident = self._resident[label]
+        number = list(self._resident).index(label)
+        found = (item for item in records(self._db, OPERATOR_NUMBER.pack(number)) if item[0] not in resident)
         for batch in in_batches(found, replace(keyed_state_of(head), tables={}, keys=(), windows=None)):
             yield piece_of(head, batch)
 

@@ -155,7 +155,7 @@ class StreamingSessions(SessionTable, KeyedOperator):
             return self._emit(self._drain_all())
         if micros >= self._first_end:
             self._flush_buffer()
-        return self._emit(self._drain_ended(self._wakeups.passed(micros)))
+        return self._emit(self._drain_ended(self._wakeups.pop_until(micros)))
 
     def _drain_all(self) -> SessionColumns:
         """Remove and return all sessions, keys by first arrival."""
@@ -165,7 +165,7 @@ class StreamingSessions(SessionTable, KeyedOperator):
         self._flush_buffer()
         if self._touches.on:
             self._touches.note(list(self._table))
-        self._wakeups.forget_all()
+        self._wakeups.clear()
         if self._restored:
             self._table = dict(sorted(self._table.items(), key=lambda entry: entry[1].number))
         return self._drain()
@@ -182,7 +182,7 @@ class StreamingSessions(SessionTable, KeyedOperator):
             if sessions.end <= self.watermark:
                 ended.append((sessions.number, k, sessions.to_list()))
                 del self._table[k]
-                self._wakeups.forget(k)
+                self._wakeups.remove(k)
             else:
                 older = sessions.pop_older(self.watermark)
                 self._wakeups.set(k, sessions.first_end)
@@ -233,7 +233,7 @@ class StreamingSessions(SessionTable, KeyedOperator):
     def evict(self, keys: Collection[Any]) -> None:
         without(self._table, keys)
         for k in keys:
-            self._wakeups.forget(k)
+            self._wakeups.remove(k)
 
     def wakeups(self, state: KeyedState) -> dict[Any, Wakeups]:
         cells = state.tables[CELLS].get(None, {})
