@@ -86,7 +86,7 @@ def a_plan() -> Plan:
         Edge("g", 6, 7),
     )
     decisions = (
-        Decision("minutes", "fused 2 steps into one loop", "each has the one reader"),
+        Decision("minutes", "fused 2 steps into one loop", "each has only one reader"),
         Decision("sum", "combined in parts before the exchange", "the input is bounded"),
         Decision("again", "no exchange", "'sum' has partitioned its input by the same key"),
         Decision("count", "dropped", "nothing reads its result"),
@@ -109,7 +109,7 @@ Region 0
     [2] 2 steps in one loop
           pair   job.py:3
           minutes   FixedWindows(60s), AfterWatermark(Repeatedly(AfterCount(10))), accumulating; job.py:4
-          · fused 2 steps into one loop: each has the one reader
+          · fused 2 steps into one loop: each has only one reader
     │ from [2]
     [3] combine in parts
           sum   FixedWindows(60s), AfterWatermark(Repeatedly(AfterCount(10))), accumulating; job.py:5

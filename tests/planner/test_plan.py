@@ -94,7 +94,7 @@ def test_a_chain_is_one_step() -> None:
 
     found = planned(write)
     assert fused(found) == [["c"], ["a", "b", "w", "d"]]
-    assert decisions(found, "d") == [("fused 4 steps into one loop", "each has the one reader")]
+    assert decisions(found, "d") == [("fused 4 steps into one loop", "each has only one reader")]
 
 
 def test_a_chain_ends_where_two_read() -> None:
@@ -370,9 +370,7 @@ def test_a_side_input_made_from_the_main_input_runs_before_it() -> None:
     found = planned(sides_from_one_source, SPARK)
     use, side = step_of(found, "use"), step_of(found, "side")
     assert use.stage != side.stage == step_of(found, "numbers").stage
-    assert exchange_before(found, "use") == Exchange(
-        "forward", "blocking", "one input is made from what another is made from"
-    )
+    assert exchange_before(found, "use") == Exchange("forward", "blocking", "one input depends on the stage of another")
     assert found.regions == ((side.stage,), (use.stage,))
     check(found, SPARK)
 

@@ -118,7 +118,7 @@ def interrupted(tracing: Interrupting) -> bool:
 
 
 def test_whoever_is_interrupted_anywhere_keeps_nobody_from_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(latch_module, "LOOK", 0.005)
+    monkeypatch.setattr(latch_module, "_POLL_INTERVAL", 0.005)
     interrupts = opens = 0
     going_on = True
     while going_on:

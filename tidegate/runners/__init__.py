@@ -1,1 +1,1 @@
-"""What turns a portable pipeline into work: the plan, the planner, the engine, and the runners that drive it."""
+"""Executes portable pipelines: the plan, the planner, the engine, and the runners that drive it."""

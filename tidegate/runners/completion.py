@@ -1,4 +1,4 @@
-"""Waiting for the end of a run that goes on in the background, so that Ctrl-C is heard whenever it comes."""
+"""Waits for the end of a run in the background, in such a way that Ctrl-C is always handled."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import threading
 import time
 from typing import Final
 
-LOOK: Final = 0.25
-"""Seconds after which whoever waits looks up, to handle a signal that has woken another thread."""
+_POLL_INTERVAL: Final = 0.25
+"""Seconds after which a waiting thread wakes, to handle a signal that was delivered to another thread."""
 
 
 class Latch:
-    """Shut until somebody opens it, for good. What a signal's handler raises may interrupt `wait` anywhere.
+    """Closed until it is opened, once and for all. A signal handler may raise anywhere in `wait`.
 
-    An `Event` would not do. The system gives a signal to any thread of a process, if that was stopped as it came, while
-    Python handles it in the main thread, which must not sleep until then. And an interrupt at the wrong moment leaves
-    an `Event` locked, on whose way to its end everybody then waits for ever; a thread that has been interrupted in
-    `Thread.join` takes the other one for ended.
+    An `Event` or `Thread.join` would not do, for three reasons. A signal may be delivered to any thread, while Python
+    runs its handler in the main thread, which must not sleep until then. An exception at the wrong moment leaves an
+    `Event` locked, so that all threads wait for ever. And an exception in `Thread.join` makes Python regard the other
+    thread as ended.
     """
 
     def __init__(self) -> None:
@@ -25,15 +25,15 @@ class Latch:
         self._shut.acquire()
 
     def open(self) -> None:
-        """Let all who wait go on. Once only."""
-        self.opened = True  # first: whoever is interrupted with the lock in hand keeps it from the others
+        """Wake all waiting threads. Call it once only."""
+        self.opened = True  # first, since a thread that is interrupted while it has the lock never releases it
         self._shut.release()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is open, at most `timeout` seconds; whether it is."""
+        """Wait until the latch is open, at most `timeout` seconds. Return whether it is open."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.opened:
-            left = LOOK if deadline is None else min(LOOK, deadline - time.monotonic())
+            left = _POLL_INTERVAL if deadline is None else min(_POLL_INTERVAL, deadline - time.monotonic())
             if left <= 0:
                 break
             if self._shut.acquire(timeout=left):

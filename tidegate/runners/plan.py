@@ -1,7 +1,7 @@
-"""The plan: steps joined by edges, cut into stages by exchanges and into regions by blocking ones. Data only.
+"""The plan: steps connected by edges; exchanges divide them into stages, blocking exchanges into regions. Data only.
 
-A step is a run of nodes fused into one operator. What the planner decides is a field here, with its reason; the
-engine and the runners only execute.
+A step is a sequence of nodes fused into one operator. Every decision of the planner is a field here, or has its reason
+in `Plan.decisions`; the engine and the runners only execute the plan.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from tidegate.sdk.portable.model import (
 Routing: TypeAlias = Literal["forward", "hash", "broadcast", "rebalance", "gather"]
 Mode: TypeAlias = Literal["pipelined", "blocking"]
 Phase: TypeAlias = Literal["whole", "parts", "merge"]
-"""Of a combine: all of it at once, the parts before an exchange, or the merge of the parts after it."""
+"""Of a combine: all in one step; the partial combine before an exchange; or the merge of the parts after it."""
 Path: TypeAlias = Literal["table", "window_major", "sessions", "live_sessions", "general"]
-"""How a grouping is executed: one table fired when input ends, tables by window fired by the watermark, sessions
-fired when input ends, sessions fired by the watermark, or the general trigger machine."""
+"""How a grouping is executed: by one table that fires at the end of input; tables by window that the watermark fires;
+sessions that fire at the end of input; sessions that the watermark fires; or trigger state machines."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """How elements get from one stage to the next. `reason` says why so, for people."""
+    """How elements get from one stage to the next, and the planner's reason for it."""
 
     routing: Routing
     mode: Mode
@@ -42,10 +42,10 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Nodes fused into one operator: element-wise ones, then at most one that groups or writes.
+    """Nodes fused into one operator: element-wise nodes, then at most one that groups or writes.
 
-    `phase` and `path` are set when the last node groups. `in_time_order`: bounded input whose order can show is
-    presented per key in timestamp order.
+    `phase` and `path` are set if the last node is a grouping. `in_time_order`: each key's elements are processed in
+    timestamp order, since the input is bounded and its order affects the result.
     """
 
     id: int
@@ -62,29 +62,29 @@ class Step:
 
     @property
     def head(self) -> Node:
-        """The first node, which takes the input."""
+        """The first node, which receives the input."""
         return self.nodes[0]
 
     @property
     def tail(self) -> Node:
-        """The last node, which gives the outputs."""
+        """The last node, which emits the outputs."""
         return self.nodes[-1]
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """The ids of the collections the step gives; the parts of a combine have one of their own."""
+        """The ids of the collections that the step emits; the parts of a combine have an id of their own."""
         if self.phase == "parts":
             return (f"{self.label}~parts",)
         return tuple(output.collection for output in self.tail.outputs)
 
     @property
     def is_source(self) -> bool:
-        """Whether the step reads from outside."""
+        """Whether the step is a source."""
         return isinstance(self.head, (Create, Read, TestStream))
 
     @property
     def is_sink(self) -> bool:
-        """Whether the step writes to outside."""
+        """Whether the step is a sink."""
         return isinstance(self.tail, Write)
 
     @property
@@ -95,9 +95,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Elements of one collection from one step to another; `exchange` is None inside a stage (a plain call).
+    """Sends the elements of a collection from one step to another; `exchange` is None inside a stage (a plain call).
 
-    `side` is the number of the side input the edge feeds on the target's node `node`; None for main input.
+    If the edge feeds a side input, `side` is its number at the target's node `node`; None for main input.
     """
 
     collection: str
@@ -109,13 +109,13 @@ class Edge:
 
     @property
     def pipelined(self) -> bool:
-        """Whether elements cross an exchange as they come."""
+        """Whether elements cross an exchange while the source step is running."""
         return self.exchange is not None and self.exchange.mode == "pipelined"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Something the planner chose, and why."""
+    """A choice of the planner, with its reason."""
 
     step: str
     choice: str
@@ -124,9 +124,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A pipeline, planned. Steps stand in an order in which every input comes before its use.
+    """The plan of a pipeline. Steps are in topological order.
 
-    `regions` are tuples of stage numbers in an order in which they may run: the unit of scheduling and recovery.
+    `regions` are tuples of stage numbers, in an order in which they can run; a region is the unit of scheduling and
+    recovery.
     """
 
     pipeline: Pipeline

@@ -243,7 +243,7 @@ def test_what_happens_while_a_capture_is_written_is_not_in_it(
 ) -> None:
     monkeypatch.setattr(writers, "PIECE", 1)
     monkeypatch.setattr(writers, "_LONG_FILE", long)
-    monkeypatch.setattr(tiered, "_LOOKED_AT", 1)
+    monkeypatch.setattr(tiered, "_COPY_BATCH", 1)
     root = tmp_path_factory.mktemp("state")
     held, plain = Held(kind, root), operator_factory(noting, "step")()
     for checkpoint, (events, given_up) in enumerate([*before, ([], False)], start=1):

@@ -1,1 +1,1 @@
-"""What exchanges have in common on the streaming runner and on Spark: keys, partitions, blocks as columns."""
+"""The parts of exchanges that the streaming runner and Spark share: keys, partitions, blocks as columns."""

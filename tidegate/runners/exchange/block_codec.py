@@ -1,6 +1,6 @@
-"""Blocks as columns that one pickle can hold, and back.
+"""Converts blocks to columns, to be written in one pickle, and back.
 
-Pairs are two columns, which pickle writes and reads in half the time.
+Pairs become two columns, which takes pickle half the time.
 
 >>> block = Block([("a", 1), ("b", 2)])
 >>> columns = block_columns(block)
@@ -18,11 +18,11 @@ from typing import Any, Final
 from tidegate.sdk.data.block import Block, Pairs, as_pairs
 
 BLOCK_COLUMNS: Final = 5
-"""How many columns a block takes."""
+"""The number of columns of a block."""
 
 
 def block_columns(block: Block) -> tuple[Any, ...]:
-    """A block as keys (None unless its values are pairs), values, timestamps, windows and panes."""
+    """The columns of a block: keys (None unless its values are pairs), values, timestamps, windows and panes."""
     pairs = as_pairs(block.values)
     if pairs is not None:
         return pairs.firsts, pairs.seconds, block.timestamps, block.windows, block.panes
@@ -31,12 +31,12 @@ def block_columns(block: Block) -> tuple[Any, ...]:
 
 
 def block_of(keys: Any, values: Any, timestamps: Any, windows: Any, panes: Any) -> Block:
-    """The block that these columns came from."""
+    """The block with these columns."""
     return Block(values if keys is None else Pairs(keys, values), timestamps, windows, panes)
 
 
 def blocks_of(columns: Sequence[Any]) -> Iterator[Block]:
-    """The blocks whose columns stand one after another in `columns`. ValueError if their number does not fit."""
+    """The blocks of a sequence of columns. ValueError if its length is not a multiple of `BLOCK_COLUMNS`."""
     rest = iter(columns)
     for block in zip(*[rest] * BLOCK_COLUMNS, strict=True):
         yield block_of(*block)

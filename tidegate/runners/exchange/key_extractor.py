@@ -1,4 +1,4 @@
-"""The keys of the elements that cross a keyed exchange."""
+"""Extracts the keys of elements that cross a keyed exchange."""
 
 from __future__ import annotations
 
@@ -12,8 +12,17 @@ from tidegate.sdk.portable.model import CombinePerKey
 
 
 class KeyExtractor:
-    """The keys of a block's elements: the first halves of pairs, or the elements themselves where a combiner counts
-    whole elements and nothing has been combined yet."""
+    """Extracts the keys of a block: the first items of pairs. Before a `CombinePerElement`, each element is its key.
+
+    >>> import tidegate as tg
+    >>> from tidegate.runners.planner import Traits, plan
+    >>> p = tg.Pipeline()
+    >>> _ = p | tg.Create([("a", 1)]) | tg.GroupByKey()
+    >>> planned = plan(p.portable(), Traits(parallel=True, drops_unread=False))
+    >>> (edge,) = [edge for edge in planned.edges if edge.exchange]
+    >>> KeyExtractor(planned, edge).keys(Block([("a", 1), ("b", 2)]))
+    ['a', 'b']
+    """
 
     def __init__(self, plan: Plan, edge: Edge) -> None:
         step = plan.steps[edge.target]
@@ -23,7 +32,7 @@ class KeyExtractor:
         )
 
     def keys(self, block: Block) -> Sequence[Any]:
-        """The key of each element. Raises the author's error, naming the step, for an element that is not a pair."""
+        """The key of each element. For an element that is not a pair, raises an error that names the step."""
         if self._elements_are_keys:
             return block.values
         try:
@@ -32,5 +41,5 @@ class KeyExtractor:
             rethrow(self.refusal(block, error))
 
     def refusal(self, block: Block, error: BaseException) -> BaseException:
-        """The author's error for a block: names the element that is not a pair, or the key that has no encoding."""
+        """The error for a block: names the element that is not a pair, or whose key has no encoding."""
         return unfit_for_key(block.values, error, self.label, self.where, pairs=not self._elements_are_keys)

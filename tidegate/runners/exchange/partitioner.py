@@ -1,4 +1,4 @@
-"""Rules of partitioning that do not depend on how a runner carries elements."""
+"""Rules of partitioning that all runners with exchanges share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from tidegate.sdk.portable.model import Write
 
 
 def rebalance_width(plan: Plan, edge: Edge, partitions: int) -> int:
-    """Among how many of the target's partitions a rebalancing exchange distributes elements: a sink with fewer shards
-    than partitions writes in as many tasks as it has shards."""
+    """The number of the target's partitions to which a rebalancing exchange sends elements.
+
+    A sink with fewer shards than there are partitions writes in as many tasks as it has shards.
+    """
     tail = plan.steps[edge.target].tail
     return min(partitions, tail.shards) if isinstance(tail, Write) and tail.shards else partitions

@@ -1,4 +1,4 @@
-"""From portable pipeline to plan, in small pure passes. What was chosen, and why, is recorded for `explain`."""
+"""Plans a portable pipeline, in small pure passes. Records each decision and its reason for `explain`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Traits", "plan", "validate"]
 
 
 def plan(pipeline: Pipeline, traits: Traits) -> Plan:
-    """Plan a pipeline for a runner with these traits. Raises BuildError for one that has no meaning."""
+    """Plan a pipeline for a runner with these traits. Raises BuildError for an invalid pipeline."""
     validate(pipeline)
-    kept, dropped = drop_dead(pipeline) if traits.drops_unread else (pipeline, ())
-    return cut(kept, traits, dropped)
+    live, dropped = drop_dead(pipeline) if traits.drops_unread else (pipeline, ())
+    return cut(live, traits, dropped)

@@ -1,4 +1,20 @@
-"""Cutting a pipeline into fused steps, stages and regions."""
+"""Divides a pipeline into fused steps, stages and regions.
+
+A combine is lifted: its first part is fused with the chain before the exchange.
+
+>>> import tidegate as tg
+>>> p = tg.Pipeline()
+>>> words = p | tg.Create(["a", "b", "a"])
+>>> _ = words | tg.Map(lambda word: (word, 1)) | "sum" >> tg.CombinePerKey(sum)
+>>> plan = cut(p.portable(), Traits(parallel=True, blocking=True))
+>>> for step in plan.steps:
+...     print(step.stage, [node.label for node in step.nodes], step.phase)
+0 ['Create'] None
+0 ['Map(<lambda>)', 'sum'] parts
+1 ['sum'] merge
+>>> [edge.exchange.routing for edge in plan.edges if edge.exchange], plan.regions
+(['hash'], ((0,), (1,)))
+"""
 
 from __future__ import annotations
 
@@ -24,11 +40,11 @@ from tidegate.sdk.portable.model import (
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What the planner must know of a runner.
+    """The properties of a runner that the planner takes into account.
 
-    `parallel`: a stage runs as several tasks, so equal keys must be brought together. `streaming`: bounded input is
-    treated as a stream. `blocking`: exchanges of bounded data are materialised. `drops_unread`: nodes whose results
-    nobody reads are left out.
+    parallel: a stage runs as several tasks, so keyed steps need an exchange. streaming: bounded input is processed as a
+    stream. blocking: exchanges of bounded data are materialised. drops_unread: nodes whose results no node reads are
+    dropped.
     """
 
     parallel: bool
@@ -53,7 +69,7 @@ class _Cut:
 
 
 def cut(pipeline: Pipeline, traits: Traits, dropped: tuple[Node, ...] = ()) -> Plan:
-    """Fuse, lift, route, and cut into stages and regions."""
+    """Plan a pipeline: fuse chains, lift combines, insert exchanges, and divide the steps into stages and regions."""
     side_read = frozenset(ref.collection for node in pipeline.nodes for ref in side_inputs(node))
     state = _Cut(pipeline, traits, side_read)
     for node in dropped:
@@ -65,14 +81,14 @@ def cut(pipeline: Pipeline, traits: Traits, dropped: tuple[Node, ...] = ()) -> P
         chain = _chain(state, node)
         fused.update(part.label for part in chain)
         if len(chain) > 1:
-            state.decide(chain[-1], f"fused {len(chain)} steps into one loop", "each has the one reader")
+            state.decide(chain[-1], f"fused {len(chain)} steps into one loop", "each has only one reader")
         _place(state, chain)
     regions = _regions(state)
     return Plan(pipeline, tuple(state.steps), tuple(state.edges), regions, tuple(state.decisions))
 
 
 def _chain(state: _Cut, head: Node) -> tuple[Node, ...]:
-    """The node and those that fuse behind it."""
+    """The node, with the nodes behind it that are fused with it."""
     chain = [head]
     while rules.element_wise(chain[-1]):
         last = chain[-1]
@@ -96,7 +112,7 @@ def _chain(state: _Cut, head: Node) -> tuple[Node, ...]:
 
 
 def _absorbs(state: _Cut, chain: list[Node], reader: Node) -> bool:
-    """Whether a grouping runs inside the loop that feeds it: no exchange between, at most one result per element."""
+    """Whether a grouping is fused with the chain before it: no exchange between, at most one result per element."""
     match reader:
         case GroupByKey():
             pass
@@ -120,7 +136,7 @@ def _path(state: _Cut, node: GroupByKey | CombinePerKey) -> tuple[Path, str]:
 
 
 def _place(state: _Cut, chain: tuple[Node, ...]) -> None:
-    """Add the step(s) of a chain, with their edges and exchanges."""
+    """Add the steps of a chain, with their edges and exchanges."""
     head, tail = chain[0], chain[-1]
     path: Path | None = None
     phase: Phase | None = None
@@ -152,7 +168,7 @@ def _lift(state: _Cut, node: CombinePerKey) -> bool:
 
 
 def _lifts(state: _Cut, node: CombinePerKey) -> tuple[bool, tuple[str, str] | None]:
-    """Whether parts are combined before an exchange; what was chosen and why, if there was a choice."""
+    """Whether parts are combined before the exchange; and the decision with its reason, if there was a choice."""
     source = state.pipeline.collection(node.inputs[0])
     if node.key == "first" and rules.partitioned_by_key(state.pipeline, node.inputs[0]) is not None:
         return False, None
@@ -171,7 +187,7 @@ def _place_lifted(state: _Cut, chain: tuple[Node, ...], node: CombinePerKey, pat
 
 
 def _inputs(state: _Cut, node: Node) -> list[tuple[str, int]]:
-    """The collections a node reads, with the steps that make them; a Flatten's parts stand for it."""
+    """The collections that a node reads, with the steps that emit them. A Flatten is replaced by its inputs."""
     found: list[tuple[str, int]] = []
 
     def walk(collection: str) -> None:
@@ -188,7 +204,7 @@ def _inputs(state: _Cut, node: Node) -> list[tuple[str, int]]:
 
 
 def _exchange(state: _Cut, node: Node) -> Exchange | None:
-    """What must lie before a node, if anything."""
+    """The exchange that a node needs before it, if any."""
     match node:
         case Reshuffle():
             return Exchange("rebalance", _mode(state, node), "a Reshuffle was asked for")
@@ -225,7 +241,7 @@ def _add(state: _Cut, step: Step, inputs: list[tuple[str, int]], exchange: Excha
         and state.traits.parallel
         and _wait(state, sources, {state.steps[s].stage for _, s, _, _ in sides})
     ):
-        exchange = Exchange("forward", _mode(state, step.head), "one input is made from what another is made from")
+        exchange = Exchange("forward", _mode(state, step.head), "one input depends on the stage of another")
     if isinstance(step.head, (Create, Read, TestStream)) or exchange is not None:
         state.stages += 1
         stage = state.stages - 1
@@ -254,9 +270,9 @@ def _inputs_of_collection(state: _Cut, collection: str) -> list[tuple[str, int]]
 
 
 def _wait(state: _Cut, mains: set[int], sides: set[int]) -> bool:
-    """Whether some of these inputs of one step have to wait for others, so that it can't run in their stage.
+    """Whether the step can't run in the stages of its inputs, because one of these stages depends on another.
 
-    A stage that is fed by itself, even through others, could never start after what feeds it.
+    The merged stage would depend on itself, so it could never start.
     """
     return any(side in mains or _reaches(state, main, side) for main in mains for side in sides) or any(
         _reaches(state, a, b) for a in mains for b in mains if a != b
@@ -264,7 +280,7 @@ def _wait(state: _Cut, mains: set[int], sides: set[int]) -> bool:
 
 
 def _reaches(state: _Cut, start: int, end: int) -> bool:
-    """Whether elements get from one stage to another."""
+    """Whether the stage `end` depends on `start`, directly or through others."""
     seen, todo = {start}, [start]
     while todo:
         stage = todo.pop()
@@ -277,26 +293,26 @@ def _reaches(state: _Cut, start: int, end: int) -> bool:
 
 
 def _join(state: _Cut, stages: set[int]) -> int:
-    """Stages that meet at a step without an exchange become one."""
+    """Merge stages, which are inputs of one step without an exchange."""
     into = min(stages)
     state.steps = [replace(step, stage=into) if step.stage in stages else step for step in state.steps]
     return into
 
 
 def _regions(state: _Cut) -> tuple[tuple[int, ...], ...]:
-    """Stages that are joined by pipelined exchanges run together; regions in an order that feeds each.
+    """The regions, in topological order. Stages that are connected by pipelined exchanges are in the same region.
 
-    Where regions would feed each other in a circle, as when a side input and the main input come from one live
-    source, they are one region, and what feeds it from inside is pipelined.
+    Regions that depend on one another in a cycle are merged, and the exchanges between them are pipelined. Such a cycle
+    exists, for instance, if a side input and the main input come from one unbounded source.
     """
     region = {step.stage: step.stage for step in state.steps}
     ends = {edge: (state.steps[edge.source].stage, state.steps[edge.target].stage) for edge in state.edges}
     blocking = [ends[edge] for edge in state.edges if _blocks(edge)]
     for edge in state.edges:
         if not _blocks(edge):
-            _unite(region, *ends[edge])
-    while circle := _circle(region, blocking):
-        _unite(region, *circle)
+            _merge(region, *ends[edge])
+    while cycle := _cycle(region, blocking):
+        _merge(region, *cycle)
     for at, edge in enumerate(state.edges):
         source, target = ends[edge]
         if edge.exchange is not None and _blocks(edge) and region[source] == region[target]:
@@ -316,16 +332,16 @@ def _blocks(edge: Edge) -> bool:
     return edge.exchange is not None and edge.exchange.mode == "blocking"
 
 
-def _unite(region: dict[int, int], a: int, b: int) -> None:
-    """Make the regions of two stages one."""
-    kept, gone = sorted((region[a], region[b]))
+def _merge(region: dict[int, int], a: int, b: int) -> None:
+    """Merge the regions of two stages."""
+    target, merged = sorted((region[a], region[b]))
     for stage, number in region.items():
-        if number == gone:
-            region[stage] = kept
+        if number == merged:
+            region[stage] = target
 
 
-def _circle(region: dict[int, int], feeds: list[tuple[int, int]]) -> tuple[int, int] | None:
-    """Two regions that feed each other, directly or through others; None if there are none."""
+def _cycle(region: dict[int, int], feeds: list[tuple[int, int]]) -> tuple[int, int] | None:
+    """Two regions that depend on each other, directly or through others; None if there are none."""
     after: dict[int, set[int]] = {}
     for a, b in feeds:
         if region[a] != region[b]:

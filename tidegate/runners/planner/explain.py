@@ -1,4 +1,4 @@
-"""A plan for people: as text for `tidegate explain`, and as a graph of regions, stages and steps to be drawn."""
+"""Explains a plan: as text for `tidegate explain`, and as a graph of regions, stages and steps for drawing."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tidegate.sdk.windowing.strategy import can_fire_twice
 
 
 def explain(plan: Plan) -> str:
-    """Regions, stages, steps and exchanges of a plan, with the planner's reasons; the same text for the same plan.
+    """The regions, stages, steps and exchanges of a plan, with the planner's reasons, as deterministic text.
 
-    Says which sinks may write an element twice, and warns of panes that a second grouping would count again.
+    Warns of sinks that may write an element twice, and of panes that a second grouping would count again.
     """
     lines = [f"Plan of {plan.pipeline.name!r}: {_counts(plan)}"]
     for number, stages in enumerate(plan.regions):
@@ -47,7 +47,7 @@ def explain(plan: Plan) -> str:
 
 
 def warnings(plan: Plan) -> Iterator[str]:
-    """What may surprise the author of a pipeline that runs all the same."""
+    """Warnings about a valid plan whose results may surprise the author."""
     pipeline = plan.pipeline
     for node in pipeline.nodes:
         match node:
@@ -64,7 +64,7 @@ def warnings(plan: Plan) -> Iterator[str]:
 
 
 def _groupings_before(plan: Plan, collection: str) -> Iterator[GroupByKey | CombinePerKey]:
-    """The nearest groupings whose panes, perhaps changed or windowed anew, are in a collection."""
+    """The nearest upstream groupings whose panes reach a collection, perhaps mapped or assigned to other windows."""
     node = plan.pipeline.producer(collection)
     if isinstance(node, (GroupByKey, CombinePerKey)):
         yield node
@@ -188,7 +188,7 @@ def _node_note(plan: Plan, node: Node) -> str:
 
 
 def graph_of_plan(plan: Plan) -> Graph:
-    """The plan to be drawn: regions hold stages, stages hold steps; exchanges are bold links."""
+    """The plan as a graph to draw: regions contain stages, stages contain steps; exchanges are bold links."""
     groups: list[Group] = []
     boxes: list[Box] = []
     for number, stages in enumerate(plan.regions):
@@ -213,7 +213,7 @@ def graph_of_plan(plan: Plan) -> Graph:
 
 
 def _full_title(box: Box, node: Node, step: Step) -> Box:
-    """Composites are not drawn here, so the whole label is; a combine in two phases says which one it is."""
+    """The box with its full label, since composites are not drawn, and with the phase of a combine."""
     phase = {"parts": " (parts)", "merge": " (merge)"}.get(step.phase or "", "")
     return Box(box.id, node.label + phase, box.note, box.look, box.facts, box.group)
 
@@ -227,7 +227,7 @@ def _link(plan: Plan, edge: Edge) -> Link:
         reader = target.head
     else:
         reader = next(node for node in target.nodes if node.label == edge.node and side_inputs(node))
-    # What a combine in parts gives is no collection of the pipeline's.
+    # The output of a partial combine is not a collection of the pipeline.
     known = any(collection.id == edge.collection for collection in plan.pipeline.collections)
     facts = collection_facts(plan.pipeline.collection(edge.collection)) if known else ()
     label, bold = "", False

@@ -1,4 +1,4 @@
-"""Passes that rewrite the portable pipeline and keep its meaning."""
+"""Passes that rewrite the portable pipeline and preserve its meaning."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from tidegate.sdk.portable.model import Node, ParDo, Pipeline, Write, side_input
 
 
 def drop_dead(pipeline: Pipeline) -> tuple[Pipeline, tuple[Node, ...]]:
-    """Without the nodes whose results nobody reads; also what was dropped.
+    """The pipeline without the nodes whose results no node reads; and those nodes.
 
-    A ParDo stays, since the author's function may have effects, and so does all it needs.
+    A ParDo and all of its inputs stay even so, since the author's function may have side effects.
     """
     needed: set[str] = set()
-    kept: list[Node] = []
+    live: list[Node] = []
     dropped: list[Node] = []
     for node in reversed(pipeline.nodes):
         if isinstance(node, (ParDo, Write)) or any(out.collection in needed for out in node.outputs):
-            kept.append(node)
+            live.append(node)
             needed.update(node.inputs, (ref.collection for ref in side_inputs(node)))
         else:
             dropped.append(node)
     if not dropped:
         return pipeline, ()
-    made = {out.collection for node in kept for out in node.outputs}
-    collections = tuple(c for c in pipeline.collections if c.id in made)
-    return replace(pipeline, nodes=tuple(reversed(kept)), collections=collections), tuple(reversed(dropped))
+    outputs = {out.collection for node in live for out in node.outputs}
+    collections = tuple(c for c in pipeline.collections if c.id in outputs)
+    return replace(pipeline, nodes=tuple(reversed(live)), collections=collections), tuple(reversed(dropped))

@@ -1,4 +1,4 @@
-"""The rules a plan follows, each a small function of the portable pipeline that gives its reason."""
+"""The planner's rules: pure functions of the portable pipeline, some of which also return a reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.sdk.windowing.triggers import AfterWatermark, DefaultTrigger, is_d
 
 
 def element_wise(node: Node) -> bool:
-    """Whether a node fuses into a chain: it looks at one element at a time and keeps nothing."""
+    """Whether a node can be fused into a chain: it processes single elements and is stateless."""
     match node:
         case AssignWindows():
             return True
@@ -29,9 +29,9 @@ def element_wise(node: Node) -> bool:
 
 
 def at_most_one(node: Node) -> bool:
-    """Whether each element gives at most one result on the main output, as far as the node tells.
+    """Whether the node is known to emit at most one result per element on its main output.
 
-    Where an element is in several windows that is one result for each: no more than a grouping would keep of it.
+    An element in several windows counts once for each, as it does in a grouping.
     """
     match node:
         case ParDo():
@@ -41,7 +41,7 @@ def at_most_one(node: Node) -> bool:
 
 
 def needs_key(node: Node) -> bool:
-    """Whether equal keys must meet at this node."""
+    """Whether all elements of a key must be processed by the same task of this node."""
     match node:
         case GroupByKey():
             return True
@@ -54,7 +54,7 @@ def needs_key(node: Node) -> bool:
 
 
 def lift(node: CombinePerKey, windowing: WindowingStrategy, *, bounded: bool) -> tuple[bool, str]:
-    """Whether parts may be combined before the exchange because the result can't show it, and why (not).
+    """Whether parts may be combined before the exchange, because that can't change the result; and the reason.
 
     SEMANTICS, Combining: (a) bounded input, no data-driven trigger, no evictor; or (b) a bare DefaultTrigger or
     AfterWatermark, no lateness, END_OF_WINDOW, a non-merging assigner, no evictor, no late-data output.
@@ -82,7 +82,7 @@ def lift(node: CombinePerKey, windowing: WindowingStrategy, *, bounded: bool) ->
 def grouping_path(
     windowing: WindowingStrategy, late_tag: str | None, *, bounded: bool, streaming: bool
 ) -> tuple[Path, str]:
-    """Which way a grouping is executed, and why."""
+    """The path by which a grouping is executed, and the reason."""
     if windowing.evictor is not None:
         return "general", "an evictor"
     if is_data_driven(windowing.trigger, late=streaming or not bounded):
@@ -107,7 +107,7 @@ def grouping_path(
 
 
 def order_shows(node: Node, windowing: WindowingStrategy) -> bool:
-    """Whether the order of one key's elements can show in the result (SEMANTICS, Bounded input)."""
+    """Whether the order of a key's elements can affect the result (SEMANTICS, Bounded input)."""
     match node:
         case ParDo():
             return node.stateful
@@ -118,10 +118,10 @@ def order_shows(node: Node, windowing: WindowingStrategy) -> bool:
 
 
 def partitioned_by_key(pipeline: Pipeline, collection: str) -> str | None:
-    """The label of the grouping that already partitioned `collection` by its present key; None if none did.
+    """The label of the grouping by whose keys `collection` is still partitioned; None if there is none.
 
-    Steps that keep keys (`MapValues` and its like, filters) keep the partitioning; all parts of a Flatten must have
-    it from groupings, each by the same hash of the key.
+    Steps that preserve keys (such as `MapValues` and filters) preserve the partitioning. The result of a Flatten is
+    partitioned if all its inputs are, since every grouping partitions by the same hash.
     """
 
     def walk(id: str) -> str | None:

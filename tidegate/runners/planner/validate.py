@@ -1,4 +1,4 @@
-"""Refusals that need the whole pipeline: broken references, cycles, groupings that could never give a result."""
+"""Checks that need all of the pipeline: broken references, cycles, groupings that could never emit a result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.sdk.windowing.strategy import compatible, why_not_unbounded_group
 
 
 def validate(pipeline: Pipeline) -> None:
-    """Raise BuildError, naming step and line, for a pipeline that can't mean anything."""
+    """Raise BuildError, naming the step and its line, for an invalid pipeline."""
     check_references(pipeline)
     for node in pipeline.nodes:
         try:

@@ -32,7 +32,7 @@ from tidegate.sdk.windowing.window import window_end
 PARTITIONS: Final = 32
 _HEADER: Final = struct.Struct("<QQ")
 _FRAMES: Final = 64
-"""A frame's share of the budget is one of so many."""
+"""The memory budget divided by this is the target size of a frame."""
 _MIN_FRAME_VALUES: Final = 16
 _MAX_FRAME_VALUES: Final = 50_000
 _MAX_LEVEL: Final = 5

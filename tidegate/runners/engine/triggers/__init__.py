@@ -1,1 +1,1 @@
-"""Trigger state machines, one for each trigger an author can write."""
+"""Trigger state machines, one for each kind of trigger."""

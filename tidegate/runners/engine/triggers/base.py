@@ -1,12 +1,12 @@
-"""Trigger state machines: what a trigger remembers of each key and window, and when it fires (SEMANTICS, Triggers).
+"""Trigger state machines: the state of a trigger per key and window, and when it fires (SEMANTICS, Triggers).
 
 A `TriggerStateMachine` is the code of one trigger and has no state itself. Its state for one key and window is a list
 kept beside it, a tree of the trigger's shape: ints, bools and lists, with an AfterDelta's reference element in a tuple.
 For each event the operator calls `on_elements` (only if elements arrived), then `should_fire` once, and `on_fire` if
 that returned anything but WAIT.
 
-Most elements can't make a trigger fire. `elements_until_recheck` returns how many may arrive before the trigger has to
-be asked again, so that counting to a thousand costs one call.
+Most elements can't make a trigger fire. `elements_until_recheck` returns how many may arrive before `should_fire` has
+to be called again, so that counting to a thousand costs one call.
 
 >>> from tidegate.runners.engine.triggers.leaf import AfterCount
 >>> machine, context = AfterCount(3), TriggerContext()
@@ -28,7 +28,7 @@ from tidegate.sdk.time import MIN_MICROS
 State: TypeAlias = list[Any]
 
 FAR: Final = 1 << 64
-"""Past every instant, and more than any count."""
+"""Later than every instant, and more than any count."""
 
 WAIT: Final = 0
 DUE: Final = 1

@@ -9,10 +9,10 @@ from tidegate.runners.engine.triggers.base import DUE, FAR, ON_TIME, WAIT, State
 
 
 class AfterWatermark(TriggerStateMachine):
-    """[whether it has fired on time, the state of `early` or None, the state of `late` or None, whether it started
-    after its window's end].
+    """State: [whether it has fired on time, the state of `early` or None, the state of `late` or None, whether it
+    started after its window's end].
 
-    One that starts so late, because another trigger fired, is due with the next element.
+    If it starts after its window's end, because another trigger fired, it fires at the next element.
     """
 
     __slots__ = ("early", "late")
@@ -81,7 +81,7 @@ class AfterWatermark(TriggerStateMachine):
 
 
 class Repeatedly(TriggerStateMachine):
-    """[the inner state]; the inner trigger starts anew when it has finished."""
+    """State: [the inner state]. The inner trigger restarts when it has finished."""
 
     __slots__ = ("inner",)
 
@@ -116,7 +116,7 @@ class Repeatedly(TriggerStateMachine):
 
 
 class AfterAny(TriggerStateMachine):
-    """[the state of each part]. Every part is asked at every event, since some latch."""
+    """State: [the state of each part]. Every part is asked at every event, since some parts latch."""
 
     __slots__ = ("parts",)
 
@@ -150,7 +150,7 @@ class AfterAny(TriggerStateMachine):
 
 
 class AfterAll(TriggerStateMachine):
-    """[the states of the parts, which of them have latched]. A latched part is not asked any more."""
+    """State: [the states of the parts, which parts have latched]. A latched part is not asked again."""
 
     __slots__ = ("parts",)
 
@@ -173,13 +173,13 @@ class AfterAll(TriggerStateMachine):
 
     def should_fire(self, state: State, now: TriggerContext) -> int:
         inner, latched = state
-        said = DUE
+        result = DUE
         for i, part in enumerate(self.parts):
             if not latched[i]:
                 due = part.should_fire(inner[i], now)
                 latched[i] = due != WAIT
-                said = max(said, due)
-        return said if all(latched) else WAIT
+                result = max(result, due)
+        return result if all(latched) else WAIT
 
     def on_fire(self, state: State, now: TriggerContext) -> bool:
         return True
@@ -201,7 +201,7 @@ class AfterAll(TriggerStateMachine):
 
 
 class AfterEach(TriggerStateMachine):
-    """[whose turn it is, the state of each part that has had or has its turn]."""
+    """State: [the index of the current part, the state of each part up to the current one]."""
 
     __slots__ = ("parts",)
 
@@ -251,7 +251,8 @@ class AfterEach(TriggerStateMachine):
 
 
 class OrFinally(TriggerStateMachine):
-    """[the state of the trigger, that of `until`, whether `until` was due]. `until` runs on while the trigger fires."""
+    """State: [the state of the trigger, the state of `until`, whether `until` was due]. `until` is not reset when
+    the trigger fires."""
 
     __slots__ = ("inner", "until")
 

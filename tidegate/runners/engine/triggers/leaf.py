@@ -11,7 +11,7 @@ from tidegate.sdk.user_code.user_fn import UserFn
 
 
 class AfterCount(TriggerStateMachine):
-    """[how many have arrived]."""
+    """State: [number of elements]."""
 
     __slots__ = ("n",)
 
@@ -38,7 +38,7 @@ class AfterCount(TriggerStateMachine):
 
 
 class AfterProcessingTime(TriggerStateMachine):
-    """[the instant it waits for, FAR before the first element]."""
+    """State: [the instant at which it fires, FAR before the first element]."""
 
     __slots__ = ("align", "delay")
 
@@ -70,9 +70,10 @@ class AfterProcessingTime(TriggerStateMachine):
 
 
 class _Every(TriggerStateMachine):
-    """[the next multiple of the period, FAR before the pane's first element; whether the window's end is behind it].
+    """State: [the next multiple of the period, FAR before the pane's first element; whether it has fired for the
+    window's end].
 
-    One that starts after its window's end, because another trigger fired, does not fire for that end.
+    If it starts after its window's end, because another trigger fired, it does not fire for that end.
     """
 
     __slots__ = ("period",)
@@ -81,7 +82,7 @@ class _Every(TriggerStateMachine):
         self.period = period
 
     def reading(self, now: TriggerContext) -> int | None:
-        """The clock it goes by."""
+        """The present time of the clock that the trigger depends on."""
         raise NotImplementedError
 
     def start(self, ended: bool, before: State | None = None) -> State:
@@ -131,7 +132,7 @@ class EveryProcessingTime(_Every):
 
 
 class AfterElement(TriggerStateMachine):
-    """[whether the predicate holds for the element in hand]."""
+    """State: [whether the predicate is true for the latest element]."""
 
     __slots__ = ("predicate",)
 
@@ -162,7 +163,7 @@ class AfterElement(TriggerStateMachine):
 
 
 class AfterDelta(TriggerStateMachine):
-    """[(the reference,) or None before the first element; whether the element in hand is over the threshold]."""
+    """State: [(reference element,) or None before the first element; whether the latest is over the threshold]."""
 
     __slots__ = ("delta", "threshold")
 
@@ -199,7 +200,7 @@ class AfterDelta(TriggerStateMachine):
 
 
 class DefaultTrigger(TriggerStateMachine):
-    """[whether it has fired on time]."""
+    """State: [whether it has fired on time]."""
 
     __slots__ = ()
 
