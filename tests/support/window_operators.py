@@ -87,7 +87,7 @@ def elements_block(elements: list[Event]) -> Block:
 
 
 def read(emitted: Any) -> list[tuple[Any, ...]]:
-    """What an operator's iterator gives: (key, value, window, timestamp, pane), of the main output."""
+    """The main output in an operator's iterator, as (key, value, window, timestamp, pane)."""
     out = []
     for collection, block in emitted:
         if collection != "out":
@@ -105,12 +105,12 @@ def read(emitted: Any) -> list[tuple[Any, ...]]:
 
 @dataclass
 class EventDriver:
-    """Feeds events to an operator, elements between two others as blocks cut at `cuts` (positions in the events)."""
+    """Feeds events to an operator; consecutive elements form blocks, cut at `cuts` (positions in the events)."""
 
     operator: Any
     cuts: frozenset[int] | None = None
     restart: Any = None
-    """Makes a fresh operator: the running one is replaced by it, with its state restored, before every event."""
+    """Creates an operator; before every event, a new one with the restored state replaces the running one."""
 
     def run(self, events: list[Event]) -> list[tuple[Any, ...]]:
         out: list[tuple[Any, ...]] = []
@@ -192,7 +192,7 @@ class Mean(CombineFn[int, list[int], float]):
 
 
 class Trip(BoundedWindow):
-    """A window type of an author's own: ends at `end`, belongs to a line."""
+    """An author's window type: it ends at `end` and belongs to a line."""
 
     def __init__(self, end: Timestamp, line: int) -> None:
         self.end = end

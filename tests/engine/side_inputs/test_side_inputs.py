@@ -1,4 +1,4 @@
-"""Side inputs: views, the windows they are seen in, waiting, updates, and what a save and restore must keep."""
+"""Side inputs: views, their windows, buffered main elements, updates, snapshots and restores."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ SIDE_ENDS = Watermark(MAX_MICROS, SIDE)
 
 
 def made_by(view: Any, *, main_windows: Any = None, side_windows: Any = None, fn: Any = None, **windowing: Any) -> Any:
-    """A pipeline whose step pairs each element with what it sees of a side input."""
+    """A pipeline whose step pairs each element with the value of its side input."""
 
     def make(p: tg.Pipeline) -> Any:
         values = p | "main input" >> tg.Create([1])
@@ -98,7 +98,9 @@ def test_each_view_shows_the_whole_collection(view: Any, elements: list[Any], se
         (tg.AsMultiMap, [([], 1)], r"AsMultiMap takes pairs \(key, value\) with hashable keys, not \(\[\], 1\)"),
     ],
 )
-def test_what_a_view_cannot_show_is_an_error_that_names_the_step(view: Any, elements: list[Any], message: str) -> None:
+def test_contents_that_do_not_fit_the_view_are_an_error_that_names_the_step(
+    view: Any, elements: list[Any], message: str
+) -> None:
     op = operator(made_by(view), STEP)
     events = [side(*((value, 0) for value in elements)), SIDE_ENDS, main(("x", 1))]
     with pytest.raises(tg.RunError, match=message) as caught:
@@ -107,7 +109,7 @@ def test_what_a_view_cannot_show_is_an_error_that_names_the_step(view: Any, elem
     assert "side input 'side input'" in str(caught.value)
 
 
-def test_a_main_window_sees_the_side_window_that_holds_its_last_instant() -> None:
+def test_a_main_window_sees_the_side_window_that_contains_its_last_instant() -> None:
     op = operator(made_by(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.FixedWindows(20)), STEP)
     events = [side(("early", 5), ("late", 25), size=20), SIDE_ENDS, main(("x", 3), ("y", 19), ("z", 20), size=10)]
     assert values(run(op, events)) == [("x", ["early"]), ("y", ["early"]), ("z", ["late"])]
@@ -121,7 +123,7 @@ def test_of_several_side_windows_the_earliest_is_seen() -> None:
     assert values(out) == [("x", ["s"]), ("y", ["s", "t"])]
 
 
-def test_an_element_of_several_windows_is_taken_once_for_each() -> None:
+def test_an_element_of_several_windows_is_processed_once_for_each() -> None:
     make = made_by(tg.AsList, main_windows=tg.SlidingWindows(20, 10), side_windows=tg.FixedWindows(10))
     both = (IntervalWindow(-10, 10), IntervalWindow(0, 20))
     op = operator(make, STEP)
@@ -214,7 +216,7 @@ def test_a_clock_can_make_a_side_input_ready() -> None:
     assert values(run(op, [Clock(5 * SECOND)], end=False)) == [("x", ["s"])]
 
 
-def test_elements_whose_side_window_is_forgotten_are_dropped_and_counted() -> None:
+def test_elements_whose_side_window_has_expired_are_dropped_and_counted() -> None:
     world = context()
     make = made_by(tg.AsList, main_windows=tg.FixedWindows(10), side_windows=tg.FixedWindows(10))
     op = operator(make, STEP, world=world)
@@ -223,7 +225,7 @@ def test_elements_whose_side_window_is_forgotten_are_dropped_and_counted() -> No
     assert values(run(op, [Watermark(9 * SECOND), main(("a", 1), size=10)], end=False)) == [("a", ["s"])]
     assert run(op, [Watermark(10 * SECOND), main(("b", 1), size=10)], end=False) == []
     assert world.metrics.counters[MetricKey(STEP, ENGINE, "dropped_late")] == 1
-    assert not op.snapshot().sides[SIDE][0], "what no window can see any more is kept"
+    assert not op.snapshot().sides[SIDE][0], "a side window that no main window sees any more is kept"
 
 
 def test_elements_wait_for_the_last_of_several_side_inputs_even_when_all_else_has_ended() -> None:
@@ -249,7 +251,7 @@ def test_elements_wait_for_the_last_of_several_side_inputs_even_when_all_else_ha
         assert values(run_restored(operator_factory(make, STEP), events, position)) == [("x", ["s"], ["t"])]
 
 
-def test_waiting_elements_are_not_late_for_a_stateful_step_when_they_go_on() -> None:
+def test_waiting_elements_are_not_late_for_a_stateful_step_when_released() -> None:
     count = tg.ValueStateSpec("count")
     alarm = tg.EventTimer("alarm")
 
@@ -281,10 +283,10 @@ def test_waiting_elements_are_not_late_for_a_stateful_step_when_they_go_on() -> 
         side((7, 3), size=10),
         Watermark(10 * SECOND, SIDE),
     ]
-    whole = [(("k", 1), 7, 1), (("k", 2), 7, 2), ("k", "end", 2)]
-    assert values(run(operator(make, STEP), events)) == whole
+    expected = [(("k", 1), 7, 1), (("k", 2), 7, 2), ("k", "end", 2)]
+    assert values(run(operator(make, STEP), events)) == expected
     for position in range(len(events) + 1):
-        assert values(run_restored(operator_factory(make, STEP), events, position)) == whole
+        assert values(run_restored(operator_factory(make, STEP), events, position)) == expected
 
 
 def test_extra_arguments_of_a_combiner_may_be_side_inputs_that_differ_by_window() -> None:
@@ -318,7 +320,7 @@ def test_extra_arguments_of_a_combiner_may_be_side_inputs_that_differ_by_window(
     assert [(v, w) for _, v, _, w in out] == [(("k", (2, 1)), windows_of(0, 10)), (("k", (5, 1)), windows_of(10, 10))]
 
 
-def test_waiting_elements_spill_when_they_are_many(tmp_path: Path) -> None:
+def test_waiting_elements_spill_beyond_the_memory_budget(tmp_path: Path) -> None:
     world = context()
     world.memory_budget = 20_000
     world.temp_dir = lambda: tmp_path
@@ -367,17 +369,17 @@ def by_window(out: list[Out]) -> dict[Any, list[Any]]:
 
 @settings(max_examples=40)
 @given(st.lists(event, max_size=10), st.integers(1, 3))
-def test_neither_blocks_nor_restores_show_in_the_result(events: list[Event], cut: int) -> None:
+def test_neither_block_boundaries_nor_restores_change_the_result(events: list[Event], cut: int) -> None:
     step = operator_factory(sliding, STEP)
-    whole = by_window(run(step(), events))
-    assert by_window(run(step(), events, cut=cut)) == whole
+    expected = by_window(run(step(), events))
+    assert by_window(run(step(), events, cut=cut)) == expected
     for position in range(len(events) + 1):
-        assert by_window(run_restored(step, events, position)) == whole
+        assert by_window(run_restored(step, events, position)) == expected
 
 
 @given(st.lists(event, max_size=10))
 def test_each_element_sees_its_side_window_as_a_plain_model_says(events: list[Event]) -> None:
-    """By main window: the main elements in order, with the side elements that came before their window's end passed."""
+    """By main window: the main elements in order, with the side elements that arrived before their window ended."""
     seen: dict[int, list[str]] = {0: [], 20: []}
     main_mark = side_mark = -1
     expected: dict[Any, list[Any]] = {}

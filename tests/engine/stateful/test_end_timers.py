@@ -1,4 +1,4 @@
-"""Timers at the end of input: the rest can be left for later, saved meanwhile, and shows nowhere."""
+"""Timers at the end of input: the operator can pause between two and be snapshotted, without effect on its output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COUNT = tg.ValueStateSpec("count")
 
 
 class Ticking(tg.DoFn):
-    """Ticks on, and tells of how many ticks it knows; a tock at the end makes it tick once more."""
+    """Emits at each tick how many there were, and sets the next; a tock at the end sets one more tick."""
 
     def process(self, element: Any, tick: Any = tg.DoFn.TimerParam(TICK), tock: Any = tg.DoFn.TimerParam(TOCK)) -> None:
         tick.set(element[1])
@@ -51,7 +51,7 @@ class Ticking(tg.DoFn):
 
 
 class Ending(Ticking):
-    """The same with a last word for each key."""
+    """The same, with a callback for each key when its window expires."""
 
     @tg.on_window_expiration
     def over(self, key: Any = tg.DoFn.KeyParam, count: Any = tg.DoFn.StateParam(COUNT)) -> Iterator[Any]:
@@ -59,7 +59,7 @@ class Ending(Ticking):
 
 
 class Once(tg.DoFn):
-    """One tick in each window, and a last word."""
+    """One tick in each window, and a callback when it expires."""
 
     def process(self, element: Any, t: Any = tg.DoFn.TimestampParam, tick: Any = tg.DoFn.TimerParam(TICK)) -> None:
         tick.set(t + 1)
@@ -82,8 +82,8 @@ def make(fn: tg.DoFn, windows: Any, world: Context, *, pages: bool) -> Operator:
 
 
 def ended(build: Callable[[], Operator], windows: Any, *, restored: bool, clocked: bool = False) -> list[Any]:
-    """What comes of some keys and the end of input; the operator is asked to go on as long as it has paused. `clocked`:
-    processing time passes meanwhile."""
+    """The output for some keys and the end of input; the watermark is repeated while the operator is paused. `clocked`:
+    processing time advances during the pauses."""
     op = build()
     collection = "WindowInto(GlobalWindows)" if windows == tg.GlobalWindows() else "WindowInto(FixedWindows)"
     items = tuple(((key, 3 + n), SECOND, (_window(windows),)) for n, key in enumerate("abc"))
@@ -141,7 +141,7 @@ def test_pausing_between_two_timers_changes_nothing(
 @pytest.mark.parametrize("pages", [False, True], ids=["in memory", "paged"])
 @pytest.mark.parametrize("first", ["earliest", "latest"])
 def test_a_pause_holds_the_watermark_for_every_window_that_is_left(first: str, pages: bool) -> None:
-    """Whatever a window still gives is in time for the steps behind, in whichever order its state was restored."""
+    """The output of a paused window is never behind the output watermark, whatever the order of restored state."""
     world = context()
     world.should_pause = lambda: True
     windows = [tg.IntervalWindow(at, at + 10) for at in range(0, 100, 10)]

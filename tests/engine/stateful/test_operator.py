@@ -1,4 +1,4 @@
-"""The stateful step: what it calls, emits, drops, holds and refuses."""
+"""The stateful operator: calls, output, dropped elements, holds and errors."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_state_is_kept_by_key() -> None:
     assert [t for _, _, t, _ in out] == [0, SECOND, 2 * SECOND, 3 * SECOND]
 
 
-def test_state_is_kept_by_window_and_an_element_in_two_windows_is_taken_twice() -> None:
+def test_state_is_kept_by_window_and_an_element_in_two_windows_is_processed_twice() -> None:
     op = operator(made_by(RunningMax(), tg.SlidingWindows(20, 10)), STEP)
     both, second = (IntervalWindow(-10, 10), IntervalWindow(0, 20)), (IntervalWindow(0, 20), IntervalWindow(10, 30))
     out = run(op, [Elements(((("a", 3), 0, both), (("a", 1), 11 * SECOND, second)))])
@@ -84,7 +84,7 @@ def test_state_is_kept_by_window_and_an_element_in_two_windows_is_taken_twice() 
     ]
 
 
-def test_windows_told_by_timestamps_are_found_in_the_loop() -> None:
+def test_windows_that_follow_from_timestamps_are_found_in_the_loop() -> None:
     from tests.support.operator_driver import read
     from tidegate.sdk.data.block import Block, DerivedFrom
     from tidegate.sdk.windowing.assigners import FixedWindows
@@ -288,7 +288,7 @@ def test_an_error_in_a_timer_names_method_and_key() -> None:
 
 
 class Repeats(tg.DoFn):
-    """Each firing sets the timer anew; the end is told."""
+    """Each firing sets the timer again; the expiration of the window emits, too."""
 
     def process(
         self, element: Any, alarm: Any = tg.DoFn.TimerParam(ALARM), tick: Any = tg.DoFn.TimerParam(TICK)
@@ -321,7 +321,7 @@ def test_at_the_end_of_time_event_timers_of_the_global_window_go_on_up_to_a_limi
         assert counted(world, "keys_at_max_end_timers") == 1
 
 
-def test_on_bounded_input_the_clock_is_silent_and_its_timers_fire_once_at_the_end() -> None:
+def test_on_bounded_input_processing_time_timers_fire_once_at_the_end() -> None:
     op = operator(made_by(Alarms()), STEP, streaming=False)
     events = [Clock(0), at((("k", ("tick", 5)), 1), (("k", ("alarm", 9)), 2)), Clock(50 * SECOND)]
     before = values(run(op, events, end=False))
@@ -369,7 +369,7 @@ def test_expiration_runs_by_window_and_first_arrival_just_before_state_is_collec
     assert op.snapshot().tables["cell/bag"] == {}
 
 
-def test_a_ttl_counts_from_the_last_write_and_clears_state_that_nobody_reads() -> None:
+def test_a_ttl_counts_from_the_last_write_and_clears_state_that_is_never_read() -> None:
     class Once(tg.DoFn):
         def process(self, element: Any, short: Any = tg.DoFn.StateParam(SHORT)) -> Iterator[Any]:
             if short.read() is None:
@@ -428,7 +428,7 @@ def test_setup_and_teardown_of_a_combining_cell_run_once() -> None:
     assert calls == ["setup", "teardown"]
 
 
-def test_the_time_parameters_tell_watermark_and_clock() -> None:
+def test_the_time_parameters_are_watermark_and_processing_time() -> None:
     def times(
         element: Any,
         seen: Any = tg.DoFn.StateParam(SEEN),
@@ -441,7 +441,7 @@ def test_the_time_parameters_tell_watermark_and_clock() -> None:
     assert values(out) == [(3.0, 7.0)]
 
 
-def test_a_snapshot_with_a_cell_that_is_gone_is_refused() -> None:
+def test_a_snapshot_with_a_cell_that_is_no_longer_declared_is_refused() -> None:
     old = operator(made_by(Closes()), STEP)
     run(old, [at((("k", 1), 0))], end=False)
     new = operator(made_by(RunningMax()), STEP)
@@ -449,7 +449,7 @@ def test_a_snapshot_with_a_cell_that_is_gone_is_refused() -> None:
         new.restore(old.snapshot())
 
 
-def test_a_callback_can_only_ask_for_what_there_is() -> None:
+def test_a_callback_cannot_ask_for_an_element_or_pane() -> None:
     class Wrong(tg.DoFn):
         def process(self, element: Any, alarm: Any = tg.DoFn.TimerParam(ALARM)) -> None:
             alarm.set(1)

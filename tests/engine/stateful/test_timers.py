@@ -1,4 +1,4 @@
-"""Timers against a slow model that keeps them in one list and looks through all of it at every event."""
+"""Timers against a slow model that has them in one list and searches all of it at every event."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SIZE = 10
 
 
 def ops_of(name: str, tag: str) -> list[tuple[Any, ...]]:
-    """What a callback does: it sets other timers, some of them in the past."""
+    """The operations of a callback: it sets other timers, some of them in the past."""
     match name, tag:
         case "late", "x":
             return [("set", "early", 1, "y", None)]
@@ -50,7 +50,7 @@ LATE, EARLY, CLOCK = (tg.DoFn.TimerParam(TIMERS[name]) for name in ("late", "ear
 
 
 class Scripted(tg.DoFn):
-    """Sets and clears timers as its elements say; each callback says which timer it was, and goes on with `ops_of`."""
+    """Sets and clears timers as its elements ask; a callback emits which timer it was and performs its `ops_of`."""
 
     def process(
         self,
@@ -158,7 +158,7 @@ class Model:
         self.out.append(("step", value, t, (self.window,)))
 
     def fire(self, due: Any, watermark: int, clock: int) -> None:
-        """Fire what is due, one by one, the first by (instant, declaration, tag)."""
+        """Fire the timers that are due, one by one, by (instant, declaration, tag)."""
         while ready := [timer for timer in self.timers if due(timer)]:
             timer = min(ready, key=lambda timer: (timer["at"], ORDER[timer["name"]], timer["tag"]))
             self.timers.remove(timer)
@@ -169,7 +169,7 @@ class Model:
 
 
 def model(events: list[Event]) -> list[dict[str, list[Out]]]:
-    """By event, the end of input the last of them, and key what the step emits."""
+    """The output of the step by event, of which the last is the end of input, and by key."""
     parts: dict[tuple[str, IntervalWindow], Model] = {}
     gone: list[Model] = []
     watermark, clock = MIN_MICROS, MIN_MICROS
@@ -281,15 +281,15 @@ def test_small_output_blocks_change_nothing(events: list[Event], size: int) -> N
 
 @settings(max_examples=40)
 @given(scripts)
-def test_saving_and_restoring_at_any_position_changes_nothing(events: list[Event]) -> None:
-    whole = by_key(run(step(), events))
+def test_a_restore_at_any_position_changes_nothing(events: list[Event]) -> None:
+    expected = by_key(run(step(), events))
     for at in range(len(events) + 1):
-        assert by_key(run_restored(step, events, at)) == whole
+        assert by_key(run_restored(step, events, at)) == expected
 
 
 @settings(max_examples=40)
 @given(scripts)
-def test_state_split_by_key_goes_on_as_if_it_had_never_been_together(events: list[Event]) -> None:
+def test_state_split_by_key_gives_the_same_output_as_one_task(events: list[Event]) -> None:
     half = len(events) // 2
     first: Any = step()
     before = run(first, events[:half], end=False)

@@ -1,4 +1,4 @@
-"""The window operator against the model: any strategy, any stream, any cut into blocks, restored at any position."""
+"""The window operator against a reference model: any strategy and stream, cut into any blocks, restored anywhere."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_snapshot_restored_before_every_event_changes_nothing(case: Any) -> No
 
 @settings(max_examples=200)
 @given(cases())
-def test_the_output_watermark_is_held_by_what_waits_and_came_in_time(case: Any) -> None:
+def test_the_output_watermark_is_held_by_unfired_elements_that_arrived_in_time(case: Any) -> None:
     strategy, node, model, events, _ = case
     operator = window_operator(node, strategy)
     drive = EventDriver(operator, frozenset(range(len(events))))

@@ -1,4 +1,4 @@
-"""The window operators at their edges: errors in the author's code, late data, clocks, blocks, the ends of time."""
+"""Edge cases of the window operator: errors in the author's code, late data, clocks, blocks, the ends of time."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Broken(CombineFn[int, int, int]):
 
 
 def feed(op: Any, *elements: Any, windows: Any = None, times: Any = 0) -> list[Any]:
-    """One block, in the global window unless told."""
+    """The output for one block, which is in the global window unless `windows` are given."""
     return list(op.process(Block(list(elements), times, windows or Same((GLOBAL_WINDOW,))), "in"))
 
 
@@ -100,7 +100,7 @@ def feed_to_the_end(op: Any, *elements: Any, windows: Any, times: Any = 0) -> No
 
 
 @pytest.mark.parametrize(
-    ("strategy", "said"),
+    ("strategy", "function"),
     [
         (
             WindowingStrategy(GLOBAL, Repeatedly(AfterElement(breaks_on_two)), DISCARDING),
@@ -114,7 +114,7 @@ def feed_to_the_end(op: Any, *elements: Any, windows: Any, times: Any = 0) -> No
     ],
 )
 def test_an_error_in_a_trigger_or_evictor_names_the_step_the_key_and_the_element(
-    strategy: WindowingStrategy, said: str
+    strategy: WindowingStrategy, function: str
 ) -> None:
     op = window_operator(group(), strategy)
     with pytest.raises(UserCodeError) as raised:
@@ -122,7 +122,7 @@ def test_an_error_in_a_trigger_or_evictor_names_the_step_the_key_and_the_element
     lines = str(raised.value).split("\n")
     assert lines[1:] == [
         "  in step 'Group', applied at script.py:7",
-        f"  while calling {said}",
+        f"  while calling {function}",
         "  element: ('a', 2)",
         "  key: 'a'",
     ]
@@ -205,7 +205,7 @@ def test_late_data_leaves_on_its_own_output_in_the_global_window_with_its_timest
     assert not op.context.metrics.counters
 
 
-def test_late_data_nobody_reads_is_not_counted_as_dropped() -> None:
+def test_late_data_of_an_unread_output_is_not_counted_as_dropped() -> None:
     op = window_operator(group("late"), WindowingStrategy(FixedWindows(micros(10))))
     list(op.on_watermark(12))
     assert not feed(op, ("a", 1), windows=Same((TEN,)), times=3)
@@ -222,7 +222,7 @@ def test_an_element_of_no_window_is_not_late() -> None:
 # ---- clocks
 
 
-def test_without_a_clock_triggers_on_processing_time_are_silent() -> None:
+def test_without_a_clock_triggers_on_processing_time_never_fire() -> None:
     trigger = AfterWatermark(early=AfterProcessingTime(0))
     op = window_operator(combine(sum), WindowingStrategy(GLOBAL, trigger, ACCUMULATING))
     assert not feed(op, ("a", 1), ("a", 2))
@@ -231,7 +231,7 @@ def test_without_a_clock_triggers_on_processing_time_are_silent() -> None:
     assert pane[1] == 3
 
 
-def test_the_next_instant_of_a_clock_is_told() -> None:
+def test_the_next_processing_time_with_work_to_do_is_reported() -> None:
     op = window_operator(group(), WindowingStrategy(GLOBAL, Repeatedly(AfterProcessingTime(micros(7))), DISCARDING))
     list(op.on_clock(100))
     assert op.next_clock() is None
@@ -276,7 +276,7 @@ def test_a_window_with_more_keys_than_a_block_holds_fires_in_several() -> None:
     assert [len(block) for _, block in op.on_watermark(MAX_MICROS)] == [4, 4, 1]
 
 
-def test_panes_of_a_window_are_columns_held_once() -> None:
+def test_panes_of_one_window_share_its_columns() -> None:
     op = window_operator(combine(len), WindowingStrategy(FixedWindows(micros(10))))
     feed(op, ("a", 1), ("b", 1), windows=Same((TEN,)))
     ((_, block),) = op.on_watermark(10)
@@ -297,7 +297,7 @@ def test_expiry_saturates_at_the_end_of_time() -> None:
     assert not len(op.snapshot())
 
 
-def test_expired_windows_leave_nothing_behind() -> None:
+def test_expired_windows_leave_no_state() -> None:
     for assigner in (ASSIGNERS["fixed"], ASSIGNERS["sessions"]):
         strategy = WindowingStrategy(assigner, timestamp_combiner=TimestampCombiner.EARLIEST)
         op = window_operator(combine(sum), strategy)
@@ -308,7 +308,7 @@ def test_expired_windows_leave_nothing_behind() -> None:
         assert op.hold() == MAX_MICROS
 
 
-def test_what_was_emitted_does_not_change_with_what_arrives_later() -> None:
+def test_an_emitted_value_does_not_change_when_more_elements_arrive() -> None:
     for combiner in (None, list, set, Mean(), (list, set)):
         node = group() if combiner is None else combine(combiner)
         op = window_operator(node, WindowingStrategy(GLOBAL, Repeatedly(AfterCount(1)), ACCUMULATING))
@@ -318,7 +318,7 @@ def test_what_was_emitted_does_not_change_with_what_arrives_later() -> None:
         assert repr(first) == shown
 
 
-def test_a_snapshot_shares_nothing_that_changes() -> None:
+def test_a_snapshot_shares_nothing_mutable_with_the_operator() -> None:
     for combiner in (None, list, set, Mean(), (list, set)):
         node = group() if combiner is None else combine(combiner)
         op = window_operator(node, WindowingStrategy(GLOBAL, AfterWatermark(early=AfterCount(5)), ACCUMULATING))
@@ -342,7 +342,7 @@ def test_a_delta_keeps_its_reference_over_a_snapshot() -> None:
     assert [pane[1] for pane in read(feed(again, ("a", 13)))] == [[10, 13]]
 
 
-def test_nothing_holds_the_watermark_of_an_operator_that_has_seen_nothing() -> None:
+def test_an_operator_without_input_does_not_hold_the_watermark() -> None:
     op = window_operator(group(), WindowingStrategy())
     assert op.hold() == MAX_MICROS
     assert op.snapshot().watermark == MIN_MICROS
