@@ -233,7 +233,7 @@ def test_a_stream_with_checkpoints_goes_on_where_it_was_told_to_end(service: Ser
     service.terminate()
     code, said = service.ended()
     assert code == 143, said
-    assert "going on from checkpoint" in said
+    assert "resuming from checkpoint" in said
     assert len(service.written()) > len(first)
     assert numbered(service.written())
     assert not list((tmp_path / "out").rglob(".tidegate-*"))

@@ -247,7 +247,7 @@ def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_is_taken(
     (text,) = told
     assert text.startswith("checkpoint 9 is damaged (")
     assert why in text
-    assert text.endswith("going on from 8")
+    assert text.endswith("resuming from 8")
 
 
 def test_where_all_are_damaged_nothing_is_begun_anew_without_a_word(storage: LocalStorage) -> None:

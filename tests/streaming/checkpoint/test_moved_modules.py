@@ -115,7 +115,7 @@ def test_state_of_every_kind_is_restored(kept: Path, whole: list[str], backend: 
     folder = kept / "state" / backend
     early = lines(folder)
     said = run(folder, kept / "jobs" / "state.json", *STREAMING, f"--state_backend={backend}", FROM[kind])
-    assert "going on from" in said
+    assert "resuming from" in said
     assert 0 < len(early) < len(whole)
     assert certain(lines(folder)) == whole
     assert certain(lines(folder, "out/own/*")) == whole
@@ -180,7 +180,7 @@ def test_a_session_goes_on_with_a_job_that_an_earlier_one_has_noted(
         with open_session(place.name) as session:
             info = session.info(id)
             assert (info.state, info.error) == ("finished", "")
-            assert any("going on from checkpoint" in text for text in info.reports)
+            assert any("resuming from checkpoint" in text for text in info.reports)
             session.end()
     # In that version the child that wrote a checkpoint also read what its parent had spilled since: the archive's
     # checkpoint holds elements waiting for side inputs that the sources give again. No later version can tell them.

@@ -69,13 +69,13 @@ def test_no_more_lines_are_written_than_were_asked_for(tmp_path: Path) -> None:
 
 def test_checkpoints_and_changes_of_state_have_lines_of_their_own(tmp_path: Path) -> None:
     file = MetricsFile(job(), str(tmp_path / "m"))
-    file.write(Report("running", "going on from checkpoint 7"))
+    file.write(Report("running", "resuming from checkpoint 7"))
     file.write(CheckpointReport(8, 0.5, 1000, 0.1, 0.01))
     file.write(CheckpointReport(9, 0.5, 0, 0.0, 0.0, error="no space"))
     file.write(Finish("stopped"))
     lines = written(tmp_path / "m")
     assert [line["kind"] for line in lines] == ["job", "checkpoint", "checkpoint", "job"]
-    assert lines[0]["text"] == "going on from checkpoint 7"
+    assert lines[0]["text"] == "resuming from checkpoint 7"
     assert (lines[1]["bytes"], lines[1]["error"], lines[2]["error"]) == (1000, None, "no space")
     assert lines[3]["state"] == "stopped"
 
@@ -102,13 +102,13 @@ def test_a_job_outlives_its_metrics_file_and_says_once_that_lines_are_missing(tm
 def test_lines_go_to_the_authors_log_where_there_is_one(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, LOGGER):
         lines = ConsoleReporter(job())
-        lines(Report("running", "going on from checkpoint 7 in /kept"))
+        lines(Report("running", "resuming from checkpoint 7 in /kept"))
         lines(Report("running"))
         lines(CheckpointReport(8, 0.1, 10, 0.0, 0.0))
         lines(CheckpointReport(9, 0.1, 0, 0.0, 0.0, error="no space"))
         lines(CheckpointReport(10, 0.1, 10, 0.0, 0.0, savepoint="/saved"))
     assert [record.getMessage() for record in caplog.records] == [
-        "going on from checkpoint 7 in /kept",
+        "resuming from checkpoint 7 in /kept",
         "checkpoint 9 failed: no space",
         "savepoint 10 is in /saved",
     ]

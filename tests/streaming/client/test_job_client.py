@@ -224,7 +224,7 @@ def test_ctrl_c_is_a_clean_stop_from_which_the_next_run_goes_on_and_says_so(tmp_
         assert "Traceback" not in errors
         said.append(errors)
     assert "going on" not in said[0]
-    assert "going on from checkpoint" in said[1]
+    assert "resuming from checkpoint" in said[1]
 
 
 def children(pid: int) -> list[int]:
@@ -253,7 +253,7 @@ def test_a_killed_process_is_replaced_and_the_job_goes_on_from_its_last_checkpoi
     try:
         follow_until(job, lambda: bool(told.checkpoints) and elements_out(job, "count") > 0)
         kill(job)
-        follow_until(job, lambda: any("going on from checkpoint" in text for text in told.texts))
+        follow_until(job, lambda: any("resuming from checkpoint" in text for text in told.texts))
         before = max(told.checkpoints)
         follow_until(job, lambda: max(told.checkpoints) > before)
     finally:
@@ -273,7 +273,7 @@ def test_a_savepoint_that_was_asked_of_a_process_which_dies_has_failed(tmp_path:
         os.kill(job._process.pid, signal.SIGSTOP)
         job.send(coordinator_io.TakeSavepoint(str(tmp_path / "saved")))
         kill_job(job)
-        follow_until(job, lambda: any("going on from checkpoint" in text for text in told.texts))
+        follow_until(job, lambda: any("resuming from checkpoint" in text for text in told.texts))
     finally:
         job.close()
     (report,) = [r for r in told.all if isinstance(r, coordinator_io.CheckpointReport) and r.savepoint]

@@ -561,7 +561,7 @@ def test_the_same_error_on_the_same_element_fails_at_once_and_another_does_not()
         for abort in messages_sent(play.taken(), AbortOutput):
             play.say(0, OutputAborted(abort.step))
     told = play.say(0, seven)
-    assert actions_of_type(told, Report)[0].text.endswith("the same error came up again on the same element")
+    assert actions_of_type(told, Report)[0].text.endswith("the same error was raised again on the same element")
 
 
 def test_a_worker_that_dies_while_it_commits_lists_or_aborts_does_not_stop_the_job() -> None:
@@ -743,7 +743,7 @@ def test_whoever_waits_for_a_savepoint_hears_that_the_job_was_restarted_meanwhil
     play.tell(TakeSavepoint("/saved"))
     told = [*play.tell(WorkerGone(0, 1, "killed")), *play.wait(1)]
     (report,) = actions_of_type(told, CheckpointReport)
-    assert (report.savepoint, report.error) == ("/saved", "the job was restarted meanwhile")
+    assert (report.savepoint, report.error) == ("/saved", "the job was restarted before it was complete")
 
 
 def test_a_bounded_job_says_that_it_has_no_savepoints() -> None:

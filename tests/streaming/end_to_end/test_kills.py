@@ -120,7 +120,7 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_is_taken(begin: type
     victim.drain()
     number = int(newest.name.removeprefix("chk-"))
     assert f"{damaged.name} is damaged" in victim.said
-    assert f"going on from checkpoint {number - 1} in" in victim.said
+    assert f"resuming from checkpoint {number - 1} in" in victim.said
 
 
 def test_of_two_runs_on_one_directory_the_later_one_takes_over(begin: type[KillableRun]) -> None:
@@ -203,7 +203,7 @@ def test_checkpoints_after_a_savepoint_can_be_gone_on_from(begin: type[KillableR
     victim.watch("d", 3)
     victim.check(victim.drain())
     savepoint = int(saved[0].parent.name.removeprefix("chk-"))
-    (first, *_) = re.findall(r"going on from checkpoint (\d+) in", victim.said)
+    (first, *_) = re.findall(r"resuming from checkpoint (\d+) in", victim.said)
     assert int(first) > savepoint
 
 

@@ -126,7 +126,7 @@ def test_after_ctrl_c_the_next_run_goes_on_where_the_last_one_was(terminal: Term
     terminal.wait_for_checkpoints(3)
     code, said = terminal.interrupt()
     assert code == 0, said
-    assert "going on from checkpoint" in said
+    assert "resuming from checkpoint" in said
     assert f"{terminal.folder}/checkpoints" in said
     both = terminal.written()
     assert len(first) < len(both)
@@ -152,7 +152,7 @@ def test_a_run_that_is_limited_is_gone_on_with_too(terminal: Terminal) -> None:
         assert terminal.command is not None
         _, said = terminal.command.communicate(timeout=PATIENCE)
         assert terminal.command.returncode == 0, said
-    assert "going on from checkpoint" in said
+    assert "resuming from checkpoint" in said
     both = terminal.written()
     assert both == [f"{n:06}" for n in range(1, len(both) + 1)]
 

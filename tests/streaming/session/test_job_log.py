@@ -33,13 +33,13 @@ def texts(log: Path) -> list[str]:
 def test_a_log_has_what_a_client_would_have_shown_and_how_the_job_ended(tmp_path: Path) -> None:
     path = tmp_path / "a-job.log"
     log = JobLog(job(), path)
-    log.write(Report("running", "going on from checkpoint 3"))
+    log.write(Report("running", "resuming from checkpoint 3"))
     log.write(Report("running"))
     log.write(CheckpointReport(4, 0.1, 10, 0.0, 0.0, error="the disk is full"))
     log.write(CheckpointReport(5, 0.1, 10, 0.0, 0.0))
     log.write(Finish("failed"), RunError("step 'parse' failed\n  element: '\x1b[31m'"))
     assert texts(path) == [
-        "job=a-job state=running: going on from checkpoint 3",
+        "job=a-job state=running: resuming from checkpoint 3",
         "job=a-job checkpoint=4: checkpoint 4 failed: the disk is full",
         "job=a-job: failed",
         "step 'parse' failed",

@@ -128,7 +128,7 @@ def test_a_stopped_job_goes_on_from_where_it_stopped(session: Session, tmp_path:
     assert last == coordinator_io.Finish("stopped")
     second = detached(f"--checkpoint_dir={tmp_path / 'kept'}")
     info = follow_until(second.id, lambda told: isinstance(told, coordinator_io.Progress))
-    assert any("going on from checkpoint" in text for text in info.reports)
+    assert any("resuming from checkpoint" in text for text in info.reports)
     second.cancel()
 
 
@@ -155,7 +155,7 @@ def test_a_job_whose_process_is_killed_goes_on_in_a_new_one(
     next(told)
     os.kill(job, signal.SIGKILL)
     for message in told:
-        if isinstance(message, coordinator_io.Report) and "going on from checkpoint" in message.text:
+        if isinstance(message, coordinator_io.Report) and "resuming from checkpoint" in message.text:
             break
     info = follow_until(result.id, is_checkpoint)
     assert info.restarts == 1
@@ -184,7 +184,7 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(
         assert after.checkpoint is not None
         assert after.checkpoint.checkpoint > before.checkpoint.checkpoint
         assert after.restarts == 1
-        assert any("going on from checkpoint" in text for text in after.reports)
+        assert any("resuming from checkpoint" in text for text in after.reports)
         with open_session("fragile") as session:
             assert [job.id for job in session.jobs()] == [lost.id, bounded.id, kept.id]
             assert "no --checkpoint_dir from which it could continue: submit it again" in session.info(lost.id).error

@@ -102,7 +102,7 @@ def test_a_killed_job_goes_on_from_what_is_there(bucket: str, backend: str) -> N
             )
             said = len(told.texts)
             os.kill(victim(), signal.SIGKILL)
-            follow_until(job, lambda said=said: any("going on from checkpoint" in text for text in told.texts[said:]))
+            follow_until(job, lambda said=said: any("resuming from checkpoint" in text for text in told.texts[said:]))
         before = max(told.checkpoints)
         follow_until(job, lambda: max(told.checkpoints) > before)
     finally:

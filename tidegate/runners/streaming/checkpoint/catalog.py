@@ -45,7 +45,7 @@ def latest(storage: Storage, *, thorough: bool = False) -> tuple[Manifest | None
             f"no checkpoint can be used: {'; '.join(damaged)}. Give another --checkpoint_dir to begin anew, or "
             "--begin_anew --discard_state to do so there"
         )
-    return found, [f"{text}: going on from {found.checkpoint}" for text in damaged if found is not None]
+    return found, [f"{text}: resuming from {found.checkpoint}" for text in damaged if found is not None]
 
 
 def checkpoint_numbers(names: set[str]) -> list[int]:

@@ -1,8 +1,8 @@
-"""Checkpoints from trigger to commit: their manifests, the commits that follow, savepoints on their way.
+"""Checkpoints from trigger to commit: their manifests, the commits that follow, and copies of savepoints.
 
-A checkpoint's commits begin when its manifest is in place; from then on it is what the job goes back to. A savepoint is
-a checkpoint that is copied to its own directory, when the output before it is committed: whoever begins from there owes
-nothing.
+Once a checkpoint's manifest is stored, its commits begin, and the job recovers from it. A savepoint is a checkpoint
+that is copied to its own directory as soon as all output before it is committed, so a job that starts from it has no
+outstanding commits.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from tidegate.runners.streaming.protocol.worker_messages import (
 )
 from tidegate.sdk.time import SECOND
 
-_TOLD_AGAIN: Final = 10
-"""The folders of so many failed checkpoints are listed when another one fails. To list more each time would take longer
-than the interval on a remote store that has refused writes for hours, and hold up the manifest that ends this."""
+_FOLDERS_PER_CLEANUP: Final = 10
+"""When a checkpoint fails, the folders of this many failed ones are cleaned up. On a remote store that has refused
+writes for hours, listing them all would take longer than the checkpoint interval and delay the next manifest."""
 
 
 @dataclass(slots=True)
 class _Copy:
-    """A savepoint on its way to its directory."""
+    """A savepoint that is being copied to its directory."""
 
     manifest: Manifest
     directory: str
@@ -49,9 +49,10 @@ class _Copy:
 
 
 class CheckpointCoordinator:
-    """The checkpoints of a job. `resume` is what it goes back to, `ending` what the last one has made of it.
+    """The checkpoints of a job. `resume`: the state that the job recovers from; `ending`: the outcome, once the last
+    checkpoint is complete. Times are µs.
 
-    Where a checkpoint may fail, what is returned says why the attempt is over with that; "" if it is not. Times: µs.
+    Methods that may fail a checkpoint return why this ends the attempt, or "" if the failure is tolerated.
     """
 
     def __init__(
@@ -88,106 +89,106 @@ class CheckpointCoordinator:
     # -- the attempt
 
     def enable(self, now: int) -> None:
-        """The last region is at work: from now on there are checkpoints."""
+        """The last region has been deployed: take checkpoints from now on."""
         self._checkpoints.enable(now)
 
     def reset(self, now: int) -> None:
-        """All workers are gone. Whoever waits for a savepoint that was under way hears that it will not come."""
+        """All workers are gone. A savepoint in progress is reported as failed to the client that requested it."""
         pending = self._checkpoints.pending
         if pending is not None and pending.purpose == "savepoint":
             duration = (now - pending.began) / SECOND
-            reason = "the job was restarted meanwhile"
+            reason = "the job was restarted before it was complete"
             self._out.add(CheckpointReport(pending.number, duration, 0, 0.0, 0.0, reason, pending.directory or ""))
         self._checkpoints.disable()
-        self._remove()
+        self._clean_up()
         self.commits.resend()
 
     @property
     def is_storing(self) -> bool:
-        """Whether a manifest is on its way: only when it is known to be in place is it known where to go on from."""
+        """Whether a manifest is being stored. It decides which checkpoint to recover from."""
         pending = self._checkpoints.pending
         return pending is not None and pending.storing
 
     @property
     def has_uncommitted_output(self) -> bool:
-        """Whether there is output in a manifest that may not be committed."""
+        """Whether a manifest holds output that may not be committed yet."""
         return bool(self.commits.outstanding) or self.is_storing
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way, so that a checkpoint may begin."""
+        """Whether no checkpoint or copy is in progress, so that a checkpoint may begin."""
         return self._checkpoints.pending is None and self._copy is None
 
     def next_wake(self, *, regular: bool, last: bool) -> int | None:
-        """When something is due: to give one up, to begin a regular one (`regular`), or to try again to take the one
-        after which there is no other (`last`)."""
+        """When to abort the pending checkpoint, to begin a regular one (`regular`), or to retry the last one of the job
+        (`last`)."""
         if self._copy is not None or (self.idle and self.ending is not None):
             return None
         if self.idle and last:
             return self._checkpoints.retry_at
         return self._checkpoints.next_wake() if regular or not self.idle else None
 
-    def may_take_last(self, now: int) -> bool:
-        """Whether the last checkpoint may begin: one that has failed is not tried again at once."""
+    def may_begin_last(self, now: int) -> bool:
+        """Whether the last checkpoint may begin: after a failure, it is retried with a delay."""
         return self._checkpoints.retry_at is None or now >= self._checkpoints.retry_at
 
     # -- one checkpoint
 
     def request_savepoint(self, directory: str) -> None:
-        """A savepoint is asked for."""
+        """Request a savepoint."""
         self._checkpoints.requests.append(CheckpointRequest("savepoint", directory))
 
     def begin_due(self, now: int, *, regular: bool) -> None:
-        """Begin what is asked for, or (`regular`) one that is due. Sources that end for good end between two of them: a
-        crash before the last undoes all of that."""
+        """Begin a requested checkpoint, or (`regular`) one that is due. While sources are drained no regular one is
+        taken, so that a crash before the last checkpoint undoes the whole drain."""
         if self._checkpoints.requests:
             self.begin(self._checkpoints.requests.popleft(), now)
         elif regular and self._checkpoints.is_due(now):
             self.begin(CheckpointRequest("regular"), now)
 
-    def begin(self, wanted: CheckpointRequest, now: int) -> None:
-        """A checkpoint begins at every task."""
-        pending = self._checkpoints.begin(wanted, self._deployment.regions.deployed(), now)
-        # From a stop another number of workers may go on, and elements under way are nobody's to divide among them.
-        kind: BarrierKind = "savepoint" if wanted.purpose == "stop" or wanted.directory is not None else "checkpoint"
+    def begin(self, request: CheckpointRequest, now: int) -> None:
+        """Begin a checkpoint at every task."""
+        pending = self._checkpoints.begin(request, self._deployment.regions.deployed(), now)
+        # A stopped job may resume with another number of workers, among which in-flight elements can't be divided.
+        kind: BarrierKind = "savepoint" if request.purpose == "stop" or request.directory is not None else "checkpoint"
         unaligned = self._job.settings.checkpoints.mode == "unaligned" and kind == "checkpoint"
         self._out.send_all(TriggerBarrier(pending.number, kind, unaligned=unaligned))
 
     def acknowledge(self, ack: Acknowledge, now: int) -> str:
-        """A task has stored its part; with the last one the manifest is written."""
+        """A task has stored its part. Once all tasks have, the manifest is written."""
         return self._write_manifest(now) if self._checkpoints.acknowledge(ack) else ""
 
     def decline(self, decline: Decline, now: int) -> str:
-        """A task could not take its part."""
+        """A task could not store its part."""
         if not self._checkpoints.decline(decline):
             return ""
-        return self._give_up(f"task {decline.task}: {decline.reason}", now)
+        return self._abort(f"task {decline.task}: {decline.reason}", now)
 
     def check_timeout(self, now: int) -> str:
-        """Give up one that takes too long."""
+        """Abort the pending checkpoint if it takes too long."""
         if not self._checkpoints.timed_out(now):
             return ""
         seconds = self._job.settings.checkpoints.timeout
-        return self._give_up(f"not all tasks have taken part within {seconds:g} s", now)
+        return self._abort(f"not all tasks have acknowledged it within {seconds:g} s", now)
 
     def supersede_regular(self, now: int) -> None:
-        """All input has ended: nobody waits for what tasks still store for a regular one, when the last has it all."""
+        """All input has ended: abort a regular checkpoint, since the last one begins now and includes all state."""
         superseded = self._checkpoints.supersede_regular(now)
         if superseded is not None:
             self._out.send_all(CheckpointAborted(superseded))
-            self._remove()
+            self._clean_up()
 
     def stored(self, checkpoint: int, error: str, now: int, *, in_place: bool = True) -> str:
-        """A manifest is in place, or a savepoint; or not (`in_place`: or it may be)."""
+        """A manifest or savepoint has been stored, unless there is an `error`. `in_place`: it may be there anyway."""
         pending, copy = self._checkpoints.pending, self._copy
         if pending is not None and pending.storing and pending.number == checkpoint:
             if not error:
                 self._complete(pending, now)
                 return ""
             assert self._manifest is not None
-            if in_place:  # some failures are none, and it must not come back
+            if in_place:  # the write may have succeeded despite the error, and must not be found later
                 self._out.add(Withdraw(self._manifest.name))
-            return self._give_up(f"its manifest could not be stored: {error}", now)
+            return self._abort(f"its manifest could not be stored: {error}", now)
         if copy is not None and copy.begun and copy.manifest.checkpoint == checkpoint:
             self._copy = None
             size = sum(size for _, size, _ in copy.manifest.files())
@@ -196,7 +197,7 @@ class CheckpointCoordinator:
         return ""
 
     def copy_savepoint(self) -> None:
-        """Send a savepoint on its way, as soon as nothing before it is to be committed any more."""
+        """Begin to copy a savepoint as soon as all output before it is committed."""
         copy = self._copy
         if copy is not None and not copy.begun and not self.commits.outstanding:
             copy.begun = True
@@ -204,23 +205,23 @@ class CheckpointCoordinator:
             self._out.add(Store(manifest.checkpoint, manifest.name, dumps(manifest), copy.directory))
 
     def send_commits(self) -> None:
-        """Commit what may be committed now."""
+        """Send the commits that may begin now."""
         for commit in self.commits.to_send():
             self._out.send(0, commit)
 
     def finish(self, commits: Iterable[Commit]) -> None:
-        """A job without checkpoints has done its work: these commits end it."""
+        """A job without checkpoints has done its work, and ends with these commits."""
         self.ending = "finished"
         self.commits.add(commits)
         self.send_commits()
 
     def committed_manifest(self) -> Manifest | None:
-        """The last manifest as it reads when all output in it is committed; None if it holds none."""
+        """The last manifest without its commits, for when they are all made; None if it has none."""
         manifest = self._manifest
         return None if manifest is None or not manifest.commits else replace(manifest, commits=())
 
     def _write_manifest(self, now: int) -> str:
-        """All tasks have acknowledged: what they said is written down, with the output that is final with it."""
+        """All tasks have acknowledged: write the manifest, with the commits that become due with it."""
         pending, regions = self._checkpoints.pending, self._deployment.regions
         assert pending is not None
         commits = commits_for(self._job, self._checkpoints.prepared(), pending.number)
@@ -229,7 +230,7 @@ class CheckpointCoordinator:
             self._epoch,
             pending,
             done_before=regions.done_before(),
-            counted=[self._finished.whole] if pending.final else self._finished.metrics,
+            counted=[self._finished.total_metrics] if pending.final else self._finished.metrics,
             lists=self._deployment.lists,
             commits=(*self.commits.outstanding, *commits),
             now=self._wall(),
@@ -237,7 +238,7 @@ class CheckpointCoordinator:
         try:
             data = dumps(manifest)
         except ManifestError as error:
-            return self._give_up(str(error), now)
+            return self._abort(str(error), now)
         pending.storing = True
         self._manifest, self._new_commits = manifest, tuple(commits)
         new_files = self._checkpoints.new_files(name for name, _, _ in manifest.files())
@@ -268,19 +269,19 @@ class CheckpointCoordinator:
             is_savepoint = pending.purpose == "savepoint"
             self._out.add(Delete(unneeded, folders, except_for=self._checkpoints.needed, keep_store_files=is_savepoint))
 
-    def _give_up(self, reason: str, now: int) -> str:
+    def _abort(self, reason: str, now: int) -> str:
         pending = self._checkpoints.pending
         assert pending is not None
         duration = (now - pending.began) / SECOND
         self._out.send_all(CheckpointAborted(pending.number))
         self._out.add(CheckpointReport(pending.number, duration, 0, 0.0, 0.0, reason, pending.directory or ""))
-        bearable = self._checkpoints.abort(now)
-        self._remove()
-        return "" if bearable else f"checkpoint {pending.number} failed: {reason}"
+        tolerated = self._checkpoints.abort(now)
+        self._clean_up()
+        return "" if tolerated else f"checkpoint {pending.number} failed: {reason}"
 
-    def _remove(self) -> None:
-        """Have removed what failed checkpoints have written: the disk may be full of that. Each folder is asked for
-        again while it may be written to, but only a few times: all of them are when a checkpoint is complete."""
-        folders = tuple(map(folder_of, self._checkpoints.failed[-_TOLD_AGAIN:]))
+    def _clean_up(self) -> None:
+        """Delete the files of failed checkpoints, which may fill the disk. Tasks may still write to a folder, so it is
+        cleaned up repeatedly: after each of the next few failures, and when a checkpoint is complete."""
+        folders = tuple(map(folder_of, self._checkpoints.failed[-_FOLDERS_PER_CLEANUP:]))
         if folders:
             self._out.add(Delete(folders=folders, except_for=self._checkpoints.needed, keep_store_files=True))

@@ -23,7 +23,7 @@ class Coordinator:
 
     `resume`: the state to restore, if any; `epoch`: the number of this process of the job; `first`: the number of the
     first checkpoint if there is nothing to restore; `leftovers`: files of earlier processes in the checkpoint directory
-    that nothing needs. Times are µs of a monotonic clock; `wall` tells the time of day, which manifests record.
+    that nothing needs. Times are µs of a monotonic clock; `wall` is the wall clock, whose time manifests record.
     """
 
     def __init__(
@@ -50,5 +50,5 @@ class Coordinator:
         return self._run.out.take()
 
     def next_wake(self) -> int | None:
-        """When a `Tick` has something to do (µs); None: nothing is due."""
+        """When the next `Tick` is needed (µs); None: not before another event."""
         return self._phase.next_wake()

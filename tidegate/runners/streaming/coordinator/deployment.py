@@ -1,4 +1,4 @@
-"""What is deployed where: regions in their order, the tasks of each with the state they go on from and their splits."""
+"""Deploys the regions of a job in their order: each region's tasks, the state they restore, and their splits."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tidegate.runners.streaming.protocol.worker_messages import (
 )
 
 _SPLITS_PER_TASK: Final = 4
-"""Of a bounded source, so that tasks which are through early find more to do."""
+"""Splits per task of a bounded source, so that fast tasks can read more of them."""
 
 
 class Deployment:
-    """The regions, tasks and splits of a job, attempt after attempt. What it gives are messages, by worker."""
+    """The regions, tasks and splits of a job through all its attempts. Its methods return messages, by worker."""
 
     def __init__(self, job: Job, resume: Resume | None) -> None:
         self._job = job
@@ -36,40 +36,40 @@ class Deployment:
             self._sources_of.setdefault(job.plan.region_of(step.stage), []).append(id)
         self._lists: dict[int, tuple[AssignedSplit, ...]] = dict(resume.lists) if resume else {}
         self._splits: dict[int, SplitAssigner] = {}
-        self._asked: set[int] = set()
+        self._requested: set[int] = set()
         self.regions = RegionSchedule(job.topology, resume.done if resume else frozenset())
 
     @property
     def lists(self) -> Mapping[str, tuple[AssignedSplit, ...]]:
-        """The splits of every source that has been listed, by its label."""
+        """The splits of every source whose splits have been listed, by the source's label."""
         return {self._sources[step].label: splits for step, splits in self._lists.items()}
 
     def to_list(self, region: int) -> Iterator[ListSplits]:
-        """The sources of a region that have to be asked for their splits, each once in an attempt."""
+        """Requests for the splits of a region's sources, one for each source in an attempt."""
         for id in self._unlisted(region):
-            if id not in self._asked:
-                self._asked.add(id)
+            if id not in self._requested:
+                self._requested.add(id)
                 tasks = self._job.topology.parallelism(self._sources[id].stage)
                 yield ListSplits(id, tasks * _SPLITS_PER_TASK if self._bounded(id) else tasks)
 
     def is_listed(self, region: int) -> bool:
-        """Whether the splits of all its sources are known."""
+        """Whether the splits of all sources of a region are known."""
         return not self._unlisted(region)
 
-    def listed(self, step: int, splits: tuple[AssignedSplit, ...]) -> None:
-        """A source has told its splits: they stay as they are through all restarts."""
+    def on_splits_listed(self, step: int, splits: tuple[AssignedSplit, ...]) -> None:
+        """A source has listed its splits. They stay the same through all restarts."""
         self._lists.setdefault(step, splits)
 
     def deploy(self, region: int) -> Iterator[tuple[int, ToWorker]]:
-        """Deploy a region's tasks, then deal out the first splits."""
+        """Deploy a region's tasks, then assign the first splits."""
         job, resume = self._job, self._resume
         self.regions.deploy(region)
         tasks = list(job.topology.tasks(region))
         for worker in range(job.settings.workers):
-            own = tuple(task for task in tasks if task.index == worker)
-            if own:
-                restore = tuple(part for task in own for part in (resume.restore.get(task, ()) if resume else ()))
-                yield worker, Deploy(region, own, restore)
+            of_worker = tuple(task for task in tasks if task.index == worker)
+            if of_worker:
+                restore = tuple(part for task in of_worker for part in (resume.restore.get(task, ()) if resume else ()))
+                yield worker, Deploy(region, of_worker, restore)
         for id in self._sources_of.get(region, ()):
             step = self._sources[id]
             progress = [part for part in resume.progress if part.step == step.label] if resume else []
@@ -85,20 +85,20 @@ class Deployment:
 
     def assign(self, task: TaskId, step: int) -> AssignSplits:
         """More splits for a source task, if there are any."""
-        deal = self._splits[step].assign(task.index)
-        return AssignSplits(task, step, deal.splits, deal.more)
+        assignment = self._splits[step].assign(task.index)
+        return AssignSplits(task, step, assignment.splits, assignment.more)
 
     def reset(self, resume: Resume | None) -> None:
-        """All workers are gone: what is to be done again goes on from `resume`, or begins anew."""
+        """All workers are gone: unfinished regions restore from `resume`, or start over without one."""
         self._resume = resume
-        if resume is not None:  # of splits that have been finished only its tasks told, which are gone
+        if resume is not None:  # `deploy` has dropped splits that the checkpoint records as finished: list them again
             self._lists = dict(resume.lists)
         self._splits.clear()
-        self._asked.clear()
+        self._requested.clear()
         if resume is not None:
             self.regions.rewind(resume.done)
         elif self.exposed_sinks() != self._sinks() and not self._job.settings.batch:
-            self.regions.rewind()  # a region that is done wrote what only the first checkpoint would have prepared
+            self.regions.rewind()  # only a checkpoint would have kept the output of finished regions
         else:
             self.regions.reset()
 

@@ -1,4 +1,4 @@
-"""The phases of a job whose outcome is known: it is recorded, the workers close, leftover output is removed."""
+"""The phases of a job whose outcome is known: record the outcome, close the workers, remove leftover output."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tidegate.runners.streaming.protocol.worker_messages import (
 from tidegate.sdk.time import SECOND
 
 _GRACE: Final = 30.0
-"""Seconds that workers have for the author's teardown after the job has done its work."""
+"""Seconds that workers have for the user code's teardown after the job has done its work."""
 _GRACE_SHORT: Final = 5.0
-"""Seconds that they have for it after a failure or a cancellation."""
+"""Seconds that workers have for the teardown after a failure or a cancellation."""
 
 
 def end(run: JobRun, outcome: Finish, now: int, *, has_workers: bool = True) -> Phase:
-    """Have the workers, if there are any, close what they have open; then finish."""
+    """Have the workers, if there are any, close their tasks; then finish."""
     wake: int | None = None
     if has_workers:
         grace = _GRACE if outcome.state in ("finished", "stopped") else _GRACE_SHORT
@@ -37,7 +37,7 @@ def end(run: JobRun, outcome: Finish, now: int, *, has_workers: bool = True) -> 
 
 
 class EndPhase(Phase):
-    """A phase in which the outcome is known, unless the author's teardown fails. `wake` (µs): when to stop waiting."""
+    """A phase with a known outcome, unless a teardown in user code fails. `wake` (µs): when to stop waiting."""
 
     def __init__(self, run: JobRun, outcome: Finish, wake: int | None = None) -> None:
         super().__init__(run)
@@ -57,16 +57,16 @@ class EndPhase(Phase):
 
 
 class Recording(EndPhase):
-    """The checkpoint directory is being told that all output is committed."""
+    """The checkpoint directory is being updated: all output is committed."""
 
     def on_recorded(self, error: str, now: int) -> Phase:
         if error:
-            self.run.out.report("finishing", f"that all is committed could not be recorded: {error}")
+            self.run.out.report("finishing", f"the end of the job could not be recorded: {error}")
         return end(self.run, self.outcome, now)
 
 
 class Closing(EndPhase):
-    """The workers close what they have open, and end."""
+    """The workers close their tasks, and exit."""
 
     def advance(self, now: int) -> Phase:
         run = self.run
@@ -80,7 +80,7 @@ class Closing(EndPhase):
         return Sweeping(run, self.outcome, now + round(_GRACE * SECOND))
 
     def _leaves_output(self) -> bool:
-        """Whether a job that failed or was cancelled has written output that nobody is going to commit."""
+        """Whether a job that failed or was cancelled has written output that will never be committed."""
         run = self.run
         if self.outcome.state in ("finished", "stopped") or not (run.sinks and run.wrote):
             return False
@@ -88,7 +88,7 @@ class Closing(EndPhase):
 
 
 class Sweeping(EndPhase):
-    """Fresh workers remove the output that a failed job leaves."""
+    """New workers remove the output that a failed job leaves behind."""
 
     reports_progress = False
 
@@ -104,7 +104,7 @@ class Sweeping(EndPhase):
         return self._stop(now)
 
     def on_cleanup_failed(self, step: int, error: bytes, text: str, now: int) -> Phase:
-        """The job is over anyway: it says so, and leaves the output."""
+        """Report the error and leave the output: the job is over anyway."""
         assert self.cleanup is not None
         self.run.out.report("finishing", text)
         self.cleanup.discard(step)

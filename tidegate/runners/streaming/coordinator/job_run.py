@@ -1,4 +1,4 @@
-"""What the phases of a job share: its parts, its present attempt and what was asked of it."""
+"""The parts of a job that its phases share: checkpoints, deployment, workers, the current attempt, a requested stop."""
 
 from __future__ import annotations
 
@@ -48,27 +48,28 @@ class JobRun:
             job, epoch, self.deployment, resume, self.out, self.ended_tasks, wall, first, leftovers
         )
         self.workers = Workers(settings.workers, None)
-        """Those of the present attempt."""
+        """The workers of the current attempt."""
         self.attempt = self._first_attempt = (epoch - 1) * ATTEMPTS_PER_EPOCH + 1
         self.stop: StopJob | None = None
-        """The clean stop that was asked for, if any."""
+        """The clean stop that was requested, if any."""
         self.run_until: int | None = None
-        """When the job stops of itself (µs)."""
+        """When the job stops because of `--run_for` (µs)."""
         self.wrote = False
         """Whether any attempt has deployed tasks, whose sinks may have written."""
         self.written = MetricCells()
-        """What commits have counted."""
+        """The metrics of all commits."""
         self._output_runs = job.output_runs(resume.since if resume else 1)
         self._progress_at = 0
 
     @property
     def draining(self) -> bool:
-        """Whether a stop ends the sources for good: it says so, or no checkpoint would outlive the job."""
+        """Whether the requested stop ends the sources for good: on request, or because no checkpoint would outlive the
+        job."""
         stop = self.stop
         if stop is None:
             return False
-        stays = stop.savepoint is not None or self.job.settings.checkpoints.directory is not None
-        return stop.drain or not stays or self.job.settings.batch or self.scripted
+        is_resumable = stop.savepoint is not None or self.job.settings.checkpoints.directory is not None
+        return stop.drain or not is_resumable or self.job.settings.batch or self.scripted
 
     @property
     def is_first_attempt(self) -> bool:
@@ -76,29 +77,29 @@ class JobRun:
         return self.attempt == self._first_attempt
 
     def start_workers(self) -> None:
-        """Start the workers of the present attempt."""
+        """Start the workers of the current attempt."""
         self.workers = Workers(self.job.settings.workers, self.job.settings.task_timeout)
         self.out.add(StartWorkers(self.attempt))
 
     def reset_attempt(self, now: int) -> None:
-        """The workers are lost, and with them all state that is not in files."""
+        """Forget the failed attempt: its workers are gone, and with them all state that is not in files."""
         self.checkpoints.reset(now)
         self.deployment.reset(self.checkpoints.resume)
         self.ended_tasks.reset(self.regions.done_before())
 
     def exposed_sinks(self) -> set[int]:
         """The sinks for which an earlier attempt may have written output that no checkpoint made final."""
-        fresh = self.attempt == 1 and self.resume is None
-        return set() if fresh else self.deployment.exposed_sinks()
+        is_new = self.attempt == 1 and self.resume is None
+        return set() if is_new else self.deployment.exposed_sinks()
 
     def abort_output(self, steps: Iterable[int]) -> set[int]:
-        """Have sinks remove the output that nobody will commit; returns those that have yet to do so."""
+        """Have sinks remove their uncommitted output; returns the sinks that have yet to do so."""
         for step in sorted(steps):
             self.out.send(0, AbortOutput(step, self._output_runs))
         return set(steps)
 
     def request_savepoint(self, directory: str) -> None:
-        """A savepoint was asked for. A job that takes none answers with a failure."""
+        """Request a savepoint. A job that does not support savepoints reports a failure."""
         if self.job.settings.batch or self.scripted:
             kind = "a bounded job" if self.job.settings.batch else "a test stream"
             self.out.add(CheckpointReport(0, 0.0, 0, 0.0, 0.0, f"{kind} has no savepoints", directory))
@@ -106,11 +107,11 @@ class JobRun:
             self.checkpoints.request_savepoint(directory)
 
     def report_progress(self, now: int) -> None:
-        """Report how the tasks are doing, with all metrics."""
+        """Report the status of all tasks, and all metrics."""
         self._progress_at = now
         self.out.add(self.workers.progress([*self.ended_tasks.metrics, self.written]))
 
     def report_progress_if_due(self, now: int) -> None:
-        """Report it at most about once for each heartbeat interval."""
+        """Report progress about once per heartbeat interval."""
         if now - self._progress_at >= 0.9 * self.job.settings.heartbeat * SECOND:
             self.report_progress(now)

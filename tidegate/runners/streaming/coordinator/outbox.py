@@ -1,4 +1,4 @@
-"""What a coordinator wants done, in order, as it comes to it while it handles one event."""
+"""The actions that a coordinator collects, in order, while it handles one event."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from tidegate.runners.streaming.protocol.worker_messages import ToWorker
 
 
 class Outbox:
-    """Actions that wait to be taken; `workers` is how many there are to send to."""
+    """Actions to perform. `workers`: the number of workers that `send_all` sends to."""
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
         self._actions: list[Action] = []
 
     def add(self, action: Action) -> None:
-        """One more thing to do."""
+        """Add an action."""
         self._actions.append(action)
 
     def send(self, worker: int, message: ToWorker) -> None:
-        """Tell a worker."""
+        """Send a message to one worker."""
         self._actions.append(Send(worker, message))
 
     def send_all(self, message: ToWorker) -> None:
-        """Tell all workers."""
+        """Send a message to every worker."""
         for worker in range(self._workers):
             self.send(worker, message)
 
     def report(self, state: State, text: str = "") -> None:
-        """Tell whoever watches the job."""
+        """Report the job's state to its clients."""
         self._actions.append(Report(state, text))
 
     def take(self) -> list[Action]:
-        """All so far; nothing is left."""
-        taken, self._actions = self._actions, []
-        return taken
+        """Remove and return all actions."""
+        actions, self._actions = self._actions, []
+        return actions

@@ -52,7 +52,7 @@ class Phase:
             case WorkersStarted(attempt=attempt) if self._is_current(attempt):
                 run.workers.started(now)
             case FromWorker(worker=worker, attempt=attempt, message=message) if self._is_current(attempt):
-                run.workers.hear(worker, now)
+                run.workers.mark_alive(worker, now)
                 return self.on_message(worker, message, now)
             case WorkerGone(worker=worker, attempt=attempt, reason=reason) if self._is_current(attempt):
                 run.workers.gone.add(worker)
@@ -81,21 +81,21 @@ class Phase:
         return self
 
     def next_wake(self) -> int | None:
-        """When `advance` has something to do though nothing happens (µs); None: never."""
+        """When `advance` is needed even if no event arrives (µs); None: never."""
         return None
 
     # -- events
 
     def on_message(self, worker: int, message: ToCoordinator, now: int) -> Phase:
-        """A worker of the present attempt sent a message."""
+        """A worker of the current attempt sent a message."""
         run = self.run
         match message:
             case Ready():
                 run.workers.ready.add(worker)
             case Heartbeat():
-                run.workers.beat(worker, message)
+                run.workers.on_heartbeat(worker, message)
                 if run.job.settings.drift is not None:
-                    run.out.send(worker, PeerWatermark(run.workers.min_watermark_beside(worker)))
+                    run.out.send(worker, PeerWatermark(run.workers.min_watermark_except(worker)))
                 if self.reports_progress:
                     run.report_progress_if_due(now)
             case TaskFailed(task=task, error=error, element=element, text=text):
@@ -116,7 +116,7 @@ class Phase:
                 what = f"the commit of {run.sinks[step]!r} failed"
                 return self.fail(Failure(error, f"{what}: {text}" if text else what, from_user=True), now)
             case SplitsListed(step=step, splits=splits):
-                run.deployment.listed(step, splits)
+                run.deployment.on_splits_listed(step, splits)
             case _:
                 pass
         return self
@@ -139,15 +139,15 @@ class Phase:
         return self
 
     def on_unreachable(self, error: str, now: int) -> Phase:
-        """The checkpoint directory does not say whose the job is."""
+        """Ownership of the checkpoint directory could not be checked."""
         return self.lost(f"the checkpoint directory can't be read: {error}", now)
 
     def on_cancel(self, now: int) -> Phase:
-        """The job was cancelled. A job that ends anyway goes on doing so."""
+        """The job was cancelled. This has no effect on a job that is ending already."""
         return self
 
     def on_stop(self, stop: StopJob) -> None:
-        """A clean stop was asked for."""
+        """A clean stop was requested."""
         self.run.stop = stop
 
     def on_cleanup_failed(self, step: int, error: bytes, text: str, now: int) -> Phase:
@@ -161,11 +161,11 @@ class Phase:
         return self
 
     def lost(self, text: str, now: int) -> Phase:
-        """The attempt has failed through no error of the author's code."""
+        """The attempt has failed, but not because of an error in user code."""
         return self.fail(Failure(packed(RunError(text)), text), now)
 
     def finish(self, outcome: Finish, now: int, *, progress: bool = True) -> Phase:
-        """The job is over. `progress`: report it a last time."""
+        """The job is over. `progress`: report progress a last time."""
         if progress:
             self.run.report_progress(now)
         self.run.out.add(outcome)
@@ -176,7 +176,7 @@ class Phase:
 
 
 class Over(Phase):
-    """Nothing follows."""
+    """The job is over; no event has any effect."""
 
     def handle(self, event: CoordinatorEvent, now: int) -> Phase:
         return self

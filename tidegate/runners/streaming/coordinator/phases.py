@@ -51,7 +51,7 @@ class ActivePhase(Phase):
         return self.end(Finish("cancelled"), now)
 
     def end(self, outcome: Finish, now: int) -> Phase:
-        """Have the workers close what they have open, then finish."""
+        """Have the workers close their tasks, then finish."""
         return end(self.run, outcome, now, has_workers=self.has_workers)
 
 
@@ -68,7 +68,7 @@ class New(ActivePhase):
         if run_for is not None and not run.job.settings.batch:
             run.run_until = now + round(run_for * SECOND)
         if run.resume is not None:
-            run.out.report("running", f"going on from {run.resume.origin}{_summary(run.resume)}")
+            run.out.report("running", f"resuming from {run.resume.origin}{_summary(run.resume)}")
         run.start_workers()
         return Starting(run)
 
@@ -92,7 +92,7 @@ class Waiting(ActivePhase):
         return Starting(self.run)
 
     def next_wake(self) -> int | None:
-        """A manifest on its way decides what to restore from, so that is awaited."""
+        """A manifest that is being stored decides which checkpoint to restore, so the next attempt waits for it."""
         return None if self.run.checkpoints.is_storing else self._wake
 
 
@@ -122,7 +122,7 @@ class AttemptPhase(ActivePhase):
         return _earliest(self.run.workers.next_wake(), self.run.run_until)
 
     def on_worker_gone(self, worker: int, reason: str, now: int) -> Phase:
-        return self.lost(f"worker {worker} has gone: {reason}", now)
+        return self.lost(f"worker {worker} is gone: {reason}", now)
 
     def fail(self, failure: Failure, now: int) -> Phase:
         run = self.run
@@ -138,8 +138,8 @@ class AttemptPhase(ActivePhase):
     def _restart_point(self) -> str:
         resume = self.run.checkpoints.resume
         if resume is not None:
-            return f"going on from {resume.origin}"
-        return "what was not done begins anew" if self.run.job.settings.batch else "beginning anew"
+            return f"resuming from {resume.origin}"
+        return "unfinished regions run again" if self.run.job.settings.batch else "starting over"
 
 
 class Starting(AttemptPhase):
@@ -150,7 +150,7 @@ class Starting(AttemptPhase):
 
 
 class Restoring(AttemptPhase):
-    """Output that is final is committed, then uncommitted output is removed."""
+    """Final output is committed, then uncommitted output is removed."""
 
     def work(self, now: int) -> Phase:
         run = self.run
@@ -182,9 +182,9 @@ class Running(AttemptPhase):
                 if run.regions.end(task) and run.job.settings.batch:
                     run.restarts.progressed()
             case Acknowledge():
-                return self._lost_if(run.checkpoints.acknowledge(message, now), now)
+                return self._fail_if(run.checkpoints.acknowledge(message, now), now)
             case Decline():
-                return self._lost_if(run.checkpoints.decline(message, now), now)
+                return self._fail_if(run.checkpoints.decline(message, now), now)
             case RequestQuiescence(round=round, clock=clock):
                 self._quiescence.begin(worker, round)
                 run.out.send_all(TriggerBarrier(round, "quiescence", clock=clock))
@@ -228,7 +228,7 @@ class Running(AttemptPhase):
             run.checkpoints.enable(now)
 
     def _work_on_batch(self, now: int) -> Phase:
-        """When all regions of a bounded job are done, the output of each sink becomes visible by one commit."""
+        """When all regions of a bounded job are done, one commit for each sink makes its output visible."""
         run, checkpoints = self.run, self.run.checkpoints
         if not run.regions.all_done:
             return self
@@ -253,7 +253,7 @@ class Running(AttemptPhase):
         elif self._is_last:
             if run.regions.all_done and not self._needs_final_checkpoint:
                 return self._complete(now)
-            if checkpoints.may_take_last(now):
+            if checkpoints.may_begin_last(now):
                 self._begin_last_checkpoint(now)
         elif run.regions.last_deployed and not run.scripted:
             checkpoints.begin_due(now, regular=not run.draining)
@@ -261,17 +261,17 @@ class Running(AttemptPhase):
 
     @property
     def _is_last(self) -> bool:
-        """Whether the next checkpoint is the last: all input has ended, or the job stops there."""
+        """Whether the next checkpoint is the last: all input has ended, or the job stops with it."""
         run = self.run
-        stops = run.stop is not None and not run.draining and not run.scripted
-        return run.regions.all_done or (stops and run.regions.last_deployed)
+        is_stopping = run.stop is not None and not run.draining and not run.scripted
+        return run.regions.all_done or (is_stopping and run.regions.last_deployed)
 
     @property
     def _needs_final_checkpoint(self) -> bool:
-        """Whether a checkpoint after the end of all input is of use: to sinks, or to a reader of the directory."""
+        """Whether a checkpoint after the end of all input is needed: by sinks, or because it outlives the job."""
         run = self.run
-        stays = run.job.settings.checkpoints.directory is not None or (run.stop is not None and run.stop.savepoint)
-        return bool(run.sinks or stays or run.checkpoints.commits.outstanding)
+        outlives = run.job.settings.checkpoints.directory is not None or (run.stop is not None and run.stop.savepoint)
+        return bool(run.sinks or outlives or run.checkpoints.commits.outstanding)
 
     def _begin_last_checkpoint(self, now: int) -> None:
         run = self.run
@@ -283,28 +283,28 @@ class Running(AttemptPhase):
             run.out.send_all(StopSources(drain=False))
 
     def _is_cleaned_up(self) -> bool:
-        """Whether the sinks have removed what their commits left over; all output is committed by now."""
+        """Whether the sinks have removed all uncommitted output; all final output is committed by now."""
         if self.cleanup is None:
             self.cleanup = self.run.abort_output(self.run.sinks)
         return not self.cleanup
 
     def _answer_if_quiescent(self, round: int) -> None:
-        worker = self._quiescence.over(round, self.run.regions.deployed())
+        worker = self._quiescence.complete(round, self.run.regions.deployed())
         if worker is not None:
             self.run.out.send(worker, QuiescenceReached(round))
 
-    def _lost_if(self, why: str, now: int) -> Phase:
+    def _fail_if(self, why: str, now: int) -> Phase:
         return self.lost(why, now) if why else self
 
     def _complete(self, now: int) -> Phase:
         """All work is done, and all output is committed."""
         run = self.run
         outcome = Finish(run.checkpoints.ending or "finished")
-        stays = run.job.settings.checkpoints.directory is not None and not run.job.settings.batch
-        if stays and outcome.state == "finished":
-            run.out.add(Store(RECORDED, RECORD, record(run.job, "finished", run.ended_tasks.whole)))
+        has_directory = run.job.settings.checkpoints.directory is not None and not run.job.settings.batch
+        if has_directory and outcome.state == "finished":
+            run.out.add(Store(RECORDED, RECORD, record(run.job, "finished", run.ended_tasks.total_metrics)))
             return Recording(run, outcome)
-        if stays and (manifest := run.checkpoints.committed_manifest()) is not None:
+        if has_directory and (manifest := run.checkpoints.committed_manifest()) is not None:
             run.out.add(Store(RECORDED, manifest.name, dumps(manifest)))
             return Recording(run, outcome)
         return self.end(outcome, now)
@@ -317,5 +317,6 @@ def _earliest(*instants: int | None) -> int | None:
 def _summary(resume: Resume) -> str:
     """How much state a job is restored from."""
     files = {(name, size) for parts in resume.restore.values() for part in parts for name, size, _ in part.handle.files}
-    begun = sum(len(part.current) for part in resume.progress)
-    return f": {len(resume.restore)} tasks read {sum(size for _, size in files):,} bytes of state, {begun} splits go on"
+    splits = sum(len(part.current) for part in resume.progress)
+    size = sum(size for _, size in files)
+    return f": {len(resume.restore)} tasks restore {size:,} bytes of state, {splits} splits are resumed"

@@ -1,7 +1,7 @@
-"""Which region of a plan runs next, and which have to run again after a failure: pure bookkeeping of ended tasks.
+"""Schedules the regions of a plan, also after a failure: pure bookkeeping of ended tasks.
 
-A region starts when all before it are done; inside it everything is up at once. What a region leaves for others is
-kept in files until the job is over, so a region that is done stays done though its workers die.
+A region starts when all regions before it are done; all its tasks run at the same time. A region's results are stored
+in files until the job is over, so a region that is done stays done even if its workers die.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from tidegate.runners.streaming.model.topology import TaskId, Topology
 
 
 class RegionSchedule:
-    """How far the regions of a job are; `done` from the beginning: those that a checkpoint found so."""
+    """The progress of a job's regions. `done`: the regions that had ended when the restored checkpoint was taken."""
 
     def __init__(self, topology: Topology, done: frozenset[int] = frozenset()) -> None:
         self._topology = topology
         self._count = len(topology.plan.regions)
         self._done = set(done)
         self._ended: dict[int, set[TaskId]] = {}
-        """The tasks that have ended, by region: of those that are at work."""
+        """The tasks that have ended, by region, of the regions that are running."""
         self._deployed: dict[int, None] = {}
         self._first = 0
-        """All regions before this one are done."""
+        """The first region that may not be done."""
 
     @property
     def next(self) -> int | None:
-        """The region to deploy now; None while one is at work, or when there is none left."""
+        """The region to deploy now; None while one is running, or when none is left."""
         if self._ended:
             return None
         while self._first in self._done:
@@ -40,7 +40,7 @@ class RegionSchedule:
 
     @property
     def last_deployed(self) -> bool:
-        """Whether the last region is at work: from then on there are checkpoints."""
+        """Whether the last region has been deployed: from then on the job takes checkpoints."""
         return self._count - 1 in self._deployed
 
     def deploy(self, region: int) -> None:
@@ -49,16 +49,16 @@ class RegionSchedule:
         self._ended[region] = set()
 
     def deployed(self) -> Iterator[TaskId]:
-        """The tasks of this attempt, ended ones too."""
+        """The tasks of this attempt, including those that have ended."""
         for region in self._deployed:
             yield from self._topology.tasks(region)
 
     def is_deployed(self, task: TaskId) -> bool:
-        """Whether a task is of this attempt."""
+        """Whether a task belongs to this attempt."""
         return self._topology.region_of(task) in self._deployed
 
     def done_before(self) -> Iterator[TaskId]:
-        """The tasks of regions that were done when this attempt began: they are no more."""
+        """The tasks of regions that were done when this attempt began; they no longer exist."""
         for region in sorted(self._done.difference(self._deployed)):
             yield from self._topology.tasks(region)
 
@@ -67,7 +67,7 @@ class RegionSchedule:
         return region in self._done
 
     def end(self, task: TaskId) -> bool:
-        """A task has ended; whether its region is done with that. Told twice, it is as told once."""
+        """A task has ended; returns whether this completes its region. A repeated report has no effect."""
         region = self._topology.region_of(task)
         ended = self._ended.get(region)
         if ended is None:
@@ -80,12 +80,12 @@ class RegionSchedule:
         return True
 
     def reset(self) -> None:
-        """All workers are gone: a region that is not done has to run again, whole."""
+        """All workers are gone: every region that is not done has to run again from its beginning."""
         self._deployed.clear()
         self._ended.clear()
 
     def rewind(self, done: frozenset[int] = frozenset()) -> None:
-        """As `reset`, but all except these regions runs again, from a checkpoint if there is one."""
+        """As `reset`, but every region except these runs again, from a checkpoint if there is one."""
         self.reset()
         self._done = set(done)
         self._first = 0

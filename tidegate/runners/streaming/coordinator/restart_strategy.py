@@ -1,7 +1,14 @@
-"""Which failures a job survives, and how long it waits before it goes on: pure bookkeeping of failures and progress.
+"""Decides after a failure whether a job restarts, and after which delay: pure bookkeeping of failures and progress.
 
-The strategies are Flink's: exponential back-off, a fixed delay, a rate, none. Whatever the strategy, what the author's
-code raised on the same element twice in a row will be raised a third time: then the job fails at once.
+The strategies are Flink's: exponential back-off, a fixed delay, a rate, none. With any of them the job fails at once if
+user code raises the same error on the same element twice in succession, because it would raise it a third time.
+
+>>> strategy = RestartStrategy(RestartSettings(attempts=2, delay=1.0), retry_user_errors=True)
+>>> lost = Failure(b"", "worker 0 is gone")
+>>> strategy.failed(lost, 0), strategy.failed(lost, 0)
+(Restart(delay=1000000), Restart(delay=2000000))
+>>> strategy.failed(lost, 0)
+FailJob(reason='2 restarts have made no progress')
 """
 
 from __future__ import annotations
@@ -16,9 +23,9 @@ from tidegate.sdk.time import SECOND
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt is over: `error` as `failures.packed` makes it, `text` for people.
+    """Why an attempt failed: `error`, packed by `errors.transport.packed`, and `text` for people.
 
-    `from_user`: a task raised it; otherwise a worker was lost, or a checkpoint. `element`: on which one, if on any.
+    `from_user`: a task raised the error, on `element` if on any; otherwise a worker was lost or a checkpoint failed.
     """
 
     error: bytes
@@ -37,7 +44,7 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class FailJob:
-    """The job has failed; `reason` says why it is not tried again."""
+    """The job has failed. `reason`: why it is not restarted."""
 
     reason: str
 
@@ -51,22 +58,22 @@ class RestartStrategy:
 
     def __init__(self, settings: RestartSettings, *, retry_user_errors: bool) -> None:
         self._settings = settings
-        self._retry_told = retry_user_errors
+        self._retry_user_errors = retry_user_errors
         self._count = 0
         self._recent: deque[int] = deque()
         self._last: tuple[int | None, str, bytes] | None = None
 
     def progressed(self) -> None:
-        """A checkpoint is complete, or a region of a bounded job: failures are counted from here."""
+        """A checkpoint is complete, or a region of a bounded job: count failures from zero again."""
         self._count = 0
 
     def failed(self, failure: Failure, now: int) -> RestartDecision:
-        """What becomes of the job after this failure; `now` in µs."""
-        if failure.from_user and not self._retry_told:
-            return FailJob("bounded work is not tried again after an error of its own")
+        """Decide whether the job restarts after this failure; `now` in µs."""
+        if failure.from_user and not self._retry_user_errors:
+            return FailJob("a bounded job does not restart after an error in user code")
         same = (failure.stage, failure.element, failure.error) if failure.from_user and failure.element else None
         if same is not None and same == self._last:
-            return FailJob("the same error came up again on the same element")
+            return FailJob("the same error was raised again on the same element")
         self._last = same
         settings = self._settings
         match settings.strategy:
@@ -81,7 +88,7 @@ class RestartStrategy:
 
     def _counted(self, delay: float) -> RestartDecision:
         if self._count >= self._settings.attempts:
-            return FailJob(f"{self._count} restarts have brought no progress")
+            return FailJob(f"{self._count} restarts have made no progress")
         self._count += 1
         return Restart(round(delay * SECOND))
 
@@ -90,6 +97,6 @@ class RestartStrategy:
         while self._recent and now - self._recent[0] >= settings.interval * SECOND:
             self._recent.popleft()
         if len(self._recent) >= settings.attempts:
-            return FailJob(f"{len(self._recent)} restarts within {settings.interval:g} s are the most that are allowed")
+            return FailJob(f"at most {len(self._recent)} restarts are allowed within {settings.interval:g} s")
         self._recent.append(now)
         return Restart(round(settings.delay * SECOND))

@@ -1,9 +1,18 @@
-"""The splits of a source and who reads them: pure bookkeeping of dealing out and of positions.
+"""Assigns the splits of a source to its tasks: pure bookkeeping of assignments and positions.
 
-Bounded splits are dealt out a few at a time, so that who is fast gets more; a live source's are dealt out all at once,
-since each has to be read all the time. A split that no task's progress names has not been read by anybody. One that was
-being read goes back to its reader: of what is restored there, elements that it gave before may still be under way.
-Where its reader is no more, another has it at once: how far it is read is told by whoever has it, and by nobody else.
+Bounded splits are assigned a few at a time, so that fast tasks read more of them; the splits of a live source are all
+assigned at once, because each has to be read all the time. A split that no task's progress names has not been read. A
+split that was being read is assigned to the same task again, because the restored state of that task may hold in-flight
+elements of the split. If that task no longer exists, another task is assigned the split at once: only the task that has
+a split reports its position, so no checkpoint may find it unassigned.
+
+>>> splits = [AssignedSplit(id, b"") for id in "abc"]
+>>> progress = [SplitProgress("Read", finished=("a",), current=(("b", 7),))]
+>>> assigner = SplitAssigner(splits, 1, bounded=True, progress=progress)
+>>> [(split.id, split.position) for split in assigner.assign(0).splits]
+[('b', 7)]
+>>> [(split.id, split.position) for split in assigner.assign(0).splits]
+[('c', None)]
 """
 
 from __future__ import annotations
@@ -18,16 +27,16 @@ from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, S
 
 @dataclass(frozen=True, slots=True)
 class SplitAssignment:
-    """What a task is to read now; `more`: it may ask again when it is through."""
+    """The splits that a task reads next. `more`: it may request further splits when it has read these."""
 
     splits: tuple[AssignedSplit, ...]
     more: bool
 
 
 class SplitAssigner:
-    """The splits of one source step in one attempt, to be read by `parallelism` tasks from where `progress` says.
+    """The splits of one source step in one attempt, read by `parallelism` tasks. `progress`: where reading resumes.
 
-    `readers`: the task whose each split was, by the split's id, where there are as many tasks as there were then.
+    `readers`: the task that was reading each split, by the split's id, if the parallelism is the same as before.
     """
 
     def __init__(
@@ -41,23 +50,23 @@ class SplitAssigner:
     ) -> None:
         self._parallelism = parallelism
         self._bounded = bounded
-        self._left: deque[AssignedSplit] = deque()
-        self._shares: dict[int, list[AssignedSplit]] = {}
+        self._unassigned: deque[AssignedSplit] = deque()
+        self._assigned: dict[int, list[AssignedSplit]] = {}
         progress = tuple(progress)
-        begun = {id for part in progress for id, _ in part.current}
-        at_once = [split.id for split in splits if not bounded or split.id in begun]
+        started = {id for part in progress for id, _ in part.current}
+        at_once = [split.id for split in splits if not bounded or split.id in started]
         owners = {id: at % parallelism for at, id in enumerate(at_once)} | dict(readers or {})
         for split in remaining_splits(splits, progress):
             owner = owners.get(split.id)
             if owner is None:
-                self._left.append(split)
+                self._unassigned.append(split)
             else:
-                self._shares.setdefault(owner, []).append(split)
+                self._assigned.setdefault(owner, []).append(split)
 
     def assign(self, index: int) -> SplitAssignment:
-        """What task `index` gets at the beginning, and each time it asks."""
-        if not self._bounded or index in self._shares:
-            return SplitAssignment(tuple(self._shares.pop(index, ())), more=bool(self._left))
-        count = max(1, len(self._left) // (4 * self._parallelism))
-        dealt = tuple(self._left.popleft() for _ in range(min(count, len(self._left))))
-        return SplitAssignment(dealt, more=bool(self._left))
+        """The splits for task `index`: at the beginning, and whenever it requests more."""
+        if not self._bounded or index in self._assigned:
+            return SplitAssignment(tuple(self._assigned.pop(index, ())), more=bool(self._unassigned))
+        count = max(1, len(self._unassigned) // (4 * self._parallelism))
+        splits = tuple(self._unassigned.popleft() for _ in range(min(count, len(self._unassigned))))
+        return SplitAssignment(splits, more=bool(self._unassigned))

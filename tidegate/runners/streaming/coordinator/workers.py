@@ -1,4 +1,4 @@
-"""The workers of an attempt, as far as they are heard of: who is ready, who is silent, what they have counted."""
+"""The workers of an attempt: which are ready, gone or silent, and the metrics they have reported."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tidegate.sdk.time import MIN_MICROS, SECOND
 
 
 class Workers:
-    """All workers of one attempt. `timeout` (s): one that is silent longer is stuck, once they have been started."""
+    """All workers of one attempt. `timeout` (s): a worker that is silent for longer counts as stuck."""
 
     def __init__(self, count: int, timeout: float | None) -> None:
         self.count = count
         self.ready: set[int] = set()
         self.gone: set[int] = set()
         self._timeout = None if timeout is None else round(timeout * SECOND)
-        self._heard: dict[int, int] = {}
-        self._beats: dict[int, Heartbeat] = {}
+        self._last_message: dict[int, int] = {}
+        self._heartbeats: dict[int, Heartbeat] = {}
 
     @property
     def all_ready(self) -> bool:
@@ -32,53 +32,57 @@ class Workers:
         """Whether every worker has ended."""
         return len(self.gone) == self.count
 
-    def hear(self, worker: int, now: int) -> None:
-        """A worker has said something."""
-        self._heard[worker] = now
+    def mark_alive(self, worker: int, now: int) -> None:
+        """A worker has sent a message."""
+        self._last_message[worker] = now
 
     def started(self, now: int) -> None:
-        """Their processes are there."""
-        self._heard = dict.fromkeys(range(self.count), now)
+        """All workers' processes have been started: reset every liveness deadline."""
+        self._last_message = dict.fromkeys(range(self.count), now)
 
-    def beat(self, worker: int, heartbeat: Heartbeat) -> None:
-        """A worker has told how it is doing."""
-        self._beats[worker] = heartbeat
+    def on_heartbeat(self, worker: int, heartbeat: Heartbeat) -> None:
+        """A worker has reported its status."""
+        self._heartbeats[worker] = heartbeat
 
-    def min_watermark_beside(self, worker: int) -> int | None:
-        """The least watermark of live sources in the workers beside this one; who has yet to tell may be anywhere."""
-        if len(self._beats.keys() | {worker}) < self.count:
+    def min_watermark_except(self, worker: int) -> int | None:
+        """The minimum watermark of live sources in the other workers; MIN_MICROS until all of them have reported."""
+        if len(self._heartbeats.keys() | {worker}) < self.count:
             return MIN_MICROS
-        watermarks = (beat.min_watermark for other, beat in self._beats.items() if other != worker)
+        watermarks = (heartbeat.min_watermark for other, heartbeat in self._heartbeats.items() if other != worker)
         return min((watermark for watermark in watermarks if watermark is not None), default=None)
 
     def stuck(self, now: int) -> int | None:
-        """A worker that has been silent for too long: while it is in a call of the author's, it says nothing."""
+        """A worker that has been silent for too long, if any. A worker is silent while it is in a call of user code."""
         if self._timeout is None:
             return None
-        for worker, heard in self._heard.items():
-            if now - heard >= self._timeout:
+        for worker, at in self._last_message.items():
+            if now - at >= self._timeout:
                 return worker
         return None
 
     def next_wake(self) -> int | None:
-        """When the next worker is to be called stuck, unless it is heard of (µs)."""
-        return None if self._timeout is None or not self._heard else min(self._heard.values()) + self._timeout
+        """When the next worker counts as stuck, unless it sends a message before (µs)."""
+        return (
+            None
+            if self._timeout is None or not self._last_message
+            else min(self._last_message.values()) + self._timeout
+        )
 
     def progress(self, before: Iterable[MetricCells]) -> Progress:
-        """How all tasks are doing, and all metrics: these workers', and those of what was done before them."""
+        """The status of all tasks, and all metrics. `before`: the metrics of tasks that ended in earlier attempts."""
         metrics = MetricCells()
         for cells in before:
             metrics.merge(cells)
-        for worker in sorted(self._beats):
-            metrics.merge(self._beats[worker].metrics)
-        tasks = [status for beat in self._beats.values() for status in beat.tasks]
+        for worker in sorted(self._heartbeats):
+            metrics.merge(self._heartbeats[worker].metrics)
+        tasks = [status for heartbeat in self._heartbeats.values() for status in heartbeat.tasks]
         return Progress(tuple(sorted(tasks, key=lambda status: status.task)), metrics)
 
 
 class EndedTasks:
-    """What tasks of bounded regions left when they ended: output to commit, metrics. It outlives their workers.
+    """The final reports of tasks of bounded regions: output to commit, and metrics. They outlive their workers.
 
-    `counted`: the metrics of what was done in an earlier process of the job.
+    `counted`: the metrics of tasks that ended in an earlier process of the job.
     """
 
     def __init__(self, counted: MetricCells | None = None) -> None:
@@ -90,24 +94,24 @@ class EndedTasks:
         """A task has ended."""
         self._now[ended.task] = ended
 
-    def reset(self, kept: Iterable[TaskId]) -> None:
-        """All workers are gone; what these tasks did is not lost."""
-        self._before = {task: self.all[task] for task in kept if task in self.all}
+    def reset(self, done: Iterable[TaskId]) -> None:
+        """All workers are gone. `done`: the tasks that don't run again, whose reports remain."""
+        self._before = {task: self.all[task] for task in done if task in self.all}
         self._now = {}
 
     @property
     def all(self) -> dict[TaskId, TaskEnded]:
-        """By task."""
+        """All reports, by task."""
         return {**self._before, **self._now}
 
     @property
     def metrics(self) -> list[MetricCells]:
-        """Of those whose workers no longer tell."""
+        """The metrics of tasks that ended in earlier attempts, which no current worker reports."""
         return [self._counted, *(ended.metrics for ended in self._before.values() if ended.metrics is not None)]
 
     @property
-    def whole(self) -> MetricCells:
-        """All metrics of a job whose every task has ended, also if its workers have not told them yet."""
+    def total_metrics(self) -> MetricCells:
+        """All metrics of a job whose every task has ended, including those that no heartbeat has reported yet."""
         metrics = MetricCells()
         for cells in (self._counted, *(ended.metrics for ended in self.all.values())):
             if cells is not None:
