@@ -24,7 +24,7 @@ from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
 
 Columns: TypeAlias = tuple[list[Any], TimestampsColumn, PanesColumn]
-"""Values, timestamps and panes of elements that share their one window."""
+"""Values, timestamps and panes of elements of one window."""
 
 Waits: TypeAlias = tuple[Any, int, list[Columns]]
 """A window, the timestamp (µs) at which its buffered elements hold the watermark, and these elements."""
@@ -258,8 +258,8 @@ class SideInputOperator(Operator):
             self._waiting.add(window, columns, self._hold_of(window, columns))
 
     def _hold_of(self, window: Any, columns: Columns) -> int:
-        """Where buffered elements hold the watermark: at their own timestamps, or, if these are behind the watermark
-        already, just before their window expires.
+        """The timestamp at which buffered elements hold the watermark: their own, or, if that is behind the watermark
+        already, the last instant before their window expires.
         """
         timestamps = columns[1]
         before_expiry = min(window_end(window) + self._lateness, MAX_MICROS) - 1

@@ -144,7 +144,7 @@ def _enter_windows(w: CodeWriter, declared: Declarations, shape: StateShape) -> 
 
 
 def _pointing(declared: Declarations, watched: bool, find: str) -> list[str]:
-    """The lines that point cells at the element's key. `find` is the expression that looks up an entry of cell {}."""
+    """The lines that point cells at a key. `find` is the lookup function of a cell, to be formatted with its number."""
     lines = []
     for n, name in enumerate(declared.cells):
         cell = _cell(n, watched)
@@ -222,7 +222,7 @@ def _collect(link: Link, call: str, shape: StateShape) -> str:
 
 
 def _tracked(results: str, shape: StateShape) -> str:
-    """The expression of the results, tracked for a second look where everything is checked."""
+    """The expression of the results; where everything is checked, they are tracked, to detect later changes of them."""
     return f"track(0, {results}, v0)" if shape.checked else results
 
 

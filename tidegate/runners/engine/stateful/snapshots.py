@@ -48,7 +48,7 @@ class StatefulSnapshots:
         )
 
     def restore(self, state: KeyedState) -> bool:
-        """Load a snapshot; return whether it was taken amid the end of input, which then has to go on."""
+        """Load a snapshot; return whether the operator was paused at the end of input, which then has to be resumed."""
         cells = {name[len(_CELL) :]: tables for name, tables in state.tables.items() if name.startswith(_CELL)}
         ends = {name[len(_ENDS) :]: tables for name, tables in state.tables.items() if name.startswith(_ENDS)}
         clock = MIN_MICROS if state.clock is None else state.clock

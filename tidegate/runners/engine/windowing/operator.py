@@ -132,7 +132,7 @@ class WindowOperator(GroupedByKey, KeyedOperator):
         self._panes.output.add(value, MAX_MICROS - 1, GLOBAL_WINDOW, ONLY_PANE)
 
     def _in_step(self, blocks: Iterator[Emitted]) -> Iterator[Emitted]:
-        """The same blocks; metrics that the author's code updates meanwhile are this step's."""
+        """The same blocks; metrics that the author's code updates while they are produced belong to this step."""
         while True:
             with in_step(self.label):
                 block = next(blocks, None)

@@ -90,7 +90,7 @@ class ActiveWindow:
         return self.window
 
     def sort_key(self) -> tuple[int, Any, int]:
-        """Windows are evaluated by (end, start); windows that are no intervals by end and their own order."""
+        """Windows are evaluated by (end, start); windows other than intervals by end, then by their own order."""
         by_start = self.window is None or type(self.window) is IntervalWindow
         return self.end, self.start if by_start else self.window, self.serial
 

@@ -15,6 +15,16 @@ class WatermarkHolds:
 
     A pane may fire, or hold the watermark later, after its entry was pushed: an entry is corrected when it reaches the
     top of the heap.
+
+    >>> window = ActiveWindow("a window", start=0, end=60, lateness=0, watermark=0)
+    >>> holds, pane = WatermarkHolds(), PaneState(serial=0, contents=[], trigger=[])
+    >>> pane.timestamp = 20
+    >>> holds.add(window, pane)
+    >>> holds.minimum()
+    20
+    >>> pane.reset()  # it has fired
+    >>> holds.minimum() == MAX_MICROS
+    True
     """
 
     def __init__(self) -> None:

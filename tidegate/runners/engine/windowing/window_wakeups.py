@@ -1,4 +1,4 @@
-"""When windows have work to do again: one queue per clock for the whole operator."""
+"""The instants at which windows have work to do again: one queue per clock for all windows of an operator."""
 
 from __future__ import annotations
 
