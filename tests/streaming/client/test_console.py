@@ -122,7 +122,7 @@ def test_without_a_log_they_go_to_stderr(capsys: pytest.CaptureFixture[str], mon
     assert told.endswith("tidegate job=job state=restarting: worker 1 has gone\n")
 
 
-def test_that_bounded_work_failed_is_told_by_the_error_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_exception_reports_that_a_bounded_job_failed(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, LOGGER):
         ConsoleReporter(job(batch=True))(Report("finishing", "task 0.0 failed"))
         ConsoleReporter(job(batch=False))(Report("finishing", "task 0.0 failed"))

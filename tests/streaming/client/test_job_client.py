@@ -65,7 +65,7 @@ def test_a_bounded_run_is_over_when_run_returns_and_has_counted() -> None:
     assert result.metrics().counter("elements_out", step="split") == 3
 
 
-def test_what_functions_print_comes_where_the_script_prints(tmp_path: Path) -> None:
+def test_functions_print_where_the_script_prints(tmp_path: Path) -> None:
     done = script(
         tmp_path,
         HEAD + "print('before')\n"

@@ -46,7 +46,7 @@ def test_each_step_has_what_its_tasks_did_together() -> None:
         assert found[step, "watermark_lag"] == 20.0
 
 
-def test_where_no_watermark_is_known_none_is_told() -> None:
+def test_no_watermark_is_reported_where_none_is_known() -> None:
     found = seen(Progress((status(0, watermark=90 * SECOND), status(1)), MetricCells()))
     assert ("words", "busy") in found
     assert ("words", "watermark") not in found

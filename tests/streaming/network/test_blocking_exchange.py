@@ -35,7 +35,7 @@ def all_of(directory: Path) -> list[object]:
     return taken
 
 
-def test_what_was_written_is_read_back_and_then_ends(tmp_path: Path) -> None:
+def test_a_finished_subpartition_is_read_back_and_then_ends(tmp_path: Path) -> None:
     written(tmp_path, [Block([1, 2], [10, 20]), Block([("k", 3)])]).finish()
     assert all_of(tmp_path) == [1, 2, ("k", 3), CollectionStatus(ended=True)]
 

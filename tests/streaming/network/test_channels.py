@@ -59,8 +59,8 @@ def test_small_blocks_wait_until_together_they_are_a_full_one() -> None:
 def test_a_mark_waits_with_the_elements_before_it_and_gives_way_to_a_later_one() -> None:
     wire = Wire()
     wire.output.add(Block([1]), 0)
-    wire.output.mark(CollectionStatus(5), 0)
-    wire.output.mark(CollectionStatus(9), 0)
+    wire.output.send_status(CollectionStatus(5), 0)
+    wire.output.send_status(CollectionStatus(9), 0)
     wire.output.flush()
     assert [type(item) for item in wire.under_way] == [Block, CollectionStatus]
     assert wire.under_way[1] == CollectionStatus(9)
@@ -69,7 +69,7 @@ def test_a_mark_waits_with_the_elements_before_it_and_gives_way_to_a_later_one()
 def test_the_end_of_a_collection_leaves_at_once() -> None:
     wire = Wire()
     wire.output.add(Block([1]), 0)
-    wire.output.mark(CollectionStatus(ended=True), 0)
+    wire.output.send_status(CollectionStatus(ended=True), 0)
     assert [type(item) for item in wire.under_way] == [Block, CollectionStatus]
 
 
@@ -104,7 +104,7 @@ def test_an_unaligned_barrier_overtakes_what_waits_for_credit_and_says_what_that
     assert values(wire.drain()) == [0, 1, 2, 3]
 
 
-def test_what_a_barrier_overtakes_at_the_receiver_is_recorded_until_it_comes() -> None:
+def test_blocks_that_a_barrier_overtakes_at_the_receiver_are_recorded_until_it_arrives() -> None:
     wire = Wire(credit=8, block_size=1)
     wire.output.add(Block([1]), 0)
     wire.deliver()
@@ -159,7 +159,7 @@ def test_everything_arrives_in_order_within_credit(steps: list[tuple[str, int]],
             case "mark":
                 watermark += 1
                 promised.append((watermark, given_so_far))
-                wire.output.mark(CollectionStatus(watermark), 0)
+                wire.output.send_status(CollectionStatus(watermark), 0)
             case "flush":
                 wire.output.flush()
             case "barrier":

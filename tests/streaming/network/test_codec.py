@@ -83,7 +83,7 @@ def test_large_arrays_come_beside_the_pickle_and_may_be_changed_where_they_arriv
         assert (each == before + 1).all(), n
 
 
-def test_what_is_not_ours_to_keep_is_copied() -> None:
+def test_decoding_copies_buffers_that_the_items_do_not_own() -> None:
     data = bytearray(b"".join(encode_items([Block([np.arange(5000)])])))
     (block,) = decode_items(memoryview(data), owned=False)
     data[:] = bytes(len(data))
@@ -134,7 +134,7 @@ anything = st.none() | st.integers() | st.text(alphabet="be", max_size=3) | st.l
     | anything.map(of_columns),
     st.booleans(),
 )
-def test_whatever_comes_is_items_or_an_error_of_the_run(data: bytes, owned: bool) -> None:
+def test_any_bytes_decode_to_items_or_raise_a_run_error(data: bytes, owned: bool) -> None:
     try:
         found = decode_items(memoryview(bytearray(data)), owned=owned)
     except RunError:

@@ -67,7 +67,7 @@ def test_a_handler_is_not_called_because_its_link_can_be_written(
     assert not calls
 
 
-def test_what_a_peer_sent_before_it_left_is_received_even_if_sending_reveals_that_it_left(
+def test_the_last_messages_of_a_peer_are_received_even_if_sending_reveals_that_it_left(
     link_pair: tuple[Link, Link], make_loop: Callable[..., EventLoop]
 ) -> None:
     link, peer = link_pair

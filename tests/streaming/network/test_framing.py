@@ -123,7 +123,7 @@ def test_the_memory_of_a_long_message_is_the_receivers() -> None:
     theirs.close()
 
 
-def test_who_stops_asking_finds_the_rest_at_the_next_call() -> None:
+def test_a_receiver_that_stops_early_gets_the_other_messages_from_the_next_call() -> None:
     ours, theirs = links()
     for n in range(3):
         ours.post(CONTROL, [bytes([n])])
@@ -134,7 +134,7 @@ def test_who_stops_asking_finds_the_rest_at_the_next_call() -> None:
     theirs.close()
 
 
-def test_what_was_sent_before_the_other_end_closed_is_still_read() -> None:
+def test_messages_sent_before_the_other_end_closed_are_still_received() -> None:
     ours, theirs = links()
     ours.post(CONTROL, [b"last words"])
     ours.push()
@@ -256,7 +256,7 @@ def test_after_what_is_no_frame_nothing_more_is_taken_for_one() -> None:
     link.close()
 
 
-def test_what_is_only_announced_takes_no_memory() -> None:
+def test_announcing_a_long_message_allocates_little_memory() -> None:
     one, other = pair()
     link = Link(other)
     tracemalloc.start()
@@ -299,7 +299,7 @@ frames = st.one_of(
 @settings(deadline=None, max_examples=200)
 @given(st.lists(frames, max_size=8).map(b"".join))
 @example(announced(PIECE) + frame(CREDIT, b"in between") + piece(PIECE))
-def test_whatever_comes_is_messages_or_an_error_of_the_wire(stream: bytes) -> None:
+def test_any_bytes_are_received_as_messages_or_raise_a_wire_error(stream: bytes) -> None:
     try:
         found = heard(stream)
     except WireError:

@@ -23,13 +23,13 @@ from tidegate.sdk.errors import TidegateError
 class Kept:
     def __init__(self) -> None:
         self.values: list[Any] = []
-        self.marks: list[CollectionStatus] = []
+        self.statuses: list[CollectionStatus] = []
 
     def add(self, block: Block, now: int) -> None:
         self.values += block.values
 
-    def mark(self, mark: CollectionStatus, now: int) -> None:
-        self.marks.append(mark)
+    def send_status(self, status: CollectionStatus, now: int) -> None:
+        self.statuses.append(status)
 
     def barrier(self, barrier: Barrier) -> None:
         raise AssertionError
@@ -52,9 +52,9 @@ def routed(routing: str, elements: list[Any], n: int) -> list[list[Any]]:
     partitioner = Partitioner(planned, edge, 0, targets, 128)
     for start_at in range(0, len(elements), 7):
         partitioner.write(Block(elements[start_at : start_at + 7]), 0)
-    partitioner.mark(CollectionStatus(3), 0)
-    partitioner.mark(CollectionStatus(3), 0)
-    assert all(target.marks == [CollectionStatus(3)] for target in targets), "a mark goes to all, once"
+    partitioner.send_status(CollectionStatus(3), 0)
+    partitioner.send_status(CollectionStatus(3), 0)
+    assert all(target.statuses == [CollectionStatus(3)] for target in targets), "every target receives a status once"
     return [target.values for target in targets]
 
 
@@ -76,7 +76,7 @@ def test_rebalance_spreads_by_position() -> None:
     assert {len(values) for values in dealt} <= {33, 34}
 
 
-def test_what_is_gathered_goes_to_one() -> None:
+def test_a_gather_exchange_sends_everything_to_one_task() -> None:
     (alone,) = routed("gather", list(range(20)), 1)
     assert len(alone) == 1 or alone == list(range(20))
 

@@ -30,7 +30,7 @@ def test_an_error_travels_with_its_cause_and_each_note_once() -> None:
 
 
 @pytest.mark.parametrize("error", [OSError(20, "Not a directory"), KeyError("x")])
-def test_what_is_not_ours_becomes_an_error_of_the_run_and_keeps_its_notes(error: Exception) -> None:
+def test_a_foreign_exception_becomes_a_run_error_and_keeps_its_notes(error: Exception) -> None:
     error.add_note("where it was")
     back = unpacked(packed(error))
     assert type(back) is RunError

@@ -85,7 +85,7 @@ run(build)
     assert said == ["(0, True, True)", "(1, True, True)", "(2, True, True)"]
 
 
-def test_what_the_client_has_open_is_out_of_reach_and_stays_intact(tmp_path: Path) -> None:
+def test_open_files_of_the_client_are_out_of_reach_and_stay_intact(tmp_path: Path) -> None:
     said = script(
         tmp_path,
         """
@@ -107,7 +107,7 @@ print(ours.recv(1))
     assert said == ["Bad file descriptor", "b''"]
 
 
-def test_what_functions_print_comes_out_though_the_script_prints_elsewhere(tmp_path: Path) -> None:
+def test_functions_print_to_stdout_even_if_the_script_has_replaced_it(tmp_path: Path) -> None:
     said = script(
         tmp_path,
         """
@@ -120,7 +120,7 @@ print("by the script")
     assert (tmp_path / "elsewhere").read_text() == "by the script\n"
 
 
-def test_what_the_script_has_printed_and_registered_happens_once(tmp_path: Path) -> None:
+def test_buffered_output_and_exit_handlers_of_the_script_run_once(tmp_path: Path) -> None:
     said = script(
         tmp_path,
         """

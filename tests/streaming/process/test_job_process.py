@@ -95,7 +95,7 @@ def test_workers_send_each_other_more_than_sockets_hold_and_all_comes_in_order(s
     assert sorted(said) == sorted(expected)
 
 
-def test_what_workers_print_has_been_written_when_the_client_hears_of_the_end(start: Any) -> None:
+def test_the_output_of_workers_is_written_before_the_client_receives_the_end(start: Any) -> None:
     job = start("Printing")
     job.ended()
     os.set_blocking(job.process.stdout.fileno(), False)
@@ -132,7 +132,7 @@ def test_a_worker_that_exits_is_noticed_after_all_it_said(start: Any) -> None:
     ]
 
 
-def test_what_a_worker_raises_outside_its_tasks_fails_the_job(start: Any) -> None:
+def test_an_exception_of_a_worker_outside_its_tasks_fails_the_job(start: Any) -> None:
     _, finish = start("Raising").ended()
     assert finish.state == "failed"
     assert "KeyError: 'of the worker's own'" in str(unpacked(finish.error)).replace('"', "'")
@@ -299,7 +299,7 @@ except KeyboardInterrupt:
 """
 
 
-def test_whoever_is_interrupted_as_the_jobs_process_is_forked_hears_of_it(tmp_path: Path) -> None:
+def test_a_signal_during_the_fork_of_the_jobs_process_interrupts_the_client_afterwards(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(AS_IT_FORKS)
     ran = subprocess.run(
         [sys.executable, str(tmp_path / "script.py")],

@@ -25,7 +25,7 @@ def at_work(folder: Path) -> Any:
     return job
 
 
-def test_who_comes_next_removes_what_killed_processes_have_left_and_nothing_of_who_lives(tmp_path: Path) -> None:
+def test_the_next_run_removes_the_directories_of_killed_runs_and_spares_those_of_running_ones(tmp_path: Path) -> None:
     killed, lives = at_work(tmp_path), at_work(tmp_path)
     try:
         process = killed._process.pid
@@ -53,7 +53,7 @@ def test_who_comes_next_removes_what_killed_processes_have_left_and_nothing_of_w
 
 
 @pytest.mark.parametrize("name", ["tidegate-0123456789ab", "tidegate-0-logs", "other-0123456789ab"])
-def test_what_nobody_is_known_to_have_left_stays(tmp_path: Path, name: str) -> None:
+def test_directories_without_a_known_owner_stay(tmp_path: Path, name: str) -> None:
     (tmp_path / name).mkdir()
     if not name.startswith("tidegate-0123"):  # a run's own has no lock as long as it is being made
         (tmp_path / name / "lock").touch()

@@ -100,14 +100,14 @@ def test_a_path_is_measured_in_bytes(short: Path) -> None:
         listen(short / ("ü" * (room // 2 + 1)))
 
 
-def test_what_a_killed_session_left_is_replaced_and_a_living_one_is_not(short: Path) -> None:
+def test_the_socket_of_a_killed_session_is_replaced_and_that_of_a_running_one_is_not(short: Path) -> None:
     listen(short / "s").close()
     assert (short / "s").exists()
     with listen(short / "s"), pytest.raises(EndpointError, match="another session"):
         listen(short / "s")
 
 
-def test_who_knows_the_token_is_let_in_by_either_way(short: Path) -> None:
+def test_a_client_that_knows_the_token_is_accepted_on_socket_and_port(short: Path) -> None:
     listener = listen_on_port(0)
     for place, door in [(short / "s", listen(short / "s")), (listener.getsockname()[1], listener)]:
         with kept_by(door, b"token"), connect(place, b"token") as sock:
@@ -120,7 +120,7 @@ def test_a_port_is_open_to_this_machine_alone() -> None:
 
 
 @pytest.mark.parametrize("token", [b"", b"other", b"token "])
-def test_who_does_not_know_the_token_is_refused(token: bytes) -> None:
+def test_a_client_that_does_not_know_the_token_is_refused(token: bytes) -> None:
     listener = listen_on_port(0)
     with kept_by(listener, b"token"), pytest.raises(EndpointError, match="does not accept"):
         connect(listener.getsockname()[1], token)
@@ -197,7 +197,7 @@ def test_the_peers_user_is_asked_of_the_system(monkeypatch: pytest.MonkeyPatch) 
             check_peer(one)
 
 
-def test_what_answers_but_is_no_session_is_named() -> None:
+def test_connecting_to_something_other_than_a_session_is_an_error_that_names_the_place() -> None:
     listener = listen_on_port(0)
 
     def answer() -> None:
@@ -212,7 +212,7 @@ def test_what_answers_but_is_no_session_is_named() -> None:
     thread.join()
 
 
-def test_where_nobody_listens_is_an_error_that_names_the_place(short: Path) -> None:
+def test_connecting_where_no_session_listens_is_an_error_that_names_the_place(short: Path) -> None:
     with pytest.raises(EndpointError, match=f"no session answers at {short}/s"):
         connect(short / "s", b"")
 

@@ -205,7 +205,7 @@ def test_jobs_of_a_session_that_is_killed_go_on_in_the_next_one_of_its_name(
         session.end()
 
 
-def test_what_a_job_prints_is_in_its_log_beside_what_is_reported_of_it(session: Session, tmp_path: Path) -> None:
+def test_a_jobs_output_is_in_its_log_beside_its_reports(session: Session, tmp_path: Path) -> None:
     p = tg.Pipeline()
     _ = p | tg.Create(["printed"]) | tg.Map(print)
     submitted = StreamingRunner().submission(p.sealed(), job_options())
@@ -239,7 +239,7 @@ def test_the_port_is_open_to_who_has_the_token_alone(place: SessionFiles) -> Non
         Session(port, b"guessed")
 
 
-def test_who_says_nothing_keeps_nobody_out(place: SessionFiles) -> None:
+def test_silent_connections_keep_no_client_out(place: SessionFiles) -> None:
     with socket.create_connection(("127.0.0.1", place.described()["port"])), open_session("tests") as session:
         assert isinstance(session.jobs(), tuple)
 
@@ -251,7 +251,7 @@ def test_a_second_session_of_the_same_name_is_refused_and_leaves_the_first_alone
         assert isinstance(session.jobs(), tuple)
 
 
-def test_where_no_session_runs_it_is_said_how_to_start_one(place: SessionFiles) -> None:
+def test_the_error_without_a_session_says_how_to_start_one(place: SessionFiles) -> None:
     with pytest.raises(EndpointError, match="tidegate cluster start --name elsewhere"):
         open_session("elsewhere")
 
@@ -427,7 +427,7 @@ def test_a_request_of_wrong_parts_is_refused_and_its_client_may_go_on(place: Ses
     assert not list(kept.parent.rglob("*.job"))
 
 
-def test_what_is_told_to_a_running_job_is_checked_before_it_hears_it(place: SessionFiles) -> None:
+def test_requests_to_a_running_job_are_validated_before_they_are_forwarded(place: SessionFiles) -> None:
     result = detached()
     wrong = [17, coordinator_io.Begin(), coordinator_io.StopJob("no"), coordinator_io.TakeSavepoint(None)]  # type: ignore[arg-type]
     found = answers(place, b"".join(said(JobRequest(result.id, event)) for event in wrong))  # type: ignore[arg-type]
@@ -449,7 +449,7 @@ requests = st.one_of(
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(requests, max_size=5).map(b"".join))
-def test_whatever_a_client_sends_the_session_goes_on(place: SessionFiles, sent: bytes) -> None:
+def test_a_session_survives_any_bytes_from_a_client(place: SessionFiles, sent: bytes) -> None:
     for answer in answers(place, sent):
         assert isinstance(answer, Refused)
     with open_session("tests") as other:

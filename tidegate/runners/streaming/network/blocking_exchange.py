@@ -77,7 +77,7 @@ class SubpartitionTarget:
     def add(self, block: Block, now: int) -> None:
         self._writer.write(block)
 
-    def mark(self, mark: CollectionStatus, now: int) -> None:
+    def send_status(self, status: CollectionStatus, now: int) -> None:
         return
 
     def barrier(self, barrier: Barrier) -> None:

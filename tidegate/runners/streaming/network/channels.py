@@ -3,6 +3,16 @@
 Small blocks are buffered until together they fill a block, or until the buffer timeout. A collection status is buffered
 behind them and replaced by a later one: a watermark may be delayed, but never overtake elements. Barriers are not
 buffered.
+
+>>> sent = []
+>>> channel = OutputChannel(ChannelId(0, 0, 0), credit=1, block_size=2, send=sent.extend)
+>>> for value in "abcd":
+...     channel.add(Block([value], 0), now=0)
+>>> [block.values for block in sent], channel.full
+([['a', 'b']], True)
+>>> channel.grant(1)
+>>> [block.values for block in sent], channel.full
+([['a', 'b'], ['c', 'd']], False)
 """
 
 from __future__ import annotations
@@ -22,7 +32,7 @@ class OutputChannel:
     __slots__ = (
         "_block_size",
         "_buffer",
-        "_mark",
+        "_status",
         "_queue",
         "_send",
         "_size",
@@ -40,12 +50,12 @@ class OutputChannel:
         self.all_full: set[ChannelId] = set()
         """The channels without credit, among those that share this set."""
         self.since: int | None = None
-        """Since when (µs of the monotonic clock) blocks or a mark have been buffered."""
+        """Since when (µs of the monotonic clock) blocks or a status have been buffered."""
         self._block_size = block_size
         self._send = send
         self._buffer: list[Block] = []
         self._size = 0
-        self._mark: CollectionStatus | None = None
+        self._status: CollectionStatus | None = None
         self._queue: deque[Item] = deque()
 
     @property
@@ -54,7 +64,7 @@ class OutputChannel:
         return bool(self._queue)
 
     def add(self, block: Block, now: int) -> None:
-        """Buffer elements, ahead of a mark that is buffered."""
+        """Buffer elements, ahead of a status that is buffered."""
         self._buffer.append(block)
         self._size += len(block)
         if self._size >= self._block_size:
@@ -62,10 +72,10 @@ class OutputChannel:
         elif self.since is None:
             self.since = now
 
-    def mark(self, mark: CollectionStatus, now: int) -> None:
-        """Buffer the mark of the collection. One that has ended is sent at once."""
-        self._mark = mark
-        if mark.ended:
+    def send_status(self, status: CollectionStatus, now: int) -> None:
+        """Buffer the status of the collection; the end of the collection is sent at once."""
+        self._status = status
+        if status.ended:
             self.ended = True
             self.flush()
         elif self.since is None:
@@ -115,14 +125,14 @@ class OutputChannel:
             self._send(batch)
 
     def _queue_buffered(self) -> None:
-        """Queue the buffered blocks as one, and the mark behind it."""
+        """Queue the buffered blocks as one, and the status behind it."""
         if self._buffer:
             self._queue.append(joined(self._buffer))
             self._buffer = []
             self._size = 0
-        if self._mark is not None:
-            self._queue.append(self._mark)
-            self._mark = None
+        if self._status is not None:
+            self._queue.append(self._status)
+            self._status = None
 
 
 class InputChannel:

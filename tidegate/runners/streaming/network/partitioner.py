@@ -39,7 +39,7 @@ class Target(Protocol):
     """The sending end of a channel."""
 
     def add(self, block: Block, now: int) -> None: ...
-    def mark(self, mark: CollectionStatus, now: int) -> None: ...
+    def send_status(self, status: CollectionStatus, now: int) -> None: ...
     def barrier(self, barrier: Barrier) -> None: ...
 
 
@@ -74,12 +74,12 @@ class Partitioner:
             case _:
                 self.targets[0].add(block, now)
 
-    def mark(self, mark: CollectionStatus, now: int) -> None:
+    def send_status(self, status: CollectionStatus, now: int) -> None:
         """Send the status of the collection to all targets if it has changed."""
-        if mark != self._sent_status:
-            self._sent_status = mark
+        if status != self._sent_status:
+            self._sent_status = status
             for target in self.targets:
-                target.mark(mark, now)
+                target.send_status(status, now)
 
     def _write_by_key(self, block: Block, now: int) -> None:
         try:

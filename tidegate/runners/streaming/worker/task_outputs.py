@@ -70,7 +70,7 @@ class TaskOutputs:
             status = graph.status(collection)
             if status.ended or self._env.timely:
                 for partitioner in partitioners:
-                    partitioner.mark(status, now)
+                    partitioner.send_status(status, now)
 
     def forward(self, barrier: Barrier, overtakable: Callable[[ChannelId], bool]) -> dict[ChannelId, list[Block]]:
         """Send a barrier on every channel that has not ended; returns the blocks that it has overtaken, by channel. An
