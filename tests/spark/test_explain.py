@@ -66,7 +66,7 @@ Side inputs
 @pytest.mark.parametrize(
     ("runner", "expected"), [(["--runner", "spark", "--spark_partitions", "4"], EXPLAINED), ([], None)]
 )
-def test_explain_tells_what_spark_is_going_to_do(runner: list[str], expected: str | None, tmp_path: Path) -> None:
+def test_explain_describes_how_spark_runs_the_plan(runner: list[str], expected: str | None, tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)
     said = CliRunner().invoke(app, ["explain", str(tmp_path / "job.py"), *runner])
     assert said.exit_code == 0, said.output

@@ -1,4 +1,4 @@
-"""What fails on Spark: the author's own error, without a word of the JVM's; and what is refused before Spark starts."""
+"""Errors on Spark: the author's own error without the JVM's trace, and errors raised before Spark starts."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_error_in_the_authors_code_names_step_line_and_element(flags: list[st
     assert str(Path(tg.__file__).parent) + os.sep not in note
 
 
-def test_an_error_behind_a_shuffle_is_the_authors_too(flags: list[str]) -> None:
+def test_an_error_after_a_shuffle_is_the_authors_own(flags: list[str]) -> None:
     p = tg.Pipeline(options=flags)
     grouped = p | tg.Create(range(100)) | tg.Map(lambda x: (x % 3, x)) | tg.GroupByKey()
     _ = grouped | "boom" >> tg.MapTuple(lambda key, values: [][key])
@@ -45,7 +45,7 @@ def test_an_error_behind_a_shuffle_is_the_authors_too(flags: list[str]) -> None:
     assert caught.value.step == "boom"
 
 
-def test_an_element_that_is_no_pair_is_shown(flags: list[str]) -> None:
+def test_an_element_that_is_not_a_pair_is_shown_in_the_error(flags: list[str]) -> None:
     p = tg.Pipeline(options=flags)
     _ = p | tg.Create([1, 2, 3]) | tg.Map(lambda x: x) | "group" >> tg.GroupByKey() | tg.Map(print)
     with pytest.raises(RunError, match=r"takes pairs \(key, value\), but got [123]\..*\n  in step 'group'"):
@@ -59,7 +59,7 @@ def test_a_key_without_an_encoding_is_refused(flags: list[str]) -> None:
         p.run()
 
 
-def test_an_element_that_cannot_be_pickled_names_the_step_that_gave_it(flags: list[str]) -> None:
+def test_an_element_that_cannot_be_pickled_names_the_step_that_emitted_it(flags: list[str]) -> None:
     p = tg.Pipeline(options=flags)
     made = p | tg.Create(range(3)) | "open" >> tg.Map(lambda x: (x, open("/dev/null")))  # noqa: SIM115
     _ = made | tg.GroupByKey() | tg.Map(print)
@@ -75,7 +75,7 @@ class Broken(SimpleSource[int]):
         yield from ()
 
 
-def test_a_source_that_cannot_be_looked_at_names_the_step(flags: list[str]) -> None:
+def test_an_error_while_splits_are_listed_names_the_step(flags: list[str]) -> None:
     p = tg.Pipeline(options=flags)
     _ = p | "look" >> tg.Read(Broken()) | tg.Map(print)
     with pytest.raises(UserCodeError, match="the disk is gone") as caught:
@@ -83,7 +83,7 @@ def test_a_source_that_cannot_be_looked_at_names_the_step(flags: list[str]) -> N
     assert caught.value.step == "look"
 
 
-def test_what_only_a_stream_has_is_refused_by_name() -> None:
+def test_features_of_unbounded_pipelines_are_refused_by_name() -> None:
     p = tg.Pipeline(SparkRunner())
     _ = p | "script" >> TestStream().add_elements([1]) | tg.Map(print)
     with pytest.raises(UnsupportedError, match=r"the spark runner does not run TestStream\n  in step 'script'"):
@@ -94,20 +94,20 @@ def test_what_only_a_stream_has_is_refused_by_name() -> None:
         p.run()
 
 
-def test_the_last_marked_error_of_a_message_counts() -> None:
+def test_the_last_error_in_a_message_of_sparks_is_raised() -> None:
     first, last = worker_failure(ValueError("first")), worker_failure(KeyEncodingError("last"))
     found = error_in(f"Job aborted\n{first}\nCaused by:\n{last}\n at java.lang.Thread")
     assert type(found) is KeyEncodingError
     assert str(found) == "last"
 
 
-def test_an_error_of_sparks_own_is_told_without_the_jvms_trace() -> None:
+def test_an_error_of_sparks_own_is_reported_without_the_jvms_trace() -> None:
     with pytest.raises(RunError) as caught, translated_errors():
         raise RuntimeError("executor lost\n\tat org.apache.Spark\nDriver stacktrace:\n\tat java.lang.Thread")
     assert str(caught.value) == "Spark could not finish the run: executor lost"
 
 
-def test_an_error_that_cannot_be_pickled_is_told_in_words() -> None:
+def test_an_error_that_cannot_be_pickled_is_reported_as_text() -> None:
     class Local(Exception):
         pass
 
@@ -115,7 +115,7 @@ def test_an_error_that_cannot_be_pickled_is_told_in_words() -> None:
     assert str(found) == "Local: inside"
 
 
-def test_an_error_of_a_class_that_is_not_known_here_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_class_unknown_to_the_driver_is_reported_as_text(monkeypatch: pytest.MonkeyPatch) -> None:
     class Elsewhere(Exception):
         pass
 
@@ -134,7 +134,7 @@ def test_an_error_of_a_class_that_is_not_known_here_is_told_in_words(monkeypatch
     assert str(found.__cause__) == "Elsewhere: gone"
 
 
-def test_an_executor_that_made_other_rows_than_before_is_said_to_be_the_codes_fault() -> None:
+def test_recomputed_rows_that_differ_are_blamed_on_code_that_is_not_deterministic() -> None:
     said = "An error occurred while calling o1.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to "
     said += "stage failure: A shuffle map stage with indeterminate output was failed and retried."
     with pytest.raises(RunError) as caught, translated_errors():
@@ -144,7 +144,7 @@ def test_an_executor_that_made_other_rows_than_before_is_said_to_be_the_codes_fa
     assert second.startswith("Spark says: Job aborted due to stage failure: A shuffle map stage with")
 
 
-def test_a_java_that_has_gone_is_told_with_what_may_help() -> None:
+def test_a_jvm_that_has_died_is_reported_with_a_remedy() -> None:
     class Py4JJavaError(Exception):
         def __str__(self) -> str:
             raise ConnectionRefusedError
@@ -166,7 +166,7 @@ def test_a_setting_without_a_value_is_refused() -> None:
         list(conf_pairs(SparkOptions(spark_conf=["spark.x"])))
 
 
-def test_what_fails_while_an_interrupt_is_handled_is_the_interrupt() -> None:
+def test_an_error_raised_while_an_interrupt_is_handled_becomes_the_interrupt() -> None:
     def interrupted() -> None:
         try:
             raise KeyboardInterrupt

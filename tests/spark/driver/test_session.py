@@ -1,4 +1,4 @@
-"""What Spark needs, said before it starts; and what its pages show of a run."""
+"""Missing requirements are reported before Spark starts, and Spark's UI describes a run."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_package_that_is_missing_or_does_not_fit_is_named_with_what_to_install
         session.require_installed(java=False)
 
 
-def test_what_a_client_of_connect_needs_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_that_connect_needs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     installed = session._version
     monkeypatch.setattr(session, "_version", lambda name: "" if name == "grpcio" else installed(name))
     with pytest.raises(UnsupportedError, match=r"grpcio is not installed: pip install 'tidegate\[connect\]'"):
@@ -66,7 +66,7 @@ def test_what_a_client_of_connect_needs_is_named(monkeypatch: pytest.MonkeyPatch
         ({"worker_python": "/no/python"}, "--worker_python /no/python: there is no such interpreter"),
     ],
 )
-def test_what_can_not_be_reached_is_told_before_spark_starts(
+def test_addresses_and_interpreters_that_do_not_exist_are_refused_before_spark_starts(
     options: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lacks = session.missing()
@@ -84,7 +84,7 @@ def test_what_can_not_be_reached_is_told_before_spark_starts(
         session.get_session(SparkOptions(**{name: text.replace("{closed}", port) for name, text in options.items()}))
 
 
-def test_what_spark_says_of_flags_it_does_not_take_is_told_without_a_trace(tmp_path: Path) -> None:
+def test_sparks_error_about_a_flag_is_reported_without_a_trace(tmp_path: Path) -> None:
     lacks = session.missing()
     if lacks:
         pytest.skip("; ".join(lacks))
@@ -102,7 +102,7 @@ def test_what_spark_says_of_flags_it_does_not_take_is_told_without_a_trace(tmp_p
     )
 
 
-def test_a_package_that_spark_submit_brings_is_there_though_it_is_not_installed(
+def test_a_package_that_spark_submit_provides_has_a_version_although_it_is_not_installed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "brought.py").write_text("__version__ = '4.2.0'")
@@ -122,7 +122,7 @@ def test_a_package_that_spark_submit_brings_is_there_though_it_is_not_installed(
     ],
     ids=["11", "8", "none", "21"],
 )
-def test_a_java_that_is_missing_or_too_old_is_told_by_doctor_and_run(
+def test_doctor_and_run_report_a_java_that_is_missing_or_too_old(
     answer: str | None, said: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "bin").mkdir()
@@ -149,7 +149,7 @@ def test_a_server_that_is_too_old_is_refused_by_its_version() -> None:
         session.require_supported(Old())
 
 
-def test_the_pages_of_spark_name_the_authors_steps(flags: list[str], spark_session: Any) -> None:
+def test_sparks_ui_names_the_authors_steps(flags: list[str], spark_session: Any) -> None:
     p = tg.Pipeline(options=flags, name="named run")
     total = tg.AsSingleton(p | tg.Create([1, 2]) | "doubled" >> tg.Map(lambda x: 2 * x) | tg.CombineGlobally(sum))
     _ = p | "others" >> tg.Create([3]) | "shares" >> tg.Map(lambda x, total: x / total, total)
@@ -182,7 +182,7 @@ print(os.path.exists(folder))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no Unix sockets that Java opens")
-def test_workers_of_a_session_made_here_talk_over_sockets_that_nobody_else_can_open(tmp_path: Path) -> None:
+def test_workers_of_our_session_use_sockets_that_only_this_user_can_open(tmp_path: Path) -> None:
     given = [sys.executable, "-c", SOCKETS, str(tmp_path / "out")]
     told = subprocess.run(given, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert told.stdout.splitlines() == ["0o700 True", "False"]
@@ -190,7 +190,7 @@ def test_workers_of_a_session_made_here_talk_over_sockets_that_nobody_else_can_o
     assert told.stderr == ""
 
 
-def test_a_folder_with_a_name_too_long_for_sockets_leaves_spark_as_it_is(
+def test_a_temporary_folder_whose_path_is_too_long_for_sockets_leaves_the_settings_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = tmp_path / ("x" * 100)

@@ -1,4 +1,4 @@
-"""A run that waits, that is looked at, or that somebody ends from outside."""
+"""The progress of a run: live counts, warnings about stalls, cancellation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def waiting_for(pipe: Path, *, at: int) -> Callable[[int], int]:
     return wait
 
 
-def test_a_job_group_that_is_cancelled_makes_the_run_cancelled_and_leaves_no_output(
+def test_cancelling_the_job_group_cancels_the_run_and_leaves_no_output(
     flags: list[str], spark_session: Any, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
@@ -74,7 +74,7 @@ def test_a_job_group_that_is_cancelled_makes_the_run_cancelled_and_leaves_no_out
     assert not [path for path in tmp_path.glob("written/**/*") if path.is_file()]
 
 
-def test_elements_of_each_step_are_counted_while_tasks_are_still_at_work(
+def test_elements_of_each_step_are_counted_while_tasks_are_still_running(
     flags: list[str], spark_session: Any, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "pipe")
@@ -102,7 +102,7 @@ def test_elements_of_each_step_are_counted_while_tasks_are_still_at_work(
     assert seen[0].counters == {each.key: each.value for each in result.metrics().all()}
 
 
-def test_waiting_is_said_once_for_each_time_and_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_stall_is_reported_once_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     now = [100.0]
     monkeypatch.setattr(progress, "notify", said.append)
@@ -124,7 +124,7 @@ def test_waiting_is_said_once_for_each_time_and_names_what_is_missing(monkeypatc
     assert unknown == "waiting for Spark to run one of 1 tasks: its executors are busy, or there are none"
 
 
-def test_what_fails_as_paths_are_looked_at_is_told_without_a_trace(
+def test_an_error_of_the_check_of_shared_paths_is_reported_without_a_trace(
     flags: list[str], spark_session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tidegate.runners.spark.driver import shared_paths

@@ -176,7 +176,7 @@ for name, stage in [(f"{stage}{n}", stage) for n in range(kills) for stage in ("
 )
 
 
-def test_what_a_dead_executor_had_of_a_persisted_rdd_is_made_again(
+def test_persisted_partitions_of_a_dead_executor_are_recomputed(
     cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     kills = request.config.getoption("--spark-kills")
@@ -210,7 +210,7 @@ with tg.Pipeline(options=flags) as p:
 '''
 
 
-def test_a_speculative_copy_of_a_task_does_no_harm(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_speculative_task_does_not_duplicate_output(cluster: Cluster, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     speculation = {
         "": "true",

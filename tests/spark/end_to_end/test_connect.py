@@ -1,4 +1,4 @@
-"""The same runner over Spark Connect, against a server of its own: results, errors, files, metrics."""
+"""The Spark runner over Spark Connect, against a server that the tests start: results, errors, files, metrics."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_the_authors_error_arrives_over_connect(remote: list[str]) -> None:
     assert "java" not in str(caught.value).lower()
 
 
-def test_corners_of_the_contract_hold_over_connect(remote: list[str]) -> None:
+def test_edge_cases_of_the_semantics_hold_over_connect(remote: list[str]) -> None:
     flags = dict(zip((flag.removeprefix("--") for flag in remote[::2]), remote[1::2], strict=True))
     ran = bounded("spark", IN_ORDER, flags)
     assert {name: ran.of_key for name, ran in ran.items()} == {case.name: list(case.expected) for case in IN_ORDER}
@@ -93,7 +93,7 @@ def test_large_side_inputs_and_large_functions_travel_as_artifacts(remote: list[
         assert sorted(found.values(name)) == sorted(wanted.values(name))
 
 
-def test_dataframes_go_in_and_come_out_over_connect(remote: list[str], tmp_path: Path) -> None:
+def test_dataframes_are_read_and_returned_over_connect(remote: list[str], tmp_path: Path) -> None:
     from pyspark.sql.connect.session import SparkSession
 
     spark = SparkSession.builder.remote(remote[3]).create()

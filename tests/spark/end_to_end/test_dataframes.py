@@ -67,7 +67,7 @@ def test_the_rows_of_a_dataframe_are_elements(flags: list[str], spark: Any) -> N
     assert found.result.metrics().query("elements_out", step="ReadFromSpark")[0].value == 1000
 
 
-def test_columns_of_every_kind_come_as_what_they_are(flags: list[str], spark: Any) -> None:
+def test_columns_of_every_type_are_read_as_python_values(flags: list[str], spark: Any) -> None:
     frame = spark.sql("""SELECT 1L AS n, CAST(NULL AS int) AS none, 'x' AS s, 1.50BD AS d, true AS b,
         DATE'2024-02-29' AS day,
         TIMESTAMP'2024-01-01 00:00:00Z' AS at, array(1, 2) AS many, map('a', 1) AS m, named_struct('x', 1) AS st,
@@ -91,7 +91,7 @@ def test_event_times_are_taken_from_a_column(flags: list[str], spark: Any) -> No
     assert sorted(collect(build, options=flags).values("it")) == [("all", sum(range(50))), ("all", sum(range(50, 100)))]
 
 
-def test_dataframes_meet_other_sources_and_each_other(flags: list[str], spark: Any) -> None:
+def test_dataframes_are_joined_with_other_sources_and_each_other(flags: list[str], spark: Any) -> None:
     def build(p: tg.Pipeline) -> dict[str, Any]:
         frames = [spark.range(start, start + 10, 1, parts) for start, parts in ((0, 1), (100, 4))]
         ids = [p | f"read {n}" >> tg.io.ReadFromSpark(frame) | f"id {n}" >> tg.Map(lambda row: row.id)
@@ -108,7 +108,9 @@ def test_dataframes_meet_other_sources_and_each_other(flags: list[str], spark: A
     assert sorted(found.values("shares")) == [(x, 45) for x in range(100, 110)]
 
 
-def test_a_dataframe_that_is_kept_for_a_later_action_meets_what_begins_there(flags: list[str], spark: Any) -> None:
+def test_a_dataframe_persisted_for_a_later_action_is_joined_with_sources_of_that_action(
+    flags: list[str], spark: Any
+) -> None:
     frame = spark.range(300).repartition(4)
 
     def build(p: tg.Pipeline) -> dict[str, Any]:
@@ -121,7 +123,7 @@ def test_a_dataframe_that_is_kept_for_a_later_action_meets_what_begins_there(fla
     assert sorted(e.value for e in found) == [(x, 44_850) for x in (*range(300), *range(1000, 1100))]
 
 
-def test_what_is_read_is_written_once_by_each_task(flags: list[str], spark: Any, tmp_path: Path) -> None:
+def test_each_task_writes_its_rows_once(flags: list[str], spark: Any, tmp_path: Path) -> None:
     with tg.Pipeline(options=flags) as p:
         rows = p | tg.io.ReadFromSpark(spark.range(0, 50, 1, 6))
         _ = rows | tg.Map(lambda row: row.id) | tg.io.WriteToText(str(tmp_path / "out"))
@@ -129,7 +131,7 @@ def test_what_is_read_is_written_once_by_each_task(flags: list[str], spark: Any,
     assert sorted(map(int, lines)) == list(range(50))
 
 
-def test_a_table_is_read_by_name_with_the_columns_that_are_asked_for(flags: list[str], spark: Any) -> None:
+def test_a_table_is_read_by_name_with_the_selected_columns(flags: list[str], spark: Any) -> None:
     spark.range(3).selectExpr("id", "id * id AS square", "id AS `_odd`").createOrReplaceTempView("numbers")
 
     def build(p: tg.Pipeline) -> dict[str, Any]:
@@ -147,7 +149,7 @@ def test_a_table_is_read_by_name_with_the_columns_that_are_asked_for(flags: list
 # -- ToDataFrame
 
 
-def test_a_collection_becomes_a_dataframe_whose_columns_its_type_tells(flags: list[str]) -> None:
+def test_a_collection_becomes_a_dataframe_with_the_columns_of_its_type(flags: list[str]) -> None:
     day = datetime.datetime(2024, 5, 1, tzinfo=UTC)
     with tg.Pipeline(options=flags) as p:
         numbers = p | tg.Create(range(100))
@@ -160,7 +162,7 @@ def test_a_collection_becomes_a_dataframe_whose_columns_its_type_tells(flags: li
     assert frame.is_cached
 
 
-def test_rows_tell_their_columns_by_what_is_in_them(flags: list[str]) -> None:
+def test_the_columns_of_untyped_rows_are_inferred_from_their_values(flags: list[str]) -> None:
     with tg.Pipeline(options=flags) as p:
         words = p | tg.Create([("a", 1), ("b", 2), ("a", 3)]) | tg.CombinePerKey(sum)
         _ = words | tg.Select(word=lambda pair: pair[0], total=lambda pair: pair[1]) | "totals" >> tg.ToDataFrame()
@@ -173,7 +175,7 @@ def test_rows_tell_their_columns_by_what_is_in_them(flags: list[str]) -> None:
     assert sorted(map(tuple, numbers.collect())) == [(1.0, None), (1.5, None)]
 
 
-def test_a_schema_is_kept_to_and_tuples_are_enough(flags: list[str]) -> None:
+def test_a_declared_schema_is_applied_to_tuples(flags: list[str]) -> None:
     with tg.Pipeline(options=flags) as p:
         _ = p | "few" >> tg.Create([(1, "x"), (2, None)]) | "a" >> tg.ToDataFrame("n int, s string")
         _ = p | "none" >> tg.Create([]) | "b" >> tg.ToDataFrame("n int, m map<string, int>")
@@ -182,7 +184,7 @@ def test_a_schema_is_kept_to_and_tuples_are_enough(flags: list[str]) -> None:
     assert (p.result.dataframe("b").count(), p.result.dataframe("b").columns) == (0, ["n", "m"])
 
 
-def test_a_dataframe_is_made_once_however_often_it_is_used(flags: list[str], tmp_path: Path) -> None:
+def test_a_dataframe_is_computed_once_however_often_it_is_used(flags: list[str], tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     def noted(n: int) -> Any:
@@ -197,7 +199,7 @@ def test_a_dataframe_is_made_once_however_often_it_is_used(flags: list[str], tmp
     assert log.read_text() == "x" * 10
 
 
-def test_a_label_that_no_dataframe_has_is_answered_with_those_there_are(flags: list[str]) -> None:
+def test_an_unknown_label_is_refused_with_the_existing_labels(flags: list[str]) -> None:
     with tg.Pipeline(options=flags) as p:
         _ = p | tg.Create([{"a": 1}]) | "rows" >> tg.ToDataFrame()
     with pytest.raises(RunError, match=r"no ToDataFrame has the label 'row'; there are: 'rows'"):
@@ -249,7 +251,7 @@ def test_elements_that_no_column_holds_are_refused_when_built(hint: Any, said: s
     ],
     ids=["two types", "misfit", "stranger", "too long", "object", "no fields", "no schema", "nothing"],
 )
-def test_elements_that_do_not_fit_are_told_by_step_field_and_value(
+def test_elements_that_do_not_fit_the_schema_are_reported_with_step_field_and_value(
     elements: list[Any], schema: str | None, said: str, flags: list[str]
 ) -> None:
     p = tg.Pipeline(options=flags)
@@ -308,7 +310,7 @@ def through_a_group(rows: Any) -> Any:
 
 
 @pytest.mark.parametrize("way", [the_same, made_anew, in_a_dict], ids=["the same", "a new Row", "a dict"])
-def test_columns_that_pass_through_keep_their_types(way: Any, flags: list[str], spark: Any) -> None:
+def test_columns_of_a_dataframe_that_was_read_keep_their_types(way: Any, flags: list[str], spark: Any) -> None:
     frame = spark.sql(f"{EVERY_KIND} UNION ALL {EVERY_KIND}")
     with tg.Pipeline(options=flags) as p:
         rows = through_a_group(p | tg.io.ReadFromSpark(frame))
@@ -325,7 +327,7 @@ def _nullable(kind: Any) -> Any:
     return type(kind).fromDDL(kind.simpleString()) if kind.typeName() in ("struct", "array", "map") else kind
 
 
-def test_columns_that_are_not_read_are_wide_enough_for_any_run(flags: list[str]) -> None:
+def test_inferred_columns_are_wide_enough_for_later_runs(flags: list[str]) -> None:
     with tg.Pipeline(options=flags) as p:
         value = {
             "n": 1, "x": 0.5, "price": decimal.Decimal("1.50"), "none": None, "nones": [None],
@@ -363,7 +365,7 @@ def test_a_column_whose_values_no_longer_fit_its_type_becomes_wide(flags: list[s
     made.unpersist()
 
 
-def test_a_name_that_means_two_types_in_what_is_read_means_neither(flags: list[str], spark: Any) -> None:
+def test_a_column_with_different_types_in_two_dataframes_inherits_neither(flags: list[str], spark: Any) -> None:
     first = spark.sql("SELECT id, 'x' AS s FROM range(3)")
     second = spark.sql("SELECT CAST(id AS int) AS id, 'x' AS s, CAST(1 AS smallint) AS own FROM range(3)")
     with tg.Pipeline(options=flags) as p:
@@ -377,7 +379,7 @@ def test_a_name_that_means_two_types_in_what_is_read_means_neither(flags: list[s
         p.result.dataframe(name).unpersist()
 
 
-def test_the_lengths_of_strings_in_a_table_are_kept_where_they_hold(
+def test_columns_keep_the_length_of_a_string_type_if_all_values_fit(
     flags: list[str], spark: Any, tmp_path: Path
 ) -> None:
     columns = "code CHAR(2), name VARCHAR(5), note VARCHAR(5)"
@@ -456,7 +458,7 @@ def test_nothing_is_written_when_a_step_fails(flags: list[str], tmp_path: Path) 
     ],
     ids=["no frame", "no name", "columns", "twice", "mode", "no table", "partitions", "elements"],
 )
-def test_what_can_not_work_is_refused_when_built(build: Any, said: str) -> None:
+def test_pipelines_that_can_not_work_are_refused_when_built(build: Any, said: str) -> None:
     with pytest.raises(BuildError, match=said):
         build(tg.Pipeline())
 
@@ -513,7 +515,7 @@ def jobs_of(spark: Any, p: tg.Pipeline) -> tuple[tg.PipelineResult, list[list[in
     return result, [[tracker.getStageInfo(stage).numTasks for stage in job.stageIds] for job in jobs]
 
 
-def test_all_dataframes_are_made_in_one_action(flags: list[str], spark: Any) -> None:
+def test_all_returned_dataframes_are_computed_in_one_action(flags: list[str], spark: Any) -> None:
     p = tg.Pipeline(options=flags)
     numbers = p | tg.Create(range(7))
     for n in range(12):
@@ -528,7 +530,7 @@ def test_all_dataframes_are_made_in_one_action(flags: list[str], spark: Any) -> 
         made.unpersist()
 
 
-def test_what_can_not_become_columns_after_all_is_told_with_its_step_and_nothing_is_written_or_kept(
+def test_an_error_while_columns_are_computed_names_the_step_and_leaves_no_output(
     flags: list[str], spark: Any, tmp_path: Path
 ) -> None:
     p = tg.Pipeline(options=flags)
@@ -559,7 +561,9 @@ def test_dataframes_of_one_schema_are_read_by_one_stage(flags: list[str], spark:
 
 @pytest.mark.parametrize("spread", [lambda f: f, lambda f: f.coalesce(1), lambda f: f.repartition(3, "id")],
                          ids=["as they are", "one partition each", "by key"])  # fmt: skip
-def test_dataframes_alike_and_unlike_keep_their_elements_apart(spread: Any, flags: list[str], spark: Any) -> None:
+def test_dataframes_of_equal_and_different_schemas_keep_their_elements_separate(
+    spread: Any, flags: list[str], spark: Any
+) -> None:
     frames = {
         "a": spread(spark.range(0, 100)),
         "none": spread(spark.range(0)),

@@ -30,7 +30,7 @@ def test_an_example_writes_the_same_on_spark(name: str, flags: list[str], tmp_pa
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_an_example_without_an_end_is_refused_by_name(name: str, flags: list[str], tmp_path: Path) -> None:
+def test_an_unbounded_example_is_refused_by_name(name: str, flags: list[str], tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["run", str(EXAMPLES / name), "--output", str(tmp_path / "out"), *flags])
     assert done.exit_code != 0
     assert "the spark runner does not run unbounded sources" in done.output

@@ -53,16 +53,14 @@ def cells() -> Iterator[dict[str, Any]]:
     del sys.modules["cells_of_a_notebook"]
 
 
-def test_a_class_that_is_defined_anew_is_the_new_one_where_the_old_one_has_been(
-    flags: list[str], cells: dict[str, Any]
-) -> None:
+def test_a_redefined_class_replaces_the_old_one_in_the_workers(flags: list[str], cells: dict[str, Any]) -> None:
     for field, size, sizes in [("", "self.x", [0, 1, 2, 3]), ("y: int = 7", "self.x + self.y", [7, 8, 9, 10])]:
         exec(CELL.format(field=field, size=size), cells)
         found = collect(cells["steps"], options=flags).seen[""]
         assert sorted(element.value for element in found) == [(0, sizes[::2], True), (1, sizes[1::2], True)]
 
 
-def test_the_sessions_settings_are_its_own_again_when_the_last_of_several_runs_is_over(spark_session: Any) -> None:
+def test_the_sessions_settings_are_restored_when_its_last_run_ends(spark_session: Any) -> None:
     name = "spark.sql.adaptive.enabled"
     before = spark_session.conf.get(name)
     spark_session.conf.set(name, "true")
@@ -97,9 +95,7 @@ def test_runs_in_two_threads_share_a_session(flags: list[str]) -> None:
     assert found == {n: [((k, n * s), n * sum(sums)) for k, s in enumerate(sums)] for n in (1, 2)}
 
 
-def test_ctrl_c_ends_what_runs_in_spark_and_leaves_no_file(
-    flags: list[str], spark_session: Any, tmp_path: Path
-) -> None:
+def test_ctrl_c_cancels_the_spark_job_and_leaves_no_file(flags: list[str], spark_session: Any, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "never")
 
     def interrupt(x: int, driver: int, folder: str) -> str:
@@ -133,7 +129,7 @@ def shares(p: tg.Pipeline, code: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("code", "deterministic"), [("lambda x: x", True), ("lambda x: x + __import__('os').urandom(1)[0]", False)]
 )
-def test_kept_elements_that_are_lost_are_made_again_and_have_to_be_the_same(
+def test_lost_persisted_elements_are_recomputed_and_must_be_equal(
     code: str, deterministic: bool, flags: list[str], spark_session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     views_of = SideInputBroadcaster.views_of

@@ -87,7 +87,7 @@ with tg.Pipeline(options=sys.argv[1:]) as p:
 """
 
 
-def test_the_archive_holds_what_was_asked_for_and_what_that_needs_but_no_spark(archive: Path) -> None:
+def test_the_archive_has_the_requested_packages_and_their_dependencies_but_no_spark(archive: Path) -> None:
     with tarfile.open(archive) as packed:
         names = packed.getnames()
     packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
@@ -97,7 +97,7 @@ def test_the_archive_holds_what_was_asked_for_and_what_that_needs_but_no_spark(a
     assert not [name for name in names if name.startswith(f"{packages}/pyspark") or name.endswith(".pyc")]
 
 
-def test_the_archive_runs_workers_that_have_nothing(archive: Path, master: str, tmp_path: Path) -> None:
+def test_the_archive_runs_on_workers_without_any_package(archive: Path, master: str, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     script = SCRIPT.replace("OUT", str(tmp_path / "out"))
     done = run(script, tmp_path, "--spark_master", master, "--spark_archive", str(archive))
@@ -123,7 +123,7 @@ def test_packages_of_the_archive_reach_an_interpreter_that_is_named(archive: Pat
     assert all("/environment/lib/" in line.split()[1] for line in lines)
 
 
-def test_workers_that_lack_what_pyspark_needs_are_refused_by_its_name(master: str, tmp_path: Path) -> None:
+def test_workers_without_a_package_that_pyspark_needs_are_refused_with_its_name(master: str, tmp_path: Path) -> None:
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec "{os.path.realpath(sys.executable)}" -S "$@"\n')
     bare.chmod(0o755)
@@ -145,7 +145,7 @@ def test_a_path_that_workers_do_not_share_is_refused_by_step_and_path(
     assert not (tmp_path / "relative").exists()
 
 
-def test_an_archive_that_is_not_there_is_refused_before_spark_starts(tmp_path: Path) -> None:
+def test_a_missing_archive_is_refused_before_spark_starts(tmp_path: Path) -> None:
     done = run(SCRIPT, tmp_path, "--spark_master", "spark://127.0.0.1:1", "--spark_archive", "nowhere.tar.gz")
     assert done.returncode != 0
     assert "--spark_archive nowhere.tar.gz is not a file; tidegate package makes one" in done.stderr

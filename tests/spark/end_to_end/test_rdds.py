@@ -88,7 +88,7 @@ KINDS: dict[str, Callable[[Any, Path], Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_elements_of_an_rdd_come_as_they_are(kind: str, sc: Any, flags: list[str], tmp_path: Path) -> None:
+def test_the_elements_of_an_rdd_are_read_unchanged(kind: str, sc: Any, flags: list[str], tmp_path: Path) -> None:
     rdd = KINDS[kind](sc, tmp_path)
     assert sorted(map(repr, elements(rdd, flags))) == sorted(map(repr, rdd.collect()))
     if kind == "text, persisted":
@@ -138,14 +138,14 @@ spark.stop()
 """
 
 
-def test_classes_of_the_script_travel_on_as_what_they_are(tmp_path: Path) -> None:
+def test_elements_keep_the_classes_of_the_script(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(CLASSES)
     ran = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=False)
     wanted = sorted(["Visit(place='a', n=1)", "Visit(place='b', n=2)", "Pair(a=1, b=2)", "Colour.RED", "Colour.BLUE"])
     assert (ran.stdout + ran.stderr).count(f"found True {wanted}") == 2, ran.stderr[-2000:]  # workers print to stderr
 
 
-def test_classes_of_modules_that_workers_lack_come_with_the_pipeline(sc: Any, flags: list[str]) -> None:
+def test_classes_of_modules_that_workers_lack_are_sent_with_the_pipeline(sc: Any, flags: list[str]) -> None:
     visit = Visit("a", datetime.datetime(2024, 1, 1, tzinfo=datetime.UTC))
     rdd = sc.parallelize([visit, Colour.RED], 2)
 
@@ -165,7 +165,7 @@ def test_long_elements_pass_and_short_ones_beside_them(sc: Any, flags: list[str]
     assert sorted(lengths) == [("bytes", 20)] * 6 + [("int", 1)] * 6 + [("str", 1)] * 6
 
 
-def test_what_is_persisted_is_not_computed_again(sc: Any, flags: list[str], tmp_path: Path) -> None:
+def test_persisted_elements_are_not_computed_again(sc: Any, flags: list[str], tmp_path: Path) -> None:
     log = str(tmp_path / "log")
 
     def noted(x: int) -> tuple[int, int]:
@@ -201,7 +201,7 @@ def test_event_times_are_taken_from_an_element(sc: Any, flags: list[str]) -> Non
 
 
 @pytest.mark.parametrize("partitions", [0, 1, 4])
-def test_an_rdd_serves_whatever_a_created_collection_does(partitions: int, sc: Any, flags: list[str]) -> None:
+def test_an_rdd_can_be_used_wherever_a_create_can(partitions: int, sc: Any, flags: list[str]) -> None:
     """However few partitions it has: side inputs, totals of nothing, other sources and later actions beside it."""
     numbers = list(range(300)) if partitions else []
     rdd = sc.parallelize(numbers, partitions) if partitions else sc.emptyRDD()
@@ -225,7 +225,7 @@ def test_an_rdd_serves_whatever_a_created_collection_does(partitions: int, sc: A
         assert sorted(found.values(name)) == sorted(wanted.values(name))
 
 
-def test_what_an_empty_rdd_is_written_to_is_there(sc: Any, flags: list[str], tmp_path: Path) -> None:
+def test_an_empty_rdd_is_written_as_an_empty_file(sc: Any, flags: list[str], tmp_path: Path) -> None:
     def written(name: str, read: Any, options: list[str] | None) -> list[str]:
         with tg.Pipeline(options=options) as p:
             _ = p | "read" >> read | tg.Map(str) | tg.io.WriteToText(str(tmp_path / name), num_shards=1)
@@ -234,7 +234,7 @@ def test_what_an_empty_rdd_is_written_to_is_there(sc: Any, flags: list[str], tmp
     assert written("spark", tg.io.ReadFromSpark(sc.emptyRDD()), flags) == written("direct", tg.Create([]), None)
 
 
-def test_an_rdd_and_a_dataframe_meet(sc: Any, spark_session: Any, flags: list[str]) -> None:
+def test_an_rdd_is_joined_with_a_dataframe(sc: Any, spark_session: Any, flags: list[str]) -> None:
     def build(p: tg.Pipeline) -> dict[str, Any]:
         ids = p | "frame" >> tg.io.ReadFromSpark(spark_session.range(0, 10, 1, 3)) | tg.Map(lambda row: row.id)
         return {"it": (ids, p | "rdd" >> tg.io.ReadFromSpark(sc.parallelize(range(10, 20), 2))) | tg.Flatten()}
@@ -317,7 +317,7 @@ session().stop()
 """
 
 
-def test_an_rdd_whose_context_is_over_is_refused_by_name(tmp_path: Path) -> None:
+def test_an_rdd_of_a_stopped_context_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(STOPPED)
     ran = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True, check=True)
     said = [line for line in ran.stdout.splitlines() if line.startswith("said:")]

@@ -1,4 +1,4 @@
-"""What bounded pipelines give on Spark: the same as on the direct runner, whatever the steps."""
+"""Bounded pipelines emit the same elements on Spark as on the direct runner."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_spark_gives_what_direct_gives(name: str, flags: list[str]) -> None:
     assert list(found.result.metrics().all()) == list(wanted.result.metrics().all())
 
 
-def test_a_pipeline_of_which_nothing_is_read_runs(flags: list[str]) -> None:
+def test_a_pipeline_whose_outputs_are_not_read_runs(flags: list[str]) -> None:
     with pytest.warns(tg.TidegateWarning, match="does nothing"), tg.Pipeline(options=flags) as p:
         _ = p | tg.Create([1])
     assert list(p.result.metrics().all()) == []
@@ -165,7 +165,7 @@ def test_state_is_kept_per_key_and_window_in_timestamp_order(flags: list[str]) -
     assert sorted(found.values("windowed")) == sorted(firsts)
 
 
-def test_side_inputs_made_on_another_level_are_seen_whole(flags: list[str]) -> None:
+def test_side_inputs_computed_on_another_level_are_complete(flags: list[str]) -> None:
     found = collect(lambda p: {"it": sides(p)}, options=flags)
     total = sum(range(500))
     assert sorted(found.values("it")) == sorted((str(x % 7) * 3, x * total) for x in range(500))
@@ -187,7 +187,7 @@ def test_there_may_be_many_more_partitions_than_elements(flags: list[str]) -> No
     assert sorted(collect(build, options=many).values("it")) == [(0, 6), (1, 4)]
 
 
-def test_what_does_not_fit_the_memory_budget_is_spilled(flags: list[str]) -> None:
+def test_data_beyond_the_memory_budget_is_spilled(flags: list[str]) -> None:
     def build(p: tg.Pipeline) -> dict[str, Any]:
         pairs = p | tg.Create(range(50_000)) | tg.Map(lambda x: (x % 5_000, x))
         return {"it": pairs | tg.GroupByKey() | tg.Map(lambda pair: sum(pair[1])) | tg.CombineGlobally(sum)}

@@ -60,7 +60,7 @@ def checked(
     return collect(build, options=flags)
 
 
-def test_four_times_what_a_worker_may_hold_is_grouped(flags: list[str], scale: int) -> None:
+def test_data_four_times_a_workers_memory_is_grouped(flags: list[str], scale: int) -> None:
     number = PAIRS * scale
     keys = number // 10
     budget = number * PAIR_BYTES // 3 // 4  # of each of three tasks

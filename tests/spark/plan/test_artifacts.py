@@ -1,4 +1,4 @@
-"""Files that Spark keeps for workers that join later: named by content, said when they are many, removed on request."""
+"""Artifacts, which Spark keeps for workers that join later: named by content, removed on request."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def spark(spark_session: Any) -> Iterator[Any]:
 
 
 def given(spark: Any) -> list[str]:
-    """The files that Spark has executors fetch."""
+    """The artifacts that executors fetch."""
     names = (url.rpartition("/")[2] for url in spark.sparkContext.listFiles)
     return sorted(name for name in names if name.startswith("tidegate-"))
 
 
 def content_read(spark: Any, name: str) -> list[bytes]:
-    """What a task reads from a file it was sent."""
+    """The content of an artifact as a task reads it."""
 
     def read(_: int) -> bytes:
         from pyspark import SparkFiles
@@ -40,7 +40,7 @@ def content_read(spark: Any, name: str) -> list[bytes]:
     return spark.sparkContext.parallelize([0], 1).map(read).collect()  # type: ignore[no-any-return]
 
 
-def test_what_is_given_twice_is_one_file_which_outlives_both_runs(spark: Any) -> None:
+def test_equal_content_is_published_as_one_file_that_outlives_both_runs(spark: Any) -> None:
     names = []
     for _ in range(2):
         run = Artifacts(spark, local=False)
@@ -51,7 +51,7 @@ def test_what_is_given_twice_is_one_file_which_outlives_both_runs(spark: Any) ->
     assert content_read(spark, names[0][0]) == [b"the same"]
 
 
-def test_what_is_cleared_is_gone_from_spark_and_disk_and_can_be_given_again(spark: Any) -> None:
+def test_cleared_artifacts_are_removed_from_spark_and_disk_and_can_be_published_again(spark: Any) -> None:
     run = Artifacts(spark, local=False)
     name, _ = run.publish_bytes(b"once more")
     folder = module.spark_files_folder(spark.sparkContext)
@@ -68,7 +68,7 @@ def test_what_is_cleared_is_gone_from_spark_and_disk_and_can_be_given_again(spar
     assert content_read(spark, name) == [b"once more"]
 
 
-def test_a_run_that_gives_nothing_away_leaves_no_folder(spark: Any) -> None:
+def test_a_run_that_publishes_nothing_leaves_no_folder(spark: Any) -> None:
     folder = module.spark_files_folder(spark.sparkContext)
     before = os.listdir(folder)
     for local in (True, False):
@@ -78,7 +78,7 @@ def test_a_run_that_gives_nothing_away_leaves_no_folder(spark: Any) -> None:
     assert os.listdir(folder) == before
 
 
-def test_that_a_session_holds_much_is_said_once(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_with_many_artifacts_gets_one_warning(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MANY_BYTES", 10**6)
     said: list[str] = []
     monkeypatch.setattr(module, "notify", said.append)
@@ -91,7 +91,7 @@ def test_that_a_session_holds_much_is_said_once(spark: Any, monkeypatch: pytest.
     assert "clear_artifacts(spark)" in line
 
 
-def test_a_pipeline_that_is_run_again_gives_spark_the_same_files(
+def test_a_pipeline_that_runs_again_publishes_the_same_files(
     spark: Any, flags: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.runners.spark.driver.session.workers_are_local", lambda spark: False)
@@ -109,6 +109,6 @@ def test_a_pipeline_that_is_run_again_gives_spark_the_same_files(
     assert len(found[0]) >= 3  # values, side inputs, and what levels must know
 
 
-def test_files_that_a_server_keeps_are_cleared_by_ending_its_session() -> None:
+def test_clearing_artifacts_over_connect_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="until their session ends"):
         clear_artifacts(object())

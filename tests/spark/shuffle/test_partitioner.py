@@ -1,4 +1,4 @@
-"""How blocks become rows: the parting by target, the places of keys, the sharing out of input. No Spark is needed."""
+"""Partitioning of elements and keys, encoding of blocks as rows, and assignment of splits. Needs no Spark."""
 
 from __future__ import annotations
 
@@ -52,17 +52,17 @@ def feeding(step: Any) -> Any:
     return planned(lambda p: p | tg.Create([(1, 2)]) | step | tg.Map(print))
 
 
-def routed(
-    blocks: list[Block], partitions: int, routing: Any = "hash", step: Any = None, held: int | None = None
+def partition_blocks(
+    blocks: list[Block], partitions: int, routing: Any = "hash", step: Any = None, buffer_bytes: int | None = None
 ) -> dict[int, list[Element]]:
-    """What each partition gets of some blocks. `held` (bytes): how much is held by key."""
-    whole = feeding(step or tg.CombinePerKey(sum))
-    edge = next(e for e in whole.edges if e.exchange is not None and e.exchange.routing == "hash")
+    """The elements that each partition receives. `buffer_bytes`: the size of the keyed buffer and of rows."""
+    plan_with_shuffle = feeding(step or tg.CombinePerKey(sum))
+    edge = next(e for e in plan_with_shuffle.edges if e.exchange is not None and e.exchange.routing == "hash")
     edge = Edge(edge.collection, edge.source, edge.target, Exchange(routing, "blocking", ""))
     out = OutgoingRows()
-    router = Partitioner(whole, edge, 5, 1, 1, partitions, out)
-    if held is not None:
-        router._held_bytes = router._row_bytes = held
+    router = Partitioner(plan_with_shuffle, edge, 5, 1, 1, partitions, out)
+    if buffer_bytes is not None:
+        router._keyed_buffer_bytes = router._row_bytes = buffer_bytes
     for block in blocks:
         router.write(block)
     router.close()
@@ -94,13 +94,13 @@ def blocks(draw: st.DrawFn) -> Block:
 
 
 @given(st.lists(blocks(), max_size=6), st.integers(1, 5))
-def test_every_element_arrives_once_with_its_columns_where_its_key_belongs(given_blocks: list[Block], n: int) -> None:
-    found = routed(given_blocks, n)
+def test_every_element_arrives_once_at_the_partition_of_its_key(given_blocks: list[Block], n: int) -> None:
+    found = partition_blocks(given_blocks, n)
     everything = [element for block in given_blocks for element in elements(block)]
-    places = PartitionCache(n)
+    cache = PartitionCache(n)
     wanted: dict[int, list[Element]] = {}
     for element in everything:
-        wanted.setdefault(places.partitions([element[0][0]])[0], []).append(element)
+        wanted.setdefault(cache.partitions([element[0][0]])[0], []).append(element)
     assert found == wanted
 
 
@@ -113,9 +113,9 @@ def by_key(some: list[Element]) -> dict[Any, list[Element]]:
 
 @given(st.lists(blocks(), max_size=6), st.integers(1, 5), st.sampled_from([None, 1, 100, 1000]))
 def test_the_elements_of_a_key_arrive_in_order_for_a_step_that_keeps_state(
-    given_blocks: list[Block], n: int, held: int | None
+    given_blocks: list[Block], n: int, buffer_bytes: int | None
 ) -> None:
-    found = routed(given_blocks, n, step=tg.ParDo(Stateful()), held=held)
+    found = partition_blocks(given_blocks, n, step=tg.ParDo(Stateful()), buffer_bytes=buffer_bytes)
     everything = [element for block in given_blocks for element in elements(block)]
     assert by_key([element for some in found.values() for element in some]) == by_key(everything)
     assert all(
@@ -125,9 +125,9 @@ def test_the_elements_of_a_key_arrive_in_order_for_a_step_that_keeps_state(
 
 @given(st.lists(blocks(), max_size=6), st.integers(1, 5), st.sampled_from([None, 1, 100, 1000]))
 def test_the_values_of_a_key_and_their_windows_arrive_in_order_for_a_grouping(
-    given_blocks: list[Block], n: int, held: int | None
+    given_blocks: list[Block], n: int, buffer_bytes: int | None
 ) -> None:
-    found = routed(given_blocks, n, step=tg.GroupByKey(), held=held)
+    found = partition_blocks(given_blocks, n, step=tg.GroupByKey(), buffer_bytes=buffer_bytes)
 
     def seen(some: list[Element]) -> dict[Any, list[Any]]:
         return {key: [(value, windows) for value, _, windows, _ in own] for key, own in by_key(some).items()}
@@ -140,10 +140,10 @@ def test_the_values_of_a_key_and_their_windows_arrive_in_order_for_a_grouping(
 
 
 def test_a_key_crosses_once_with_all_its_elements() -> None:
-    whole = feeding(tg.GroupByKey())
-    edge = next(e for e in whole.edges if e.exchange is not None)
+    plan_with_shuffle = feeding(tg.GroupByKey())
+    edge = next(e for e in plan_with_shuffle.edges if e.exchange is not None)
     out = OutgoingRows()
-    router = Partitioner(whole, edge, 5, 1, 1, 1, out)
+    router = Partitioner(plan_with_shuffle, edge, 5, 1, 1, 1, out)
     for _ in range(3):
         router.write(Block([("a", 1), ("b", 2), ("a", 3)]))
     router.close()
@@ -157,18 +157,20 @@ def test_a_key_crosses_once_with_all_its_elements() -> None:
 @pytest.mark.parametrize(
     ("element", "told"), [(("a", [1], 3), "pair"), (7, "pair"), (([1], 2), "list"), ((float("nan"), 2), "NaN")]
 )
-def test_what_is_no_pair_and_keys_without_an_encoding_are_refused(step: Any, element: Any, told: str) -> None:
+def test_elements_that_are_not_pairs_and_keys_without_an_encoding_are_refused(
+    step: Any, element: Any, told: str
+) -> None:
     with pytest.raises(tg.TidegateError, match=told):
-        routed([Block([("a", 1), element])], 2, step=step)
+        partition_blocks([Block([("a", 1), element])], 2, step=step)
 
 
-def test_what_is_broadcast_arrives_everywhere() -> None:
-    found = routed([Block([1, 2])], 3, "broadcast")
+def test_broadcast_elements_arrive_at_every_partition() -> None:
+    found = partition_blocks([Block([1, 2])], 3, "broadcast")
     assert {target: [e[0] for e in got] for target, got in found.items()} == {n: [1, 2] for n in range(3)}
 
 
-def test_what_is_rebalanced_goes_round() -> None:
-    found = routed([Block(list(range(4))), Block(list(range(4, 9)))], 3, "rebalance")
+def test_rebalanced_elements_are_assigned_round_robin() -> None:
+    found = partition_blocks([Block(list(range(4))), Block(list(range(4, 9)))], 3, "rebalance")
     assert sorted(len(got) for got in found.values()) == [3, 3, 3]
     assert sorted(e[0] for got in found.values() for e in got) == list(range(9))
 
@@ -191,18 +193,18 @@ KEYS: list[Any] = [
 
 
 @given(st.lists(st.sampled_from(KEYS)), st.integers(1, 9))
-def test_equal_keys_have_one_place_in_whatever_company_they_come(keys: list[Any], n: int) -> None:
-    together = PartitionCache(n).partitions(keys)
-    assert together == [PartitionCache(n).partitions([key])[0] for key in keys]
-    for key, place in zip(keys, together, strict=True):
-        assert 0 <= place < n
-        assert {p for k, p in zip(keys, together, strict=True) if k == key} == {place}
+def test_the_partition_of_a_key_does_not_depend_on_the_other_keys(keys: list[Any], n: int) -> None:
+    in_one_column = PartitionCache(n).partitions(keys)
+    assert in_one_column == [PartitionCache(n).partitions([key])[0] for key in keys]
+    for key, partition in zip(keys, in_one_column, strict=True):
+        assert 0 <= partition < n
+        assert {p for k, p in zip(keys, in_one_column, strict=True) if k == key} == {partition}
 
 
-def test_ints_beyond_the_cache_keep_their_places() -> None:
-    places = PartitionCache(4)
-    first = places.partitions(range(100_000))
-    assert places.partitions(range(100_000)) == first
+def test_ints_beyond_the_partition_cache_keep_their_partitions() -> None:
+    cache = PartitionCache(4)
+    first = cache.partitions(range(100_000))
+    assert cache.partitions(range(100_000)) == first
     assert min(Counter(first).values()) > 20_000
 
 
@@ -216,24 +218,24 @@ def test_a_key_without_an_encoding_is_refused() -> None:
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 100)), max_size=20), st.integers(1, 6))
-def test_every_part_of_the_input_is_read_by_one_partition(sizes: list[int | None], n: int) -> None:
-    shares = list(balanced(sizes, n))
-    assert len(shares) == n
-    assert sorted(at for share in shares for at in share) == list(range(len(sizes)))
+def test_every_split_is_read_by_one_partition(sizes: list[int | None], n: int) -> None:
+    assigned = list(balanced(sizes, n))
+    assert len(assigned) == n
+    assert sorted(number for numbers in assigned for number in numbers) == list(range(len(sizes)))
 
 
-def test_large_parts_are_spread() -> None:
-    shares = list(balanced([1, 1, 50, 1, 50], 2))
-    assert [sum([1, 1, 50, 1, 50][at] for at in share) for share in shares] == [52, 51]
+def test_large_splits_are_assigned_to_different_partitions() -> None:
+    assigned = list(balanced([1, 1, 50, 1, 50], 2))
+    assert [sum([1, 1, 50, 1, 50][number] for number in numbers) for numbers in assigned] == [52, 51]
 
 
 @pytest.mark.parametrize("values", [[], [1, 2], [(1, 2), (3, 4)], [(1, 2, 3)], [(1, 2), 3], range(5)])
-def test_blocks_survive_rows(values: Any) -> None:
+def test_created_elements_are_equal_after_encoding_and_decoding(values: Any) -> None:
     made = [block for data in encode_elements(values) for block in decode_elements(data)]
     assert [value for block in made for value in block.values] == list(values)
 
 
-def test_a_named_tuple_is_one_after_the_row() -> None:
+def test_a_named_tuple_is_one_after_decoding() -> None:
     from collections import namedtuple
 
     Pair = namedtuple("Pair", "a b")
@@ -243,7 +245,7 @@ def test_a_named_tuple_is_one_after_the_row() -> None:
     assert type(block.values[0]) is Pair
 
 
-def test_created_elements_may_bring_timestamps() -> None:
+def test_created_elements_may_have_timestamps() -> None:
     block = created([tg.TimestampedValue("a", 1), "b"])
     assert elements(block)[0][:2] == ("a", 1_000_000)
 
@@ -252,11 +254,11 @@ def test_created_elements_may_bring_timestamps() -> None:
     ("values", "plain"),
     [(range(3), True), ([1, "a", None], True), ([(1, ("a", 2.0))], True), ([[1]], False), ([Block([])], False)],
 )
-def test_plain_values_are_told_from_those_that_may_need_a_class(values: Any, plain: bool) -> None:
+def test_plain_values_are_distinguished_from_values_that_may_need_a_class(values: Any, plain: bool) -> None:
     assert all_plain(values) is plain
 
 
-def test_a_grouping_is_a_level_further_and_sinks_are_on_the_last() -> None:
+def test_a_grouping_is_one_level_later_and_sinks_are_on_the_last() -> None:
     def build(p: tg.Pipeline) -> None:
         source = p | tg.Create([(1, 2)])
         _ = source | "write" >> tg.io.WriteToText("/nowhere/x", num_shards=0)
@@ -264,9 +266,9 @@ def test_a_grouping_is_a_level_further_and_sinks_are_on_the_last() -> None:
 
     import tidegate.io  # noqa: F401
 
-    whole = planned(build)
-    levels = assign_levels(whole)
-    of = {(step.label, step.phase): levels.of_step[step.id] for step in whole.steps}
+    plan_with_shuffle = planned(build)
+    levels = assign_levels(plan_with_shuffle)
+    of = {(step.label, step.phase): levels.of_step[step.id] for step in plan_with_shuffle.steps}
     assert levels.count == 3
     assert [level for (label, _), level in of.items() if label.startswith("write")] == [2]
     assert of[("GroupByKey", "whole")] == 1

@@ -54,7 +54,7 @@ def test_rows_stay_short_where_long_elements_follow_short_ones() -> None:
     assert len(sizes) > 6
 
 
-def test_batches_are_about_as_long_as_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_have_about_the_requested_length(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_codec, "BATCH_BYTES", 1_000)
     out = OutgoingRows()
     for seq in range(10):
@@ -63,7 +63,7 @@ def test_batches_are_about_as_long_as_is_asked_for(monkeypatch: pytest.MonkeyPat
     assert list(out.batches()) == []
 
 
-def test_a_long_result_goes_in_pieces_that_come_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pieces_of_a_long_result_may_arrive_in_any_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_codec, "MAX_ROW_BYTES", 100)
     out = OutgoingRows()
     after = out.send(0, RESULT, 3, 0, encode_result("side", "x" * 950))
@@ -76,7 +76,7 @@ def test_a_long_result_goes_in_pieces_that_come_in_any_order(monkeypatch: pytest
     ]  # fmt: skip
 
 
-def test_long_elements_of_a_side_input_leave_in_more_rows() -> None:
+def test_long_elements_of_a_side_input_are_sent_in_more_rows() -> None:
     p = tg.Pipeline()
     made = p | tg.Create([1])
     _ = p | "main" >> tg.Create([1]) | tg.Map(lambda x, side: x, tg.AsList(made))
@@ -90,7 +90,9 @@ def test_long_elements_of_a_side_input_leave_in_more_rows() -> None:
     assert max(sent) < 16 * MB
 
 
-def test_what_one_element_gives_leaves_before_it_has_given_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_results_of_one_element_are_sent_before_it_has_emitted_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """So that memory holds a part of it."""
     monkeypatch.setattr(row_codec, "BATCH_BYTES", MB)
 
@@ -107,7 +109,7 @@ def test_what_one_element_gives_leaves_before_it_has_given_all(monkeypatch: pyte
     assert sum((batch.nbytes for batch in batches), size) > 50 * MB * 0.95
 
 
-def test_a_row_that_is_not_where_it_belongs_is_refused() -> None:
+def test_a_row_in_the_wrong_partition_is_refused() -> None:
     spec = work_of(lambda p: p | tg.Create([(1, 2)]) | tg.GroupByKey() | tg.Map(print), 2)
     (made,) = [
         row

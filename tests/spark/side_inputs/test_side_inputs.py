@@ -1,4 +1,4 @@
-"""Side inputs on Spark: made by actions of their own, seen by window, in the closure or in files."""
+"""Side inputs on Spark: computed by separate actions, read by window, sent in the closure or in files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tidegate.sdk.errors import KeyEncodingError, RunError
 
 
 def same(build: Any, flags: list[str]) -> Any:
-    """The run on Spark, which gave what direct gives: elements, and metrics."""
+    """Run on Spark, and check that elements and metrics equal those of the direct runner."""
     found, wanted = (collect(build, options=options) for options in (flags, None))
     for name in wanted.seen:
         assert Counter(map(repr, found.seen[name])) == Counter(map(repr, wanted.seen[name]))
@@ -38,7 +38,7 @@ def stamped(x: int) -> Any:
     return tg.TimestampedValue(x, x)
 
 
-def test_a_side_input_made_of_a_side_input_made_of_the_main_input_is_whole(flags: list[str]) -> None:
+def test_a_side_input_computed_from_another_one_and_the_main_input_is_complete(flags: list[str]) -> None:
     def build(p: tg.Pipeline) -> dict[str, Any]:
         numbers = p | tg.Create(range(300)) | tg.Reshuffle()
         total = tg.AsSingleton(numbers | "total" >> tg.CombineGlobally(sum))
@@ -88,7 +88,7 @@ def test_combiners_have_side_inputs_too(flags: list[str]) -> None:
     same(build, flags)
 
 
-def test_parts_of_a_flatten_are_one_side_input(flags: list[str]) -> None:
+def test_the_inputs_of_a_flatten_form_one_side_input(flags: list[str]) -> None:
     def build(p: tg.Pipeline) -> dict[str, Any]:
         parts = [p | f"part {n}" >> tg.Create([n]) for n in range(3)]
         computed = parts[0] | tg.Map(lambda x: x + 10)
@@ -98,7 +98,7 @@ def test_parts_of_a_flatten_are_one_side_input(flags: list[str]) -> None:
     same(build, flags)
 
 
-def test_a_side_input_of_two_values_fails_where_it_is_looked_at_alone(flags: list[str]) -> None:
+def test_a_singleton_of_two_values_fails_only_when_an_element_reads_it(flags: list[str]) -> None:
     def build(options: list[str], *, looked_at: bool) -> None:
         p = tg.Pipeline(options=options)
         two = tg.AsSingleton(p | tg.Create([1, 2]) | "double" >> tg.Map(lambda x: 2 * x))
@@ -134,7 +134,9 @@ def sizes(elements: int) -> Any:
     [(1_000, True), (CLOSURE_BYTES // 60, True), (INDEXED_BYTES // 100, False)],
     ids=["closure", "file", "indexed"],
 )
-def test_a_side_input_is_what_it_is_however_it_travels(elements: int, in_memory: bool, flags: list[str]) -> None:
+def test_a_side_input_has_the_same_contents_in_the_closure_and_in_files(
+    elements: int, in_memory: bool, flags: list[str]
+) -> None:
     found, wanted = (collect(sizes(elements), options=options) for options in (flags, None))
     for name in ("dict", "multi", "list"):
         assert sorted(found.values(name)) == sorted(wanted.values(name))
@@ -147,7 +149,7 @@ def noted(x: Any, path: str, name: str, *_: Any) -> Any:
     return x
 
 
-def test_nothing_runs_twice_for_side_inputs(flags: list[str], tmp_path: Path) -> None:
+def test_no_step_runs_twice_because_of_a_side_input(flags: list[str], tmp_path: Path) -> None:
     log = str(tmp_path / "log")
     p = tg.Pipeline(options=flags)
     source = p | tg.Create(range(12)) | "source" >> tg.Map(noted, log, "source")
@@ -180,7 +182,7 @@ def test_there_is_an_action_for_each_depth_of_computed_side_inputs() -> None:
     assert [len(levels_of(lambda p, depth=depth: build(depth, p)).starts) for depth in range(4)] == [1, 2, 3, 4]
 
 
-def test_main_elements_cross_no_shuffle_for_the_sake_of_a_side_input() -> None:
+def test_a_side_input_causes_no_shuffle_of_the_main_input() -> None:
     def build(p: tg.Pipeline) -> None:
         side = tg.AsList(p | "other" >> tg.Create([1]) | "made" >> tg.Map(abs))
         _ = p | "main" >> tg.Create([1]) | "see" >> tg.Map(lambda x, side: print(x), side)
@@ -205,7 +207,7 @@ def indexed(pairs: Mapping[Any, Any], path: Path) -> IndexedMap:
 
 
 @given(st.dictionaries(KEYS, st.integers() | st.lists(st.text())), st.lists(KEYS))
-def test_an_indexed_map_is_the_dict_it_was_made_of(
+def test_an_indexed_map_equals_the_dict_that_was_written(
     tmp_path_factory: pytest.TempPathFactory, pairs: dict[Any, Any], others: list[Any]
 ) -> None:
     made = indexed(pairs, tmp_path_factory.mktemp("map") / "map")
@@ -218,7 +220,7 @@ def test_an_indexed_map_is_the_dict_it_was_made_of(
     assert (repr(made), made | {1: 2}, {1: 2} | made) == (repr(pairs), pairs | {1: 2}, {1: 2} | pairs)
 
 
-def test_an_indexed_map_is_asked_for_what_has_no_encoding_and_still_says_right(tmp_path: Path) -> None:
+def test_a_lookup_of_a_key_without_an_encoding_gives_what_a_dict_gives(tmp_path: Path) -> None:
     class Seven:
         def __hash__(self) -> int:
             return hash(7)
@@ -235,12 +237,12 @@ def test_an_indexed_map_is_asked_for_what_has_no_encoding_and_still_says_right(t
         made["none"]
 
 
-def test_keys_without_an_encoding_make_no_indexed_map(tmp_path: Path) -> None:
+def test_a_map_with_a_key_without_an_encoding_is_not_indexed(tmp_path: Path) -> None:
     with pytest.raises(KeyEncodingError):
         indexed({object(): 1}, tmp_path / "map")
 
 
-def test_an_indexed_map_unpickles_only_what_is_looked_up(tmp_path: Path) -> None:
+def test_an_indexed_map_unpickles_only_values_that_are_looked_up(tmp_path: Path) -> None:
     made = indexed({n: Noted(n) for n in range(100)}, tmp_path / "map")
     Noted.loaded.clear()
     assert (made[3].n, made[97].n, made[3].n) == (3, 97, 3)

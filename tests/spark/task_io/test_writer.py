@@ -29,7 +29,7 @@ def test_every_element_is_written_once(flags: list[str], tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("shards", [1, 2, 7])
-def test_there_are_as_many_files_as_shards_were_asked_for(flags: list[str], tmp_path: Path, shards: int) -> None:
+def test_there_are_as_many_files_as_requested_shards(flags: list[str], tmp_path: Path, shards: int) -> None:
     with tg.Pipeline(options=flags) as p:
         made = p | tg.Create(range(100)) | tg.Map(str)
         _ = made | tg.io.WriteToText(str(tmp_path / "out"), num_shards=shards)
@@ -37,7 +37,7 @@ def test_there_are_as_many_files_as_shards_were_asked_for(flags: list[str], tmp_
     assert len(list(tmp_path.iterdir())) == shards
 
 
-def test_nothing_written_is_a_file_too(flags: list[str], tmp_path: Path) -> None:
+def test_an_empty_collection_is_written_as_an_empty_file(flags: list[str], tmp_path: Path) -> None:
     with tg.Pipeline(options=flags) as p:
         _ = p | tg.Create([]) | tg.Map(str) | tg.io.WriteToText(str(tmp_path / "out"))
     assert [path.read_text() for path in tmp_path.iterdir()] == [""]
@@ -93,7 +93,7 @@ def shown(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
-def test_a_commit_in_which_the_driver_was_killed_is_finished_by_the_next_run(flags: list[str], tmp_path: Path) -> None:
+def test_the_next_run_finishes_a_commit_during_which_the_driver_was_killed(flags: list[str], tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     noting = [*flags, "--spark_commit_dir", str(tmp_path / "commits")]
@@ -109,7 +109,7 @@ def test_a_commit_in_which_the_driver_was_killed_is_finished_by_the_next_run(fla
     assert list((tmp_path / "commits").iterdir()) == []
 
 
-def test_a_commit_that_fails_is_left_to_the_next_run(
+def test_the_next_run_finishes_a_commit_that_failed(
     flags: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     replace = os.replace

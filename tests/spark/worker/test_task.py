@@ -1,4 +1,4 @@
-"""What tasks do beside giving results: each element once, the same rows when they are repeated, where workers fit."""
+"""Properties of tasks and workers: steps run once, repeated tasks emit the same rows, environments are checked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def noted(x: Any, path: str, name: str) -> Any:
     return x
 
 
-def test_every_stage_works_once_however_branches_part_and_meet(flags: list[str], tmp_path: Path) -> None:
+def test_every_step_runs_once_however_branches_fork_and_join(flags: list[str], tmp_path: Path) -> None:
     log = str(tmp_path / "log")
     p = tg.Pipeline(options=flags)
     made = p | tg.Create(range(10)) | "source" >> tg.Map(noted, log, "source") | tg.Map(lambda x: (x, x))
@@ -58,7 +58,7 @@ def work_of(build: Any, partitions: int) -> TaskSpec:
     return TaskSpec(bare, assign_levels(planned), numbered_edges(bare), inputs, partitions, 1 << 20, None, False)
 
 
-def test_a_task_that_is_repeated_sends_the_same_rows() -> None:
+def test_a_repeated_task_emits_the_same_rows() -> None:
     def build(p: tg.Pipeline) -> None:
         words = p | tg.Create([f"w{n % 50}" for n in range(5_000)])
         stamped = words | tg.Map(lambda word: tg.TimestampedValue((word, len(word)), int(word[1:])))
@@ -79,7 +79,7 @@ def test_a_task_that_is_repeated_sends_the_same_rows() -> None:
     assert rows() == first
 
 
-def test_values_of_a_create_do_not_travel_to_tasks_that_do_not_read_them() -> None:
+def test_values_of_a_create_are_only_sent_to_tasks_that_read_them() -> None:
     spec = work_of(lambda p: p | tg.Create([str(n) * 300 for n in range(5_000)]) | tg.Map(print), 2)
     ((_, path), places) = next(iter(spec.inputs.files.values()))
     assert len(places) == 2
@@ -101,7 +101,7 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
         (WorkerReport(HERE, __version__, "3.1", "3.0.1", "python"), "does not work with its pandas 3.0.1"),
     ],
 )
-def test_workers_that_do_not_fit_are_told_by_what_they_lack(report: WorkerReport, problem: str | None) -> None:
+def test_problems_of_a_workers_environment_are_described(report: WorkerReport, problem: str | None) -> None:
     problems = problems_with(report)
     assert (problem is None) == (problems == [])
     assert problem is None or problem in problems[0]
@@ -122,7 +122,7 @@ def test_a_worker_without_pyarrow_is_refused_with_its_interpreter_and_the_flag_t
         query_worker(Bare())
 
 
-def test_what_a_worker_holds_is_left_out_of_garbage_collections_but_not_for_ever(
+def test_objects_that_outlive_a_task_are_excluded_from_most_garbage_collections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(task, "_tasks", itertools.count(1))

@@ -1,4 +1,4 @@
-"""What workers leave on the author's terminal: what the author prints, and nothing else."""
+"""Workers write nothing to the author's terminal except what the author prints."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tidegate.runners.spark.worker import daemon
 needs_spark = pytest.mark.skipif(bool(session.missing()), reason="; ".join(session.missing()))
 
 
-def said_of_a_worker_that_is_let_go(*program: str) -> str:
-    """What a daemon prints whose only worker loses its connection before it has had a task, as Spark's JVM would."""
+def output_when_a_worker_loses_its_connection(*program: str) -> str:
+    """The output of a daemon whose only worker loses its connection before it gets a task."""
     with tempfile.TemporaryDirectory(prefix="t-") as folder:
         environment = {
             **os.environ,
@@ -45,14 +45,14 @@ def said_of_a_worker_that_is_let_go(*program: str) -> str:
 
 @needs_spark
 @pytest.mark.skipif(sys.platform != "linux", reason="waits for a grandchild by its file descriptor")
-def test_a_worker_that_spark_has_let_go_ends_without_a_word() -> None:
-    assert said_of_a_worker_that_is_let_go(str(Path(daemon.__file__))) == ""
+def test_a_worker_that_loses_its_connection_exits_silently() -> None:
+    assert output_when_a_worker_loses_its_connection(str(Path(daemon.__file__))) == ""
 
 
 @needs_spark
 @pytest.mark.skipif(sys.platform != "linux", reason="waits for a grandchild by its file descriptor")
-def test_pysparks_own_daemon_prints_a_traceback_of_it() -> None:
-    assert "BrokenPipeError" in said_of_a_worker_that_is_let_go("-m", "pyspark.daemon")
+def test_pysparks_own_daemon_prints_a_traceback_when_a_worker_loses_its_connection() -> None:
+    assert "BrokenPipeError" in output_when_a_worker_loses_its_connection("-m", "pyspark.daemon")
 
 
 SCRIPT = """\
