@@ -109,7 +109,8 @@ class Grouping:
 
     def table_in(self, window: Any) -> dict[Any, Any]:
         """The table that the elements of a window are added to."""
-        return self.tables.table_of(window)
+        table = self.tables.by_window.get(window)
+        return self.tables.add(window) if table is None else table
 
     def _table_at(self, t: int) -> tuple[int, int, dict[Any, Any]]:
         """The bounds of the only window of a timestamp, and its table."""

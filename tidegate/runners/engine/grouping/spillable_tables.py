@@ -53,11 +53,9 @@ class SpillableTables:
         """How many entries the tables in memory have."""
         return sum(map(len, self.by_window.values()))
 
-    def table_of(self, window: Any) -> dict[Any, Any]:
-        """The table of a window; an empty one if it has none yet."""
-        table = self.by_window.get(window)
-        if table is None:
-            table = self.by_window[window] = Counter() if type(self._combiner) is CountFn else {}
+    def add(self, window: Any) -> dict[Any, Any]:
+        """Add and return an empty table for a window that has none."""
+        table = self.by_window[window] = Counter() if type(self._combiner) is CountFn else {}
         return table
 
     def pop(self, window: Any) -> dict[Any, Any]:

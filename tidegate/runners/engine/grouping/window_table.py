@@ -169,7 +169,7 @@ class WindowGrouping(Grouping):
         if not self.gate.is_open(window):
             return _UncombinedTable(self._uncombined, (window,)) if self.phase == "parts" else self._closed_table
         self.next_end = min(self.next_end, window_end(window))
-        return super().table_in(window)
+        return self.tables.add(window)
 
     def _select_windows(self, windows: tuple[Any, ...]) -> tuple[Any, ...]:
         """Those of an element's windows, which are ascending, to which it is added."""
