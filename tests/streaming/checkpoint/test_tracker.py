@@ -122,7 +122,9 @@ def test_failures_in_a_row_are_tolerated_up_to_a_number_and_savepoints_do_not_co
 
 def test_so_many_are_kept_as_are_asked_for_and_manifests_go_first() -> None:
     checkpoints = CheckpointTracker(
-        CheckpointSettings(retained=2), first=4, kept=[RetainedCheckpoint(3, frozenset({"chk-000003/manifest.json"}))]
+        CheckpointSettings(retained=2),
+        first=4,
+        retained=[RetainedCheckpoint(3, frozenset({"chk-000003/manifest.json"}))],
     )
     assert take(checkpoints) == ()
     assert take(checkpoints) == ("chk-000003/manifest.json",)

@@ -1,7 +1,7 @@
-"""Commits in their order: those of a checkpoint begin when all of the one before it are acknowledged.
+"""Orders commits: those of a checkpoint begin when all commits of the checkpoint before it are acknowledged.
 
-What is not acknowledged stands in every manifest that is written meanwhile, and is sent again after a failure: a
-commit has the effect of one, however often it is made.
+Every manifest contains the commits that are not acknowledged yet, and after a failure they are sent again: commits are
+idempotent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tidegate.runners.streaming.protocol.worker_messages import Commit
 
 
 class CommitQueue:
-    """Sets of commits that wait for their turn, the first of them under way."""
+    """The commits of each checkpoint, in order, of which those of the first checkpoint are in progress."""
 
     def __init__(self, commits: Iterable[Commit] = ()) -> None:
         self._queue: deque[dict[int, Commit]] = deque()
@@ -26,24 +26,24 @@ class CommitQueue:
 
     @property
     def outstanding(self) -> tuple[Commit, ...]:
-        """All that are not acknowledged, in order."""
+        """All commits that are not acknowledged, in order."""
         return tuple(commit for one in self._queue for commit in one.values())
 
     def add(self, commits: Iterable[Commit]) -> None:
-        """The commits of one checkpoint, of one or more sinks."""
+        """Add the commits of one checkpoint, of one or more sinks."""
         one = {commit.step: commit for commit in commits}
         if one:
             self._queue.append(one)
 
     def to_send(self) -> tuple[Commit, ...]:
-        """Those that may begin now."""
+        """The commits that may begin now."""
         if self._sent or not self._queue:
             return ()
         self._sent = True
         return tuple(self._queue[0].values())
 
     def acknowledge(self, step: int, checkpoint: int | None) -> bool:
-        """One is done; whether all of its checkpoint are with that."""
+        """A commit is done; returns whether it was the last one of its checkpoint."""
         if not self._sent or not self._queue:
             return False
         first = self._queue[0]
@@ -57,5 +57,5 @@ class CommitQueue:
         return True
 
     def resend(self) -> None:
-        """Whoever was to commit is gone: what is not acknowledged is sent again."""
+        """The worker that commits is gone: send all unacknowledged commits again."""
         self._sent = False

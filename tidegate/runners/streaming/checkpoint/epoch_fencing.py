@@ -1,7 +1,7 @@
-"""How a job's process comes to its checkpoints: whose directory it is, what is in it, and that no other works on it.
+"""Opens a job's checkpoint directory: claims it by an epoch, finds the checkpoint to resume from, fences earlier runs.
 
-A process claims an epoch before it reads what it goes on from. From then on an earlier process of the job, if one
-should still live, finds itself fenced off: it stores nothing more, and so commits nothing more.
+A process claims an epoch before it reads the checkpoint that it resumes from. From then on an earlier process of the
+job that is still alive is fenced off: it stores nothing more, and so commits nothing more.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ _EPOCHS: Final = "epochs"
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A job with the checkpoints it has; `notes` for people. `storage` None: it keeps none.
+    """A job with its checkpoint directory. `storage` None: it takes no checkpoints. `notes` are for people.
 
-    `fenced()` says why the job is this process's no more, "" as long as it is: to be asked after a manifest is stored,
-    before anything is committed, and before workers are started again. It raises where that is not known.
+    `fenced()` returns why this process no longer owns the job, "" if it does, and raises if that can't be known. It is
+    called after a manifest is stored, before anything is committed, and before workers are started again.
 
-    `over`: what it has counted, of a job that has finished, and is left alone; `job` is the one that has.
+    `over`: the metrics of a job that has already finished and does not run again; `job` is that job.
 
-    `first`: the number of its first checkpoint, unless it goes on from one. `leftovers`: files that earlier processes
-    have left for nobody. They stay until this one has a checkpoint.
+    `first`: the number of the first checkpoint, unless the job resumes from one. `leftovers`: files of earlier
+    processes that nothing needs. They are removed once this process has a checkpoint.
     """
 
     job: Job
@@ -67,9 +67,9 @@ class Opened:
 
 
 def open_job(job: Job, directory: Path, who: str) -> Opened:
-    """Open what a job's settings name. `directory`: the run's own, for a job that keeps its checkpoints nowhere else.
+    """Open the checkpoint directory that a job's settings name, or one in `directory`, the run's, if they name none.
 
-    ResumeError or ManifestError if what is there can't be gone on from, RunError if a store can't be used.
+    ResumeError or ManifestError if the job can't resume from its contents, RunError if a store can't be used.
     """
     own, savepoint = job.settings.checkpoints.directory, job.settings.from_savepoint
     if job.settings.batch:
@@ -90,7 +90,7 @@ def open_job(job: Job, directory: Path, who: str) -> Opened:
 
 
 def claim_epoch(storage: Storage, who: str) -> int:
-    """Take the next number; nobody else gets it, and whoever had one before finds out."""
+    """Claim the next epoch, which fences off the processes with earlier ones."""
     epoch = max(_claimed(storage), default=0) + 1
     while not storage.create(f"{_EPOCHS}/{epoch:06}", json.dumps({"by": who}).encode()):
         epoch += 1
@@ -98,7 +98,7 @@ def claim_epoch(storage: Storage, who: str) -> int:
 
 
 def superseded(storage: Storage, epoch: int, url: str) -> str:
-    """Why an epoch is over: a later one has been claimed. "" if none has. Raises where that can't be known."""
+    """Why an epoch is over: a later one has been claimed; "" if none has. Raises if that can't be known."""
     claimed = _claimed(storage)
     last = max(claimed, default=epoch)
     if last > epoch:
@@ -110,7 +110,7 @@ def superseded(storage: Storage, epoch: int, url: str) -> str:
 
 @contextlib.contextmanager
 def _using(otherwise: str) -> Iterator[None]:
-    """RunError, which says it in these words and why, if a store raises."""
+    """Turn an error of a store into a RunError that begins with `otherwise`."""
     try:
         yield
     except TidegateError:
@@ -124,24 +124,24 @@ def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
     known = _known(job, storage, names, url)
     if known is not None and _is_over(known, job):
         return _finished(replace(job, run=known.run, epoch=max(_claimed(storage), default=1)), known, url)
-    # What does not fit is said before anything is claimed, and nothing that is there is removed before it is restored.
+    # A mismatch is reported before anything is claimed, and no file is removed before the state is restored.
     if known is not None:
         _match(job, storage, url, thorough=False)
     epoch = claim_epoch(storage, who)
     names = set(storage.list(""))
-    # An earlier process that still lives may write one manifest more before it finds out: its number is left free.
-    next = max(checkpoint_numbers(names), default=0) + 1 + _passed_by(storage, names, epoch)
+    # An earlier process that is alive may write one more manifest before it notices: leave that number free.
+    next = max(checkpoint_numbers(names), default=0) + 1 + _epochs_since_checkpoint(storage, names, epoch)
     notes: list[str] = []
     resume = None
     if known is not None:
         job = replace(job, run=known.run)
         resume, damaged = _match(job, storage, url, thorough=True)
         notes += damaged
-    # From here on checkpoints of earlier epochs count no more, unless they are what this one goes on from.
+    # From here on no checkpoint of an earlier epoch counts, except for the one that this epoch begins from.
     storage.write(f"{_EPOCHS}/{epoch:06}.base", str(0 if resume is None else resume.retained[-1].number).encode())
     storage.write(RECORD, record(job, "running"))
     needed = frozenset[str]().union(*(one.files for one in (() if resume is None else resume.retained)))
-    leftovers = _leftovers(names - needed, set() if known is None else _counting(storage))
+    leftovers = _leftovers(names - needed, set() if known is None else _valid_checkpoints(storage))
     savepoint = job.settings.from_savepoint
     if savepoint is not None and resume is None:
         manifest = _import(storage, job, savepoint, epoch, next)
@@ -157,9 +157,9 @@ def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
 
 
 def _known(job: Job, storage: Storage, names: set[str], url: str) -> JobRecord | None:
-    """The job that is to be gone on with; None to begin one, where none has been or all of it is given up.
+    """The job to resume; None to begin a new one, because there is none or its state is discarded.
 
-    ResumeError if what is there is of another job, ManifestError if it can't be known of which.
+    ResumeError if the directory belongs to another job, ManifestError if it can't be known to which.
     """
     settings = job.settings
     if settings.begin_anew and settings.discard_state:
@@ -199,7 +199,7 @@ def _is_over(known: JobRecord, job: Job) -> bool:
 
 
 def _finished(job: Job, known: JobRecord, url: str) -> Opened:
-    """A job that has finished is not repeated. ResumeError if it was another, with what makes it so."""
+    """A job that has finished does not run again. ResumeError, with the differences, if it was another job."""
     if job.parts and not known.parts:
         raise ResumeError(
             f"the job in {url} has finished, and the version of Tidegate that ran it has not recorded what it was. "
@@ -216,8 +216,8 @@ def _finished(job: Job, known: JobRecord, url: str) -> Opened:
 
 
 def _signs(storage: Storage, names: set[str]) -> str:
-    """What says that a job has been in a directory, "" if nothing does. An epoch alone does not: whoever claimed it
-    may have been killed before it did anything."""
+    """Signs that a job has used a directory, "" if there are none. An epoch alone is no sign: the process that claimed
+    it may have been killed before it did anything."""
     folders = sorted({name.partition("/")[0] for name in names if _OF_CHECKPOINT.match(name)})
     if folders:
         return f"checkpoints ({folders[0]}{f' to {folders[-1]}' if len(folders) > 1 else ''})"
@@ -226,7 +226,7 @@ def _signs(storage: Storage, names: set[str]) -> str:
 
 
 def _match(job: Job, storage: Storage, url: str, *, thorough: bool) -> tuple[Resume | None, list[str]]:
-    """The newest whole checkpoint, matched to the job; and what is said of newer ones that are not whole."""
+    """The newest complete checkpoint, matched to the job; and for each newer one what is wrong with it."""
     manifest, damaged = latest(storage, thorough=thorough)
     if manifest is None:
         return None, damaged
@@ -246,13 +246,13 @@ def _older(storage: Storage, manifest: Manifest) -> list[Manifest]:
 
 
 def _import(storage: Storage, job: Job, savepoint: str, epoch: int, number: int) -> Manifest:
-    """Make a savepoint a checkpoint of this job: from there it goes on after a failure, too."""
+    """Copy a savepoint into a checkpoint of this job, which can then also recover from it after a failure."""
     source = open_storage(savepoint)
     with _using(f"the savepoint in {savepoint} can't be read"):
         manifest, _ = latest(source, thorough=True)
     if manifest is None:
         raise ResumeError(f"there is no savepoint in {savepoint}")
-    resumed(job, manifest, f"savepoint {savepoint}")  # said before anything is copied
+    resumed(job, manifest, f"savepoint {savepoint}")  # report a mismatch before anything is copied
     renamed = {name: f"{folder_of(number)}/{name.replace('/', '.')}" for name, _, _ in manifest.files()}
     for name, target in renamed.items():
         with _using(f"the savepoint in {savepoint} can't be read"):
@@ -266,9 +266,9 @@ def _import(storage: Storage, job: Job, savepoint: str, epoch: int, number: int)
         )
         for part in manifest.tasks
     )
-    own = replace(manifest, job=job.id, run=job.run, epoch=epoch, checkpoint=number, tasks=tasks)
-    storage.write(own.name, dumps(own))
-    return own
+    imported = replace(manifest, job=job.id, run=job.run, epoch=epoch, checkpoint=number, tasks=tasks)
+    storage.write(imported.name, dumps(imported))
+    return imported
 
 
 def _record(storage: Storage) -> JobRecord | None:
@@ -283,30 +283,30 @@ def _claimed(storage: Storage) -> list[int]:
     return [int(name) for name in names if name.isdigit()]
 
 
-def _passed_by(storage: Storage, names: set[str], epoch: int) -> int:
-    """How many epochs there have been since the newest checkpoint was written."""
+def _epochs_since_checkpoint(storage: Storage, names: set[str], epoch: int) -> int:
+    """The number of epochs since the newest checkpoint was written."""
     for number in sorted(checkpoint_numbers(names), reverse=True):
         with contextlib.suppress(ManifestError, FileNotFoundError):
             return epoch - loads(storage.read(f"{folder_of(number)}/manifest.json")).epoch
     return epoch - 1
 
 
-def _counting(storage: Storage) -> set[int]:
-    """The checkpoints that have a manifest, but for those that an epoch has passed by."""
+def _valid_checkpoints(storage: Storage) -> set[int]:
+    """The checkpoints that have a manifest and are not superseded by a later epoch."""
     names = set(storage.list(""))
     bases, counting = base_checkpoints(storage, names), set()
     for number in checkpoint_numbers(names):
         try:
-            passed_by = is_superseded(loads(storage.read(f"{folder_of(number)}/manifest.json")), bases)
+            is_over = is_superseded(loads(storage.read(f"{folder_of(number)}/manifest.json")), bases)
         except (ManifestError, FileNotFoundError):
-            passed_by = False  # damaged: somebody may want to look at it
-        if not passed_by:
+            is_over = False  # damaged: kept, so that people can inspect it
+        if not is_over:
             counting.add(number)
     return counting
 
 
 def _leftovers(names: set[str], complete: set[int]) -> list[str]:
-    """Files of all but these checkpoints. Manifests come first, so that none is ever there without what it names."""
+    """The files of all other checkpoints. Manifests come first, so that none remains without the files it names."""
     folders = set(map(folder_of, complete))
     left = [name for name in names if _OF_CHECKPOINT.match(name) and name.partition("/")[0] not in folders]
     return sorted(left, key=lambda name: (not name.endswith("/manifest.json"), name))

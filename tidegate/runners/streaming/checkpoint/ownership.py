@@ -1,7 +1,7 @@
-"""How a job's process changes the checkpoint directory: only as long as it knows that the directory is its own.
+"""Changes a checkpoint directory only while this process is known to own it.
 
-Another process of the job may claim the directory at any time, and goes on from what it finds there. Nothing that it
-may have found is overwritten or removed; while the store can't say whose the directory is, changes wait.
+Another process of the job may claim the directory at any time, and resumes from the files it finds there. No file that
+it may have found is overwritten or removed, and while ownership can't be checked nothing is changed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.sdk.errors import unusable, unwritten
 
 
 class Ownership:
-    """Changes what was `opened`. `place` opens the store that a savepoint is copied to."""
+    """Access to the checkpoint directory of an `opened` job. `place` opens the store that a savepoint is copied to."""
 
     def __init__(self, opened: Opened, place: Callable[[str], Storage]) -> None:
         self._opened = opened
@@ -28,8 +28,8 @@ class Ownership:
         self._withdrawn: set[str] = set()
 
     def lost(self) -> Fenced | Unreachable | None:
-        """Why the directory may be another process's now; None if it is this one's. Asked before anything is committed
-        or removed: what is withdrawn is gone by then."""
+        """Why this process may have lost the directory; None if it owns it. Checked before anything is committed or
+        removed. Withdrawn manifests are removed first."""
         storage = self._opened.storage
         try:
             reason = self._opened.fenced()
@@ -43,7 +43,8 @@ class Ownership:
         return None
 
     def store(self, action: Store) -> Steps[Fenced | Stored]:
-        """Write a manifest, or the record that the job is over; how that went. A savepoint is copied file by file."""
+        """Write a manifest, or the record that the job is over; returns the outcome. A savepoint is copied file by
+        file."""
         storage = self._opened.storage
         if storage is None:
             return Stored(action.checkpoint, "this job keeps no checkpoints", in_place=False)
@@ -53,14 +54,14 @@ class Ownership:
             if action.directory is not None:
                 yield from copy_savepoint(storage, self._place(action.directory), action.name, action.data)
                 return Stored(action.checkpoint)
-            if action.checkpoint == RECORDED:  # it takes the place of what is there
+            if action.checkpoint == RECORDED:  # replaces the record that is there
                 if (lost := self.lost()) is not None:
                     return lost if isinstance(lost, Fenced) else Stored(action.checkpoint, lost.error)
                 storage.write(action.name, action.data)
             else:
-                in_place = True  # perhaps, also when the store raises
+                in_place = True  # possibly, even if the store raises an error
                 if not storage.create(action.name, action.data) and storage.read(action.name) != action.data:
-                    # One that has taken over, or an earlier one that did not know yet that it had been fenced off.
+                    # Written by a process that has taken over, or by one that did not know yet that it was fenced off.
                     lost = self.lost()
                     error = f"another process of the job has written {action.name}"
                     return lost if isinstance(lost, Fenced) else Stored(action.checkpoint, error, in_place=False)
@@ -78,15 +79,15 @@ class Ownership:
                 return Stored(action.checkpoint, f"whether it is still this run's is not known: {error}", in_place)
 
     def withdraw(self, name: str) -> None:
-        """Remove a manifest of this process's own: now if possible, else before anything depends on it."""
+        """Remove a manifest of this process: now if possible, otherwise before anything depends on it."""
         self._withdrawn.add(name)
         self.lost()
 
     def delete(self, action: Delete) -> Steps[None]:
-        """Remove what nobody needs, file by file. What can't be removed stays: whoever comes next looks for it.
+        """Remove files that no checkpoint needs, one by one. Files that can't be removed are left to the next process.
 
-        What is in the folders is listed before it is asked whose they are. Another process of the job may use one of
-        their names, but none of the files that are listed can be its own if it has yet to take over.
+        The folders are listed before ownership is checked. Another process of the job may use the same folder names,
+        but none of the listed files can belong to it if it has not taken over by then.
         """
         storage = self._opened.storage
         if storage is None:
@@ -95,7 +96,7 @@ class Ownership:
         for folder in action.folders:
             with contextlib.suppress(Exception):  # of a remote store, whatever its client raises
                 names = (*storage.list(folder), *storage.unfinished(folder))
-                unneeded += (name for name in names if not _is_spared(name, action))
+                unneeded += (name for name in names if not _is_excepted(name, action))
             yield
         if self.lost() is not None:
             return
@@ -105,5 +106,5 @@ class Ownership:
             yield
 
 
-def _is_spared(name: str, action: Delete) -> bool:
+def _is_excepted(name: str, action: Delete) -> bool:
     return name in action.except_for or (action.keep_store_files and STORED in name)

@@ -1,7 +1,7 @@
-"""Where a job goes on: from saved state to the steps and tasks of a plan, which may be another than the one it was of.
+"""Recovery: matches the state in a checkpoint to the steps and tasks of a plan, which may have changed since.
 
-State is matched by the step's label, its kind and the types of its state; how many workers there are, and how steps
-are cut into stages, may have changed. What can't be matched is refused, rather than dropped or misread.
+State is matched by the step's label, its kind and the types of its state. The number of workers, and how steps are cut
+into stages, may have changed. State that can't be matched is refused, rather than dropped or misread.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidegate.sdk.portable.model import side_inputs
 
 
 class ResumeError(BuildError):
-    """Saved state that this pipeline, as it is now, can't go on from."""
+    """The pipeline, as it is now, can't be resumed from the saved state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def resumed(
         )
     if settings.state_backend == "memory" and any(map(of_store, manifest.files())):
         raise ResumeError(
-            f"{origin} was taken with --state_backend rocksdb, and the run is to keep its state in memory: go on with "
+            f"{origin} was taken with --state_backend rocksdb, and the run keeps its state in memory: resume with "
             "rocksdb, or from a savepoint, which every backend reads"
         )
     check_steps(plan, manifest, origin, allow_dropped=settings.allow_dropped_state)
@@ -100,7 +100,7 @@ def resumed(
 
 
 def check_names(plan: Plan) -> None:
-    """ResumeError if state would be kept under a name that moves when the script changes."""
+    """ResumeError if state would be stored under a name that may change with the script."""
     for step, facts in zip(plan.steps, step_facts(plan), strict=True):
         if has_checkpointed_state(facts) and numbered(step):
             raise ResumeError(
@@ -111,30 +111,30 @@ def check_names(plan: Plan) -> None:
 
 
 def check_steps(plan: Plan, manifest: Manifest, origin: str, *, allow_dropped: bool) -> None:
-    """ResumeError if a step's state has changed its types, or if nobody claims some of it."""
-    now = {facts.name: facts for facts in step_facts(plan) if has_checkpointed_state(facts)}
-    left: list[str] = []
+    """ResumeError if the types of a step's state have changed, or if no step claims some of the state."""
+    current = {facts.name: facts for facts in step_facts(plan) if has_checkpointed_state(facts)}
+    unclaimed: list[str] = []
     for saved in manifest.steps:
         if not has_checkpointed_state(saved):
             continue
-        step = now.get(saved.name)
+        step = current.get(saved.name)
         if step is None:
-            left.append(f"{saved.name!r} ({_described(saved)})")
+            unclaimed.append(f"{saved.name!r} ({_describe(saved)})")
         elif (step.kind, step.role, step.state) != (saved.kind, saved.role, saved.state):
             raise ResumeError(
-                f"the state of {saved.name!r} in {origin} is {_described(saved)}, and the step is now "
-                f"{_described(step)}: give the step another name to begin with no state there"
+                f"the state of {saved.name!r} in {origin} is {_describe(saved)}, and the step is now "
+                f"{_describe(step)}: give the step another name to begin with no state there"
             )
-    if left and not allow_dropped:
+    if unclaimed and not allow_dropped:
         raise ResumeError(
-            f"{origin} holds state that no step claims: {', '.join(left)}. Steps are found by their labels; "
+            f"{origin} holds state that no step claims: {', '.join(unclaimed)}. Steps are found by their labels; "
             "--allow_dropped_state begins without it"
         )
 
 
 def readers_of(topology: Topology, manifest: Manifest, labels: Mapping[str, int]) -> dict[int, dict[str, int]]:
-    """By source step and split the index of the task that was reading it; none of a step that has more tasks, or fewer,
-    than it had."""
+    """By source step and split, the index of the task that was reading it; only for steps whose parallelism has not
+    changed."""
     readers: dict[int, dict[str, int]] = {}
     for task in manifest.tasks:
         for part in task.splits:
@@ -145,10 +145,11 @@ def readers_of(topology: Topology, manifest: Manifest, labels: Mapping[str, int]
 
 
 def restore_lists(topology: Topology, manifest: Manifest) -> dict[TaskId, tuple[StoredState, ...]]:
-    """For each task which tasks' states it reads: of every stage that had one of its steps, those that hold its keys.
+    """The stored states that each task reads: those that hold its keys, in every stage that had one of its steps.
 
-    Key group `g` is at task `g * parallelism // max_parallelism`. What goes by no key, such as metrics, stays with the
-    task of its number, or goes to the last. Elements that wait for a side input may be anybody's: there all read all.
+    Key group `g` belongs to task `g * parallelism // max_parallelism`. State without a key, such as metrics, stays with
+    the task of the same index, or goes to the last task. Elements that wait for a side input may belong to any task, so
+    there every task reads all states.
     """
     stage_of = {step.name: step.stage for step in manifest.steps}
     parts: dict[int, list[TaskPart]] = {}
@@ -179,7 +180,7 @@ def restore_lists(topology: Topology, manifest: Manifest) -> dict[TaskId, tuple[
 
 
 def done_regions(plan: Plan, manifest: Manifest) -> frozenset[int]:
-    """The regions all of whose steps were in tasks that had ended before there was a checkpoint."""
+    """The regions whose tasks had all ended before the first checkpoint."""
     stage_of = {step.name: step.stage for step in manifest.steps}
     stored = {part.task.stage for part in manifest.tasks if part.handle is not None or not part.ended}
     facts = step_facts(plan)
@@ -192,7 +193,11 @@ def done_regions(plan: Plan, manifest: Manifest) -> frozenset[int]:
 
 
 def reads(new: int, news: int, old: int, olds: int, groups: int) -> bool:
-    """Whether task `new` of `news` takes anything of what task `old` of `olds` stored."""
+    """Return whether task `new` of `news` restores anything that task `old` of `olds` stored.
+
+    >>> [old for old in range(4) if reads(0, 2, old, 4, groups=128)]
+    [0, 1]
+    """
     if news == olds:
         return new == old
     if min(old, news - 1) == new or min(new, olds - 1) == old:
@@ -203,7 +208,7 @@ def reads(new: int, news: int, old: int, olds: int, groups: int) -> bool:
 
 
 def restored_commits(plan: Plan, commits: Iterable[PendingCommit], origin: str) -> tuple[Commit, ...]:
-    """What a manifest holds of commits, to the steps of a plan."""
+    """The commits of a manifest, matched to the steps of a plan."""
     sinks = {step.label: step.id for step in plan.steps if step.is_sink}
     lost = [commit.step for commit in commits if commit.step not in sinks and commit.committables]
     if lost:
@@ -219,18 +224,18 @@ def restored_commits(plan: Plan, commits: Iterable[PendingCommit], origin: str) 
 
 
 def _range(index: int, count: int, groups: int) -> tuple[int, int]:
-    """The key groups of a task: from, to."""
+    """The key groups of a task, as a half-open range."""
     return -(-index * groups // count), -(-(index + 1) * groups // count)
 
 
-def _described(facts: StepFacts) -> str:
+def _describe(facts: StepFacts) -> str:
     return f"{facts.role} {facts.kind}" + (f", {facts.state}" if facts.state else "")
 
 
 def remaining_splits(splits: Sequence[AssignedSplit], progress: Iterable[SplitProgress]) -> list[AssignedSplit]:
-    """The splits that are not finished, in their order, each with the position at which it goes on.
+    """The splits that are not finished, in their order, each with the position at which reading resumes.
 
-    ValueError when progress names a split twice, or one that there is not: it belongs to another source.
+    ValueError if `progress` reports a split twice, or one that does not belong to the source.
     """
     known = {split.id for split in splits}
     finished: set[str] = set()
@@ -238,7 +243,7 @@ def remaining_splits(splits: Sequence[AssignedSplit], progress: Iterable[SplitPr
     for part in progress:
         for id in (*part.finished, *(id for id, _ in part.current)):
             if id not in known:
-                raise ValueError(f"split {id!r} of {part.step!r} is told twice, or is none of its splits")
+                raise ValueError(f"split {id!r} of {part.step!r} is reported twice or does not belong to this source")
             known.discard(id)
         finished.update(part.finished)
         positions.update(part.current)

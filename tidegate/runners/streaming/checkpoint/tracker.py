@@ -1,7 +1,7 @@
-"""The checkpoints of a job: when one begins, who has acknowledged it, when it is given up, which files may go.
+"""Tracks the checkpoints of a job: when one begins, which tasks have acknowledged it, which files can be deleted.
 
-At most one is under way. It is complete when all tasks have acknowledged it and its manifest is in place. What sinks
-prepared for one that was given up is theirs no more, and belongs to no other: it goes with the next one.
+At most one checkpoint is pending. It is complete when all tasks have acknowledged it and its manifest is stored.
+Committables of an aborted checkpoint are carried over to the next one.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tidegate.runners.streaming.protocol.worker_messages import Acknowledge, Dec
 from tidegate.sdk.time import SECOND
 
 Purpose: TypeAlias = Literal["regular", "savepoint", "stop", "final"]
-"""Taken every so often, on demand, before a stop, or because all input has ended."""
+"""Taken at intervals, on demand, before a stop, or because all input has ended."""
 
 
 @dataclass(slots=True)
 class PendingCheckpoint:
-    """A checkpoint under way. `began` in µs; `directory`: where a copy goes, of a savepoint.
+    """A checkpoint in progress. `began` in µs; `directory`: where a savepoint is copied to.
 
-    `storing`: all tasks have acknowledged, and the manifest is on its way.
+    `storing`: all tasks have acknowledged, and the manifest is being stored.
     """
 
     number: int
@@ -42,18 +42,18 @@ class PendingCheckpoint:
 
     @property
     def final(self) -> bool:
-        """Whether every task had come to the end of its input: nothing can follow."""
+        """Whether every task had reached the end of its input, so that no checkpoint can follow."""
         return self.complete and all(ack.ended for ack in self.acks.values())
 
     @property
     def size(self) -> int:
-        """Bytes that tasks have stored for it, and it builds on."""
+        """Total bytes of its state files, including those of earlier checkpoints that it builds on."""
         return sum(ack.handle.size for ack in self.acks.values() if ack.handle is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class RetainedCheckpoint:
-    """A completed checkpoint that is still there: its manifest and the files it needs."""
+    """A completed checkpoint that has not been deleted. `files`: its manifest and the files it needs."""
 
     number: int
     files: frozenset[str]
@@ -61,45 +61,48 @@ class RetainedCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointRequest:
-    """A checkpoint that somebody asked for."""
+    """A request for a checkpoint. `directory`: where a savepoint is copied to."""
 
     purpose: Purpose
     directory: str | None = None
 
 
 class CheckpointTracker:
-    """Decides by what it is told; `first` is the number of the next one, `leftovers` are files that earlier processes
-    of the job have left for nobody: they go when the first one is complete. Times are µs."""
+    """The pending and the retained checkpoints of a job: pure bookkeeping. Times are µs.
+
+    `first`: the number of the next checkpoint; `leftovers`: files of earlier processes of the job that nothing needs,
+    which are deleted when the first checkpoint is complete.
+    """
 
     def __init__(
         self,
         settings: CheckpointSettings,
         first: int = 1,
-        kept: Iterable[RetainedCheckpoint] = (),
+        retained: Iterable[RetainedCheckpoint] = (),
         leftovers: Iterable[str] = (),
     ) -> None:
         self._settings = settings
         self._next = first
-        self._kept = list(kept)
+        self._retained = list(retained)
         self._garbage: set[str] = set(leftovers)
         self._failed: set[int] = set()
-        self._alone: set[str] = set()
+        self._savepoint_files: set[str] = set()
         self._due: int | None = None
         self._failures = 0
         self._carried: list[Prepared] = []
         self.retry_at: int | None = None
-        """When the last one, which has failed, may begin again (µs); None: at once."""
+        """When the job's last checkpoint, which has failed, may be retried (µs); None: at once."""
         self.requests: deque[CheckpointRequest] = deque()
         self.pending: PendingCheckpoint | None = None
 
     # -- when
 
     def enable(self, now: int) -> None:
-        """From now on checkpoints can be taken: an attempt has come to its last region."""
+        """Take checkpoints from now on: the attempt has deployed its last region."""
         self._due = now + _micros(self._settings.interval)
 
     def disable(self) -> None:
-        """The attempt is over: what it had under way, and what its sinks had prepared, is gone with it."""
+        """The attempt is over: drop the pending checkpoint and all output that sinks had prepared."""
         if self.pending is not None:
             self._failed.add(self.pending.number)
         self.pending = None
@@ -107,18 +110,18 @@ class CheckpointTracker:
         self._carried.clear()
 
     def next_wake(self) -> int | None:
-        """When something is due: to begin one, or to give one up."""
+        """When to begin the next checkpoint, or to abort the pending one."""
         if self.pending is not None:
             timeout = self.pending.began + _micros(self._settings.timeout)
             return None if self.pending.storing else timeout
         return self._due
 
     def is_due(self, now: int) -> bool:
-        """Whether a regular one is to begin."""
+        """Whether a regular checkpoint is due."""
         return self.pending is None and self._due is not None and now >= self._due
 
     def timed_out(self, now: int) -> bool:
-        """Whether the one under way has taken too long. Whoever stores a manifest says how that went by himself."""
+        """Whether the pending checkpoint has timed out. A manifest that is being stored always gets an answer."""
         pending = self.pending
         if pending is None or pending.storing:
             return False
@@ -126,20 +129,20 @@ class CheckpointTracker:
 
     # -- one checkpoint
 
-    def begin(self, wanted: CheckpointRequest, tasks: Iterable[TaskId], now: int) -> PendingCheckpoint:
-        """A checkpoint begins."""
+    def begin(self, request: CheckpointRequest, tasks: Iterable[TaskId], now: int) -> PendingCheckpoint:
+        """Begin a checkpoint."""
         assert self.pending is None
-        self.pending = PendingCheckpoint(self._next, wanted.purpose, now, frozenset(tasks), wanted.directory)
+        self.pending = PendingCheckpoint(self._next, request.purpose, now, frozenset(tasks), request.directory)
         self._next += 1
         self.retry_at = None
         self._due = now + _micros(self._settings.interval)
         return self.pending
 
     def acknowledge(self, ack: Acknowledge) -> bool:
-        """A task has stored its part; whether that was the last one missing."""
+        """A task has stored its part; returns whether it was the last one."""
         pending = self.pending
         if pending is None or pending.number != ack.checkpoint or pending.storing:
-            self._carried.extend(ack.prepared)  # of one that has been given up
+            self._carried.extend(ack.prepared)  # of an aborted checkpoint
             return False
         if ack.task not in pending.tasks or ack.task in pending.acks:
             return False
@@ -147,36 +150,37 @@ class CheckpointTracker:
         return pending.complete
 
     def decline(self, decline: Decline) -> bool:
-        """A task could not take its part; whether that ends the checkpoint under way."""
+        """A task could not store its part; returns whether this fails the pending checkpoint."""
         self._carried.extend(decline.prepared)
         pending = self.pending
         return pending is not None and pending.number == decline.checkpoint and not pending.storing
 
     @property
     def failed(self) -> tuple[int, ...]:
-        """Those that were given up and may have files. A task may write more of them until it has taken part in a later
-        one, so they are told again until one is complete. A savepoint does not count: the next checkpoint may build on
-        what a state backend has taken from its store for a failed one."""
+        """The aborted checkpoints that may have files. A task may still write some until it has taken part in a later
+        checkpoint, so they are listed until one completes; not a savepoint, after which the next checkpoint may still
+        build on files that a state backend copied from its store for an aborted one."""
         return tuple(sorted(self._failed))
 
     @property
     def needed(self) -> frozenset[str]:
-        """The files of all checkpoints that are there."""
-        return frozenset[str]().union(*(kept.files for kept in self._kept))
+        """The files of all retained checkpoints."""
+        return frozenset[str]().union(*(each.files for each in self._retained))
 
     def prepared(self) -> list[Prepared]:
-        """What becomes final with the one under way: its own, and what those before it left."""
+        """The output that becomes final with the pending checkpoint, including that of aborted ones before it."""
         assert self.pending is not None
-        own = [part for task in sorted(self.pending.acks) for part in self.pending.acks[task].prepared]
-        return self._carried + own
+        current = [part for task in sorted(self.pending.acks) for part in self.pending.acks[task].prepared]
+        return self._carried + current
 
     def new_files(self, files: Iterable[str]) -> tuple[str, ...]:
-        """Which of these files no checkpoint has that is complete."""
-        return tuple(name for name in files if not any(name in kept.files for kept in self._kept))
+        """The files among these that no completed checkpoint has."""
+        return tuple(name for name in files if not any(name in each.files for each in self._retained))
 
     def abort(self, now: int) -> bool:
-        """The one under way is given up; whether the job may go on after so many in a row. Savepoints don't count."""
-        purpose = self._give_up(now).purpose
+        """Abort the pending checkpoint; returns whether so many consecutive failures are tolerated. Those of savepoints
+        don't count."""
+        purpose = self._abort(now).purpose
         if purpose != "savepoint":
             self._failures += 1
         if purpose in ("stop", "final"):
@@ -184,43 +188,43 @@ class CheckpointTracker:
         return self._failures <= self._settings.tolerated_failures
 
     def supersede_regular(self, now: int) -> int | None:
-        """A regular one that is under way when all input has ended makes way for the last one; its number."""
+        """Abort a pending regular checkpoint: all input has ended, and the last one begins. Returns its number."""
         pending = self.pending
         if pending is None or pending.storing or pending.purpose != "regular":
             return None
-        return self._give_up(now).number
+        return self._abort(now).number
 
     def complete(self, files: Iterable[str], now: int) -> tuple[str, ...]:
-        """The one under way is complete, and these are its files; which names nobody needs any more.
+        """The pending checkpoint is complete, with these files; returns the names of files that are no longer needed.
 
-        Nothing builds on a savepoint: what tasks write next builds on the files that were there before it, of failed
-        checkpoints, too.
+        Nothing builds on a savepoint: the next checkpoint builds on the files from before it, including those of
+        aborted checkpoints.
         """
         pending = self.pending
         assert pending is not None
         self._carried.clear()
         self._failures = 0
         self._end(pending, now)
-        self._kept.append(RetainedCheckpoint(pending.number, frozenset(files)))
-        while len(self._kept) > self._settings.retained:
-            self._garbage |= self._kept.pop(0).files
-        gone = self._garbage.difference(*(kept.files for kept in self._kept))
+        self._retained.append(RetainedCheckpoint(pending.number, frozenset(files)))
+        while len(self._retained) > self._settings.retained:
+            self._garbage |= self._retained.pop(0).files
+        unneeded = self._garbage.difference(*(each.files for each in self._retained))
         if pending.purpose == "savepoint":
-            gone &= self._alone
-            self._alone |= self._kept[-1].files
+            unneeded &= self._savepoint_files
+            self._savepoint_files |= self._retained[-1].files
         else:
             self._failed.clear()
-        self._garbage -= gone
-        self._alone -= gone
-        return tuple(sorted(gone, key=lambda name: (not name.endswith("manifest.json"), name)))
+        self._garbage -= unneeded
+        self._savepoint_files -= unneeded
+        return tuple(sorted(unneeded, key=lambda name: (not name.endswith("manifest.json"), name)))
 
     def _back_off(self) -> int:
-        """How long (µs) the last one waits after it has failed: a second, then twice as long each time, up to the
-        interval. A full disk would fail it again as fast as the tasks can say so."""
+        """The delay (µs) before the job's last checkpoint is retried: a second, doubled each time, up to the interval.
+        On a full disk it would otherwise fail again immediately."""
         doubled = SECOND << min(self._failures - 1, _DOUBLINGS)
         return max(SECOND, min(doubled, _micros(self._settings.interval)))
 
-    def _give_up(self, now: int) -> PendingCheckpoint:
+    def _abort(self, now: int) -> PendingCheckpoint:
         pending = self.pending
         assert pending is not None
         self._carried.extend(part for ack in pending.acks.values() for part in ack.prepared)
@@ -235,7 +239,7 @@ class CheckpointTracker:
 
 
 _DOUBLINGS: Final = 20
-"""How often a back-off is doubled at most: by then it is longer than any interval."""
+"""How often a back-off is doubled at most. By then it is longer than any interval."""
 
 
 def _micros(seconds: float) -> int:

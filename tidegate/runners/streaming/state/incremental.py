@@ -1,4 +1,4 @@
-"""Incremental checkpoints: what a checkpoint writes again, and which files of earlier ones it builds on."""
+"""Incremental checkpoints: the keys that a checkpoint writes, and the files of earlier checkpoints it builds on."""
 
 from __future__ import annotations
 
@@ -15,26 +15,25 @@ from tidegate.runners.streaming.state.writers import Keys
 
 @dataclass(slots=True)
 class IncrementalChain:
-    """What has been touched since which checkpoint, and on which files the next one builds.
+    """The keys changed since each checkpoint, and the files on which the next checkpoint builds.
 
-    That a checkpoint is complete may be heard after later ones have been taken here: their barriers overtake it. What
-    is taken meanwhile builds on what all of these build on, for the files of each of them may be gone by then. So only
-    the completion of the latest one counts, and only its files are remembered.
+    The completion notice of a checkpoint may arrive after later snapshots were taken. The files of any of these may be
+    deleted, so they all build on the same base as the first, and only the completion of the latest one moves the base.
 
-    Everything is written again when a state is built from `full_every` files or more, and those laid over the first
-    weigh four times as much as that: where little changes, most of what is written would otherwise be the same again.
-    From four times as many files on it is written in any case, for each is opened when state is restored; and so it
-    is when many checkpoints in a row have not been completed, since what has changed must be remembered from each.
+    A checkpoint writes all state once the chain has `full_every` files and those after the first have four times its
+    size, so that a state that hardly changes is seldom written in full. It does so in any case at four times as many
+    files, because each is opened on restore; and after many consecutive checkpoints that did not complete, because the
+    changes since each of them are kept in memory.
     """
 
     full_every: int
     _chain: tuple[StateFile, ...] = ()
-    """The files to build on; none: everything is written."""
+    """The files to build on, the latest first; empty: the next checkpoint writes all state."""
     _open: list[Keys] = field(default_factory=list)
-    """What changed before each checkpoint that was taken since the one in `_chain`."""
+    """The keys changed before each checkpoint taken since the one in `_chain`."""
     _latest: int = 0
     _stored: tuple[StateFile, ...] | None = None
-    """The files of the latest checkpoint, once they are in place."""
+    """The files of the latest checkpoint, once they are stored."""
 
     def since(
         self, checkpoint: int, operators: Mapping[str, Operator], *, whole: bool
@@ -52,7 +51,7 @@ class IncrementalChain:
         return {name: _union(changed.get(name) for changed in self._open) for name in operators}, self._chain
 
     def _builds_anew(self) -> bool:
-        """Whether everything is to be written again."""
+        """Whether the next checkpoint writes all state."""
         if not self._chain or len(self._open) > _INCOMPLETE:
             return True
         if len(self._chain) < self.full_every:
@@ -61,12 +60,12 @@ class IncrementalChain:
         return len(self._chain) >= _LONGEST * self.full_every or sum(size for _, size, _ in laid_over) >= _HEAVY * base
 
     def stored(self, checkpoint: int, chain: tuple[StateFile, ...]) -> None:
-        """A checkpoint's files are in place."""
+        """A checkpoint's files are stored."""
         if checkpoint == self._latest:
             self._stored = chain
 
     def completed(self, checkpoint: int) -> None:
-        """Build on a checkpoint, if none has been taken since."""
+        """A checkpoint is complete: build on it, if none has been taken since."""
         if checkpoint == self._latest and self._stored is not None:
             self._chain, self._stored = self._stored, None
             self._open.clear()
@@ -83,7 +82,7 @@ def _union(parts: Iterator[Touched | None]) -> Touched | None:
 
 @dataclass(slots=True)
 class IncrementalCapture:
-    """A capture that builds on others' files."""
+    """A capture that builds on files of earlier checkpoints."""
 
     own: Capture
     checkpoint: int
@@ -107,9 +106,9 @@ class IncrementalCapture:
 
 
 _LONGEST: Final = 4
-"""So many times `full_every` files a state is built from at most."""
+"""A chain has at most this many times `full_every` files."""
 _HEAVY: Final = 4
-"""When what is laid over a file that has everything weighs so many times as much, there is another: unless `_LONGEST`
-makes it come sooner, a fifth at most of all bytes is written only to keep chains short."""
+"""All state is written again once the changes have this many times the size of the full file, so that at most a fifth
+of all bytes is written only to keep chains short, unless `_LONGEST` applies first."""
 _INCOMPLETE: Final = 8
-"""After so many checkpoints in a row that were not completed, the next one writes everything."""
+"""After this many consecutive checkpoints that did not complete, the next one writes all state."""

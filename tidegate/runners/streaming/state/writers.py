@@ -235,7 +235,7 @@ class ForkedWriter:
             if code >= _ERRNO:
                 raise OSError(code - _ERRNO, os.strerror(code - _ERRNO), str(self._path))
             if code != 0:
-                raise OSError(f"who was to write {self._path} did not: {describe_exit(status)}")
+                raise OSError(f"the process writing {self._path} failed: {describe_exit(status)}")
             with self._path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - END_SIZE))
