@@ -1,4 +1,4 @@
-"""Where operators keep their state, and how it gets into checkpoints: the interfaces of state backends."""
+"""The interfaces of state backends: where operators keep their state, and how it is captured for checkpoints."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ Operators: TypeAlias = Callable[[], Mapping[str, Operator]]
 
 
 class Capture(Protocol):
-    """The state of one task at one instant, on its way to where it is kept."""
+    """The state of one task at one instant, while it is being written to files."""
 
     @property
     def uploading(self) -> bool:
-        """Whether all that is missing is said by others to be done: until then it need not be asked."""
+        """Whether only uploads remain, whose completion wakes the loop: until then there is no need to poll."""
 
     def poll(self) -> tuple[StateFile, ...] | None:
-        """Do a little, never waiting: the files that have the state, the latest first; None: not done yet.
+        """Do a little work without waiting. Returns the files with the state, the latest first; None: not done yet.
 
-        Raises OSError (or RunError) when it can't be kept; then no more is to be asked.
+        Raises OSError or RunError if the state can't be stored; the capture must not be polled after that.
         """
 
     def abandon(self) -> None:
-        """It is not wanted any more."""
+        """Stop the capture, and remove what it has written."""
 
 
 class StateBackend(Protocol):
-    """Keeps the state of one task's operators. Built before they are, and asked for nothing until they are opened."""
+    """Keeps the state of one task's operators. It is built before them, and used only after they are opened."""
 
     @property
     def wrap_keyed(self) -> Callable[[str, KeyedOperator], Operator] | None:
         """What puts an operator's keys elsewhere than in memory (see `Context`); None: they stay there."""
 
     def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: KeyFilter | None) -> None:
-        """Go on from what tasks stored: each the files that a capture gave. `keeps` None: from the one part, whole."""
+        """Restore from `parts`, the files of one capture each. `keeps` None: take all keys of the one part."""
 
     def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
         """Take the state as it is now, between events and at the end of bundles; into a file of that name.
@@ -47,7 +47,7 @@ class StateBackend(Protocol):
         """
 
     def completed(self, checkpoint: int) -> None:
-        """A checkpoint is complete: later ones may build on it. Any other that has been taken since may be gone."""
+        """A checkpoint is complete: later ones may build on it. Those captured since may have been deleted."""
 
     def close(self) -> None:
-        """After the last event."""
+        """Release all resources, after the last event."""
