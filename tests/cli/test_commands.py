@@ -540,7 +540,7 @@ def test_a_broken_compiled_pipeline_is_misuse_and_says_where(folder: Path) -> No
     (folder / "pipeline.json").write_text(whole.replace('"version": 1', '"version": 9', 1))
     done = process(folder, "run", "pipeline.json")
     assert done.returncode == 2
-    assert done.stderr.startswith("error: pipeline.json has format version 9, and this Tidegate reads version 1")
+    assert done.stderr.startswith("error: pipeline.json has format version 9, but this Tidegate reads version 1")
 
 
 def rewritten(folder: Path, change: Callable[[bytes], bytes]) -> Result:
@@ -556,12 +556,12 @@ def rewritten(folder: Path, change: Callable[[bytes], bytes]) -> Result:
     [
         (lambda data: b"\xef\xbb\xbf" + data, "begins with a byte order mark of UTF-8"),
         (lambda data: data.decode().encode("utf-16"), "begins with a byte order mark of UTF-16"),
-        (lambda data: data.replace(b'"points"', rb'"\ud800"', 1), "holds text that is no Unicode"),
+        (lambda data: data.replace(b'"points"', rb'"\ud800"', 1), "contains text that is not Unicode"),
         (
             lambda data: data.replace(b'"version": 1', b'"version": ' + b"1" * 5000, 1),
             "can't be read: Exceeds the limit",
         ),
-        (lambda data: data.replace(b'"false"', b'"fal', 1).replace(b'"fal', b'"fal"', 1), "'bad' is no JSON: 'fal'"),
+        (lambda data: data.replace(b'"false"', b'"fal', 1).replace(b'"fal', b'"fal"', 1), "'bad' is not JSON: 'fal'"),
         (lambda data: data.replace(rb'"\"direct\""', b'"[1]"', 1), "the option 'runner' is a name, not [1]"),
     ],
 )
@@ -758,7 +758,8 @@ def test_code_that_is_not_installed_here_is_told_by_name() -> None:
     done = tidegate("run", "job.json")
     assert done.exit_code == 2
     assert done.stderr == (
-        "error: 'print' can't be loaded here: ModuleNotFoundError: No module named 'elsewhere'. It is of any 7\n"
+        "error: 'print' can't be loaded here: ModuleNotFoundError: No module named 'elsewhere'. It was taken from any "
+        "7\n"
     )
 
 

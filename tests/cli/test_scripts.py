@@ -181,8 +181,8 @@ def test_a_refusal_says_how_a_script_keeps_its_command_line_to_itself(folder: Pa
     done = process(folder, "script.py", "--port", "80")
     assert done.stderr.splitlines() == [
         "error: unknown flag --port; --help lists those there are",
-        "This pipeline takes its flags from the command line of its script. If the script reads that by itself, "
-        "give the pipeline options, such as tg.Pipeline(options=[])",
+        "This pipeline takes its flags from the command line of its script. If the script parses its command line "
+        "itself, pass options to the pipeline, such as tg.Pipeline(options=[])",
     ]
     write(folder, WORDS.replace("tg.Pipeline()", "tg.Pipeline(options=[])"))
     assert process(folder, "script.py", "--port", "80").stdout == "before\na direct\nafter\n"

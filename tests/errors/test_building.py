@@ -134,7 +134,7 @@ def length(text: str) -> int:
 def test_a_type_clash_between_steps_names_both_types() -> None:
     assert error_message(lambda p: p | tg.Create([1]) | tg.Map(length)) == (
         "TypeCheckError: Map(length) takes str, but its input holds int: int given where str is wanted. "
-        "If the annotation is wrong, correct it, or say .with_input_types(...)\n"
+        "If the annotation is wrong, correct it, or use .with_input_types(...)\n"
         "  in step 'Map(length)', applied at HERE"
     )
 
@@ -177,9 +177,9 @@ class Asks(tg.DoFn):
 @pytest.mark.parametrize(
     ("dofn", "what"),
     [
-        (Remembers(), "keeps state or timers for each key"),
-        (Waits(), "keeps state or timers for each key"),
-        (Expires(), "keeps state or timers for each key"),
+        (Remembers(), "has state or timers for each key"),
+        (Waits(), "has state or timers for each key"),
+        (Expires(), "has state or timers for each key"),
         (Asks(), "asks for the key of its elements"),
     ],
     ids=lambda each: type(each).__name__,
@@ -216,7 +216,7 @@ def test_a_label_that_is_taken_is_refused() -> None:
         _ = ones | "text" >> tg.Map(str)
 
     assert error_message(build) == (
-        "BuildError: there is a step 'text' already: labels are unique, so give this one another\n"
+        "BuildError: another step is already labelled 'text': give this one a label of its own\n"
         "  in step 'text', applied at HERE"
     )
 
@@ -297,14 +297,14 @@ def test_a_collection_in_a_closure_is_refused_with_what_to_do_instead() -> None:
         numbers | "pairs" >> tg.Map(lambda x: (x, numbers))
 
     assert error_message(build) == (
-        "PicklingError: <lambda> can't be pickled: PCollection('Create') can't go into a function: it exists only "
-        "while the pipeline runs. Hand its values over as a side input, such as tg.Map(f, tg.AsList(pcoll))\n"
+        "PicklingError: <lambda> can't be pickled: PCollection('Create') can't be used inside a function: it exists "
+        "only while the pipeline runs. Pass its values as a side input, such as tg.Map(f, tg.AsList(pcoll))\n"
         "  in step 'pairs', applied at HERE"
     )
 
 
 def test_a_pipeline_in_a_closure_is_refused() -> None:
-    assert "<lambda> can't be pickled: a Pipeline can't go into a function" in error_message(
+    assert "<lambda> can't be pickled: a Pipeline can't be used inside a function" in error_message(
         lambda p: p | tg.Create([1]) | "all" >> tg.Map(lambda x: (x, p))
     )
 
@@ -320,7 +320,7 @@ def test_a_family_of_steps_taken_for_a_step_lists_its_steps(family: Any) -> None
 @pytest.mark.parametrize("name", ["", 3, b"label"])
 def test_a_name_is_a_string_that_says_something(name: Any) -> None:
     assert error_message(lambda p: p | tg.Create([1]) | tg.Map(str, name=name)) == (
-        f"BuildError: a label is a string that says something, not {name!r}"
+        f"BuildError: a label is a non-empty string, not {name!r}"
     )
 
 
@@ -450,6 +450,6 @@ class AsksForWindow(tg.DoFn):
 def test_a_parameter_named_after_what_is_injected_is_told_its_default(step: Any, asked: str) -> None:
     message = error_message(lambda p: p | tg.Create([1]) | "asks" >> step)
     first = message.partition("\n")[0]
-    assert first.endswith(f"'. What is injected is asked for by a default: write {asked}")
+    assert first.endswith(f"'. Injection is requested by a default: write {asked}")
     for part in asked.split(", "):
         assert hasattr(tg.DoFn, part.rpartition(".")[2])

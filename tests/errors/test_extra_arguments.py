@@ -114,11 +114,11 @@ def test_a_function_that_can_not_take_them_is_refused_with_its_signature(case: s
 COMBINES: dict[str, tuple[Callable[[Any], Any], str]] = {
     "max": (
         lambda p: pairs(p) | tg.CombinePerKey(max, key=len),
-        "CombinePerKey(max) has further arguments (0 positional, ['key']), and the combiner that max stands for takes "
+        "CombinePerKey(max) has extra arguments (0 positional, ['key']), but the combiner that max stands for takes "
         "none. Write a function of all values: CombinePerKey(lambda values: max(values, …))",
     ),
     "sum by position": (lambda p: pairs(p) | tg.CombinePerKey(sum, 3), "(1 positional, [])"),
-    "globally": (lambda p: p | tg.Create([1]) | tg.CombineGlobally(min, key=abs), "CombineGlobally(min) has further"),
+    "globally": (lambda p: p | tg.Create([1]) | tg.CombineGlobally(min, key=abs), "CombineGlobally(min) has extra"),
     "per element": (lambda p: p | tg.Create([1]) | tg.CombinePerElement(len, key=abs), "CombinePerElement(len) has"),
     "a function": (
         lambda p: pairs(p) | tg.CombinePerKey(total, start=3),

@@ -55,16 +55,16 @@ class Shout(tg.DoFn):
 @pytest.mark.parametrize(
     ("applied", "message"),
     [
-        (Shout(), "Shout is a DoFn, and no step: write tg.ParDo(Shout(...))"),
-        (Shout, "Shout is a DoFn, and no step: write tg.ParDo(Shout(...))"),
+        (Shout(), "Shout is a DoFn, not a step: write tg.ParDo(Shout(...))"),
+        (Shout, "Shout is a DoFn, not a step: write tg.ParDo(Shout(...))"),
         (
             tg.combiners.MeanFn(),
-            "MeanFn is a combiner, and no step: write tg.CombineGlobally(MeanFn(...)) or tg.CombinePerKey(MeanFn(...))",
+            "MeanFn is a combiner, not a step: write tg.CombineGlobally(MeanFn(...)) or tg.CombinePerKey(MeanFn(...))",
         ),
-        (tg.FixedWindows(60), "FixedWindows is a window assigner, and no step: write tg.WindowInto(FixedWindows(...))"),
-        (tg.CountWindows(3), "CountWindows is a window assigner, and no step: write tg.WindowInto(CountWindows(...))"),
-        (tg.KeepLast(3), "KeepLast is an evictor, and no step: write tg.WindowInto(..., evictor=KeepLast(...))"),
-        ([1, 2], "list is data, and no step: write p | tg.Create(...)"),
+        (tg.FixedWindows(60), "FixedWindows is a window assigner, not a step: write tg.WindowInto(FixedWindows(...))"),
+        (tg.CountWindows(3), "CountWindows is a window assigner, not a step: write tg.WindowInto(CountWindows(...))"),
+        (tg.KeepLast(3), "KeepLast is an evictor, not a step: write tg.WindowInto(..., evictor=KeepLast(...))"),
+        ([1, 2], "list is data, not a step: write p | tg.Create(...)"),
         (None, "None is not a transform: a step is a PTransform such as Map(f), or a function of a PCollection"),
     ],
 )
@@ -97,7 +97,7 @@ def test_a_function_that_applies_nothing_and_gives_nothing_is_warned_of() -> Non
     def look(word: str) -> None:
         _ = f"{word}"
 
-    with pytest.warns(tg.TidegateWarning, match=r"look applied no step and gave nothing.*write tg\.Map\(look\)"):
+    with pytest.warns(tg.TidegateWarning, match=r"look applied no step and returned None.*write tg\.Map\(look\)"):
         tg.Pipeline() | tg.Create(["a"]) | look
 
 

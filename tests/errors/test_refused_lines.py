@@ -38,7 +38,10 @@ REFUSED = [
     ("x | tg.ParDo(Each)", "ParDo takes an instance: Each()"),
     ('p | tg.Create("abc")', "Create takes an iterable of elements"),
     ("x | tg.Map(str).with_exception_handling() | tg.Map(str)", "the step 'Map(str)' has with_exception_handling"),
-    ('(x | tg.ParDo(Each()).with_outputs("negative", main="m")).negativ', "there is no output 'negativ' here"),
+    (
+        '(x | tg.ParDo(Each()).with_outputs("negative", main="m")).negativ',
+        "the step has no output 'negativ'; it has: m, ",
+    ),
     ('x | tg.io.WriteToText("o/{date}/x")', "{date} can't stand in a path"),
     ("x | tg.Map([1, 2])", "Map takes a function, not [1, 2]"),
     ("(x, y) | tg.Flatten()", "Flatten: PCollections of two different pipelines"),

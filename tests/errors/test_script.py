@@ -109,8 +109,8 @@ LISTED = "`python script.py --help` lists the flags, with what each takes"
             ["--nonsense"],
             [
                 "error: unknown flag --nonsense; --help lists those there are",
-                "This pipeline takes its flags from the command line of its script. If the script reads that by "
-                "itself, give the pipeline options, such as tg.Pipeline(options=[])",
+                "This pipeline takes its flags from the command line of its script. If the script parses its "
+                "command line itself, pass options to the pipeline, such as tg.Pipeline(options=[])",
             ],
         ),
         (

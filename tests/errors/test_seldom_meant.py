@@ -53,7 +53,7 @@ REFUSED: dict[str, tuple[Callable[[tg.Pipeline], Any], str]] = {
     "Map of a generator function": (
         lambda p: pairs(p) | tg.Map(generated),
         "generated is a generator function (it has a yield), so each result would be a generator. "
-        "If what it yields are to be elements, write tg.FlatMap(generated)",
+        "To emit what it yields as elements, write tg.FlatMap(generated)",
     ),
     "Map of a partial of one": (lambda p: pairs(p) | tg.Map(functools.partial(generated)), "tg.FlatMap("),
     "Map of an object whose call is one": (lambda p: pairs(p) | tg.Map(Generates()), "is a generator function"),
@@ -63,7 +63,7 @@ REFUSED: dict[str, tuple[Callable[[tg.Pipeline], Any], str]] = {
     "WithKeys by one": (lambda p: pairs(p) | tg.WithKeys(generated), "so each result would be a generator"),
     "FlatMap annotated as str": (
         lambda p: p | tg.Create(["a"]) | tg.FlatMap(shouted),
-        "FlatMap(shouted) gives the items of what shouted returns, and that is a str: its characters would be the "
+        "FlatMap(shouted) emits the items of what shouted returns, which is a str: its characters would be the "
         "elements. Return a list, such as [text], or use tg.Map",
     ),
     "FlatMap annotated as str or None": (
@@ -81,12 +81,12 @@ REFUSED: dict[str, tuple[Callable[[tg.Pipeline], Any], str]] = {
         "Create has not been applied to anything, so Map(str) can't follow it: begin with the pipeline, `p |",
     ),
     "the truth of a collection": (lambda p: not pairs(p), "is neither true nor false"),
-    "the length of a collection": (lambda p: len(pairs(p)), "has no length: what is in it is known only while"),
+    "the length of a collection": (lambda p: len(pairs(p)), "has no length: its contents are known only while"),
     "a search in a collection": (lambda p: 1 in pairs(p), "can't be searched with `in`"),
     "the items of a collection": (lambda p: list(pairs(p)), "can't be iterated"),
     "a step where a combiner is wanted": (
         lambda p: pairs(p) | tg.CombinePerKey(tg.GroupByKey()),
-        "GroupByKey is a step of its own: apply it to the collection with |",
+        "GroupByKey is a step: apply it to the collection with |",
     ),
     "a family that needs arguments": (
         lambda p: pairs(p) | tg.CombinePerKey(tg.combiners.Top),
@@ -94,7 +94,7 @@ REFUSED: dict[str, tuple[Callable[[tg.Pipeline], Any], str]] = {
     ),
     "a function of two values as combiner": (
         lambda p: pairs(p) | tg.CombinePerKey(lambda a, b: a + b),
-        "it takes 2. If it joins two values, and may be applied to its own results, write "
+        "it takes 2. If it combines two values, and may be applied to its own results, write "
         "CombinePerKey(tg.associative(lambda a, b: …))",
     ),
     "an operator as combiner": (

@@ -11,7 +11,7 @@ import pytest
 
 import tidegate as tg
 from tests.support.failing_pipelines import error_message
-from tidegate.sdk.authoring.state import methods_of, offers
+from tidegate.sdk.authoring.state import describe_methods, methods_of
 from tidegate.testing import TestPipeline, assert_that, equal_to
 
 VALUE = tg.ValueStateSpec("value")
@@ -92,17 +92,23 @@ class NeverFires(tg.DoFn):
     ("dofn", "says"),
     [
         (Gets(), f"Gets.process uses cell.get in line {Gets.process.__code__.co_firstlineno + 1}"),
-        (Gets(), f"and cell has none: {VALUE_HAS}"),
-        (Appends(), "and cell has none: a BagState has read(), add(value) and clear()"),
-        (Registers(), f"and timer has none: {TIMER_HAS}"),
+        (Gets(), f"which does not exist: {VALUE_HAS}"),
+        (Appends(), "which does not exist: a BagState has read(), add(value) and clear()"),
+        (Registers(), f"which does not exist: {TIMER_HAS}"),
         (
             UpdatesLater(),
             f"fires uses cell.update in line {UpdatesLater.fires.__code__.co_firstlineno + 2}",
         ),
-        (ReadsNowhere(), "the default of 'cell' is a spec, not what it declares: write cell=tg.DoFn.StateParam(SPEC)"),
-        (SetsNowhere(), "the default of 'timer' is a spec, not what it declares: write timer=tg.DoFn.TimerParam(SPEC)"),
+        (
+            ReadsNowhere(),
+            "the default of 'cell' is a spec, not the cell or timer itself: write cell=tg.DoFn.StateParam(SPEC)",
+        ),
+        (
+            SetsNowhere(),
+            "the default of 'timer' is a spec, not the cell or timer itself: write timer=tg.DoFn.TimerParam(SPEC)",
+        ),
         (AsksForNoneInParticular(), "write cell=tg.DoFn.StateParam(SPEC)"),
-        (Annotates(), "what is injected is asked for by a default: write `cell=…`, not `cell: …`"),
+        (Annotates(), "injection is requested by a default: write `cell=…`, not `cell: …`"),
         (NeverFires(), "sets the timer 'later' but has no @on_timer method for it"),
     ],
     ids=lambda each: type(each).__name__ if isinstance(each, tg.DoFn) else "",
@@ -124,7 +130,7 @@ def test_a_step_is_refused_when_it_is_applied(dofn: tg.DoFn, says: str) -> None:
         (lambda: tg.DoFn.TimerParam(VALUE), "write tg.DoFn.StateParam(SPEC)"),  # type: ignore[arg-type]
         (lambda: tg.on_timer("later"), "tg.on_timer takes the spec of a timer, not 'later'"),  # type: ignore[arg-type]
         (lambda: tg.on_timer(lambda self: None), "tg.on_timer takes the spec of a timer, not <function"),  # type: ignore[arg-type]
-        (lambda: tg.BagStateSpec("x", int), "a cell takes no type and no coder, since it holds any value"),  # type: ignore[arg-type]
+        (lambda: tg.BagStateSpec("x", int), "a cell takes no type or coder, because it can contain any value"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_declaration_is_refused_where_it_is_written(write: Callable[[], Any], says: str) -> None:
@@ -297,4 +303,4 @@ def test_what_a_message_says_a_cell_has_is_there(spec: Any, expiring: bool) -> N
         assert [name for name in methods_of(spec) if not callable(getattr(cell, name, None))] == []
         with pytest.raises(AttributeError) as slip:
             cell.no_such_method  # noqa: B018
-        assert advice(slip.value)[1:] == offers(spec)[1:]
+        assert advice(slip.value)[1:] == describe_methods(spec)[1:]

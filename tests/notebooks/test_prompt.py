@@ -51,7 +51,7 @@ p
 def test_a_labelled_step_is_replaced_by_a_later_statement_at_the_prompt_and_a_scratch_look_leaves_nothing() -> None:
     done = subprocess.run([sys.executable, "-i"], input=AGAIN, capture_output=True, text=True, timeout=120)
     assert "<stdin>:3: the step" not in done.stderr
-    assert done.stderr.count("there is a step 'print' already") == 1
+    assert done.stderr.count("another step is already labelled 'print'") == 1
     assert "applied at <stdin>:3" in done.stderr
     lines = done.stdout.splitlines()
     assert sorted(line for line in lines if line.startswith("!")) == ["! jam 1", "! tea 2"]

@@ -35,7 +35,7 @@ def test_steps_that_derive_from_a_cell_that_is_run_again_go_with_a_warning_until
     cells = run_cells(START, COUNT, PRINT, COUNT, ("repr", "p"), PRINT, RUN)
     assert [cell.error for cell in cells] == [""] * 7
     assert (
-        "TidegateWarning: no longer in the pipeline, because what they read is applied anew: "
+        "TidegateWarning: removed from the pipeline, because a step they read from was replaced: "
         "'MapTuple(<lambda>)' (cell In[3], line 1). Run them again"
     ) in cells[3].warned
     assert cells[4].value == "<Pipeline 'pipeline': 2 steps, not run>"
@@ -63,7 +63,7 @@ def test_a_label_is_taken_over_by_a_later_cell_where_the_editor_does_not_say_whi
 
 def test_a_label_twice_in_one_run_of_a_cell_is_refused() -> None:
     cells = run_cells(START, ("twice", f"{COUNT[1]}\n{COUNT[1]}"))
-    assert "there is a step 'count' already: labels are unique, so give this one another" in cells[1].error
+    assert "another step is already labelled 'count': give this one a label of its own" in cells[1].error
     assert "applied at cell In[2], line 2" in cells[1].error
     assert "contextlib" not in cells[1].error
 
@@ -96,9 +96,7 @@ def test_a_step_that_could_not_be_applied_leaves_its_label_free() -> None:
 def test_a_cell_that_would_read_its_own_earlier_output_is_refused_and_changes_nothing() -> None:
     again = ("again", "words = words | 'louder' >> tg.Map(str.upper)")
     cells = run_cells(START, again, again, ("look", "words.collect()"), START, again, ("look", "words.collect()"))
-    assert "this step takes the place of 'louder', applied at cell In[2], line 1, and its input 'louder' is" in (
-        cells[2].error
-    )
+    assert "this step replaces 'louder', applied at cell In[2], line 1, but its input 'louder' was" in (cells[2].error)
     assert cells[3].value == cells[6].value == "['TEA', 'JAM', 'TEA']"
 
 

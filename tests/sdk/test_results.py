@@ -36,7 +36,7 @@ def test_a_run_on_direct_neither_drains_nor_takes_savepoints() -> None:
 def test_a_run_that_is_over_can_not_be_stopped() -> None:
     p = tg.Pipeline()
     _ = p | tg.Create([1]) | tg.Map(abs)
-    with pytest.raises(tg.UnsupportedError, match="only runs on the streaming runner can be stopped so"):
+    with pytest.raises(tg.UnsupportedError, match="only runs on the streaming runner can be stopped cleanly"):
         p.run().stop()
 
 

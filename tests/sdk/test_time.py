@@ -222,7 +222,7 @@ def test_a_timestamped_value_tells_when_it_happened() -> None:
 @pytest.mark.parametrize("kind", [Timestamp, Duration])
 @pytest.mark.parametrize("bad", ["2024-01-01", None, [1], datetime(2024, 1, 1, tzinfo=UTC)])
 def test_what_is_no_number_of_seconds_is_refused_with_what_is(kind: Any, bad: Any) -> None:
-    with pytest.raises(TypeError, match=rf"a number of seconds is wanted, not {type(bad).__name__}: Timestamp\.of"):
+    with pytest.raises(TypeError, match=rf"seconds must be a number, not {type(bad).__name__}: Timestamp\.of"):
         kind(bad)
 
 

@@ -286,7 +286,7 @@ def test_the_capacity_of_a_quantile_sketch_keeps_its_error(error: float) -> None
         (lambda: combiners.ApproximateUnique.PerKey(15), "size must be at least 16, not 15"),
         (lambda: combiners.ApproximateQuantiles.Globally(1), "num_quantiles must be at least 2"),
         (lambda: combiners.ApproximateQuantiles.Globally(3, error=0), "error is a share above 0 and up to 0.5, not 0"),
-        (lambda: combiners.TupleCombineFn(), "a tuple of combiners needs at least one"),
+        (lambda: combiners.TupleCombineFn(), "a tuple of combiners must not be empty"),
     ],
 )
 def test_impossible_arguments_are_refused(make: Any, message: str) -> None:

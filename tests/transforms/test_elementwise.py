@@ -195,7 +195,7 @@ def test_several_collections_are_refused_where_one_is_meant() -> None:
 )
 def test_both_outputs_of_exception_handling_are_not_one_collection(use: Any) -> None:
     out = tg.Pipeline() | tg.Create([("a", 1)]) | "try" >> tg.Map(lambda x: x).with_exception_handling()
-    message = "the step 'try' has with_exception_handling, so it gives two collections: write `good, bad = ...`"
+    message = "the step 'try' has with_exception_handling, so it returns two collections: write `good, bad = ...`"
     with pytest.raises(tg.BuildError, match=re.escape(message)):
         use(out)
 

@@ -133,7 +133,7 @@ def run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
 def _run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
     from tidegate.cli.ending import Interrupted
     from tidegate.cli.progress import run_with_progress
-    from tidegate.sdk.portable.seal import words_of_interrupt
+    from tidegate.sdk.portable.seal import interrupt_message
     from tidegate.sdk.runner import PipelineState
 
     def act(found: Target, options: PipelineOptions) -> None:
@@ -143,7 +143,7 @@ def _run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None
         try:
             result = run_with_progress(found.runner(options), pipeline, options)
         except KeyboardInterrupt as error:
-            raise Interrupted(*words_of_interrupt(pipeline)) from error
+            raise Interrupted(*interrupt_message(pipeline)) from error
         found.ran(result)
         if result.state is PipelineState.FAILED:
             click.echo("error: the pipeline failed", err=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from tidegate.sdk.errors import visible
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricResults, current_step
-from tidegate.sdk.portable.seal import warned_if_idle
+from tidegate.sdk.portable.seal import warn_if_idle
 from tidegate.sdk.runner import PipelineResult, Runner, StageProgress
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ PLAIN_PERIOD: Final = 10.0
 def run_with_progress(runner: Runner, pipeline: Pipeline, options: PipelineOptions) -> PipelineResult:
     """Run to the end and return the result; raises what the run raises. Ctrl-C cancels a run that goes on."""
     if runner.drops_unread:
-        warned_if_idle(pipeline)
+        warn_if_idle(pipeline)
     if options.progress == "off" or (options.progress == "auto" and not sys.stderr.isatty()):
         return _finish(runner.run(pipeline, options))
     started = time.monotonic()

@@ -170,7 +170,7 @@ class Compiled(Target):
         try:
             value = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise LoadError(f"{self.name}: the value of the option {flag!r} is no JSON: {shorten(text)}") from error
+            raise LoadError(f"{self.name}: the value of the option {flag!r} is not JSON: {shorten(text)}") from error
         if flag == "runner" and not isinstance(value, str):
             raise LoadError(f"{self.name}: the option 'runner' is a name, not {shorten(value)}")
         return value
@@ -200,9 +200,9 @@ class Compiled(Target):
         return tuple(sorted({**dict(self._pipeline.options), **dict(super().given(options))}.items()))
 
     def arrive(self) -> list[str]:
-        from tidegate.sdk.portable.loading import arrive
+        from tidegate.sdk.portable.loading import install_code
 
-        return arrive(self._pipeline, self.name)
+        return install_code(self._pipeline, self.name)
 
 
 def target_of(full: str, found: Pipeline | Callable[..., Any]) -> Target:

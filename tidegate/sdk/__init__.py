@@ -1,1 +1,1 @@
-"""What authors write with: the vocabulary, the portable pipeline, and the transforms that become its nodes."""
+"""The authoring API: the vocabulary of all layers, the portable pipeline, and the transforms that become its nodes."""

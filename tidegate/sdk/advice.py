@@ -1,5 +1,5 @@
-"""What to write instead of code that looks as if it would work: a method that collections have in other libraries, or a
-function or an object after `|` that is no step."""
+"""Advice for code that looks right but is not: methods that collections have in other libraries, and functions and
+objects after `|` that are not steps."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ COLLECTION_METHODS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("write", "save", "to_csv", "saveAsTextFile"), "pcoll | tg.io.WriteToText(...)"),
     "run": "pcoll.pipeline.run()",
 }
-"""Methods of collections, streams and data frames elsewhere."""
+"""Methods that collections, streams and data frames have in other libraries, with what to write here."""
 
 PIPELINE_METHODS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("show", "display", "print"), 'tg.show(p), or tg.show(p["label"], n=3) for the output of one step'),
@@ -56,32 +56,32 @@ PIPELINE_METHODS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("wait_until_finish", "metrics", "state", "cancel", "stop"), "p.run(), whose result has it"),
     **dict.fromkeys(("execute", "start", "submit"), "p.run()"),
 }
-"""The same of a pipeline."""
+"""The same for methods of a pipeline."""
 
 
 def no_attribute(instance: object, name: str, methods: Mapping[str, str]) -> AttributeError:
-    """`a PCollection has no take; write pcoll.head(3)`; for any other name what Python says."""
+    """`a PCollection has no take; write pcoll.head(3)`; for a name not in `methods`, Python's own message."""
     kind = type(instance).__name__
     if name not in methods:
         return AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=instance)
-    # With an object of its own, the error is given no name by CPython, which would add a suggestion to ours.
+    # CPython appends a suggestion to an AttributeError without an object; `obj=None` prevents that.
     return AttributeError(f"a {kind} has no {name}; write {methods[name]}", obj=None)
 
 
 def instead_of_step(applied: Any) -> str | None:
-    """Why something after `|` is no step, and what to write; None if it may be a function of a collection."""
+    """Why an object after `|` is not a step, and what to write; None if it may be a function of a collection."""
     kind = applied if isinstance(applied, type) else type(applied)
     made = f"{kind.__name__}(...)"
-    for base, what, cure in _PARTS:
+    for base, what, advice in _PARTS:
         if issubclass(kind, base):
-            return f"{kind.__name__} is {what}, and no step: write {cure.format(made)}"
+            return f"{kind.__name__} is {what}, not a step: write {advice.format(made)}"
     if isinstance(applied, (list, tuple, set, frozenset, dict, range)):
-        return f"{kind.__name__} is data, and no step: write p | tg.Create(...)"
+        return f"{kind.__name__} is data, not a step: write p | tg.Create(...)"
     if callable(applied) and _is_standard(applied):
         name = name_of(applied)
         other = _OF_ALL.get(name, "")
         return (
-            f"{name} is no step: it would be called once, with the collection. To call it with each element, write "
+            f"{name} is not a step: it would be called once, with the collection. To call it with each element, write "
             f"tg.Map({name})" + (other and f"; {other.format(name)}")
         )
     return None
@@ -107,7 +107,7 @@ _OF_ALL: Final[Mapping[str, str]] = {
 
 
 def _is_standard(function: Any) -> bool:
-    """Whether it comes with Python, and so can't be made for collections."""
+    """Whether the function comes with Python, so that it can't be meant for collections."""
     while isinstance(function, functools.partial):
         function = function.func
     module = getattr(function, "__module__", None)
@@ -118,23 +118,23 @@ def _is_standard(function: Any) -> bool:
 
 
 def per_element(function: Any) -> str:
-    """What to write if a function that was called with the collection is meant for its elements."""
+    """What to write if a function that was called with the collection should be called with its elements."""
     name = name_of(function).replace("<lambda>", "lambda x: …")
     return f"A function after | is called once, with the collection; to call it with each element, write tg.Map({name})"
 
 
 def wrong_result(function: Any, result: Any) -> str | None:
-    """What is wrong with a function after `|` that applied no step and gave this; None if it can be meant."""
+    """What is wrong with a function after `|` that applied no step and returned `result`; None if that can be right."""
     if not _is_value(result):
         return None
     name = name_of(function).replace("<lambda>", "lambda x: …")
     if isinstance(result, GeneratorType):
-        step, gave = "FlatMap", "a generator"
+        step, returned = "FlatMap", "a generator"
     else:
-        step, gave = "Map", f"{type(result).__name__}"
+        step, returned = "Map", f"{type(result).__name__}"
     return (
-        f"{name} was called once, with the collection, and gave {gave} without applying a step. To call it with each "
-        f"element, write tg.{step}({name})"
+        f"{name} was called once, with the collection, and returned {returned} without applying a step. To call it "
+        f"with each element, write tg.{step}({name})"
     )
 
 

@@ -1,6 +1,6 @@
-"""What Apache Beam calls by another name: asked for here, it is answered with ours. docs/from_beam.md is this table.
+"""Names from Apache Beam that differ here: using one raises an error with ours. docs/from_beam.md has the table.
 
-A name that is in no table is taken for a typing error of the nearest one there is.
+For a name in no table, the error suggests the most similar name that exists.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def no_such(
         advice = f"did you mean {full[near[0]]}?" if near else ""
     if not advice:
         return AttributeError(f"{owner} has no {name}")
-    # With an object of its own, the error is given no name by CPython, which would add a second suggestion to ours.
+    # CPython appends a suggestion to an AttributeError without an object; `obj=None` prevents that.
     return AttributeError(f"{owner} has no {name}; {advice}", obj=None)
 
 

@@ -1,4 +1,4 @@
-"""The path that authors have imported blocks of elements from; they are in `tidegate.sdk.data.block`."""
+"""An older import path of `tidegate.sdk.data.block`, kept for authors who use it."""
 
 from tidegate.sdk.data.block import (
     BLOCK_SIZE,

@@ -1,6 +1,6 @@
-"""The tree of errors. Every message says what is wrong, where, and what to do.
+"""The exception hierarchy. Every message says what is wrong, where, and what to do.
 
-`BuildError` and its kin are raised before anything runs; `UserCodeError` carries what the author's own
+`BuildError` and its subclasses are raised before anything runs; `UserCodeError` carries an exception that the author's
 code raised while a pipeline ran.
 """
 
@@ -12,42 +12,42 @@ from typing import Final
 
 
 class TidegateError(Exception):
-    """The root: `except tg.TidegateError` catches whatever Tidegate itself raises."""
+    """The base class: `except tg.TidegateError` catches every error that Tidegate itself raises."""
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it in place of a traceback with Tidegate's own frames."""
+        """The traceback that IPython shows, without Tidegate's frames."""
         from tidegate.sdk.notebook import traceback_lines
 
         return traceback_lines(self)
 
 
 class TidegateWarning(UserWarning):
-    """Something that is allowed and seldom meant. `warnings.filterwarnings("error", category=tg.TidegateWarning)` makes
-    errors of them, "ignore" silences them."""
+    """A warning about code that is allowed but probably a mistake. `warnings.filterwarnings("error",
+    category=tg.TidegateWarning)` turns such warnings into errors, "ignore" silences them."""
 
 
 class BuildError(TidegateError):
-    """A pipeline that can't mean what its author wants: refused while it is built or checked."""
+    """A pipeline that is invalid or can't work as intended: refused while it is built or checked."""
 
 
 class ExpandError(BuildError):
-    """A composite's `expand` raised. `__cause__` is the original exception, with the author's frames alone."""
+    """A composite's `expand` raised. `__cause__` is the original exception, whose traceback has the author's frames."""
 
 
 class TypeCheckError(BuildError):
-    """Two steps meet whose element types can't agree."""
+    """A step's input has an element type that the step can't take."""
 
 
 class PicklingError(BuildError):
-    """A function or value of the author's that can't travel to where it must run."""
+    """A function or value of the author's that can't be pickled, and so can't be sent to a worker."""
 
 
 class UnsupportedError(BuildError):
-    """A feature the chosen runner does not have, by name."""
+    """A feature that the chosen runner does not support."""
 
 
 class OptionsError(TidegateError):
-    """An unknown flag, or a value that a flag can't take."""
+    """An unknown flag, or an invalid value for a flag."""
 
 
 class LoadError(TidegateError):
@@ -59,10 +59,10 @@ class RunError(TidegateError):
 
 
 class UserCodeError(RunError):
-    """The author's own code raised. `__cause__` is the original exception, engine frames trimmed.
+    """The author's code raised. `__cause__` is the original exception, without the engine's frames.
 
-    `step` is the label path, `where` the `file:line` at which the step was applied, `element` a short repr of
-    the element in hand (None at a life-cycle method).
+    `step` is the label path, `where` the `file:line` at which the step was applied, `element` a short repr of the
+    element being processed (None in a life-cycle method).
     """
 
     def __init__(self, message: str, *, step: str, where: str, element: str | None = None) -> None:
@@ -80,7 +80,7 @@ def _user_code_error(message: str, step: str, where: str, element: str | None) -
 
 
 class CheckError(RunError):
-    """A step broke a rule that other runners rely on: it mutated an element, say. Found by `--checks`."""
+    """A step broke a rule that other runners rely on, for example by mutating an element. Detected by `--checks`."""
 
 
 class KeyEncodingError(RunError):
@@ -95,42 +95,42 @@ class WriteError(RunError):
     """Output that can't be written or committed."""
 
 
-def said(error: BaseException) -> str:
-    """What an exception says, for messages: its text, and never itself an error."""
+def error_text(error: BaseException) -> str:
+    """`str(error)` for messages; it never raises, even if the exception's `__str__` does."""
     try:
         return str(error)
     except Exception as worse:
         return f"<an exception whose text raised {type(worse).__name__}>"
 
 
-def unwritten(error: OSError, elsewhere: str, path: object = None) -> str:
-    """Why something could not be written: what the system says, of which file, and what helps where it has no room.
+def write_failure(error: OSError, elsewhere: str, path: object = None) -> str:
+    """Why a write failed: the system's message, the file, and what to do if the disk is full.
 
-    `elsewhere` is what may be given instead of the place, `path` what the system may not have named.
+    `elsewhere` names the setting that chooses another place; `path` is used if the error names no file.
     """
     if error.errno is None:
-        return said(error) if type(error) is OSError else f"{type(error).__name__}: {said(error)}"
+        return error_text(error) if type(error) is OSError else f"{type(error).__name__}: {error_text(error)}"
     place = path or error.filename2 or error.filename
-    told = f"{error.strerror or os.strerror(error.errno)}{f': {place}' if place else ''}"
-    if error.errno in _NO_ROOM:
-        return f"{told}; make room there, or give {elsewhere}"
+    reason = f"{error.strerror or os.strerror(error.errno)}{f': {place}' if place else ''}"
+    if error.errno in _DISK_FULL:
+        return f"{reason}; free some space there, or use {elsewhere}"
     if error.errno == errno.EFBIG:
-        return f"{told}; files may be larger elsewhere, or after `ulimit -f unlimited`: give {elsewhere}"
-    return told
+        return f"{reason}; larger files may be allowed elsewhere, or after `ulimit -f unlimited`: use {elsewhere}"
+    return reason
 
 
-def unusable(error: Exception) -> str:
-    """Why a file or a store can't be used: what the system says, and of which file, or what a client raised."""
+def access_failure(error: Exception) -> str:
+    """Why a file or an object store can't be used: the system's message and the file, or what the client raised."""
     if isinstance(error, OSError):
-        return unwritten(error, "another place")
-    return f"{type(error).__name__}: {said(error)}"
+        return write_failure(error, "another place")
+    return f"{type(error).__name__}: {error_text(error)}"
 
 
-_NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def shorten(value: object, limit: int = 120) -> str:
-    """A repr for messages: at most `limit` characters, and never itself an error."""
+    """A repr for messages, of at most `limit` characters; it never raises."""
     try:
         text = repr(value)
     except Exception as error:
@@ -139,9 +139,9 @@ def shorten(value: object, limit: int = 120) -> str:
 
 
 def visible(text: str) -> str:
-    """Text for a line of a terminal, a log or a picture: what is not printable, line ends too, as Python escapes it.
+    """Text for one line of a terminal, a log or a picture: unprintable characters and line ends are escaped.
 
-    Labels, names and paths are whatever their author, or a file from elsewhere, makes them.
+    Labels, names and paths may contain any characters, since they come from authors and from files.
     """
     if text.isprintable():
         return text
@@ -149,5 +149,5 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """The same for text of several lines, whose ends and tabs stay."""
+    """Like `visible`, for text of several lines: line ends and tabs are left."""
     return "".join(letter if letter in "\n\t" else visible(letter) for letter in text)

@@ -1,6 +1,6 @@
-"""How pipelines and collections reach `tidegate.sdk.interactive`, which is built on top of them.
+"""How pipelines and collections call `tidegate.sdk.interactive`, which is built on top of them.
 
-`import tidegate` provides the functions; their modules are imported at the first use.
+`import tidegate` registers a loader; it imports the modules on first use.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Interactive(Protocol):
-    """The functions behind `PCollection.collect` and `head`, and behind what a notebook draws."""
+    """The functions behind `PCollection.collect` and `head`, and behind the HTML that a notebook shows."""
 
     def collect(
         self,
@@ -41,11 +41,11 @@ class Interactive(Protocol):
         ...
 
     def pipeline_html(self, pipeline: Any) -> str:
-        """Draw a pipeline for a notebook."""
+        """A pipeline as HTML for a notebook."""
         ...
 
     def collection_html(self, pcoll: Any) -> str:
-        """Draw what is known of a collection before it is computed."""
+        """A collection that has not been computed, as HTML for a notebook."""
         ...
 
 
@@ -53,12 +53,12 @@ _load: Callable[[], Interactive] | None = None
 
 
 def provide_interactive(load: Callable[[], Interactive]) -> None:
-    """Set what imports the functions."""
+    """Register the function that imports the functions."""
     global _load
     _load = load
 
 
 def interactive() -> Interactive:
-    """Import the functions, or return them if they have been imported."""
+    """The functions, imported on first use."""
     assert _load is not None, "`import tidegate` provides them"
     return _load()

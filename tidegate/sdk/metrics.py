@@ -1,7 +1,7 @@
-"""Metrics an author's code counts with: counters, distributions, gauges and sets of strings.
+"""Metrics: the counters, distributions, gauges and string sets that an author's code updates.
 
 A metric is attributed to the step that is running. Fused steps run inside one generated function, so the step is
-read off that function's current line: code that counts nothing pays nothing.
+derived from the line which that function is executing. This costs nothing unless a metric is updated.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from types import FrameType
 from typing import Any, Final
 
 GENERATED: Final = "<tidegate:"
-"""How the file name of a generated function starts; the engine registers its lines in `STEP_OF_LINE`."""
+"""The prefix of the file names of generated functions; the engine registers their lines in `STEP_OF_LINE`."""
 
 STEP_OF_LINE: Final[dict[str, dict[int, str]]] = {}
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class MetricKey:
-    """Which metric: the step's label path, and the author's namespace and name."""
+    """Identifies a metric: the step's label path, and the author's namespace and name."""
 
     step: str
     namespace: str
     name: str
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MetricKey, (self.step, self.namespace, self.name)  # a frozen dataclass takes ten times as long
+        return MetricKey, (self.step, self.namespace, self.name)  # ten times as fast as a frozen dataclass's own
 
 
 @dataclass(frozen=True, slots=True)
 class DistributionResult:
-    """What a distribution has seen."""
+    """The count, sum, minimum and maximum of a distribution's values."""
 
     count: int = 0
     sum: int | float = 0
@@ -43,7 +43,7 @@ class DistributionResult:
 
     @property
     def mean(self) -> float:
-        """The mean, NaN of nothing."""
+        """The mean; NaN if there are no values."""
         return self.sum / self.count if self.count else float("nan")
 
     def __str__(self) -> str:
@@ -54,7 +54,7 @@ class DistributionResult:
 
 @dataclass(slots=True)
 class MetricCells:
-    """The metrics of one run, or of one task's part of it; `merge` adds parts up."""
+    """The metrics of a run, or of one of its tasks; `merge` combines those of several tasks."""
 
     counters: dict[MetricKey, int] = field(default_factory=dict)
     distributions: dict[MetricKey, DistributionResult] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class MetricCells:
         self.counters[key] = self.counters.get(key, 0) + n
 
     def merge(self, other: MetricCells) -> None:
-        """Add another part's metrics to these; of a gauge the other's is the later."""
+        """Add another task's metrics to these; its gauges replace those of the same key."""
         for key, n in other.counters.items():
             self.count(key, n)
         for key, d in other.distributions.items():
@@ -76,7 +76,7 @@ class MetricCells:
             self.string_sets.setdefault(key, set()).update(strings)
 
     def copy(self) -> MetricCells:
-        """The metrics as they are now, also while another thread counts: a dict is copied in one step."""
+        """A consistent copy, even while another thread updates the metrics: copying a dict is atomic."""
         return MetricCells(
             self.counters.copy(),
             self.distributions.copy(),
@@ -86,7 +86,7 @@ class MetricCells:
 
 
 def merge_distributions(a: DistributionResult, b: DistributionResult) -> DistributionResult:
-    """Both together."""
+    """The distribution of the values of both."""
     lows = [x for x in (a.min, b.min) if x is not None]
     highs = [x for x in (a.max, b.max) if x is not None]
     return DistributionResult(
@@ -104,7 +104,7 @@ _current: Final = _Current()
 
 @contextmanager
 def collecting(cells: MetricCells) -> Iterator[MetricCells]:
-    """Metrics counted by this thread inside the block go to `cells`."""
+    """A context in which the metrics updated by this thread are stored in `cells`."""
     before, _current.cells = _current.cells, cells
     try:
         yield cells
@@ -114,7 +114,7 @@ def collecting(cells: MetricCells) -> Iterator[MetricCells]:
 
 @contextmanager
 def in_step(label: str) -> Iterator[None]:
-    """Metrics counted inside, outside generated code (life-cycle methods, combiners), belong to this step."""
+    """A context that attributes metrics to this step, for code outside generated functions, such as combiners."""
     before, _current.step = _current.step, label
     try:
         yield
@@ -123,7 +123,7 @@ def in_step(label: str) -> Iterator[None]:
 
 
 def current_step(frame: FrameType | None) -> str:
-    """The step that is running, seen from `frame`."""
+    """The step that is running, found by walking up the stack from `frame`."""
     while frame is not None:
         file = frame.f_code.co_filename
         if file.startswith(GENERATED):
@@ -146,7 +146,7 @@ class _Metric:
 
 
 class Counter(_Metric):
-    """A whole number that adds up."""
+    """An integer to which updates are added."""
 
     __slots__ = ()
 
@@ -161,12 +161,12 @@ class Counter(_Metric):
 
 
 class Distribution(_Metric):
-    """Count, sum, least and greatest of numbers."""
+    """The count, sum, minimum and maximum of numbers."""
 
     __slots__ = ()
 
     def update(self, value: int | float) -> None:
-        """One more number."""
+        """Add a number."""
         if (cells := _current.cells) is not None:
             key = self._key()
             cells.distributions[key] = merge_distributions(
@@ -180,28 +180,28 @@ class Gauge(_Metric):
     __slots__ = ()
 
     def set(self, value: int | float) -> None:
-        """Now it is this."""
+        """Set the value."""
         if (cells := _current.cells) is not None:
             cells.gauges[self._key()] = value
 
 
 class StringSet(_Metric):
-    """The distinct strings seen."""
+    """The set of distinct strings added."""
 
     __slots__ = ()
 
     def add(self, value: str) -> None:
-        """One more string."""
+        """Add a string."""
         if (cells := _current.cells) is not None:
             cells.string_sets.setdefault(self._key(), set()).add(value)
 
 
 class Metrics:
-    """`Metrics.counter(namespace, name).inc()` from any function of the author's that runs in a step."""
+    """Creates metrics: `Metrics.counter(namespace, name).inc()` in any function of the author's that runs in a step."""
 
     @staticmethod
     def counter(namespace: str | type, name: str) -> Counter:
-        """A counter; the namespace may be a class, for its name."""
+        """A counter; if the namespace is a class, its qualified name is used."""
         return Counter(_namespace(namespace), name)
 
     @staticmethod
@@ -222,7 +222,7 @@ class Metrics:
 
 @dataclass(frozen=True, slots=True)
 class MetricResult:
-    """One metric's value after, or during, a run."""
+    """A metric's value during or after a run."""
 
     key: MetricKey
     value: Any
@@ -232,20 +232,21 @@ class MetricResult:
 
 
 ENGINE: Final = "tidegate"
-"""The namespace of what the engine counts: `elements_out`, `dropped_late`, `dropped_closed`, …"""
+"""The namespace of the engine's own metrics: `elements_out`, `dropped_late`, `dropped_closed`, …"""
 
 FILES_WRITTEN: Final = "files_written"
 """The engine's counter of files that a step has made visible."""
 
 LAST_FILE: Final = "last_file"
-"""The engine's gauge with the name of the last one."""
+"""The engine's gauge with the name of the last such file."""
 
 
 class MetricResults:
-    """What a run had counted when it was asked: `query(name=…, step=…)`, or `counter(name)`, the sum over all steps."""
+    """The metrics of a run when they were read: `query(name=…, step=…)`, or `counter(name)` for the sum over all
+    steps."""
 
     def __init__(self, cells: MetricCells) -> None:
-        self._cells = cells.copy()  # the run may go on, in another thread
+        self._cells = cells.copy()  # another thread may still be running the pipeline
 
     def __repr__(self) -> str:
         return f"<metrics {'; '.join(f'{m.key.step}: {m.key.namespace}.{m.key.name}={m.value!r}' for m in self.all())}>"
@@ -268,7 +269,7 @@ class MetricResults:
     def query(
         self, name: str | None = None, *, namespace: str | type | None = None, step: str | None = None
     ) -> list[MetricResult]:
-        """Those whose name, namespace and step are as given; a step matches by label path or its last part."""
+        """The metrics with the given name, namespace and step; a step matches by label path or by its last parts."""
         return [
             result
             for result in self.all()
@@ -278,13 +279,13 @@ class MetricResults:
         ]
 
     def counter(self, name: str, *, namespace: str | type | None = None, step: str | None = None) -> int:
-        """The sum of the counters of this name; 0 when nothing was counted."""
+        """The sum of the counters with this name; 0 if there are none."""
         keys = {result.key for result in self.query(name, namespace=namespace, step=step)}
         return sum(n for key, n in self._cells.counters.items() if key in keys)
 
 
 def _words(value: Any) -> str:
-    """A metric's value for people."""
+    """A metric's value as text."""
     match value:
         case set():
             return ", ".join(sorted(value))

@@ -1,11 +1,11 @@
-"""Where classes are now that pickles name by the modules they were in when these were written.
+"""The current modules and names of classes whose older names stand in stored pickles.
 
-Checkpoints, savepoints, compiled pipelines, journals of sessions and Spark's commit logs outlive the version that wrote
-them. Whatever reads one of these does so by `loads`, which looks every class up here; what travels within a run is of
-one version, and needs no more than `pickle.loads`.
+Checkpoints, savepoints, compiled pipelines, session journals and Spark commit logs outlive the version that wrote
+them. They are read by `loads`, which looks up every class here. Data exchanged within a run is of one version, for
+which `pickle.loads` suffices.
 
-When a module moves, it gets a line in `MODULES`; when something in it is renamed as well, that gets a line in `NAMES`,
-by its old module. Lines are never taken out, and need not be changed when what they lead to moves again.
+A module that moves gets a line in `MODULES`; a class or function that is renamed gets a line in `NAMES` under its old
+module. Lines are never removed, nor changed when their target moves again.
 
 >>> moves = Moves({"a.rows": "a.data.rows", "a.data.rows": "a.tables"}, {("a.tables", "Row"): ("a.tables", "Record")})
 >>> moves.current("a.rows", "Table"), moves.current("a.rows", "Row.of"), moves.current("elsewhere", "Row")
@@ -249,7 +249,8 @@ MODULES: Final[Mapping[str, str]] = {
     "tidegate.io.text_sink": "tidegate.io.text.sink",
     "tidegate.io.text_attempt": "tidegate.io.text.attempt",
 }
-"""From where a module was to where all that was in it is."""
+"""From the old name of a module to the module that has its contents now."""
+
 NAMES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("tidegate.runners.engine.time.watermarks", "Mark"): (
         "tidegate.runners.engine.time.watermarks",
@@ -262,15 +263,15 @@ NAMES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
     ("tidegate.sdk.pipeline", "ptransform_fn"): ("tidegate.sdk.steps.applied_function", "ptransform_fn"),
     ("tidegate.sdk.interactive.table", "show"): ("tidegate.sdk.interactive.show", "show"),
 }
-"""From a module and a name at its top level to the module and the name that it has instead."""
+"""From a module and a name at its top level to the current module and name."""
 
 _SUBIMPORT: Final = ("cloudpickle.cloudpickle", "subimport")
-"""What cloudpickle puts where a function or an object refers to a module: a call of this with the module's name."""
+"""Cloudpickle pickles a reference to a module as a call of this function with the module's name."""
 
 
 @dataclass(frozen=True)
 class Moves:
-    """Modules that have moved, and names that have changed. Moves follow one another; none leads back."""
+    """Modules that have moved and names that have changed. Moves may be chained, but never form a cycle."""
 
     modules: Mapping[str, str]
     names: Mapping[tuple[str, str], tuple[str, str]]
@@ -279,7 +280,7 @@ class Moves:
         return bool(self.modules or self.names)
 
     def current(self, module: str, name: str) -> tuple[str, str]:
-        """Where something is now. `name` may be dotted: what is in a class moves with it."""
+        """The current module and name. `name` may be dotted: the members of a class move with it."""
         head, dot, rest = name.partition(".")
         while True:
             if (found := self.names.get((module, head))) is not None:
@@ -290,7 +291,7 @@ class Moves:
                 return module, head + dot + rest
 
     def original(self, module: str, name: str) -> tuple[str, str]:
-        """Where something was at first: what is to be the same before and after a move is computed of this name."""
+        """The first module and name, from which values are computed that must not change with a move."""
         head, dot, rest = name.partition(".")
         before = self._before
         while True:
@@ -302,7 +303,7 @@ class Moves:
                 return module, head + dot + rest
 
     def original_module(self, module: str) -> str:
-        """Where a module was at first."""
+        """The first name of a module."""
         while (was := self._before.modules.get(module)) is not None:
             module = was
         return module
@@ -312,13 +313,13 @@ class Moves:
         return Moves({to: old for old, to in self.modules.items()}, {to: old for old, to in self.names.items()})
 
     def current_module(self, module: str) -> str:
-        """Where a module is now."""
+        """The current name of a module."""
         while (to := self.modules.get(module)) is not None:
             module = to
         return module
 
     def find(self, module: str, name: str) -> Any:
-        """What a pickle names so. ImportError or AttributeError if there is no such thing."""
+        """The object that a pickle refers to by this name. ImportError or AttributeError if it does not exist."""
         if (module, name) == _SUBIMPORT:
             return self._import
         module, name = self.current(module, name)
@@ -329,13 +330,13 @@ class Moves:
         return found
 
     def loads(self, data: Any, buffers: Iterable[Any] = ()) -> Any:
-        """As `pickle.loads`, of what may have been written before a move."""
+        """Like `pickle.loads`, for data that may have been written before a move."""
         if not self:
             return pickle.loads(data, buffers=buffers)
         return _Unpickler(io.BytesIO(data), self, buffers).load()
 
     def load(self, file: BinaryIO) -> Any:
-        """As `pickle.load`, of what may have been written before a move."""
+        """Like `pickle.load`, for data that may have been written before a move."""
         return _Unpickler(file, self).load()
 
     def _import(self, module: str) -> ModuleType:

@@ -1,6 +1,6 @@
-"""Notebooks, as far as they differ from scripts: code stands in cells, errors and tables are drawn by IPython.
+"""The differences between notebooks and scripts: code is in cells, and IPython renders errors and tables.
 
-Nothing here imports IPython: where it is not loaded, there is no notebook.
+Nothing here imports IPython: a process that has not loaded it is not a notebook.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from types import CodeType, FrameType, TracebackType
 from typing import Any, Final
 
-_HOME: Final = __file__.rsplit("sdk", 1)[0]
+_PACKAGE: Final = __file__.rsplit("sdk", 1)[0]
 _STANDARD_LIBRARY: Final = os.path.dirname(os.__file__) + os.sep
 _INSTALLED: Final = tuple(f"{os.sep}{name}{os.sep}" for name in ("site-packages", "dist-packages"))
 _PROMPT: Final = re.compile(r"<stdin>|<console>|<python-input-\d+>")
@@ -27,23 +27,23 @@ def shell() -> Any:
 
 
 def in_notebook() -> bool:
-    """Whether what cells give is drawn as HTML: the shell is that of a kernel, not a terminal's."""
+    """Whether results of cells are rendered as HTML: the shell belongs to a kernel, not to a terminal."""
     return hasattr(shell(), "kernel")
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One run of a cell, or of a statement at a prompt. `cell` is the cell's own identity, where the notebook sends it:
-    it is the same each time the cell is run, edited or not."""
+    """One run of a cell, or of a statement at a prompt. `cell` is the cell's id, if the notebook sends one: it is the
+    same each time the cell is run, even after an edit."""
 
     run: int
     cell: str | None = None
     code: CodeType | None = field(default=None, compare=False, repr=False)
-    """The statement's code, kept so that no other gets its id."""
+    """The statement's code, referenced here so that no other object can get its id."""
 
 
 def current_execution() -> Execution | None:
-    """The cell or the statement that is being executed; None in a script, where no code is run again."""
+    """The cell or statement that is being executed; None in a script, which is never run again in the same process."""
     ipython = shell()
     if ipython is not None:
         message = ipython.get_parent() if hasattr(ipython, "get_parent") else {}
@@ -60,7 +60,7 @@ def current_execution() -> Execution | None:
 
 
 def place_of(file: str) -> str:
-    """The file that code was compiled from; for a cell, `cell In[4]` in place of the temporary name it goes by."""
+    """The file that code was compiled from; for a cell, `cell In[4]` instead of its temporary file name."""
     if "IPython" not in sys.modules:
         return file
     name_of = getattr(getattr(shell(), "compile", None), "format_code_name", None)
@@ -68,13 +68,13 @@ def place_of(file: str) -> str:
     return file if named is None else " ".join([named[0].lower(), *named[1:]])
 
 
-def spoken(file: str, line: int) -> str:
+def format_place(file: str, line: int) -> str:
     """A place in code: `file.py:7`, or `cell In[4], line 7`."""
     return f"{file}, line {line}" if _CELL.fullmatch(file) else f"{file}:{line}"
 
 
 def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]], caption: str) -> str:
-    """Rows of text, and a line about them."""
+    """An HTML table of text, with a caption."""
     from html import escape
 
     left = ' style="text-align: left"'
@@ -85,41 +85,44 @@ def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]], caption: s
 
 
 def traceback_lines(error: BaseException) -> list[str]:
-    """What a notebook shows of an error: its message, and the frames of cells and the author's modules alone."""
+    """An error as a notebook shows it: its message, with only the frames of cells and the author's modules."""
     cause = error.__cause__
     while cause is not None:
-        cause.__traceback__ = _frames(cause.__traceback__, begun=True)
+        cause.__traceback__ = _author_frames(cause.__traceback__, in_cell=True)
         cause = cause.__cause__
-    lines = shell().InteractiveTB.structured_traceback(type(error), error, _frames(error.__traceback__), tb_offset=0)
-    return list(lines)
+    frames = _author_frames(error.__traceback__)
+    return list(shell().InteractiveTB.structured_traceback(type(error), error, frames, tb_offset=0))
 
 
-def _frames(trace: TracebackType | None, *, begun: bool = False) -> TracebackType | None:
-    """From the outermost cell on, without Tidegate's."""
-    kept: list[TracebackType] = []
-    for part in frames_outside(trace, (_HOME,)):
-        if begun or kept or _CELL.fullmatch(place_of(part.tb_frame.f_code.co_filename)):
-            kept.append(part)
-    return chained(kept)
+def _author_frames(trace: TracebackType | None, *, in_cell: bool = False) -> TracebackType | None:
+    """The frames from the outermost cell on, or all if the traceback begins `in_cell`, without Tidegate's."""
+    found: list[TracebackType] = []
+    for part in frames_outside(trace, (_PACKAGE,)):
+        if in_cell or found or _CELL.fullmatch(place_of(part.tb_frame.f_code.co_filename)):
+            found.append(part)
+    return chained(found)
 
 
-def frames_outside(trace: TracebackType | None, home: tuple[str, ...]) -> list[TracebackType]:
-    """The frames of files that don't begin with `home`, without those of the standard library between two that do."""
-    kept: list[TracebackType] = []
+def frames_outside(trace: TracebackType | None, excluded: tuple[str, ...]) -> list[TracebackType]:
+    """The frames of files whose names don't begin with `excluded`.
+
+    Frames of the standard library between two excluded ones are left out as well.
+    """
+    found: list[TracebackType] = []
     since: int | None = None
-    """How many frames were kept at the last one of `home`, while only the standard library has been met since."""
+    """The number of frames found before the last excluded one, if only the standard library has been called since."""
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
-        if file.startswith(home):
+        if file.startswith(excluded):
             if since is not None:
-                del kept[since:]
-            since = len(kept)
+                del found[since:]
+            since = len(found)
         else:
-            kept.append(trace)
+            found.append(trace)
             if not _is_standard_library(file):
                 since = None
         trace = trace.tb_next
-    return kept
+    return found
 
 
 def _is_standard_library(file: str) -> bool:
@@ -129,7 +132,7 @@ def _is_standard_library(file: str) -> bool:
 
 
 def chained(parts: Sequence[TracebackType]) -> TracebackType | None:
-    """A traceback of these frames alone."""
+    """A traceback with only these frames."""
     result: TracebackType | None = None
     for part in reversed(parts):
         result = TracebackType(result, part.tb_frame, part.tb_lasti, part.tb_lineno)

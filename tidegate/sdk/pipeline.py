@@ -1,4 +1,4 @@
-"""What authors write with: a Pipeline and the PCollections in it.
+"""`Pipeline` and `PCollection`, to which authors apply transforms.
 
 Applying a transform appends nodes to the portable pipeline at once; nothing runs before `run()`.
 """
@@ -9,7 +9,15 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar, cast, overload
 
-from tidegate.sdk.errors import BuildError, ExpandError, PicklingError, RunError, TidegateError, TidegateWarning, said
+from tidegate.sdk.errors import (
+    BuildError,
+    ExpandError,
+    PicklingError,
+    RunError,
+    TidegateError,
+    TidegateWarning,
+    error_text,
+)
 from tidegate.sdk.interactive_hook import interactive
 from tidegate.sdk.notebook import current_execution
 from tidegate.sdk.options.defaults import DefaultOptions
@@ -21,18 +29,18 @@ from tidegate.sdk.options.script import (
     reader_is_gone,
 )
 from tidegate.sdk.portable import model as nodes
-from tidegate.sdk.portable.seal import located, seal, this_environment, warned_if_idle, words_of_interrupt
+from tidegate.sdk.portable.seal import interrupt_message, located, seal, this_environment, warn_if_idle
 from tidegate.sdk.run_settings import RunSettings
 from tidegate.sdk.runner import Enough, PipelineResult, Runner, RunOptions
 from tidegate.sdk.steps.applied_function import AppliedFunction, checked_function
 from tidegate.sdk.steps.applied_steps import AppliedStep, AppliedSteps
-from tidegate.sdk.steps.builder import StepBuilder, check_there
+from tidegate.sdk.steps.builder import StepBuilder, check_not_removed
 from tidegate.sdk.steps.lookup import output_of, step_of
 from tidegate.sdk.steps.pvalue import Applier, PValue
 from tidegate.sdk.steps.transform import PTransform, Transform
 from tidegate.sdk.typehints import hints
 from tidegate.sdk.user_code.frames import author_frames, caller, raised_at, trim_refusals
-from tidegate.sdk.user_code.never_run import Fate
+from tidegate.sdk.user_code.never_run import PipelineUsage
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
 
 if TYPE_CHECKING:
@@ -46,12 +54,12 @@ R = TypeVar("R")
 
 
 class Pipeline(Applier):
-    """A pipeline being written.
+    """A pipeline under construction.
 
-    `runner` is a name, a Runner, or None for what the options say (`direct` if they say nothing). `options` are
-    PipelineOptions, a mapping, or a list of flags. Without options, a pipeline that is made in the script itself obeys
-    the flags on the script's command line, `--runner` among them; anywhere else it has the defaults. As a context
-    manager it runs when the block ends well.
+    `runner` is a name, a Runner, or None to use the one in the options (`direct` by default). `options` are
+    PipelineOptions, a mapping, or a list of flags. Without options, a pipeline created in the script itself reads the
+    flags on the script's command line, including `--runner`; any other pipeline uses the defaults. As a context
+    manager, the pipeline runs when the block ends without an exception.
     """
 
     def __init__(
@@ -64,44 +72,44 @@ class Pipeline(Applier):
         self.name = name
         self._settings = RunSettings(runner, options)
         self._steps = AppliedSteps()
-        fate = None
+        usage = None
         if being_loaded() is None and called_by_script():
             trim_refusals()
-            fate = Fate(name, caller())
-            fate.watch(self)
-        self._builder = StepBuilder(self._steps, fate)
+            usage = PipelineUsage(name, caller())
+            usage.watch(self)
+        self._builder = StepBuilder(self._steps, usage)
         self._result: PipelineResult | None = None
         self._nodes_run: tuple[nodes.Node, ...] | None = None
 
     @property
     def options(self) -> RunOptions:
-        """The options given, as a model; the plain defaults if none were, without the cost of importing the model."""
+        """The options as a model; if none were given, plain defaults, which avoid importing the model."""
         return self._settings.options
 
     @property
     def checks_types(self) -> bool:
-        """Whether element types are compared where steps meet; `--type_check=off` says no."""
+        """Whether a step's input type is checked against the type it takes; `--type_check=off` disables this."""
         return self.options.type_check != "off"
 
     @property
     def runner(self) -> str | Runner | None:
-        """The runner it was made with, or its name; None: the options say."""
+        """The runner it was created with, or its name; None if the options choose it."""
         return self._settings.runner
 
     @property
     def has_run(self) -> bool:
-        """Whether a run has been started, which `result` then is."""
+        """Whether a run has been started; `result` then returns it."""
         return self._result is not None
 
     @property
     def result(self) -> PipelineResult:
-        """The last run, going on or over. BuildError if there was none."""
+        """The last run, which may still be running. BuildError if there was none."""
         if self._result is None:
             raise BuildError("this pipeline has no result: it has not run. Call run(), or leave its `with` block")
         return self._result
 
     def has_been_run(self, result: PipelineResult) -> None:
-        """Make a run that a command has started the pipeline's `result`."""
+        """Set the pipeline's `result` to a run that a command has started."""
         self._result = result
 
     @overload
@@ -121,13 +129,13 @@ class Pipeline(Applier):
         try:
             result = transform.expand(input)
             if type(transform) is AppliedFunction and len(self._steps.nodes) == nodes_before:
-                transform.check_meant(result)
+                transform.check_result(result)
         except BaseException as error:
             added = len(self._steps.nodes) != nodes_before
-            builder.remove([step])  # a step that could not be applied leaves nothing behind, not even its label
+            builder.remove([step])  # so that its label is free again
             match error:
                 case BuildError():
-                    # With the traceback goes the line inside an `expand` of the author's that was refused.
+                    # The traceback is dropped, so the message names the refused line inside an author's `expand`.
                     inside = raised_at(error.__traceback__)
                     raise located(error, step.path, step.where, inside).with_traceback(None) from error.__cause__
                 case Exception() if not isinstance(error, (TidegateError, TidegateWarning)):
@@ -141,17 +149,17 @@ class Pipeline(Applier):
         return result
 
     def run(self) -> PipelineResult:
-        """Check, plan and run. Bounded pipelines on `direct` have ended when it returns."""
+        """Check, plan and run the pipeline. On `direct`, a bounded pipeline has finished when this returns."""
         __tracebackhide__ = True  # for pytest
         return self.run_until(None)
 
     def run_until(self, enough: Enough | None) -> PipelineResult:
-        """The same; where the runner can, it ends the run early when there is enough."""
+        """Like `run`, but a runner that supports it ends the run early, once `enough` is satisfied."""
         __tracebackhide__ = True  # for pytest
-        Fate.used = True
+        PipelineUsage.used = True
         if (script := being_loaded()) is not None:
             return cast(PipelineResult, script.take(self))
-        self._builder.replace_own_of_cell(current_execution())
+        self._builder.remove_steps_of_earlier_runs(current_execution())
         options = self.options
         runner = self._settings.chosen_runner()
         try:
@@ -159,45 +167,47 @@ class Pipeline(Applier):
             before, runner.enough = runner.enough, enough
             try:
                 sealed = self.sealed()
-                self._result = runner.run(warned_if_idle(sealed) if runner.drops_unread else sealed, options)
+                if runner.drops_unread:
+                    warn_if_idle(sealed)
+                self._result = runner.run(sealed, options)
                 self._nodes_run = tuple(self._steps.nodes)
             finally:
                 runner.enough = before
         except TidegateError as error:
             if isinstance(error, RunError):
                 self._nodes_run = tuple(self._steps.nodes)
-            # The message tells where it comes from; Tidegate's own frames would only bury the author's.
+            # The message names the place in the author's code; Tidegate's frames would only obscure it.
             if called_by_script() and isinstance(error.__cause__, BrokenPipeError) and reader_is_gone():
                 discard_stdout()
-                end_in_words(error)  # `python script.py | head` is no failure to tell of
+                end_in_words(error)  # `python script.py | head` needs no traceback
             raise error.with_traceback(None) from error.__cause__
         except KeyboardInterrupt as error:
             if called_by_script():
-                end_in_words(error, *words_of_interrupt(self.portable()))
+                end_in_words(error, *interrupt_message(self.portable()))
             raise
         return self._result
 
     @contextmanager
     def running_on(self, runner: Runner) -> Iterator[None]:
-        """Inside, the pipeline runs on this runner in place of its own."""
-        own, self._settings.runner = self._settings.runner, runner
+        """A context in which the pipeline runs on `runner` instead of its configured one."""
+        configured, self._settings.runner = self._settings.runner, runner
         try:
             yield
         finally:
-            self._settings.runner = own
+            self._settings.runner = configured
 
     def leading_to(
         self, pcoll: PCollection[T], runner: str | Runner | None = None, run_for: Duration | None = None
     ) -> PCollection[T]:
-        """The collection in a pipeline of its own, which has only the steps that lead to it.
+        """The collection in a new pipeline that has only the steps upstream of it.
 
-        It runs on this pipeline's runner, or on the one that is named, with the same options, but apart from what
-        runs of this pipeline keep. `run_for` comes before that of the options.
+        The new pipeline runs on `runner`, by default this pipeline's, with the same options, but neither reads nor
+        overwrites the state that runs of this pipeline keep. `run_for` overrides the option of that name.
         """
-        Fate.used = True
-        check_there(pcoll)
+        PipelineUsage.used = True
+        check_not_removed(pcoll)
         part = Pipeline(options=self.options, name=self.name)
-        part._settings = self._settings.apart(runner, run_for)
+        part._settings = self._settings.for_preview(runner, run_for)
         leading = self._steps.leading_to(pcoll.id)
         made = {out.collection for node in leading for out in node.outputs}
         part._builder.steps = part._steps = AppliedSteps(
@@ -214,17 +224,17 @@ class Pipeline(Applier):
         ]
 
     def sealed(self, *, values: bool = False) -> nodes.Pipeline:
-        """The portable pipeline, the author's code pickled; with `values`, those of Create too.
+        """The portable pipeline with the author's code pickled, and with `values` the elements of `Create` as well.
 
-        Raises PicklingError, naming step and variable, when something can't travel.
+        Raises PicklingError, naming step and variable, when something can't be pickled.
         """
         if not self._steps.nodes:
             raise BuildError("this pipeline has no steps: apply one, such as `pipeline | tg.Create([1, 2, 3])`")
         return seal(self.portable(), values=values)
 
     def portable(self) -> nodes.Pipeline:
-        """The portable pipeline as it stands, code still live."""
-        Fate.used = True
+        """The portable pipeline in its present form, with the author's code still live."""
+        PipelineUsage.used = True
         return nodes.Pipeline(
             tuple(self._steps.nodes), tuple(self._steps.collections.values()), this_environment(), name=self.name
         )
@@ -238,28 +248,29 @@ class Pipeline(Applier):
         return interactive().pipeline_html(self)
 
     def __getitem__(self, label: str) -> PCollection[Any]:
-        """The output of the step of that label path, or whose path ends so: `p["count"].head(3)`.
+        """The output of the step with that label path, or whose path ends in it: `p["count"].head(3)`.
 
-        Of a step with several outputs the main one; `p["parse:bad"]` is its output `bad`. BuildError, with the labels
-        there are, if there is no such step, or if it gives no collection, or several without a main one.
+        If the step has several outputs, the main one; `p["parse:bad"]` is its output `bad`. BuildError, listing the
+        labels, if there is no such step, or if the step returns no collection, or several without a main one.
         """
         return cast(PCollection[Any], output_of(self._steps.results, label))
 
     def __delitem__(self, label: str) -> None:
-        """Take the step of that label out of the pipeline, with every step that reads what it makes, as if none of them
-        had been applied: `del p["count"]`. BuildError if there is no such step, or if it is a part of another."""
+        """Remove the step with that label, and every step downstream of it, from the pipeline: `del p["count"]`.
+
+        BuildError if there is no such step, or if it is a part of another."""
         step = step_of(self._steps, label)
         if step.outer is not None:
             raise BuildError(
-                f"{step.path!r} is a part of the step {step.outermost.path!r}, which is taken out as a whole: "
+                f"{step.path!r} is a part of the step {step.outermost.path!r}, which can only be removed as one: "
                 f"write del p[{step.outermost.path!r}]"
             )
         self._builder.remove(self._steps.with_derived([step]))
 
     __iter__: ClassVar[None] = None
-    """A pipeline is no sequence, although it has `[label]`."""
+    """A pipeline is not iterable, although it has `[label]`."""
 
-    if not TYPE_CHECKING:  # else every name would be an attribute
+    if not TYPE_CHECKING:  # otherwise type checkers would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
             from tidegate.sdk import advice
@@ -267,18 +278,18 @@ class Pipeline(Applier):
             raise advice.no_attribute(self, name, advice.PIPELINE_METHODS)
 
     def __reduce__(self) -> NoReturn:
-        raise PicklingError("a Pipeline can't go into a function: it exists only where it is written")
+        raise PicklingError("a Pipeline can't be used inside a function: it exists only in the program that builds it")
 
     def __enter__(self) -> Self:
         if self._settings.wants_help:
-            self.run()  # which gives help, before anything can go wrong
+            self.run()  # prints the help, before the steps can fail
         self._nodes_run = None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        Fate.used = True
+        PipelineUsage.used = True
         if kind is not None:
             return
         if not self._ran_in_block():
@@ -287,9 +298,9 @@ class Pipeline(Applier):
             self._result.wait_until_finish()
 
     def _ran_in_block(self) -> bool:
-        """Whether the author has run the pipeline inside its `with` block, at whose end it need not run again then.
+        """Whether the author ran the pipeline inside its `with` block, so that it need not run again at the end.
 
-        BuildError if steps have been added since: the run that has been lacks them, and another repeats the others.
+        BuildError if steps were added after that run: it lacks them, and another run would repeat the others.
         """
         if self._nodes_run is None:
             return False
@@ -299,7 +310,7 @@ class Pipeline(Applier):
             raise BuildError(
                 f"the pipeline {self.name!r} was run inside its `with` block, and the step {added.label!r}, applied at "
                 f"{added.where}, was added after that, so it has not run. The pipeline runs when the block ends: leave "
-                "out run(); to look at elements inside the block, use collect(), head(n) or tg.show(...)"
+                "out run(); to see elements inside the block, use collect(), head(n) or tg.show(...)"
             )
         return True
 
@@ -319,7 +330,7 @@ class Pipeline(Applier):
         return self._builder.current.path
 
     def claim(self, written: Hashable, name: str) -> None:
-        """Note that the step being applied writes this; `name` is for people. BuildError if another step does."""
+        """Record that the current step writes `written`, called `name` in messages; BuildError if another step does."""
         self._builder.claim(written, name)
 
     def collection(
@@ -330,23 +341,23 @@ class Pipeline(Applier):
         windowing: WindowingStrategy = GLOBAL_DEFAULT,
         bounded: bool = True,
     ) -> PCollection[Any]:
-        """A PCollection that the primitive being applied makes, on output `tag`."""
+        """A new PCollection on output `tag` of the primitive being applied."""
         path = self.step
         id = path if tag == nodes.MAIN else f"{path}:{tag}"
         return PCollection(self, id, tag, element_type, windowing, bounded)
 
     def retype(self, pcoll: PCollection[Any], element_type: Any) -> None:
-        """Set what a collection holds, as `with_output_types` says."""
+        """Set a collection's element type, as `with_output_types` does."""
         pcoll.element_type = element_type
         self._steps.collections[pcoll.id] = pcoll.as_data()
 
     def drop_scratch(self, pcolls: Iterable[PCollection[Any]]) -> None:
-        """In a notebook or at a prompt, remove the steps applied in the very expression of a look at `pcolls`."""
+        """In a notebook or at a prompt, remove the steps applied in the same expression that computes `pcolls`."""
         self._builder.drop_scratch(pcolls)
 
 
 class PCollection(PValue, Generic[T]):
-    """A collection that will exist when the pipeline runs. `pcoll | Map(f)` makes the next one."""
+    """A collection that will exist when the pipeline runs. `pcoll | Map(f)` applies a step to it."""
 
     pipeline: Pipeline
 
@@ -365,11 +376,11 @@ class PCollection(PValue, Generic[T]):
         runner: str | Runner | None = None,
         run_for: DurationLike | None = None,
     ) -> list[T]:
-        """Run the steps that lead here, and return all elements, in the order in which the runner gives them.
+        """Run the steps upstream of this collection and return all its elements, in the order the runner emits them.
 
-        No sink is written. `include_window_info` gives a `WindowedValue` for each element and window. `runner` is
-        another than the pipeline's. Of an unbounded collection it returns what arrives in `run_for` (s). RunError if
-        there are more than `limit` elements (None: no limit).
+        No sink is written. With `include_window_info`, the result has a `WindowedValue` for each element and window.
+        `runner` overrides the pipeline's. For an unbounded collection, the result is what arrives within `run_for`
+        (s). RunError if there are more than `limit` elements (None: no limit).
         """
         __tracebackhide__ = True
         try:
@@ -387,14 +398,14 @@ class PCollection(PValue, Generic[T]):
         runner: str | Runner | None = None,
         run_for: DurationLike | None = None,
     ) -> list[T]:
-        """The same for the first `n` elements that the run gives; where it can, it stops reading then."""
+        """Like `collect`, for the first `n` elements that the run emits. If the runner can, it then stops reading."""
         __tracebackhide__ = True
         try:
             return interactive().head(self, n, include_window_info=include_window_info, runner=runner, run_for=run_for)
         finally:
             self.pipeline.drop_scratch([self])
 
-    if not TYPE_CHECKING:  # else every name would be an attribute
+    if not TYPE_CHECKING:  # otherwise type checkers would accept every attribute
 
         def __getattr__(self, name: str) -> Any:
             from tidegate.sdk import advice
@@ -409,26 +420,26 @@ class PCollection(PValue, Generic[T]):
 
     def __bool__(self) -> NoReturn:
         raise BuildError(
-            f"{self._named} is neither true nor false: what is in it is known only while the pipeline runs. To test "
+            f"{self._named} is neither true nor false: its contents are known only while the pipeline runs. To test "
             "whether a variable holds a collection, write `is not None`; to drop elements, tg.Filter(...)"
         )
 
     def __len__(self) -> NoReturn:
         raise BuildError(
-            f"{self._named} has no length: what is in it is known only while the pipeline runs. "
+            f"{self._named} has no length: its contents are known only while the pipeline runs. "
             "To count its elements, write `pcoll | tg.combiners.Count.Globally()`"
         )
 
     def __contains__(self, element: object) -> NoReturn:
         raise BuildError(
-            f"{self._named} can't be searched with `in`: what is in it is known only while the pipeline runs. "
-            "Apply tg.Filter(...), or hand it over as a side input"
+            f"{self._named} can't be searched with `in`: its contents are known only while the pipeline runs. "
+            "Apply tg.Filter(...), or pass it as a side input"
         )
 
     def __reduce__(self) -> NoReturn:
         raise PicklingError(
-            f"{self._named} can't go into a function: it exists only while the pipeline runs. "
-            "Hand its values over as a side input, such as tg.Map(f, tg.AsList(pcoll))"
+            f"{self._named} can't be used inside a function: it exists only while the pipeline runs. "
+            "Pass its values as a side input, such as tg.Map(f, tg.AsList(pcoll))"
         )
 
     @property
@@ -438,18 +449,18 @@ class PCollection(PValue, Generic[T]):
     def __repr__(self) -> str:
         facts = ["bounded" if self.is_bounded else "unbounded"]
         if self.windowing != GLOBAL_DEFAULT:
-            from tidegate.sdk.drawing.graph import spoken
+            from tidegate.sdk.drawing.graph import describe
 
-            facts.append(spoken(self.windowing.assigner))
-        held = "" if self.element_type is Any else f" of {hints.type_name(self.element_type)}"
-        return f"<PCollection {self.id!r}{held}: {', '.join(facts)}>"
+            facts.append(describe(self.windowing.assigner))
+        elements = "" if self.element_type is Any else f" of {hints.type_name(self.element_type)}"
+        return f"<PCollection {self.id!r}{elements}: {', '.join(facts)}>"
 
     def _repr_html_(self) -> str:
         return interactive().collection_html(self)
 
 
 def _expand_error(error: Exception, step: AppliedStep, advice: str) -> ExpandError:
-    message = f"{type(error).__name__}: {said(error)}" + (advice and f". {advice}")
+    message = f"{type(error).__name__}: {error_text(error)}" + (advice and f". {advice}")
     raised = located(ExpandError(message), step.path, step.where)
     raised.args = (f"{raised}\n  while the pipeline was being built",)
     return raised

@@ -1,7 +1,7 @@
-"""Files that nobody but this user reads: state, what runs spill and exchange, what sessions keep of their jobs.
+"""Files that only this user may read: state, spilled and exchanged data, and the journals of sessions.
 
-Elements may be confidential whatever they are kept in, so such files have the mode 0600 under any umask. What a
-pipeline writes for its author, and what a command is told to write, follows the umask instead.
+Elements may be confidential wherever they are stored, so these files have mode 0600 under any umask. Output that a
+pipeline or a command writes for its author follows the umask instead.
 """
 
 from __future__ import annotations
@@ -10,5 +10,5 @@ import os
 
 
 def owner_only(path: str, flags: int) -> int:
-    """An opener for `open`: a file that is made here is this user's alone."""
+    """An opener for `open` that creates files with mode 0600."""
     return os.open(path, flags, 0o600)

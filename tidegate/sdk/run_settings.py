@@ -1,4 +1,4 @@
-"""The runner and the options of a pipeline's runs: what its author gave, or the command line of the script."""
+"""The runner and options of a pipeline's runs, from its author or from the script's command line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RunSettings:
-    """What `tg.Pipeline(runner, options)` was given; without options, the script's flags where it is the script's."""
+    """The arguments of `tg.Pipeline(runner, options)`; without options, the flags of the script that creates it."""
 
     def __init__(
         self,
@@ -35,12 +35,12 @@ class RunSettings:
 
     @property
     def options(self) -> RunOptions:
-        """The options as a model; the plain defaults if there are none, without the cost of importing the model."""
+        """The options as a model; if there are none, plain defaults, which avoid importing the model."""
         if self._options is None:
             return DEFAULTS
         from tidegate.sdk.options.model import PipelineOptions
 
-        # Flags of the runner that was named beside them are flags of this run.
+        # A runner named beside the options makes its own flags valid among them.
         named = {"runner": self.runner} if isinstance(self.runner, str) else {}
         match self._options:
             case PipelineOptions() | DefaultOptions():
@@ -55,35 +55,35 @@ class RunSettings:
 
     @property
     def wants_help(self) -> bool:
-        """Whether the script's flags ask for help, which a run gives."""
+        """Whether the script's flags ask for help, which `check_flags` prints."""
         return self._script is not None and self._script.wants_help
 
     def chosen_runner(self) -> Runner:
-        """The runner that is meant. OptionsError if there is none of that name."""
+        """The runner to use. OptionsError if no runner has that name."""
         return self.runner if isinstance(self.runner, Runner) else _named(self.runner or self.options.runner)
 
     def check_flags(self) -> None:
-        """Raise OptionsError for flags of the script that nobody has read; give help if they ask for it."""
+        """Raise OptionsError for flags of the script that are unknown; print help if the flags ask for it."""
         if self._script is not None:
-            self._script.check(_OWN_FLAGS)
+            self._script.check(_SCRIPT_FLAGS_ADVICE)
 
-    def apart(self, runner: str | Runner | None, run_for: Duration | None) -> RunSettings:
-        """Those of a look at data: on this or another runner, apart from what the pipeline's runs keep."""
-        look = RunSettings(runner or self.runner, self.options)
-        look._script = self._script
-        options = look.chosen_runner().apart(self.options)
-        look._options = options if run_for is None else replaced(options, run_for=run_for)
-        return look
+    def for_preview(self, runner: str | Runner | None, run_for: Duration | None) -> RunSettings:
+        """The settings of a run that only shows data, and leaves the state of the pipeline's own runs alone."""
+        preview = RunSettings(runner or self.runner, self.options)
+        preview._script = self._script
+        options = preview.chosen_runner().apart(self.options)
+        preview._options = options if run_for is None else replaced(options, run_for=run_for)
+        return preview
 
 
-_OWN_FLAGS: Final = (
-    "This pipeline takes its flags from the command line of its script. If the script reads that by itself, give the "
-    "pipeline options, such as tg.Pipeline(options=[])"
+_SCRIPT_FLAGS_ADVICE: Final = (
+    "This pipeline takes its flags from the command line of its script. If the script parses its command line itself, "
+    "pass options to the pipeline, such as tg.Pipeline(options=[])"
 )
 
 
 def _script_flags(runner: object) -> ScriptFlags | None:
-    """The flags of the script that the pipeline is made in; `runner` holds unless they name another."""
+    """The flags of the script that creates the pipeline; they may override `runner`."""
     tokens = script_flags()
     if not tokens:
         return None

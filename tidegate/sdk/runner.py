@@ -1,4 +1,4 @@
-"""What a runner is, seen from the author's side, and how one is found by its name."""
+"""The interface of runners and of the runs they start, and looking up a runner by name."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from tidegate.sdk.options.model import PipelineOptions
 
 RunOptions: TypeAlias = "PipelineOptions | DefaultOptions"
-"""What a runner is told: the author's options, or the defaults if there are none. `view_as` gives the runner's own."""
+"""The options passed to a runner: the author's, or the defaults. `view_as` returns those of the runner's own model."""
 
 
 class PipelineState(enum.Enum):
-    """Where a run is."""
+    """The state of a run."""
 
     RUNNING = "RUNNING"
     DONE = "DONE"
@@ -32,15 +32,16 @@ class PipelineState(enum.Enum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the run is over."""
         return self is not PipelineState.RUNNING
 
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """How the tasks of steps that run together have spent their time so far: seconds, of all tasks together.
+    """How the tasks of a stage have spent their time so far, in seconds summed over the tasks.
 
-    `behind` (s): how far the watermark that has reached them is behind the clock; None where there is none to compare.
+    `held_back` is time under backpressure. `behind` (s) is how far the stage's input watermark lags behind the clock;
+    None if it has no watermark to compare.
     """
 
     steps: tuple[str, ...]
@@ -51,7 +52,7 @@ class StageProgress:
 
 
 class PipelineResult(ABC):
-    """A run, going on or over."""
+    """A run of a pipeline, which may still be running."""
 
     def __repr__(self) -> str:
         return f"<PipelineResult {self.state.value}>"
@@ -64,44 +65,45 @@ class PipelineResult(ABC):
     @property
     @abstractmethod
     def state(self) -> PipelineState:
-        """Where the run is now."""
+        """The present state of the run."""
 
     @abstractmethod
     def wait_until_finish(self, timeout: float | None = None) -> PipelineState:
-        """Wait until the run ends, at most `timeout` seconds; return the state. Raises the run's error if it failed."""
+        """Wait at most `timeout` seconds for the run to end, and return its state. Raises its error if it failed."""
 
     @abstractmethod
     def cancel(self) -> PipelineState:
-        """Ask the run to stop, wait until it has, and return the state."""
+        """Cancel the run, wait until it has ended, and return its state."""
 
     def stop(self, *, drain: bool = False, savepoint: str | None = None) -> None:
-        """Ask for a clean end. `drain`: the watermark goes to the end of time, so that all windows fire. `savepoint`: a
-        folder or URL; the last state goes there, too. UnsupportedError on runners whose runs can't be stopped."""
+        """Stop the run cleanly. With `drain`, the watermark first advances to the end of time, so that all windows
+        fire. `savepoint` is a folder or URL to which the last state is also written. UnsupportedError on runners whose
+        runs can't be stopped."""
         raise UnsupportedError(
-            "only runs on the streaming runner can be stopped so: say --runner streaming, or cancel()"
+            "only runs on the streaming runner can be stopped cleanly: use --runner streaming, or cancel()"
         )
 
     def savepoint(self, directory: str) -> None:
-        """Take a savepoint in a folder or URL, and go on; it is there when this returns. RunError if it could not be
+        """Take a savepoint in a folder or URL, wait until it is complete, and keep running. RunError if it could not be
         taken; UnsupportedError on runners without savepoints."""
-        raise UnsupportedError("only runs on the streaming runner have savepoints: say --runner streaming")
+        raise UnsupportedError("only runs on the streaming runner have savepoints: use --runner streaming")
 
     @abstractmethod
     def metrics(self) -> MetricResults:
-        """What has been counted so far."""
+        """The metrics counted so far."""
 
     def stages(self) -> list[StageProgress]:
-        """How the stages of a run that goes on are doing; [] if the runner doesn't tell."""
+        """The progress of the stages of a run that has not ended; [] if the runner doesn't report it."""
         return []
 
     def dataframe(self, label: str) -> Any:
-        """The DataFrame that the `ToDataFrame` of this label has made, on the Spark runner; UnsupportedError on
-        others, RunError, with the labels there are, where none has it."""
-        raise UnsupportedError("only runs on the spark runner give DataFrames: say --runner spark")
+        """The DataFrame produced by the `ToDataFrame` with this label, on the Spark runner. UnsupportedError on other
+        runners; RunError, listing the labels, if there is no such step."""
+        raise UnsupportedError("only runs on the spark runner produce DataFrames: use --runner spark")
 
 
 class Finished(PipelineResult):
-    """A run that is over: a runner whose `run` returns at the end, and has raised if it failed, gives this."""
+    """The result of a runner whose `run` returns only after the run has ended, and raises if it failed."""
 
     def __init__(self, metrics: MetricCells) -> None:
         self._metrics = metrics
@@ -122,57 +124,56 @@ class Finished(PipelineResult):
 
 @dataclass(frozen=True, slots=True)
 class Enough:
-    """When a run has given what is wanted of it: `asked` says so, cheaply, at any time, and `elements` are wanted."""
+    """When a run may end early: once `asked()`, which is cheap, returns true. `elements` is how many are wanted."""
 
     asked: Callable[[], bool]
     elements: int
 
 
 class Runner(ABC):
-    """Something that runs portable pipelines. Runners know nothing of how a pipeline was written."""
+    """Runs portable pipelines. Runners don't depend on how a pipeline was written."""
 
     name: ClassVar[str]
 
     drops_unread: ClassVar[bool] = True
-    """Whether steps without effects, whose outputs no step reads, are left out of a run. A trace runs them too."""
+    """Whether a run omits steps that have no effect and whose outputs no step reads. A trace includes them."""
 
     watch: Callable[[MetricCells], None] | None = None
-    """Called with a run's metrics as it starts, by runners whose `run` returns only at the end: whoever shows progress
-    reads them while they grow."""
+    """Called with the run's live metrics when it starts, by runners whose `run` returns only at the end, so that a
+    progress display can read them."""
 
     tell: Callable[[str], None] | None = None
-    """Called now and then, from any thread, with how far a run is, in words, by runners whose metrics come only at the
-    end."""
+    """Called now and then, from any thread, with a description of the run's progress, by runners whose metrics are
+    complete only at the end."""
 
     enough: Enough | None = None
-    """What ends a run early, as if it had been stopped, on runners that read bounded data a little at a time. Others
-    run it to its end."""
+    """Ends a run early, as if it had been stopped, on runners that read bounded data incrementally. Other runners
+    ignore it."""
 
     @classmethod
     def options_model(cls) -> type[PipelineOptions] | None:
-        """The runner's own flags, a PipelineOptions subclass; None if it has none."""
+        """The PipelineOptions subclass with the runner's own flags; None if it has none."""
         return None
 
     @classmethod
     def missing(cls) -> list[str]:
-        """What has to be installed before it can run, in words; [] if nothing."""
+        """The missing prerequisites, in words; [] if the runner can run."""
         return []
 
     def apart(self, options: RunOptions) -> RunOptions:
-        """The options for a run beside that of the pipeline itself: what they say of state that a run keeps, or goes on
-        from, holds for the pipeline alone."""
+        """The options for a run that only shows data: without those that make a run store state or resume from it."""
         return options
 
     @abstractmethod
     def check(self, pipeline: portable.Pipeline, options: RunOptions) -> list[str]:
-        """Refuse, by name, what this runner can't do (raises BuildError); return warnings."""
+        """Raise BuildError, naming the feature, if the pipeline needs one this runner lacks; return warnings."""
 
     @abstractmethod
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Any:
         """The plan this runner would execute (`tidegate.runners.plan.Plan`)."""
 
     def explain(self, plan: Any, options: RunOptions) -> str:
-        """How this runner would execute that plan, in lines; "" if the plan says it all."""
+        """How this runner would execute the plan, as lines of text; "" if it has nothing to add to the plan."""
         return ""
 
     @abstractmethod
@@ -181,6 +182,6 @@ class Runner(ABC):
 
 
 def find_runner(name: str) -> Runner:
-    """The runner of that name; OptionsError, with the names there are, when there is none."""
+    """The runner with that name; OptionsError, listing the names, if there is none."""
     runner: Runner = registry.make_runner(name)
     return runner

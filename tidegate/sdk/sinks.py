@@ -1,4 +1,4 @@
-"""The path that authors have imported sinks from; they are in `tidegate.sdk.connectors.sinks`."""
+"""An older import path of `tidegate.sdk.connectors.sinks`, kept for authors who use it."""
 
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, in_order
 

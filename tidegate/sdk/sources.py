@@ -1,4 +1,4 @@
-"""The path that authors have imported sources from; they are in `tidegate.sdk.connectors.sources`."""
+"""An older import path of `tidegate.sdk.connectors.sources`, kept for authors who use it."""
 
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, SimpleSource, Source, Split
 

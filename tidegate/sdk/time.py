@@ -1,6 +1,11 @@
-"""Event time: whole microseconds since 1970, and the ends of time.
+"""Event time: integer microseconds since 1970, between a least and a greatest timestamp, the ends of time.
 
-Inside the engine a time is a plain `int`; `Timestamp` and `Duration` are what authors see.
+The engine represents a time as a plain `int`; authors use `Timestamp` and `Duration`.
+
+>>> Timestamp(60) - Timestamp(0), Timestamp(0) + 90
+(Duration(60s), Timestamp(1970-01-01T00:01:30Z))
+>>> MAX_TIMESTAMP + 1 == MAX_TIMESTAMP
+True
 """
 
 from __future__ import annotations
@@ -22,7 +27,7 @@ _set: Final = object.__setattr__
 
 
 class _Micros:
-    """A count of microseconds; what `Timestamp` and `Duration` share."""
+    """A count of microseconds: the base of `Timestamp` and `Duration`."""
 
     __slots__ = ("micros",)
     micros: int
@@ -43,7 +48,7 @@ class _Micros:
         return type(self), (0, self.micros)
 
     def seconds(self) -> float:
-        """The same in seconds."""
+        """The value in seconds."""
         return self.micros / SECOND
 
     def __format__(self, spec: str) -> str:
@@ -54,20 +59,20 @@ class _Micros:
 class Timestamp(_Micros):
     """An instant: microseconds since 1970-01-01 UTC, `Timestamp(seconds, micros)`.
 
-    `timestamp + 60` and `timestamp - 60` are instants a minute away; a timedelta or a Duration may stand for the number
-    of seconds. The difference of two instants is a `Duration`. Instants are compared with instants.
+    `timestamp + 60` and `timestamp - 60` are instants a minute away; a timedelta or a Duration may replace the number
+    of seconds. The difference of two instants is a `Duration`. Instants can be compared only with instants.
     """
 
     __slots__ = ()
 
     @staticmethod
     def of(value: TimestampLike) -> Timestamp:
-        """Any of the accepted forms as a Timestamp; ValueError for a naive datetime, TypeError for the rest."""
+        """Convert any of the accepted forms; ValueError for a naive datetime, TypeError for other types."""
         return value if isinstance(value, Timestamp) else Timestamp(micros=timestamp_micros(value))
 
     @staticmethod
     def of_micros(micros: int) -> Timestamp:
-        """From microseconds that are within the ends of time, unchecked; the engine's way."""
+        """A Timestamp from microseconds that are known to be within the ends of time; the engine's fast path."""
         made = _new(Timestamp)
         _set(made, "micros", micros)
         return made
@@ -95,7 +100,7 @@ class Timestamp(_Micros):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: object) -> object:
-        """In JSON: an ISO instant, or microseconds where the calendar ends."""
+        """In JSON: an ISO instant, or microseconds for instants outside the calendar."""
         return _in_json(cls, _instant_text, _instant_of_text)
 
     def __repr__(self) -> str:
@@ -105,9 +110,9 @@ class Timestamp(_Micros):
         return format_micros(self.micros)
 
     def __format__(self, spec: str) -> str:
-        """`f"{timestamp:%Y-%m-%d}"`, in UTC, as a datetime does; other formats are those of the text.
+        """Formats with `%`, such as `f"{timestamp:%Y-%m-%d}"`, are those of a UTC datetime, others those of `str`.
 
-        A time outside the calendar, such as the ends of time, has no date: it is always written as `str` does.
+        An instant outside the calendar, such as the ends of time, has no date: it is formatted like its `str`.
         """
         if "%" not in spec:
             return super().__format__(spec)
@@ -121,7 +126,7 @@ class Duration(_Micros):
     """A length of time in microseconds, `Duration(seconds, micros)`; may be negative.
 
     `+`, `-`, `<`, `<=`, `>` and `>=` take a Duration, a number of seconds or a timedelta: `at - since <= 60` is true
-    within a minute. `==` is true of equal Durations alone, since a Duration is another key than a number.
+    within a minute. `==` is true only for equal Durations, because a Duration and a number are different keys.
     `duration.seconds()` is the number of seconds.
     """
 
@@ -129,7 +134,7 @@ class Duration(_Micros):
 
     @staticmethod
     def of(value: DurationLike) -> Duration:
-        """Any of the accepted forms as a Duration; TypeError for the rest."""
+        """Convert any of the accepted forms; TypeError for other types."""
         return value if isinstance(value, Duration) else Duration(micros=duration_micros(value))
 
     def __add__(self, other: DurationLike) -> Duration:
@@ -201,12 +206,12 @@ def _is_length(value: object) -> bool:
 
 
 def clamp(micros: int) -> int:
-    """Within the ends of time: bounds saturate (SEMANTICS, Time)."""
+    """The nearest value within the ends of time: arithmetic on times saturates (SEMANTICS, Time)."""
     return MIN_MICROS if micros < MIN_MICROS else MAX_MICROS if micros > MAX_MICROS else micros
 
 
 def format_micros(micros: int) -> str:
-    """For people: an ISO instant, or the end of time it is."""
+    """For messages: an ISO instant, or `-inf` and `+inf` at the ends of time."""
     if micros == MIN_MICROS:
         return "-inf"
     if micros >= MAX_MICROS - 1:
@@ -223,7 +228,7 @@ def _decimal(micros: int) -> str:
 
 
 def _in_json(cls: type[_Micros], write: Callable[[int], str | int], read: Callable[[object], int]) -> object:
-    """How JSON holds a time: pydantic's schema for `cls`, from the functions that write and read its microseconds."""
+    """Pydantic's schema for `cls`, from the functions that write its microseconds to JSON and read them from it."""
     from pydantic_core import core_schema
 
     def made(value: object) -> _Micros:
@@ -271,7 +276,7 @@ def _from_seconds(seconds: int | float) -> int:
         return seconds * SECOND
     if not isinstance(seconds, float) and not hasattr(seconds, "__float__"):
         raise TypeError(
-            f"a number of seconds is wanted, not {type(seconds).__name__}: Timestamp.of(...) and Duration.of(...) take "
+            f"seconds must be a number, not {type(seconds).__name__}: Timestamp.of(...) and Duration.of(...) take "
             "other forms, too, such as Timestamp.of(datetime.fromisoformat('2024-01-01T00:00:00+00:00'))"
         )
     if seconds != seconds:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.interactive.recorder import own_directory, record, recorded
+from tidegate.sdk.interactive.recorder import record, recorded, recording_directory
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.steps.transform import PTransform
 from tidegate.sdk.time import Timestamp
@@ -37,7 +37,7 @@ class PaneRecorder(PTransform[PCollection[Any], None]):
         if self._directory is not None:
             raise BuildError("a PaneRecorder records one collection: make another for this one")
         self._pipeline = input.pipeline
-        self._directory = own_directory(input.pipeline)
+        self._directory = recording_directory(input.pipeline)
         record(input, self._directory, per_window=self.per_window)
 
     def records(self) -> list[Recorded]:

@@ -251,7 +251,7 @@ def failing(combiner: Any, pairs: list[Any]) -> str:
 
 def test_accumulators_that_can_not_be_spilled_name_the_step() -> None:
     message = failing(Unpicklable(), [(n, 1) for n in range(1_000)])
-    assert "can't travel between steps" in message
+    assert "can't be sent between steps" in message
     assert "in step 'combine', applied at " in message
 
 

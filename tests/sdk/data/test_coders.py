@@ -254,7 +254,7 @@ def test_a_picklable_value_is_said_to_be_so() -> None:
 
 
 def test_the_element_at_fault_is_found_in_its_column() -> None:
-    with pytest.raises(PicklingError, match=r"^\('k', <.*Handle.*\) can't travel between steps: value\[1\]\.lock, <"):
+    with pytest.raises(PicklingError, match=r"^\('k', <.*Handle.*\) can't be sent between steps: value\[1\]\.lock, <"):
         encode_columns((["a", "b"], [1, ("k", Handle("x"))]))
 
 

@@ -477,7 +477,7 @@ def test_an_own_encoding_that_fails_is_named_with_its_cause(own_encoding: Any) -
         key_bytes((1, Plain("a")))
     assert isinstance(failure.value.__cause__, AttributeError)
     own_encoding(Plain, lambda plain: plain.name)
-    with pytest.raises(KeyEncodingError, match="gave str, not bytes"):
+    with pytest.raises(KeyEncodingError, match="returned str, not bytes"):
         key_bytes(Plain("a"))
 
 

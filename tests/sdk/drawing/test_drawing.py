@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidegate as tg
-from tidegate.sdk.drawing.graph import Box, Graph, Group, Link, composite_paths, dot, graph_of, mermaid, spoken
+from tidegate.sdk.drawing.graph import Box, Graph, Group, Link, composite_paths, describe, dot, graph_of, mermaid
 from tidegate.sdk.drawing.html import html
 from tidegate.sdk.drawing.layout import Member, layout
 from tidegate.sdk.drawing.svg import svg
@@ -351,7 +351,7 @@ def test_labels_stand_on_their_links_where_there_is_room() -> None:
     ],
 )
 def test_vocabulary_is_spoken_as_authors_write_it(value: Any, text: str) -> None:
-    assert spoken(value) == text
+    assert describe(value) == text
 
 
 def test_a_slash_in_parentheses_is_part_of_a_name() -> None:

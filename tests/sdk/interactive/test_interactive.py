@@ -321,5 +321,5 @@ def test_a_sink_has_no_output_and_labels_that_end_alike_are_told_apart(tmp_path:
     p["one/make"] | "write" >> tg.io.WriteToText(str(tmp_path / "out"))
     with pytest.raises(tg.BuildError, match="several steps end in 'make': write one of 'one/make', 'two/make'"):
         p["make"]
-    with pytest.raises(tg.BuildError, match="the step 'write' gives no collection"):
+    with pytest.raises(tg.BuildError, match="the step 'write' returns no collection"):
         p["write"]

@@ -22,7 +22,7 @@ from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.authoring.state import StateSpec, TimerSpec
 from tidegate.sdk.portable import model as portable
 from tidegate.sdk.portable.json import dump, load
-from tidegate.sdk.portable.loading import arrive, check_environment
+from tidegate.sdk.portable.loading import check_environment, install_code
 from tidegate.sdk.portable.seal import this_environment
 from tidegate.sdk.time import MAX_TIMESTAMP, MIN_MICROS, MIN_TIMESTAMP, Duration, Timestamp
 from tidegate.sdk.user_code.frames import Where
@@ -316,7 +316,7 @@ def test_a_pipeline_that_is_not_sealed_is_not_written() -> None:
 
 def test_text_that_is_no_unicode_is_not_written() -> None:
     pipeline = replace(one_window(WindowingStrategy()), name="half \ud800")
-    with pytest.raises(tg.BuildError, match="no Unicode"):
+    with pytest.raises(tg.BuildError, match="not Unicode"):
         dump(pipeline)
 
 
@@ -394,10 +394,10 @@ def test_every_truncation_is_refused() -> None:
 
 def test_what_is_no_json_is_refused() -> None:
     assert refused('{"version": 1,\n oops}') == (
-        "job.json is no JSON: Expecting property name enclosed in double quotes at line 2, column 2"
+        "job.json is not JSON: Expecting property name enclosed in double quotes at line 2, column 2"
     )
-    assert refused(b'{"version": "\xff"}') == "job.json is no JSON: it is not UTF-8 at byte 13"
-    assert refused("[1, 2]") == "job.json is no compiled pipeline: it holds [1, 2]"
+    assert refused(b'{"version": "\xff"}') == "job.json is not JSON: it is not UTF-8 at byte 13"
+    assert refused("[1, 2]") == "job.json is not a compiled pipeline: it contains [1, 2]"
     assert "nested too deeply" in refused("[" * 200_000)
 
 
@@ -405,7 +405,7 @@ def test_what_is_no_json_is_refused() -> None:
 def test_another_encoding_than_utf_8_is_refused_and_a_byte_order_mark_named(encoding: str) -> None:
     message = refused(dump(every_kind()).encode(encoding))
     if encoding.endswith(("le", "be")):
-        assert message.startswith("job.json is no JSON: ")
+        assert message.startswith("job.json is not JSON: ")
     else:
         name = encoding.upper().removesuffix("-SIG")
         assert message == (
@@ -418,10 +418,10 @@ def test_another_encoding_than_utf_8_is_refused_and_a_byte_order_mark_named(enco
 def test_half_a_character_is_refused_wherever_it_stands(half: str) -> None:
     text = dump(every_kind())
     for where in ('"every kind"', '"element"', '"label"'):
-        assert "job.json holds text that is no Unicode: " in refused(text.replace(where, f'"{half}"', 1))
+        assert "job.json contains text that is not Unicode: " in refused(text.replace(where, f'"{half}"', 1))
     whole = text.replace('"every kind"', '"\\ud83c\\udf0a"', 1)
     assert load(whole, "job.json").name == "🌊"
-    assert "that is no Unicode: '\\ud800'" in refused(text.replace("every kind", "\ud800", 1))
+    assert "that is not Unicode: '\\ud800'" in refused(text.replace("every kind", "\ud800", 1))
 
 
 def test_a_number_of_thousands_of_digits_is_refused() -> None:
@@ -486,10 +486,10 @@ def _assert_loads_or_is_refused(data: bytes) -> None:
 def test_another_format_version_is_refused_before_all_else() -> None:
     text = json.dumps({"version": 2, "whatever": "it has"})
     assert refused(text) == (
-        "job.json has format version 2, and this Tidegate reads version 1: "
+        "job.json has format version 2, but this Tidegate reads version 1: "
         "compile the pipeline again with the Tidegate that runs it"
     )
-    assert refused("{}").startswith("job.json does not say its format version")
+    assert refused("{}").startswith("job.json has no format version")
     assert refused('{"version": true}').startswith("job.json has format version True")
 
 
@@ -514,11 +514,11 @@ def test_a_missing_field_is_named() -> None:
 @pytest.mark.parametrize(
     ("path", "to", "message"),
     [
-        (("nodes", 0, "kind"), "crate", "nodes[0] (step 'Create'): the kind 'crate' is none of 'create', 'read', "),
+        (("nodes", 0, "kind"), "crate", "nodes[0] (step 'Create'): the kind 'crate' is not one of 'create', 'read', "),
         (
             ("nodes", 4, "windowing", "trigger", "late", "kind"),
             "after_lunch",
-            "nodes[4].windowing.trigger.late.kind (step 'Window'): the kind 'after_lunch' is none that belongs here",
+            "nodes[4].windowing.trigger.late.kind (step 'Window'): the kind 'after_lunch' is not allowed here",
         ),
         (("nodes", 3, "label"), 3, "nodes[3].label: input should be a valid string, not 3"),
         (("nodes", 9, "shards"), "3", "nodes[9].shards (step 'Write'): input should be a valid integer, not '3'"),
@@ -564,12 +564,12 @@ def test_damaged_payloads_are_refused() -> None:
     raw = json.loads(dump(every_kind()))
     raw["functions"]["<lambda>"]["code"]["sha256"] = "0" * 64
     assert refused(json.dumps(raw)) == (
-        "job.json: functions: the payload of function '<lambda>' is damaged: its SHA-256 is not the one recorded"
+        "job.json: functions: the payload of function '<lambda>' is corrupt: its SHA-256 is not the recorded one"
     )
     raw = json.loads(dump(every_kind()))
     raw["values"]["values"]["data"] = "AAAA"
     assert refused(json.dumps(raw)) == (
-        "job.json: values: the values 'values' are damaged: their SHA-256 is not the one recorded"
+        "job.json: values: the values 'values' are corrupt: their SHA-256 is not the recorded one"
     )
 
 
@@ -578,7 +578,10 @@ def test_damaged_payloads_are_refused() -> None:
     [
         ({"data": "AAAA"}, "functions.<lambda>.code.sha256: this field is missing"),
         ({"sha256": "0" * 64}, "functions.<lambda>.code.data: this field is missing"),
-        ({"data": "A§", "sha256": ""}, "functions.<lambda>.code.data: this is no base64: Invalid symbol 194, offset 1"),
+        (
+            {"data": "A§", "sha256": ""},
+            "functions.<lambda>.code.data: this is not base64: Invalid symbol 194, offset 1",
+        ),
         ({"data": 5, "sha256": ""}, "functions.<lambda>.code.data: input should be a valid bytes, not 5"),
         (
             {"data": "AAAA", "sha256": "", "module": "math"},
@@ -602,7 +605,7 @@ def test_code_that_is_neither_a_reference_nor_a_payload_is_refused(code: Any, me
 def test_values_that_are_no_base64_or_lack_their_hash_are_refused() -> None:
     raw = json.loads(dump(every_kind()))
     raw["values"]["values"]["data"] = "§"
-    assert refused(json.dumps(raw)) == "job.json: values.values.data: this is no base64: Invalid symbol 194, offset 0"
+    assert refused(json.dumps(raw)) == "job.json: values.values.data: this is not base64: Invalid symbol 194, offset 0"
     del raw["values"]["values"]["sha256"]
     raw["values"]["values"]["data"] = "AAAA"
     assert refused(json.dumps(raw)) == "job.json: values.values.sha256: this field is missing"
@@ -624,7 +627,7 @@ def test_steps_in_the_wrong_order_are_refused() -> None:
     raw = json.loads(dump(every_kind()))
     raw["nodes"][7], raw["nodes"][8] = raw["nodes"][8], raw["nodes"][7]
     assert refused(json.dumps(raw)) == (
-        "job.json: step 'Reshuffle' stands before step 'Flatten', whose output 'g' it reads\n  applied at job.py:7"
+        "job.json: step 'Reshuffle' comes before step 'Flatten', whose output 'g' it reads\n  applied at job.py:7"
     )
 
 
@@ -640,9 +643,9 @@ def test_broken_references_are_refused() -> None:
     assert "two collections have the id 'b'" in refused(changed("collections", 0, "id", to="b"))
     assert "has 0 inputs and 1 outputs, which a reshuffle can't have" in refused(changed("nodes", 8, "inputs", to=[]))
     side = changed("nodes", 3, "params", 2, "ref", to="7")
-    assert "step 'Outer/Do' asks for side input '7', which it doesn't have" in refused(side)
+    assert "step 'Outer/Do' refers to side input '7', which it doesn't have" in refused(side)
     late = changed("nodes", 5, "late_tag", to="later")
-    assert "step 'Group' has no output for what it sends to 'later'" in refused(late)
+    assert "step 'Group' has no output 'later', to which it sends elements" in refused(late)
     extra = json.loads(dump(every_kind()))
     extra["collections"].append({"id": "orphan"})
     assert "no step makes the collection 'orphan'" in refused(json.dumps(extra))
@@ -650,7 +653,7 @@ def test_broken_references_are_refused() -> None:
 
 def test_a_key_that_stands_twice_is_refused() -> None:
     text = dump(every_kind()).replace('"name": "every kind",', '"name": "every kind", "name": "other",', 1)
-    assert refused(text) == "job.json: 'name' stands twice in one object"
+    assert refused(text) == "job.json: 'name' occurs twice in one object"
 
 
 POSITIONS = st.lists(st.integers(0, 40), min_size=1, max_size=7)
@@ -726,8 +729,8 @@ def test_byte_code_of_another_python_is_refused_and_plain_data_is_not() -> None:
         check_environment(replace(sealed_lambda(), environment=other), "job.json")
     here = this_environment().python
     assert str(caught.value) == (
-        f"job.json was compiled on Python 3.99, and this is Python {here}: step 'mine' carries code by value, which "
-        "only runs on the version that compiled it. Compile it again here, or run it on Python 3.99"
+        f"job.json was compiled on Python 3.99, but this is Python {here}: step 'mine' has code pickled by value, "
+        "which runs only on the version that compiled it. Compile it again here, or run it on Python 3.99"
     )
     p = tg.Pipeline()
     p | tg.Create([1, 2]) | tg.Map(abs)
@@ -748,10 +751,10 @@ def test_other_versions_of_distributions_are_a_warning() -> None:
 RUNS_ELSEWHERE = """
 import pickle, sys
 from tidegate.sdk.portable.json import load
-from tidegate.sdk.portable.loading import arrive
+from tidegate.sdk.portable.loading import install_code
 
 pipeline = load(open(sys.argv[1]).read(), sys.argv[1])
-arrive(pipeline)
+install_code(pipeline)
 from tidegate.sdk.data.block import Block
 create = pipeline.nodes[0]
 point = create.values.load()[0]
@@ -791,4 +794,4 @@ def test_classes_of_a_script_cross_by_plain_pickle_where_the_pipeline_arrives(tm
 
 
 def test_arriving_where_it_was_built_warns_of_nothing() -> None:
-    assert arrive(sealed_lambda()) == []
+    assert install_code(sealed_lambda()) == []

@@ -63,7 +63,7 @@ def test_an_element_that_cannot_be_pickled_names_the_step_that_emitted_it(flags:
     p = tg.Pipeline(options=flags)
     made = p | tg.Create(range(3)) | "open" >> tg.Map(lambda x: (x, open("/dev/null")))  # noqa: SIM115
     _ = made | tg.GroupByKey() | tg.Map(print)
-    with pytest.raises(tg.PicklingError, match=r"can't travel between steps.*\n  in step 'open'"):
+    with pytest.raises(tg.PicklingError, match=r"can't be sent between steps.*\n  in step 'open'"):
         p.run()
 
 

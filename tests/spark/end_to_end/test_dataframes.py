@@ -482,7 +482,7 @@ def test_other_runners_refuse_by_name(spark: Any, tmp_path: Path) -> None:
             p.run()
     p = tg.Pipeline()
     _ = p | tg.Create([1]) | tg.Map(print)
-    with pytest.raises(UnsupportedError, match="only runs on the spark runner give DataFrames"):
+    with pytest.raises(UnsupportedError, match="only runs on the spark runner produce DataFrames"):
         p.run().dataframe("x")
 
 

@@ -39,7 +39,7 @@ from tidegate.runners.streaming.state.writers import ForkedWriter, IncrementalWr
 from tidegate.runners.streaming.storage.local import LocalStorage
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.panes import NO_PANE
-from tidegate.sdk.errors import RunError, unwritten
+from tidegate.sdk.errors import RunError, write_failure
 from tidegate.sdk.metrics import ENGINE, MetricKey
 from tidegate.sdk.windowing.window import GLOBAL_WINDOW
 
@@ -71,18 +71,21 @@ def limit(pids: Iterable[int], size: int | None) -> None:
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_where_there_is_no_room_it_is_said_what_helps(number: int) -> None:
     error = OSError(number, "it is full", "/there/file")
-    assert unwritten(error, "another --flag") == "it is full: /there/file; make room there, or give another --flag"
+    assert (
+        write_failure(error, "another --flag")
+        == "it is full: /there/file; free some space there, or use another --flag"
+    )
 
 
 def test_of_a_file_that_is_moved_the_place_where_it_goes_is_named() -> None:
     error = OSError(errno.ENOSPC, "it is full", "/here/file", None, "/there/file")
-    assert unwritten(error, "another --flag").startswith("it is full: /there/file; ")
+    assert write_failure(error, "another --flag").startswith("it is full: /there/file; ")
 
 
 def test_other_errors_are_told_as_the_system_says_them() -> None:
-    assert unwritten(OSError(errno.EACCES, "not yours", "/there"), "another --flag") == "not yours: /there"
-    assert unwritten(OSError("no number"), "another --flag") == "no number"
-    assert unwritten(TimeoutError("too late"), "another --flag") == "TimeoutError: too late"
+    assert write_failure(OSError(errno.EACCES, "not yours", "/there"), "another --flag") == "not yours: /there"
+    assert write_failure(OSError("no number"), "another --flag") == "no number"
+    assert write_failure(TimeoutError("too late"), "another --flag") == "TimeoutError: too late"
 
 
 # -- each of those that write

@@ -105,7 +105,7 @@ class Broken:
 
 
 def test_an_element_that_cannot_be_rebuilt_is_an_error_that_says_so() -> None:
-    with pytest.raises(RunError, match="can't be rebuilt"):
+    with pytest.raises(RunError, match="can't be decoded"):
         sent([Block([Broken(1)])])
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tidegate.runners.plan import Edge, Plan, Step
-from tidegate.sdk.drawing.graph import Box, Graph, Group, Link, box_of, collection_facts, spoken_windowing
+from tidegate.sdk.drawing.graph import Box, Graph, Group, Link, box_of, collection_facts, describe_windowing
 from tidegate.sdk.errors import visible
 from tidegate.sdk.portable.model import (
     AssignWindows,
@@ -174,13 +174,13 @@ def _node_note(plan: Plan, node: Node) -> str:
         case Read():
             notes.insert(0, f"{node.name}, {'bounded' if node.bounded else 'unbounded'}")
         case AssignWindows(windowing=windowing):
-            notes.insert(0, spoken_windowing(windowing))
+            notes.insert(0, describe_windowing(windowing))
         case Write():
             notes.insert(0, f"{node.name}, {node.delivery}")
         case GroupByKey() | CombinePerKey():
             windowing = plan.pipeline.collection(node.inputs[0]).windowing
             if not is_global_assigner(windowing.assigner):
-                notes.insert(0, spoken_windowing(windowing))
+                notes.insert(0, describe_windowing(windowing))
     return "   " + "; ".join(notes)
 
 

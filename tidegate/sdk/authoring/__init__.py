@@ -1,1 +1,1 @@
-"""What authors write transforms with: DoFns, state and timers, side inputs, combiners."""
+"""The building blocks of transforms: DoFns, state and timers, side inputs, combiners."""

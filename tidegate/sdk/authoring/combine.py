@@ -1,6 +1,13 @@
-"""Combiners: a CombineFn may be applied in parts and in any grouping; a plain callable is called once per pane.
+"""Combiners: a CombineFn may combine parts of its input in any grouping; a plain callable is called once per pane.
 
-`as_combine_fn` turns whatever an author passes (a CombineFn, a built-in such as `sum`, a plain callable) into one.
+`as_combine_fn` converts an author's combiner (a CombineFn, a built-in such as `sum`, a plain callable) to a CombineFn:
+
+>>> combiner = as_combine_fn((sum, max))
+>>> parts = [combiner.create_accumulator(), combiner.create_accumulator()]
+>>> parts[0] = combiner.add_input(combiner.add_input(parts[0], 3), 5)
+>>> parts[1] = combiner.add_input(parts[1], 4)
+>>> combiner.extract_output(combiner.merge_accumulators(parts))
+(12, 5)
 """
 
 from __future__ import annotations
@@ -21,42 +28,42 @@ T = TypeVar("T")
 class CombineFn(Generic[I, A, O]):
     """Subclass and override `create_accumulator`, `add_input`, `merge_accumulators` and `extract_output`.
 
-    `compact` may shrink an accumulator before it travels. `setup` and `teardown` run once per worker. Set
-    `has_identity = False` when there is no meaningful result for no input (as for min and max).
+    `compact` may shrink an accumulator before it is sent to another worker. `setup` and `teardown` run once per worker.
+    Set `has_identity = False` if there is no meaningful result for no input (as for min and max).
     """
 
     has_identity: ClassVar[bool] = True
     in_parts: ClassVar[bool] = True
-    """Whether it may be applied in parts; False only for plain callables."""
+    """Whether parts of the input may be combined before the rest; False only for plain callables."""
 
     def setup(self) -> None:
-        """Once, before the first input."""
+        """Called once, before the first input."""
 
     def create_accumulator(self) -> A:
-        """An accumulator of no input."""
+        """Return an accumulator of no input."""
         raise NotImplementedError(f"{type(self).__name__}.create_accumulator is missing")
 
     def add_input(self, accumulator: A, element: I) -> A:
-        """The accumulator with one more input; it may be changed in place and returned."""
+        """Return the accumulator with one more input; it may be modified in place and returned."""
         raise NotImplementedError(f"{type(self).__name__}.add_input is missing")
 
     def merge_accumulators(self, accumulators: Iterable[A]) -> A:
-        """One accumulator of all the inputs; the first may be changed in place and returned."""
+        """Return an accumulator of the inputs of all; the first may be modified in place and returned."""
         raise NotImplementedError(f"{type(self).__name__}.merge_accumulators is missing")
 
     def compact(self, accumulator: A) -> A:
-        """A smaller accumulator of the same meaning."""
+        """Return an equivalent, smaller accumulator."""
         return accumulator
 
     def extract_output(self, accumulator: A) -> O:
-        """The result."""
+        """Return the result."""
         raise NotImplementedError(f"{type(self).__name__}.extract_output is missing")
 
     def teardown(self) -> None:
-        """Once, after the last result."""
+        """Called once, after the last result."""
 
     def apply(self, elements: Iterable[I]) -> O:
-        """The result over `elements`, in one go."""
+        """Return the result for `elements`."""
         accumulator = self.create_accumulator()
         add = self.add_input
         for element in elements:
@@ -65,7 +72,7 @@ class CombineFn(Generic[I, A, O]):
 
 
 class Fold(CombineFn[T, Any, T]):
-    """A combiner whose accumulator is a result so far: start, step. The engine runs these inline."""
+    """A combiner whose accumulator is the result so far. The engine generates inline code for the known ones."""
 
     has_identity = False
     in_parts = True
@@ -97,11 +104,11 @@ class _Nothing:
 
 
 NOTHING: Final = _Nothing()
-"""The accumulator of no input, where no value could stand for it."""
+"""The accumulator of no input, for combiners without an identity."""
 
 
 class SumFn(Fold[Any]):
-    """`sum`: starts at 0, adds."""
+    """`sum`: the sum, starting at 0."""
 
     has_identity = True
 
@@ -119,7 +126,7 @@ class SumFn(Fold[Any]):
 
 
 class MinFn(Fold[Any]):
-    """`min`: the first of the least."""
+    """`min`: the least input, the first of equal ones."""
 
     def add_input(self, accumulator: Any, element: Any) -> Any:
         return element if accumulator is NOTHING or element < accumulator else accumulator
@@ -129,7 +136,7 @@ class MinFn(Fold[Any]):
 
 
 class MaxFn(Fold[Any]):
-    """`max`: the first of the greatest."""
+    """`max`: the greatest input, the first of equal ones."""
 
     def add_input(self, accumulator: Any, element: Any) -> Any:
         return element if accumulator is NOTHING or element > accumulator else accumulator
@@ -139,7 +146,7 @@ class MaxFn(Fold[Any]):
 
 
 class AnyFn(CombineFn[Any, bool, bool]):
-    """`any`: whether one is true."""
+    """`any`: whether any input is true."""
 
     def create_accumulator(self) -> bool:
         return False
@@ -158,7 +165,7 @@ class AnyFn(CombineFn[Any, bool, bool]):
 
 
 class AllFn(CombineFn[Any, bool, bool]):
-    """`all`: whether every one is true."""
+    """`all`: whether every input is true."""
 
     def create_accumulator(self) -> bool:
         return True
@@ -177,7 +184,7 @@ class AllFn(CombineFn[Any, bool, bool]):
 
 
 class CountFn(CombineFn[Any, int, int]):
-    """`len`: how many."""
+    """`len`: the number of inputs."""
 
     def create_accumulator(self) -> int:
         return 0
@@ -216,21 +223,21 @@ class Gather(CombineFn[Any, list[Any], O]):
 
 
 class ListFn(Gather[list[Any]]):
-    """`list`: all of them, in order of arrival."""
+    """`list`: all inputs, in order of arrival."""
 
     def extract_output(self, accumulator: list[Any]) -> list[Any]:
         return accumulator
 
 
 class TupleFn(Gather[tuple[Any, ...]]):
-    """`tuple`: all of them, in order of arrival."""
+    """`tuple`: all inputs, in order of arrival."""
 
     def extract_output(self, accumulator: list[Any]) -> tuple[Any, ...]:
         return tuple(accumulator)
 
 
 class SetFn(CombineFn[Any, set[Any], set[Any]]):
-    """`set`: the distinct ones."""
+    """`set`: the distinct inputs."""
 
     def create_accumulator(self) -> set[Any]:
         return set()
@@ -250,7 +257,7 @@ class SetFn(CombineFn[Any, set[Any], set[Any]]):
 
 
 class CallableFn(Gather[Any]):
-    """A plain callable: called once per pane with all the values, never on its own results."""
+    """A plain callable, called once per pane with all values, never with its own results."""
 
     has_identity = False
     in_parts = False
@@ -263,7 +270,7 @@ class CallableFn(Gather[Any]):
 
 
 class AssociativeFn(CombineFn[Any, list[Any], Any]):
-    """A callable that may be applied to its own results: `fn([fn([a, b]), c]) == fn([a, b, c])`."""
+    """A callable of many values that may be applied to its own results: `fn([fn([a, b]), c]) == fn([a, b, c])`."""
 
     has_identity = False
     batch: ClassVar[int] = 100
@@ -299,19 +306,19 @@ class PairwiseFn(Fold[Any]):
 
 
 class TupleCombineFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
-    """Several combiners, each over its own field of the inputs, which are tuples; their results as a tuple."""
+    """Several combiners, one for each field of the inputs, which are tuples; returns a tuple of their results."""
 
     on_fields: ClassVar[bool] = True
 
     def __init__(self, *combiners: Any) -> None:
         if not combiners:
-            raise BuildError("a tuple of combiners needs at least one")
+            raise BuildError("a tuple of combiners must not be empty")
         self.combiners: tuple[CombineFn[Any, Any, Any], ...] = tuple(as_combine_fn(c) for c in combiners)
         self.has_identity = all(c.has_identity for c in self.combiners)  # type: ignore[misc]
         self.in_parts = all(c.in_parts for c in self.combiners)  # type: ignore[misc]
 
     def with_common_input(self) -> SingleInputTupleCombineFn:
-        """The same combiners, all over the same inputs."""
+        """The same combiners, each applied to all inputs."""
         return SingleInputTupleCombineFn(*self.combiners)
 
     def setup(self) -> None:
@@ -340,7 +347,8 @@ class TupleCombineFn(CombineFn[Any, list[Any], tuple[Any, ...]]):
 
 
 class SingleInputTupleCombineFn(TupleCombineFn):
-    """Several combiners over the same inputs, their results as a tuple; `(sum, len)` as a combiner means this."""
+    """Several combiners, each applied to all inputs; returns a tuple of their results. `(sum, len)` is converted to
+    it."""
 
     on_fields = False
 
@@ -349,9 +357,9 @@ class SingleInputTupleCombineFn(TupleCombineFn):
 
 
 class CoGroupFn(CombineFn[tuple[int, Any], tuple[list[Any], ...], Any]):
-    """Inputs are `(number, value)`: the values of each of `size` collections in a list, all lists in a tuple.
+    """Groups inputs `(number, value)` by the number of their collection: a tuple of `size` lists of values.
 
-    With `tags` the result is a dict of the lists instead. Nothing would shrink by combining in parts.
+    With `tags` the result is a dict of the lists instead. Combining in parts would not shrink the data.
     """
 
     in_parts = False
@@ -397,15 +405,15 @@ def associative(fn: Callable[[list[T]], T]) -> CombineFn[T, Any, T]: ...
 @overload
 def associative(fn: Callable[[T, T], T]) -> CombineFn[T, Any, T]: ...
 def associative(fn: Any) -> CombineFn[Any, Any, Any]:
-    """Promise that `fn` may be applied in parts: a function of all values that may be called on its own results, or a
-    function of two values, such as `operator.mul`, with `fn(fn(a, b), c) == fn(a, fn(b, c))`."""
+    """Declare that `fn` may combine parts of its input: either a function of many values that may be called with its
+    own results, or a function of two values, such as `operator.mul`, with `fn(fn(a, b), c) == fn(a, fn(b, c))`."""
     if not callable(fn):
         raise BuildError(f"associative takes a function, not {shorten(fn)}")
     return PairwiseFn(fn) if required_arguments(fn) == 2 else AssociativeFn(fn)
 
 
 def as_combine_fn(combiner: Any) -> CombineFn[Any, Any, Any]:
-    """The CombineFn that `combiner` means; BuildError when it is none."""
+    """Convert `combiner` to a CombineFn; BuildError if it is not a combiner."""
     if isinstance(combiner, CombineFn):
         return combiner
     if isinstance(combiner, type) and issubclass(combiner, CombineFn):
@@ -424,12 +432,12 @@ def as_combine_fn(combiner: Any) -> CombineFn[Any, Any, Any]:
 
 
 def stands_for_builtin(fn: CombineFn[Any, Any, Any]) -> bool:
-    """Whether it is the combiner that a built-in of Python stands for, such as `max`."""
+    """Whether `fn` is the combiner of a Python built-in, such as `max`."""
     return type(fn) in _BUILTINS.values()
 
 
 def combiner_name(fn: CombineFn[Any, Any, Any]) -> str:
-    """For labels: `sum`, `MeanFn`, the plain callable's own name."""
+    """A name for labels: `sum`, `MeanFn`, or the name of the plain callable."""
     match fn:
         case CallableFn(fn=inner) | AssociativeFn(fn=inner) | PairwiseFn(fn=inner):
             return name_of(inner)
@@ -442,7 +450,7 @@ def combiner_name(fn: CombineFn[Any, Any, Any]) -> str:
 
 
 class WithArguments(CombineFn[Any, Any, Any]):
-    """A combiner with the extra arguments of `CombinePerKey(fn, *args, **kwargs)`, which each of its methods gets."""
+    """A combiner with the extra arguments of `CombinePerKey(fn, *args, **kwargs)`, which are passed to its methods."""
 
     def __init__(self, inner: CombineFn[Any, Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.inner = inner

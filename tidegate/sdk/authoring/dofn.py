@@ -1,7 +1,12 @@
-"""DoFn: the author's element-wise code with a life cycle, and the parameters it may ask for.
+"""DoFn: element-wise code with a life cycle, and the parameters that can be injected into it.
 
-A parameter is injected where its default is one of the markers on `DoFn` (Beam's names); annotations alone
-never inject. Extra arguments of `Map` and its kin may be the same markers, side inputs, or plain constants.
+A parameter is injected if its default is one of the markers on `DoFn` (with Beam's names); annotations have no effect.
+Extra arguments of `Map` and the like may be the same markers, side inputs, or plain constants.
+
+>>> def located(element, window=DoFn.WindowParam, unit="m"): ...
+>>> bind(located, (), {"unit": "km"}).params
+(Param(kind='element', keyword=None, ref=''), Param(kind='const', keyword='unit', ref='0'), \
+Param(kind='window', keyword='window', ref=''))
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
 
 from tidegate.sdk import beam_names
 from tidegate.sdk.authoring.side_inputs import SideInput
-from tidegate.sdk.authoring.state import StateSpec, TimerSpec, methods_of, offers, parameter_of, require_spec
+from tidegate.sdk.authoring.state import StateSpec, TimerSpec, describe_methods, methods_of, parameter_of, require_spec
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.user_code.user_fn import name_of
 
@@ -26,9 +31,9 @@ ParamKind: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Param:
-    """One argument of a call: where it comes from, and the keyword it goes to (None: the next position).
+    """One argument of a call: the kind of value, and the keyword under which it is passed (None: the next position).
 
-    `ref` names the state cell or timer, or the number of the constant or side input.
+    `ref` is the name of the state cell or timer, or the number of the constant or side input.
     """
 
     kind: ParamKind
@@ -38,14 +43,15 @@ class Param:
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A default value that asks for injection."""
+    """A default value that requests injection."""
 
     kind: ParamKind
     spec: Any = None
 
 
-class _Named(ABCMeta):
-    """The class of `DoFn`: it answers to names that Beam has for a marker, and to those that are misspelt."""
+class _DoFnMeta(ABCMeta):
+    """The metaclass of `DoFn`: the error for a Beam marker that has another name here, or a misspelt one, suggests
+    one."""
 
     if not TYPE_CHECKING:
 
@@ -56,11 +62,11 @@ class _Named(ABCMeta):
             raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}", name=name, obj=cls)
 
 
-class DoFn(metaclass=_Named):
-    """Subclass and override `process`; it may return an iterable, be a generator, or return None.
+class DoFn(metaclass=_DoFnMeta):
+    """Subclass and override `process`, which may return an iterable, be a generator, or return None.
 
-    `setup` and `teardown` run once per worker, `start_bundle` and `finish_bundle` once per bundle;
-    `finish_bundle` emits `WindowedValue`s (plain values only in the global window).
+    `setup` and `teardown` run once per worker, `start_bundle` and `finish_bundle` once per bundle. `finish_bundle`
+    emits `WindowedValue`s; it may emit plain values only in the global window.
     """
 
     ElementParam: Any = Marker("element")
@@ -74,36 +80,36 @@ class DoFn(metaclass=_Named):
 
     @staticmethod
     def StateParam(spec: StateSpec) -> Any:
-        """Inject the state cell `spec` declares."""
+        """Inject the state cell declared by `spec`."""
         require_spec(spec, StateSpec, "tg.DoFn.StateParam")
         return Marker("state", spec)
 
     @staticmethod
     def TimerParam(spec: TimerSpec) -> Any:
-        """Inject the timer `spec` declares."""
+        """Inject the timer declared by `spec`."""
         require_spec(spec, TimerSpec, "tg.DoFn.TimerParam")
         return Marker("timer", spec)
 
     def setup(self) -> None:
-        """Once, before the first bundle: open what the work needs."""
+        """Called once, before the first bundle, to acquire resources."""
 
     def start_bundle(self) -> None:
-        """Before the first element of each bundle."""
+        """Called before the first element of each bundle."""
 
     def process(self, element: Any, *args: Any, **kwargs: Any) -> Iterable[Any] | None:
-        """For each element: what it becomes."""
+        """Called for each element; emits the items of the result."""
         raise NotImplementedError(f"{type(self).__name__}.process is missing")
 
     def finish_bundle(self) -> Iterable[Any] | None:
-        """After the last element of each bundle."""
+        """Called after the last element of each bundle."""
         return None
 
     def teardown(self) -> None:
-        """Once, after the last bundle, also when a bundle failed."""
+        """Called once, after the last bundle, even if a bundle failed."""
 
 
 def on_timer(spec: TimerSpec) -> Callable[[F], F]:
-    """Mark a DoFn method as the callback of the timer `spec` declares."""
+    """Mark a DoFn method as the callback of the timer declared by `spec`."""
     require_spec(spec, TimerSpec, "tg.on_timer")
 
     def mark(method: F) -> F:
@@ -114,14 +120,14 @@ def on_timer(spec: TimerSpec) -> Callable[[F], F]:
 
 
 def on_window_expiration(method: F) -> F:
-    """Mark a DoFn method to run when a window expires, just before its state is collected."""
+    """Mark a DoFn method that is called when a window expires, just before its state is deleted."""
     method.__tidegate_expiration__ = True  # type: ignore[attr-defined]
     return method
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How a user function is called: its arguments after binding, constants and side inputs set apart."""
+    """How a user function is called: its arguments, and the constants, side inputs, cells and timers they refer to."""
 
     params: tuple[Param, ...]
     consts: tuple[Any, ...] = ()
@@ -130,7 +136,7 @@ class Call:
     timers: tuple[TimerSpec, ...] = ()
 
     def kinds(self) -> frozenset[str]:
-        """Which kinds of parameter the call asks for."""
+        """The kinds of the call's parameters."""
         return frozenset(param.kind for param in self.params)
 
 
@@ -174,15 +180,15 @@ class _Binding:
 def bind(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, elements: int = 1) -> Call:
     """Bind the element(s), extra arguments and marker defaults of `fn` to one `Call`.
 
-    `elements` is how many leading arguments the element fills (a `MapTuple` fills several: -1, known only when it
-    runs). Raises BuildError when the arguments can't fit the function's signature.
+    `elements` is the number of leading arguments that the element supplies (-1 for a `MapTuple` whose elements have an
+    unknown length). Raises BuildError if the arguments don't fit the function's signature.
     """
     binding = _Binding()
     if elements == 1:
         binding.params.append(Param("element"))
     for value in args:
         binding.add(value, None)
-    taken = set(kwargs)
+    passed = set(kwargs)
     for keyword, value in kwargs.items():
         binding.add(value, keyword)
     signature = signature_or_none(fn)
@@ -196,15 +202,15 @@ def bind(fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, elements:
             if elements >= 0 and positional <= filled:
                 continue
         _refuse_bare(fn, parameter)
-        if isinstance(parameter.default, Marker) and parameter.name not in taken:
+        if isinstance(parameter.default, Marker) and parameter.name not in passed:
             if parameter.kind is parameter.POSITIONAL_ONLY:
                 raise BuildError(
                     f"{name_of(fn)}: parameter {parameter.name!r} is injected, so it can't be positional-only"
                 )
             binding.add(parameter.default, parameter.name)
-            taken.add(parameter.name)
-    _fits(fn, signature, elements, args, taken)
-    _refuse_strangers(fn, signature)
+            passed.add(parameter.name)
+    _check_fits(fn, signature, elements, args, passed)
+    _refuse_unknown_methods(fn, signature)
     return binding.call()
 
 
@@ -224,35 +230,33 @@ def bind_method(method: Any) -> Call:
             )
         if parameter.default.kind in absent:
             raise BuildError(
-                f"{name_of(method)}: parameter {parameter.name!r} asks for the {absent[parameter.default.kind]}, and "
-                "there is none when this method is called"
+                f"{name_of(method)}: parameter {parameter.name!r} asks for the {absent[parameter.default.kind]}, but "
+                "this method is called without one"
             )
         binding.add(parameter.default, parameter.name)
     if signature is not None:
-        _refuse_strangers(method, signature)
+        _refuse_unknown_methods(method, signature)
     return binding.call()
 
 
 def _refuse_bare(fn: Any, parameter: Any) -> None:
-    """Refuse a default, or an annotation, that declares a cell or timer, or would ask for one, and does not."""
+    """Refuse a parameter whose default is a spec or a marker without one, or whose annotation is a marker."""
     name, default = parameter.name, parameter.default
-    asked = parameter_of(default)
-    if asked is not None:
+    marker = parameter_of(default)
+    if marker is not None:
         raise BuildError(
-            f"{name_of(fn)}: the default of {name!r} is a spec, not what it declares: write {name}={asked}"
+            f"{name_of(fn)}: the default of {name!r} is a spec, not the cell or timer itself: write {name}={marker}"
         )
     if default is DoFn.StateParam or default is DoFn.TimerParam:
         raise BuildError(
-            f"{name_of(fn)}: {name!r} asks for none in particular: write {name}=tg.DoFn.{default.__name__}(SPEC)"
+            f"{name_of(fn)}: the default of {name!r} names no spec: write {name}=tg.DoFn.{default.__name__}(SPEC)"
         )
     if isinstance(parameter.annotation, Marker) and default is parameter.empty:
-        raise BuildError(
-            f"{name_of(fn)}: what is injected is asked for by a default: write `{name}=…`, not `{name}: …`"
-        )
+        raise BuildError(f"{name_of(fn)}: injection is requested by a default: write `{name}=…`, not `{name}: …`")
 
 
-def _refuse_strangers(fn: Any, signature: Any) -> None:
-    """Refuse a method that calls what its cells and timers surely don't have."""
+def _refuse_unknown_methods(fn: Any, signature: Any) -> None:
+    """Refuse a method that uses attributes which its state cells and timers don't have."""
     specs = {
         parameter.name: parameter.default.spec
         for parameter in signature.parameters.values()
@@ -266,16 +270,16 @@ def _refuse_strangers(fn: Any, signature: Any) -> None:
         spec = specs[name]
         if attribute not in methods_of(spec) and not attribute.startswith("_"):
             raise BuildError(
-                f"{name_of(fn)} uses {name}.{attribute} in line {line}, and {name} has none: {offers(spec)}"
+                f"{name_of(fn)} uses {name}.{attribute} in line {line}, which does not exist: {describe_methods(spec)}"
             )
 
 
 def signature_or_none(fn: Any) -> Any:
-    """The function's `inspect.Signature`; None for builtins that don't tell theirs."""
+    """The function's `inspect.Signature`; None for built-ins that have none."""
     code = getattr(fn, "__code__", None)
     if code is not None and not (fn.__defaults__ or fn.__kwdefaults__) and not hasattr(fn, "__wrapped__"):
         if code.co_argcount == 1 and not code.co_kwonlyargcount and not code.co_flags & 0x0C:
-            return _ONE
+            return _ONE_ARGUMENT
     import inspect
 
     try:
@@ -285,7 +289,7 @@ def signature_or_none(fn: Any) -> Any:
 
 
 class _OneArgument:
-    """The signature of the most common function, `lambda x: …`, without importing `inspect` for it."""
+    """The signature of the most common function, `lambda x: …`, which avoids importing `inspect`."""
 
     parameters: Final[dict[str, Any]] = {}
 
@@ -298,7 +302,7 @@ class _OneArgument:
             raise TypeError("it takes one argument")
 
 
-_ONE: Final = _OneArgument()
+_ONE_ARGUMENT: Final = _OneArgument()
 
 
 _INJECTED: Final = {
@@ -308,10 +312,10 @@ _INJECTED: Final = {
     "pane_info": "PaneInfoParam",
     "key": "KeyParam",
 }
-"""Names that parameters often have whose values are injected, if they are asked for by a default."""
+"""Usual names of parameters that are meant to be injected, with the markers they need as defaults."""
 
 
-def _cure(fn: Any, signature: Any, elements: int) -> str:
+def _advice(fn: Any, signature: Any, elements: int) -> str:
     needed = [
         parameter.name
         for parameter in signature.parameters.values()
@@ -319,15 +323,15 @@ def _cure(fn: Any, signature: Any, elements: int) -> str:
     ]
     if elements != 1 or len(needed) < 2:
         return ""
-    asked = [f"{name}=tg.DoFn.{_INJECTED[name]}" for name in needed[1:] if name in _INJECTED]
-    if asked:
-        return f". What is injected is asked for by a default: write {', '.join(asked)}"
+    injected = [f"{name}=tg.DoFn.{_INJECTED[name]}" for name in needed[1:] if name in _INJECTED]
+    if injected:
+        return f". Injection is requested by a default: write {', '.join(injected)}"
     if isinstance(getattr(fn, "__self__", None), DoFn):
         return ""
     return ". An element is one argument: if it is a pair or another tuple, tg.MapTuple or tg.FlatMapTuple unpacks it"
 
 
-def _fits(fn: Any, signature: Any, elements: int, args: tuple[Any, ...], keywords: set[str]) -> None:
+def _check_fits(fn: Any, signature: Any, elements: int, args: tuple[Any, ...], keywords: set[str]) -> None:
     fill = signature.bind if elements >= 0 else signature.bind_partial
     try:
         fill(*([None] * (max(elements, 0) + len(args))), **dict.fromkeys(keywords))
@@ -340,13 +344,13 @@ def _fits(fn: Any, signature: Any, elements: int, args: tuple[Any, ...], keyword
                 if args or keywords
                 else ""
             )
-            + f": {error}{_cure(fn, signature, elements)}"
+            + f": {error}{_advice(fn, signature, elements)}"
         ) from None
 
 
 def called(fn: Any, signature: Any) -> str:
-    """A function and what it takes, for messages: `f(x, *rest, y=…)`."""
-    if signature is _ONE:
+    """A function with its parameters, for messages: `f(x, *rest, y=…)`."""
+    if signature is _ONE_ARGUMENT:
         return name_of(fn)
     shown: list[str] = []
     for parameter in signature.parameters.values():

@@ -1,4 +1,4 @@
-"""Side inputs: a whole collection, windowed, as an extra argument of a step (SEMANTICS, Side inputs)."""
+"""Side inputs: the contents of a collection's window as an extra argument of a step (SEMANTICS, Side inputs)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MISSING: Final = _Missing()
 
 @dataclass(frozen=True, slots=True)
 class SideInput:
-    """A view of `pcoll` for use as an argument: `AsList(pcoll)` and its kin make these."""
+    """A view of `pcoll` for use as an argument, created by `AsList(pcoll)` and the like."""
 
     pcoll: Any
     view: View
@@ -31,22 +31,22 @@ class SideInput:
 
 
 def AsSingleton(pcoll: Any, default: Any = MISSING) -> Any:
-    """The collection's only value; `default` when there is none (an error without one)."""
+    """The only element of the collection; `default` if it is empty (an error if there is no default)."""
     return SideInput(pcoll, "singleton", default)
 
 
 def AsIter(pcoll: Any) -> Any:
-    """The values as an iterable that can be walked again."""
+    """The elements as an iterable that can be iterated repeatedly."""
     return SideInput(pcoll, "iter")
 
 
 def AsList(pcoll: Any) -> Any:
-    """The values as a list."""
+    """The elements as a list."""
     return SideInput(pcoll, "list")
 
 
 def AsDict(pcoll: Any) -> Any:
-    """Pairs as a dict; a key that stands twice is an error."""
+    """Pairs as a dict; a key that occurs twice is an error."""
     return SideInput(pcoll, "dict")
 
 

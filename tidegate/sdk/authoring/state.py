@@ -1,4 +1,7 @@
-"""State cells and timers a DoFn declares; per key and window (SEMANTICS, State and timers)."""
+"""Declarations and interfaces of a DoFn's state cells and timers, which exist per key and window.
+
+SEMANTICS, State and timers, has the rules.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ TimeDomain: TypeAlias = Literal["event", "processing"]
 
 @dataclass(frozen=True, slots=True)
 class StateSpec:
-    """The declaration of one cell. `ttl` counts processing time from the last write; off on bounded input."""
+    """The declaration of a state cell. `ttl` is in processing time since the last write; not used on bounded input."""
 
     name: str
     cell: CellKind
@@ -33,7 +36,7 @@ class StateSpec:
 
 @dataclass(frozen=True, slots=True)
 class TimerSpec:
-    """The declaration of a timer, with any number of dynamic tags."""
+    """The declaration of a timer, which may be set under any number of tags."""
 
     name: str
     domain: TimeDomain = "event"
@@ -44,19 +47,19 @@ def _spec(name: str, cell: CellKind, ttl: DurationLike | None, combine_fn: UserF
         raise BuildError(f"a state cell needs a name, a string; got {name!r}")
     if isinstance(ttl, type):
         raise BuildError(
-            f"state cell {name!r}: a cell takes no type and no coder, since it holds any value: leave it out"
+            f"state cell {name!r}: a cell takes no type or coder, because it can contain any value: leave it out"
         )
-    life = None if ttl is None else positive_duration(f"state cell {name!r}", "ttl", ttl)
-    return StateSpec(name, cell, life, combine_fn)
+    duration = None if ttl is None else positive_duration(f"state cell {name!r}", "ttl", ttl)
+    return StateSpec(name, cell, duration, combine_fn)
 
 
 def ValueStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:
-    """One value; `read()` gives None until the first `write`, `read(0)` gives 0."""
+    """One value; until the first `write`, `read()` returns None, and `read(0)` returns 0."""
     return _spec(name, "value", ttl)
 
 
 def BagStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpec:
-    """A list that only grows, until cleared."""
+    """A list to which values are added until it is cleared."""
     return _spec(name, "bag", ttl)
 
 
@@ -76,19 +79,19 @@ def OrderedListStateSpec(name: str, ttl: DurationLike | None = None) -> StateSpe
 
 
 def CombiningStateSpec(name: str, combine_fn: Any, ttl: DurationLike | None = None) -> StateSpec:
-    """The running result of a combiner."""
+    """The result of a combiner for the values added so far."""
     from tidegate.sdk.authoring.combine import as_combine_fn
 
     return _spec(name, "combining", ttl, UserFn.of(as_combine_fn(combine_fn)))
 
 
 def EventTimer(name: str) -> TimerSpec:
-    """A timer on event time: due when the watermark passes its instant."""
+    """An event-time timer: it fires when the watermark passes its instant."""
     return _timer(name, "event")
 
 
 def ProcessingTimer(name: str) -> TimerSpec:
-    """A timer on the clock."""
+    """A processing-time timer: it fires when the clock reaches its instant."""
     return _timer(name, "processing")
 
 
@@ -99,54 +102,54 @@ def _timer(name: str, domain: TimeDomain) -> TimerSpec:
 
 
 class ValueState(Protocol[T]):
-    """What a DoFn sees of a value cell."""
+    """A value cell, as a DoFn uses it."""
 
     @overload
     def read(self) -> T | None: ...
     @overload
     def read(self, default: T) -> T:
-        """The value, and before the first write `default`, or None; it must not be changed in place."""
+        """The value, or `default` before the first write. The value must not be modified in place."""
 
     def write(self, value: T) -> None:
         """Replace the value."""
 
     def clear(self) -> None:
-        """Forget the value."""
+        """Remove the value."""
 
 
 class BagState(Protocol[T]):
-    """What a DoFn sees of a bag cell."""
+    """A bag cell, as a DoFn uses it."""
 
     def read(self) -> Iterable[T]:
-        """All values in the order they were added."""
+        """All values, in the order in which they were added."""
 
     def add(self, value: T) -> None:
-        """Add one."""
+        """Add a value."""
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove everything."""
 
 
 class SetState(Protocol[T]):
-    """What a DoFn sees of a set cell."""
+    """A set cell, as a DoFn uses it."""
 
     def read(self) -> Iterable[T]:
         """The members."""
 
     def add(self, value: T) -> None:
-        """Add one."""
+        """Add a value."""
 
     def discard(self, value: T) -> None:
-        """Remove one if it is there."""
+        """Remove a value if it is a member."""
 
     def __contains__(self, value: object) -> bool: ...
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove everything."""
 
 
 class MapState(Protocol[K, V]):
-    """What a DoFn sees of a map cell."""
+    """A map cell, as a DoFn uses it."""
 
     def get(self, key: K, default: V | None = None) -> V | None:
         """The value under `key`."""
@@ -155,7 +158,7 @@ class MapState(Protocol[K, V]):
         """Set the value under `key`."""
 
     def remove(self, key: K) -> None:
-        """Remove `key` if it is there."""
+        """Remove `key` if it is present."""
 
     def items(self) -> Iterable[tuple[K, V]]:
         """All pairs."""
@@ -163,52 +166,52 @@ class MapState(Protocol[K, V]):
     def __contains__(self, key: object) -> bool: ...
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove everything."""
 
 
 class OrderedListState(Protocol[T]):
-    """What a DoFn sees of an ordered list cell: values by timestamp, ties in the order they were added."""
+    """An ordered list cell, as a DoFn uses it: values by timestamp, ties in the order in which they were added."""
 
     def read(self) -> Iterator[tuple[Any, T]]:
-        """All `(Timestamp, value)` in order."""
+        """All pairs `(Timestamp, value)`, in order."""
 
     def read_range(self, start: TimestampLike, end: TimestampLike) -> Iterator[tuple[Any, T]]:
-        """Those with `start <= timestamp < end`."""
+        """The pairs with `start <= timestamp < end`, in order."""
 
     def add(self, timestamp: TimestampLike, value: T) -> None:
-        """Add one."""
+        """Add a value."""
 
     def clear_range(self, start: TimestampLike, end: TimestampLike) -> None:
-        """Forget those with `start <= timestamp < end`."""
+        """Remove the values with `start <= timestamp < end`."""
 
     def clear(self) -> None:
-        """Forget all."""
+        """Remove everything."""
 
 
 class CombiningState(Protocol[Input, Result]):
-    """What a DoFn sees of a combining cell."""
+    """A combining cell, as a DoFn uses it."""
 
     def read(self) -> Result:
-        """The combined result so far; None without input, for a combiner that gives nothing for none (max, min)."""
+        """The result so far; without input, None if the combiner has no result for that (max, min)."""
 
     def add(self, value: Input) -> None:
-        """Add one input."""
+        """Add an input."""
 
     def clear(self) -> None:
-        """Start anew."""
+        """Remove all inputs."""
 
 
 class Timer(Protocol):
-    """What a DoFn sees of a timer."""
+    """A timer, as a DoFn uses it."""
 
     def set(self, at: TimestampLike, *, tag: str = "", output_timestamp: TimestampLike | None = None) -> None:
-        """Set, or move, the timer `tag` to `at`."""
+        """Set the timer `tag` to `at`, replacing an earlier setting."""
 
     def clear(self, *, tag: str = "") -> None:
         """Remove the timer `tag`."""
 
 
-_OFFERS: Final[dict[CellKind | Literal["timer"], tuple[str, ...]]] = {
+_METHODS: Final[dict[CellKind | Literal["timer"], tuple[str, ...]]] = {
     "value": ("read(default=None)", "write(value)", "clear()"),
     "bag": ("read()", "add(value)", "clear()"),
     "set": ("read()", "add(value)", "discard(value)", "clear()"),
@@ -229,13 +232,13 @@ _TITLES: Final[dict[CellKind | Literal["timer"], str]] = {
 
 
 def methods_of(spec: StateSpec | TimerSpec) -> frozenset[str]:
-    """The names of what a DoFn may call of the cell or timer that is declared so."""
-    return frozenset(offer.partition("(")[0] for offer in _OFFERS[_kind(spec)])
+    """The names of the methods of the declared cell or timer."""
+    return frozenset(method.partition("(")[0] for method in _METHODS[_kind(spec)])
 
 
-def offers(spec: StateSpec | TimerSpec) -> str:
-    """The same for messages: `a BagState has read(), add(value) and clear()`."""
-    *first, last = _OFFERS[_kind(spec)]
+def describe_methods(spec: StateSpec | TimerSpec) -> str:
+    """The methods of the declared cell or timer, for messages: `a BagState has read(), add(value) and clear()`."""
+    *first, last = _METHODS[_kind(spec)]
     return f"{_TITLES[_kind(spec)]} has {', '.join(first)} and {last}"
 
 
@@ -244,7 +247,7 @@ def _kind(spec: StateSpec | TimerSpec) -> CellKind | Literal["timer"]:
 
 
 def parameter_of(value: object) -> str | None:
-    """How a parameter asks for the cell or timer that is declared so; None for what declares none."""
+    """The default by which a parameter requests the cell or timer of a spec; None if `value` is not a spec."""
     match value:
         case StateSpec():
             return "tg.DoFn.StateParam(SPEC)"
@@ -254,13 +257,13 @@ def parameter_of(value: object) -> str | None:
 
 
 def require_spec(value: object, kind: type[StateSpec] | type[TimerSpec], taker: str) -> None:
-    """Raise BuildError for what is no spec of this kind. `taker` is what was given it."""
+    """Raise BuildError unless `value` is a spec of this kind. `taker` is the function it was passed to."""
     if isinstance(value, kind):
         return
     made = "tg.ValueStateSpec('name')" if kind is StateSpec else "tg.EventTimer('name') or tg.ProcessingTimer('name')"
     what = "state cell" if kind is StateSpec else "timer"
     other = parameter_of(value)
-    cure = f": write {other}" if other is not None else f", such as {made}"
+    advice = f": write {other}" if other is not None else f", such as {made}"
     if getattr(value, "__module__", None) == __name__ and callable(value):
-        cure = f": give it a name, as in tg.{getattr(value, '__name__', '')}('name')"
-    raise BuildError(f"{taker} takes the spec of a {what}, not {shorten(value, 60)}{cure}")
+        advice = f": give it a name, as in tg.{getattr(value, '__name__', '')}('name')"
+    raise BuildError(f"{taker} takes the spec of a {what}, not {shorten(value, 60)}{advice}")

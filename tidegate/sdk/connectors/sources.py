@@ -1,17 +1,15 @@
-"""What a connector that reads implements: a source gives splits, a reader gives blocks.
+"""The interface of sources: a source is divided into splits, and a reader reads a split in batches.
 
-A `Source` is a frozen, picklable description of where data is: it holds no open file and no connection. The runner
-asks it once for its `splits`, parts that can be read independently and on different machines, and deals them out.
-Whoever gets a split opens a `Reader` on it and asks for one `Batch` after another. Between two batches the reader
-can say its `position`: kept in a checkpoint, it lets a new reader, in another process, give exactly the elements
-that the first had not yet given. That is all a runner needs for exactly-once reading: on failure it goes back to
-the positions of the last checkpoint.
+A `Source` is a frozen, picklable description of data, without open files or connections. The runner calls `splits`
+once to divide it into parts that can be read independently, on different machines, and assigns the splits to tasks. A
+task opens a `Reader` for a split and reads one `Batch` after another. Between batches, the reader returns its
+`position`, which a checkpoint stores: a new reader in another process resumes from it with the next element. This is
+enough for exactly-once reading: after a failure, the runner resumes from the positions of the last checkpoint.
 
-Bounded and unbounded sources differ in one thing: the batches of an unbounded reader never have `end`. A reader
-never blocks for new data: where there is none at the moment it gives an empty batch, with `wait` as a hint when to
-ask again.
+Bounded and unbounded sources differ in one respect: the batches of an unbounded reader never have `end`. A reader
+never blocks to wait for new data: it returns an empty batch, with `wait` as a hint when to read again.
 
-    class Numbers(SimpleSource[int]):          # the short way, for bounded data in one piece
+    class Numbers(SimpleSource[int]):          # the simplest way, for bounded data in one split
         def generate(self, split, position):
             for n in range(position or 0, 10):
                 yield n + 1, n                 # where to resume after the element, and the element
@@ -30,17 +28,17 @@ from tidegate.sdk.data.block import Block
 T_co = TypeVar("T_co", covariant=True)
 
 Position: TypeAlias = Any
-"""Where in its split a reader is: None (the start) or a small value that survives JSON (numbers, strings, lists and
-dicts of them), so that a checkpoint can be read by people."""
+"""A reader's position in its split: None (the start) or a small value that survives JSON (numbers, strings, lists and
+dicts of them), so that checkpoints are readable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
     """A part of a source that is read by one reader at a time.
 
-    `id` is unique within the source, stable, and readable in logs; `size` is about how many bytes it holds (None:
-    not known), so that runners can balance, and give several small splits to one task, one after another;
-    `payload` is the connector's own, picklable.
+    `id` is unique within the source, stable, and readable in logs. `size` is the approximate number of bytes (None:
+    unknown), by which runners balance load and assign several small splits to one task. `payload` is defined by the
+    connector and must be picklable.
     """
 
     id: str
@@ -50,12 +48,12 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """What one call of `Reader.read` gives: elements, then at most one watermark.
+    """The result of `Reader.read`: elements, then at most one watermark.
 
-    `watermark` (µs) says that this split gives no more elements with an earlier timestamp; it must not go back.
-    `idle`: until the next batch with elements the split holds back nobody's watermark. `end`: the split is
-    exhausted, these are its last elements. `wait` (seconds) is how long a runner does well to wait before it asks
-    again; only heeded when there are no elements.
+    `watermark` (µs) asserts that the split has no more elements with an earlier timestamp; it must not decrease.
+    `idle`: the split does not hold back the watermark until its next batch with elements. `end`: these are the last
+    elements of the split. `wait` (seconds) is how long a runner should wait before it reads again; it is ignored if
+    there are elements.
     """
 
     block: Block
@@ -66,70 +64,71 @@ class Batch:
 
 
 class Reader(ABC, Generic[T_co]):
-    """Reads one split from one position on. Used by one thread at a time.
+    """Reads a split from a position on. Used by one thread at a time.
 
-    `now()` is processing time (µs since 1970); the runner sets it before the first `read`, so that a test's clock
-    drives the readers that go by it.
+    `now()` is processing time (µs since 1970). The runner sets it before the first `read`, so that tests can control
+    the clock of readers.
     """
 
     now: Callable[[], int] = staticmethod(lambda: time.time_ns() // 1000)
 
     @abstractmethod
     def read(self, limit: int) -> Batch:
-        """The next at most `limit` elements; fewer, or none, when that is what is there.
+        """The next elements, at most `limit`; fewer, or none, if no more are available now.
 
         Raises ReadError, naming the place, for data that can't be read. Not called again after `end`.
         """
 
     @abstractmethod
     def position(self) -> Position:
-        """Where a new reader resumes: directly after the last element given. Cheap; called at every checkpoint."""
+        """The position directly after the last element read. Must be cheap: it is called at every checkpoint."""
 
     def close(self) -> None:
-        """Releases what the reader holds. Called once, also after an error."""
+        """Releases the reader's resources. Called once, also after an error."""
 
 
 class Source(ABC, Generic[T_co]):
-    """Where elements come from. Subclasses are frozen dataclasses, or otherwise picklable and unchanging."""
+    """Reads elements from an external system. Subclasses are frozen dataclasses, or otherwise picklable and
+    immutable."""
 
     bounded: bool = True
-    """Whether reading ends."""
+    """Whether the data is finite."""
 
     @property
     def name(self) -> str:
-        """For people: in `explain`, graphs and errors."""
+        """The name shown in `explain`, graphs and errors."""
         return type(self).__name__
 
     @property
     def element_type(self) -> Any:
-        """The type of the elements, `Any` when it is not known."""
+        """The type of the elements; `Any` if unknown."""
         return Any
 
     def check(self) -> None:
-        """Called when the pipeline is built. Raises BuildError when reading can't work: no file matches, a missing
-        package. Should be quick, and must leave nothing open."""
+        """Called when the pipeline is built. Raises BuildError if reading can't work, for example because no file
+        matches or a package is missing. Should be quick, and must leave nothing open."""
 
     def local_files(self) -> Sequence[str]:
-        """Files of this machine's file system that readers open: those on other machines have to find them too."""
+        """Files of the local file system that readers open. Readers on other machines must be able to access them."""
         return ()
 
     @abstractmethod
     def splits(self, desired: int) -> list[Split]:
-        """The parts, in order: about `desired` (at least 1) of them if the data can be cut that way.
+        """The splits, in order: about `desired` (at least 1) of them, if the data can be divided that way.
 
-        A pure function of `desired` and the data: asked again, it gives the same ids for the same parts. Raises
-        ReadError when the source can't be looked at.
+        A pure function of `desired` and the data: another call returns the same ids for the same parts. Raises
+        ReadError if the source can't be inspected.
         """
 
     @abstractmethod
     def reader(self, split: Split, position: Position = None) -> Reader[T_co]:
-        """A reader of `split`, from its start or from a position that an earlier reader of this split gave."""
+        """A reader of `split`, from its start or from a position returned by an earlier reader of this split."""
 
 
 class SimpleSource(Source[T_co]):
-    """A bounded source written as one generator that can start anywhere.
+    """A bounded source implemented by a generator that can start at any position.
 
-    One split, unless `splits` is overridden. Elements have no timestamps; attach them in a step behind.
+    It has one split, unless `splits` is overridden. Elements have no timestamps; a later step can assign them.
     """
 
     def splits(self, desired: int) -> list[Split]:
@@ -137,8 +136,8 @@ class SimpleSource(Source[T_co]):
 
     @abstractmethod
     def generate(self, split: Split, position: Position) -> Iterator[tuple[Position, T_co]]:
-        """Yields `(position, element)`: the element, and where to resume after it. Starts behind `position`
-        (None: at the split's start). What it holds open it releases in a `finally`."""
+        """Yields `(position, element)`: the position from which to resume after the element, and the element. Starts at
+        `position` (None: the start of the split). Release resources in a `finally`."""
 
     def reader(self, split: Split, position: Position = None) -> Reader[T_co]:
         return _GeneratorReader(self.generate(split, position), position)

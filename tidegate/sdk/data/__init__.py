@@ -1,1 +1,1 @@
-"""Blocks of elements, and the values, panes, keys and coders that travel in them."""
+"""Blocks of elements, and the values, timestamps, panes, keys and coders of which they consist."""

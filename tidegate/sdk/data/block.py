@@ -1,7 +1,13 @@
-"""Block: the unit of work. A run of elements held as columns.
+"""Block: the unit of work, consecutive elements stored as columns.
 
-A column whose entries are all equal is held once. Windows are `Same` for all, one entry for `Each`, or
-`DerivedFrom` an assigner: computed where needed, and valid only for the timestamps the assigner saw.
+A column whose entries are all equal is stored as one entry. The windows column is the `Same` for all elements, an entry
+for `Each`, or `DerivedFrom` an assigner: computed when needed, and valid only for the timestamps that were assigned.
+
+>>> block = Block(["a", "b", "c"], [1, 2, 3])
+>>> block.slice(1, 3).values, block.slice(1, 3).timestamps
+(['b', 'c'], [2, 3])
+>>> block.window_list() == [(GlobalWindow(),)] * 3
+True
 """
 
 from __future__ import annotations
@@ -18,35 +24,34 @@ from tidegate.sdk.windowing.assignment import assign_windows
 from tidegate.sdk.windowing.window import GlobalWindow
 
 BLOCK_SIZE: Final = 4096
-"""How many elements a block holds at the most, unless a runner says otherwise."""
+"""The default of the greatest number of elements in a block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """All elements are in these windows."""
+    """The same windows for all elements."""
 
     windows: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """One tuple of windows per element."""
+    """A tuple of windows for each element."""
 
     windows: list[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class DerivedFrom:
-    """The windows an assigner gives each element's timestamp."""
+    """The windows that an assigner assigns to each element's timestamp."""
 
     assigner: BuiltinAssigner
 
 
 class Pairs(Sequence[tuple[Any, Any]]):
-    """Pairs held as two columns, as groupings make them and as they travel: whoever asks for keys alone, or sends them
-    on, needs no tuples."""
+    """Pairs stored as two columns, as groupings emit them and exchanges send them, which avoids creating tuples."""
 
-    __slots__ = ("firsts", "seconds")  # not "keys", by which dict knows a mapping
+    __slots__ = ("firsts", "seconds")  # not "keys": `dict(pairs)` would treat an object with `keys` as a mapping
 
     def __init__(self, firsts: Sequence[Any], seconds: Sequence[Any]) -> None:
         self.firsts = firsts
@@ -69,7 +74,7 @@ class Pairs(Sequence[tuple[Any, Any]]):
 
 
 def as_pairs(values: Sequence[Any]) -> Pairs | None:
-    """Values as columns if all of them are pairs; None for others."""
+    """The values as two columns if all of them are pairs, else None."""
     if type(values) is Pairs:
         return values
     if set(map(type, values)) == {tuple} and set(map(len, values)) == {2}:
@@ -78,7 +83,7 @@ def as_pairs(values: Sequence[Any]) -> Pairs | None:
 
 
 def keys_of(values: Sequence[Any]) -> Sequence[Any]:
-    """The keys of values that should be pairs. TypeError or ValueError if one is none."""
+    """The keys of pairs. TypeError or ValueError if a value is not a pair."""
     return values.firsts if type(values) is Pairs else [k for k, _ in values]
 
 
@@ -90,10 +95,10 @@ GLOBAL: Final = Same((GlobalWindow(),))
 
 
 class Block:
-    """A run of elements: `values`, and their `timestamps` (µs), `windows` and `panes` as columns.
+    """Consecutive elements: their `values`, `timestamps` (µs), `windows` and `panes`, as columns.
 
-    Timestamps that differ are a list, or an `array` where they were made all at once. `span`: no timestamp is before
-    the first or after the second; None: not known.
+    Timestamps that differ are a list, or an `array` if they were computed together. `span` is a lower and an upper
+    bound of the timestamps; None if unknown.
     """
 
     __slots__ = ("panes", "span", "timestamps", "values", "windows")
@@ -114,21 +119,21 @@ class Block:
 
     @staticmethod
     def of(values: Sequence[Any], timestamps: TimestampsColumn = MIN_MICROS) -> Block:
-        """A block as readers give it: in the global window, no pane yet."""
+        """A block as readers return it: in the global window, without panes."""
         return Block(values, timestamps)
 
     def __len__(self) -> int:
         return len(self.values)
 
     def slice(self, start: int, stop: int) -> Block:
-        """The elements from `start` up to `stop`."""
+        """The elements from `start` up to, but not including, `stop`."""
         timestamps = self.timestamps if isinstance(self.timestamps, int) else self.timestamps[start:stop]
         windows = Each(self.windows.windows[start:stop]) if isinstance(self.windows, Each) else self.windows
         panes = self.panes if isinstance(self.panes, PaneInfo) else self.panes[start:stop]
         return Block(self.values[start:stop], timestamps, windows, panes, self.span)
 
     def split(self, limit: int) -> Iterator[Block]:
-        """The same elements in blocks of at most `limit`."""
+        """The same elements in blocks of at most `limit` elements."""
         if len(self.values) <= limit:
             yield self
             return
@@ -136,11 +141,11 @@ class Block:
             yield self.slice(start, start + limit)
 
     def timestamp_column(self) -> Sequence[int]:
-        """One timestamp (µs) per element."""
+        """A timestamp (µs) for each element."""
         return [self.timestamps] * len(self.values) if isinstance(self.timestamps, int) else self.timestamps
 
     def window_list(self) -> list[tuple[Any, ...]]:
-        """One tuple of windows per element."""
+        """A tuple of windows for each element."""
         match self.windows:
             case Same(windows):
                 return [windows] * len(self.values)
@@ -153,7 +158,7 @@ class Block:
                 return [assign(t) for t in self.timestamps]
 
     def pane_list(self) -> list[PaneInfo]:
-        """One pane per element."""
+        """A pane for each element."""
         return [self.panes] * len(self.values) if isinstance(self.panes, PaneInfo) else self.panes
 
     def __repr__(self) -> str:
@@ -191,7 +196,7 @@ def take_panes(column: PanesColumn, index: list[int]) -> PanesColumn:
 
 
 def joined(blocks: Sequence[Block]) -> Block:
-    """The elements of all of them, in order, as one block; columns that are equal throughout stay held once."""
+    """The elements of all blocks, in order, as one block; a column whose entries are all equal stays one entry."""
     if len(blocks) == 1:
         return blocks[0]
     first, others = blocks[0], blocks[1:]

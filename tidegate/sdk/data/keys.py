@@ -1,15 +1,20 @@
-"""Keys: one canonical encoding, so that keys group as Python's `==` says on every runner.
+"""Keys: one canonical encoding, by which keys are grouped like Python's `==` on every runner.
 
-`key_bytes(a) == key_bytes(b)` exactly when `a == b`, for every accepted type; whatever can't keep that promise is
-refused with a `KeyEncodingError`. The bytes, and the partitions computed from them, are the same in every process,
-run, platform and Python version: they decide where a key's state lives, and stand in checkpoints.
+`key_bytes(a) == key_bytes(b)` exactly if `a == b`, for every accepted type; keys of types for which that can't be
+guaranteed are refused with a `KeyEncodingError`. The bytes, and the partitions computed from them, are the same in
+every process, run, platform and Python version: they determine which task has a key's state, and checkpoints have them.
 
-Each encoding is a tag byte and a body. Whatever holds parts frames each one with its length, which makes the whole
-injective: no two keys run together.
+>>> key_bytes(1) == key_bytes(1.0), key_bytes(("a", 1)) == key_bytes(("a", 2))
+(True, False)
+>>> [partition_of(word, 4) for word in ("tide", "gate")] == [partition_of(word, 4) for word in ("tide", "gate")]
+True
 
-Two rules where `==` alone would not do. Numbers count by exact value: numpy calls `float32(0.1)` and the float `0.1`
-equal by rounding one of them, which is not transitive, so here they differ, as their hashes do. Classes are told
-apart by module and qualified name, the only identity that crosses processes.
+Each encoding is a tag byte and a body. Composite keys prefix the encoding of each part with its length, so that
+different keys never have the same encoding.
+
+Two rules differ from `==`. Numbers are compared by exact value: numpy considers `float32(0.1)` equal to the float
+`0.1` by rounding one of them, which is not transitive, so here they are different keys, as are their hashes. Classes
+are identified by module and qualified name, because objects have no other identity across processes.
 """
 
 from __future__ import annotations
@@ -50,42 +55,42 @@ def key_bytes(key: object) -> bytes:
 
 
 def check_key(key: object) -> None:
-    """Nothing if `key` has a canonical encoding, else KeyEncodingError."""
+    """Raise KeyEncodingError unless `key` has a canonical encoding."""
     if type(key) not in _PLAIN:
         key_bytes(key)
 
 
 def check_keys(keys: Iterable[object]) -> None:
-    """`check_key` for each of many keys, some 15 ns apiece where they are plain (int, str, bytes, bool, None)."""
+    """`check_key` for many keys; about 15 ns per key if they are plain (int, str, bytes, bool, None)."""
     keys = list(keys) if isinstance(keys, Iterator) else keys
-    if not _all_fine(keys):
+    if not _all_encodable(keys):
         for key in keys:
             check_key(key)
 
 
 def key_group(key: object, max_parallelism: int) -> int:
-    """Which of `max_parallelism` key groups owns `key`: the unit in which state moves when a job is rescaled.
+    """The number of the key group of `key`, of `max_parallelism`: state is rescaled in units of key groups.
 
     If `n` divides `max_parallelism`, then `partition_of(key, n) == key_group(key, max_parallelism) * n //
-    max_parallelism`: a partition is a run of key groups.
+    max_parallelism`: a partition is a range of key groups.
     """
     return crc32(key_bytes(key)) * max_parallelism >> 32
 
 
 def partition_of(key: object, n: int, level: int = 0) -> int:
-    """Which of `n` partitions `key` belongs to, in 0..n-1; raises as `key_bytes` does.
+    """The partition of `key`, in 0..n-1; raises like `key_bytes`.
 
-    `level` counts how often these keys have been divided already. Each level divides independently of those before,
-    so a partition that spills (level 1), and a spill that is divided again (level 2), come out in even parts.
+    `level` is the number of times these keys have been partitioned before. The levels are independent, so that a
+    partition that is spilled (level 1), or partitioned again (level 2), is divided evenly.
     """
-    spread = crc32(key_bytes(key))
+    hashed = crc32(key_bytes(key))
     if level:
-        spread = spread * pow(_GOLDEN, level, 1 << 32) & 0xFFFF_FFFF
-    return spread * n >> 32
+        hashed = hashed * pow(_GOLDEN, level, 1 << 32) & 0xFFFF_FFFF
+    return hashed * n >> 32
 
 
 def plain_crcs(keys: list[Any]) -> list[int] | None:
-    """crc32 of each key's encoding, where all are ints of 64 bits or all are strs; None where they are not."""
+    """The crc32 of each key's encoding if all keys are 64-bit ints or all are strs, else None."""
     kinds = set(map(type, keys))
     try:
         if kinds == {int}:
@@ -99,15 +104,15 @@ def plain_crcs(keys: list[Any]) -> list[int] | None:
 
 
 def encode_with(cls: type[Any], encode: Encode) -> None:
-    """Keys of exactly the type `cls` are encoded by `encode` from now on: how a registered coder serves keys.
+    """Encode keys of exactly the type `cls` by `encode` from now on; called for registered coders.
 
     BuildError if values of `cls` equal values of a built-in type (a subclass of str, a number), whose encoding they
-    must then share.
+    must share.
     """
     if _shares_an_encoding(cls):
         raise BuildError(
-            f"keys of type {_class_name(cls)} can't have a coder: its values equal those of other types, whose "
-            "encoding they share; wrap them in a frozen dataclass and register a coder for that"
+            f"keys of type {_class_name(cls)} can't have a coder: they equal values of other types, whose encoding "
+            "they must share; wrap them in a frozen dataclass and register a coder for that"
         )
     head = b"c" + _framed(_name_bytes(cls))
 
@@ -117,28 +122,28 @@ def encode_with(cls: type[Any], encode: Encode) -> None:
         except Exception as error:
             raise _Refused(key, f"the coder registered for {cls.__name__} raised {error!r}") from error
         if type(data) is not bytes:
-            raise _Refused(key, f"the coder registered for {cls.__name__} gave {type(data).__name__}, not bytes")
+            raise _Refused(key, f"the coder registered for {cls.__name__} returned {type(data).__name__}, not bytes")
         return head + data
 
     _ENCODERS[cls] = registered
 
 
 def forget_encoding(cls: type[Any]) -> None:
-    """Undo `encode_with`: keys of type `cls` are judged by the rules of this module again."""
+    """Undo `encode_with`: keys of type `cls` follow the rules of this module again."""
     _ENCODERS.pop(cls, None)
 
 
-# --- What is fine without a closer look -------------------------------------------------------------------------------
+# --- A fast check for plain keys --------------------------------------------------------------------------------------
 
 _PLAIN: Final = frozenset({int, str, bytes, bool, type(None)})
-_ROUNDS: Final = 16  # the members of all tuples are one column: tuples within tuples take a round for each level
+_ROUNDS: Final = 16  # each round flattens one level of nested tuples
 _GOLDEN: Final = 0x9E37_79B1  # odd, near 2**32 / golden ratio: multiplying by it brings low bits up (Knuth, 6.4)
 _INT_CRC: Final = crc32(b"i")
 _STR_CRC: Final = crc32(b"s")
 
 
-def _all_fine(keys: Iterable[Any]) -> bool:
-    """True only if every key surely has an encoding: by the set of types, at C speed. False settles nothing."""
+def _all_encodable(keys: Iterable[Any]) -> bool:
+    """True only if every key has an encoding, judged quickly by the set of types. False means that it is not known."""
     for _ in range(_ROUNDS):
         kinds: set[type] = set(map(type, keys)) - _PLAIN
         if not kinds:
@@ -157,7 +162,7 @@ def _all_fine(keys: Iterable[Any]) -> bool:
 
 
 class _Encoders(dict[type, Encode]):
-    """Encodings by exact type, each found once. Bounded, because classes made at run time must not live for ever."""
+    """A bounded cache of encodings by exact type. Without a bound, classes created at run time would never be freed."""
 
     def __missing__(self, cls: type) -> Encode:
         encode = _encoding_of(cls)
@@ -186,8 +191,8 @@ def _encoding_of(cls: type) -> Encode:
 
 
 def _shared_encodings() -> Iterator[tuple[type, Encode]]:
-    """Base types whose values equal values of their subclasses or of each other. Those whose module nobody has
-    imported can't be the type of a key."""
+    """Base types whose values may equal those of their subclasses or of each other. Types of modules that have not been
+    imported are left out: no key can be of such a type."""
     yield str, _encode_str
     yield int, _encode_int
     yield tuple, _encode_tuple
@@ -219,13 +224,14 @@ def _compares_as(cls: Any, base: Any) -> bool:
 
 
 def _numpy_encoding(cls: type) -> Encode | None:
-    """numpy's scalars as the Python values they equal. numpy is never imported for it: without it there are none."""
+    """The encoding of a numpy scalar, that of the Python value it equals. Never imports numpy: if numpy has not been
+    imported, no key is a numpy scalar."""
     generic = getattr(sys.modules.get("numpy"), "generic", None)
     if generic is None or not issubclass(cls, generic):
         return None
     numpy = sys.modules["numpy"]
     if issubclass(cls, numpy.timedelta64):
-        return None  # counts as an integer of numpy's, but its unit decides what it equals
+        return None  # a subclass of numpy's integers, but its equality depends on its unit
     if issubclass(cls, numpy.str_):
         return _encode_str
     if issubclass(cls, numpy.bytes_):
@@ -240,7 +246,7 @@ def _numpy_encoding(cls: type) -> Encode | None:
 
 
 def _enum_encoding(cls: type[enum.Enum]) -> Encode:
-    """By class and name; a flag by class and number, since combined flags have no stable name."""
+    """Encodes class and name; for a flag, class and number, since combined flags have no stable name."""
     if not _compares_as(cls, object):
         return _refuse_own_equality
     head = b"E" + _framed(_name_bytes(cls))
@@ -250,10 +256,10 @@ def _enum_encoding(cls: type[enum.Enum]) -> Encode:
 
 
 def _dataclass_encoding(cls: type[Any]) -> Encode:
-    """By class and compared fields, as the generated `__eq__` compares."""
+    """Encodes the class and the fields that the generated `__eq__` compares."""
     owner = next(base for base in cls.__mro__ if "__eq__" in base.__dict__)
-    made = owner.__dict__.get("__dataclass_params__")
-    if made is None or not made.eq or not made.frozen:
+    params = owner.__dict__.get("__dataclass_params__")
+    if params is None or not params.eq or not params.frozen:
         return _refuse
     names = [field.name for field in dataclasses.fields(owner) if field.compare]
     if not _is_generated_equality(owner.__eq__, names):
@@ -269,7 +275,7 @@ def _dataclass_encoding(cls: type[Any]) -> Encode:
 
 
 def _is_generated_equality(equality: Any, names: list[str]) -> bool:
-    """Whether `equality` is what `@dataclass` writes for these fields: it silently keeps an author's own `__eq__`."""
+    """Whether `equality` is the method that `@dataclass` generates for these fields, not one the author defined."""
     model = dataclasses.make_dataclass("model", names, frozen=True).__eq__.__code__
     code = getattr(equality, "__code__", None)
     return code is not None and (code.co_code, code.co_names) == (model.co_code, model.co_names)
@@ -284,7 +290,7 @@ _LENGTHS: Final = [bytes([n]) for n in range(255)]
 _MICROSECOND: Final = _dt.timedelta(microseconds=1)
 _EPOCH: Final = _dt.datetime(1970, 1, 1, tzinfo=_dt.UTC)
 _LOCAL_EPOCH: Final = _dt.datetime(1970, 1, 1)
-_WIDEST_DECIMAL: Final = 10_000  # digits before or behind the point: a Decimal of 20 characters can have 10**18
+_MAX_DECIMAL_DIGITS: Final = 10_000  # before or after the point: a Decimal of 20 characters can have 10**18 digits
 
 
 def _encode_int(key: int) -> bytes:
@@ -307,8 +313,8 @@ def _encode_decimal(key: Decimal) -> bytes:
         raise _Refused(key, _NAN)
     if key.is_infinite():
         return _encode_float(float(key))
-    if key and abs(key.adjusted()) > _WIDEST_DECIMAL:
-        raise _Refused(key, f"it has more than {_WIDEST_DECIMAL} digits before or behind the point", "round it")
+    if key and abs(key.adjusted()) > _MAX_DECIMAL_DIGITS:
+        raise _Refused(key, f"it has more than {_MAX_DECIMAL_DIGITS} digits before or after the point", "round it")
     return _encode_ratio(*key.as_integer_ratio())
 
 
@@ -317,7 +323,7 @@ def _encode_fraction(key: Fraction) -> bytes:
 
 
 def _encode_longdouble(key: Any) -> bytes:
-    near = float(key)  # in range or not: an infinite or rounded neighbour only tells NaN from the rest
+    near = float(key)  # may be rounded or infinite
     if near != near:
         raise _Refused(key, _NAN)
     if key == near:
@@ -326,7 +332,7 @@ def _encode_longdouble(key: Any) -> bytes:
 
 
 def _encode_ratio(numerator: int, denominator: int) -> bytes:
-    """A number in lowest terms: as an int or a float if it equals one, else as two ints."""
+    """Encodes a number in lowest terms as the int or float it equals, if any, else as two ints."""
     if denominator == 1:
         return _encode_int(numerator)
     if denominator & (denominator - 1) == 0:
@@ -366,9 +372,9 @@ def _encode_frozenset(key: frozenset[Any]) -> bytes:
 
 
 def _encode_datetime(key: _dt.datetime) -> bytes:
-    """The instant, in microseconds since 1970. Python gives a local time that a change of clocks skips or repeats
-    another equality (PEP 495): it equals only the same local time in the same zone, whichever `fold` says, so there
-    the encoding is that local time and the zone's name."""
+    """Encodes the instant, in microseconds since 1970. A local time that is skipped or repeated by a change of clocks
+    equals only the same local time in the same zone, with any `fold` (PEP 495), so it is encoded as local time and
+    name of the zone."""
     offset = key.utcoffset()
     if offset is None:
         raise _Refused(key, "it has no time zone", "give it one, e.g. key.replace(tzinfo=timezone.utc)")
@@ -398,17 +404,17 @@ def _class_name(cls: type) -> str:
 
 
 def _name_bytes(cls: type) -> bytes:
-    """The name by which equal keys go the same way as when a checkpoint was taken: it outlives a move of the class."""
+    """The original name of a class: the encoding of its keys stands in checkpoints and must survive a move."""
     return _encode_str(".".join(MOVES.original(cls.__module__, cls.__qualname__)))
 
 
 # --- Refusals ---------------------------------------------------------------------------------------------------------
 
-_NAN: Final = "NaN does not equal itself, so it groups with nothing"
+_NAN: Final = "NaN does not equal itself, so it can't be grouped"
 
 
 class _Refused(Exception):
-    """A key, or the part of one, that has no canonical encoding; and what to do instead, if more can be said."""
+    """A key, or a part of one, has no canonical encoding; `advice` is what to do instead, if it is specific."""
 
     def __init__(self, part: object, why: str, advice: str = "") -> None:
         super().__init__(part, why, advice)
@@ -431,14 +437,14 @@ def _refuse(key: object) -> NoReturn:
             raise _Refused(key, "complex numbers are not accepted", "use the tuple (key.real, key.imag)")
         case _ if dataclasses.is_dataclass(key) and not isinstance(key, type):
             raise _Refused(key, "it is a dataclass, but not a frozen one", "declare it with @dataclass(frozen=True)")
-    raise _Refused(key, "nothing says which of its values are equal in every process")
+    raise _Refused(key, "the equality of its values in other processes is not defined")
 
 
 def _refuse_own_equality(key: object) -> NoReturn:
-    raise _Refused(key, "its class defines __eq__, which no encoding can follow")
+    raise _Refused(key, "its class defines __eq__, which an encoding can't reproduce")
 
 
-_USUAL_ADVICE: Final = "use a str, a number, a tuple of such or a frozen dataclass, or register a coder for its type"
+_GENERAL_ADVICE: Final = "use a str, a number, a tuple of such or a frozen dataclass, or register a coder for its type"
 
 
 def _message(key: object, refused: _Refused) -> str:
@@ -446,7 +452,7 @@ def _message(key: object, refused: _Refused) -> str:
     text = f"a key of type {kind} has no canonical encoding: {shorten(key)}"
     if part is not key:
         text += f", in it {shorten(part, 60)} of type {type(part).__name__}"
-    advice = refused.advice or ("drop or replace it before grouping" if refused.why == _NAN else _USUAL_ADVICE)
+    advice = refused.advice or ("drop or replace it before grouping" if refused.why == _NAN else _GENERAL_ADVICE)
     return f"{text}: {refused.why}; {advice}"
 
 

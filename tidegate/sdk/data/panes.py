@@ -1,4 +1,4 @@
-"""Panes: which firing of its key and window a result came from."""
+"""Panes: the firing of a key and window that produced a result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Timing(Enum):
-    """Where a firing stands to the watermark's passing of the window's end."""
+    """Whether a firing was before, at or after the watermark passed the end of the window."""
 
     EARLY = "early"
     ON_TIME = "on_time"
@@ -18,10 +18,10 @@ class Timing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PaneInfo:
-    """One firing of one key and window (the fields and their order are Beam's).
+    """A firing of a key and window (the fields and their order are Beam's).
 
-    `index` counts all panes from 0; `nonspeculative_index` counts those that are not EARLY, and is -1 on an
-    EARLY one. `is_last` holds when nothing can follow.
+    `index` counts all panes from 0. `nonspeculative_index` counts the panes that are not EARLY; it is -1 for an EARLY
+    one. `is_last` is true if no further pane can follow.
     """
 
     is_first: bool
@@ -41,4 +41,4 @@ class PaneInfo:
 
 
 NO_PANE: Final = PaneInfo(True, True, Timing.UNKNOWN, 0, 0)
-"""What elements carry that no grouping has touched: "unknown, only one"."""
+"""The pane of elements before any grouping: the only one, with unknown timing."""

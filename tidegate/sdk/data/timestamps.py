@@ -1,6 +1,6 @@
-"""The timestamps of elements: one value, or a column of them, as whole microseconds.
+"""Converting the timestamps of elements, single ones or columns, to integer microseconds.
 
-A number in the wrong unit is the commonest slip, so a value that is implausible as seconds brings a warning.
+The most common mistake is a number in the wrong unit, so a value that is implausible in seconds causes a warning.
 
 >>> element_micros(1.5)
 1500000
@@ -20,7 +20,7 @@ from tidegate.sdk.user_code.frames import caller
 from tidegate.sdk.user_code.validation import warn
 
 FAR_FUTURE: Final = 1e11
-"""Seconds since 1970, in the year 5138. A greater number is suspect: as milliseconds it is later than 1973."""
+"""Seconds since 1970, in the year 5138. A greater number is probably in milliseconds, and then later than 1973."""
 
 _LONG_AGO: Final = 1e8
 """Seconds since 1970, in the year 1973."""
@@ -29,7 +29,7 @@ _RECENT: Final = 1e15
 """Microseconds since 1970, in the year 2001."""
 
 _MIN_ARRAY: Final = 64
-"""The least number of values for which an array pays."""
+"""The least number of values for which an array is worth its overhead."""
 
 _warned: Final[set[tuple[str, int]]] = set()
 """The lines of the author's code, as file and line, that have been warned about."""
@@ -38,13 +38,13 @@ _warned: Final[set[tuple[str, int]]] = set()
 def element_micros(value: TimestampLike) -> int:
     """Convert the timestamp of an element as `timestamp_micros` does; ValueError for the end of time.
 
-    Warns, once for each line of the author's code, of a number of seconds that must be meant as milliseconds.
+    Warns, once for each line of the author's code, about a number of seconds that is probably in milliseconds.
     """
     micros = timestamp_micros(value)
     if value.__class__ is int or value.__class__ is float:
         warn_about_unit(value)
     if micros == MAX_MICROS:
-        raise ValueError(f"{value!r} is the end of time, where no element can be: stamp it before that")
+        raise ValueError(f"{value!r} is the end of time, which no element may have: use an earlier timestamp")
     return micros
 
 
@@ -64,7 +64,7 @@ def element_column(values: list[Any]) -> tuple[Sequence[int], tuple[int, int]]:
                 micros = np.rint(seconds * 1e6).astype(np.int64)  # rounds half to even, as `round` does
                 return array("q", micros.tobytes()), (round(first * 1e6), round(last * 1e6))
         elif (first := min(values)) > -9e12 and (last := max(values)) < FAR_FUTURE:
-            # `round(x)` would look this method up each time.
+            # faster than `round(x)`, which looks this method up
             return [(value * 1e6).__round__() for value in values], (round(first * 1e6), round(last * 1e6))
     elif kinds.count(int) == len(values):
         first, last = min(values), max(values)
@@ -75,13 +75,13 @@ def element_column(values: list[Any]) -> tuple[Sequence[int], tuple[int, int]]:
 
 
 def loaded_numpy() -> Any:
-    """Return numpy if something has imported it, else None: its speed here doesn't repay its import."""
+    """Return numpy if it has been imported, else None: using it here is not worth its import."""
     found = sys.modules.get("numpy")
     return found if hasattr(found, "rint") else None  # another thread may be in the middle of importing it
 
 
 def warn_about_unit(seconds: int | float) -> None:
-    """Warn, once for each line of the author's code, of seconds that must be meant as milliseconds or less."""
+    """Warn, once for each line of the author's code, about seconds that are probably milliseconds or smaller units."""
     if not FAR_FUTURE <= seconds < float("inf"):
         return
     unit, factor = ("milliseconds", 1e3) if seconds < 1e14 else ("microseconds", 1e6)
@@ -98,7 +98,7 @@ def warn_about_unit(seconds: int | float) -> None:
 
 
 def warn_about_delay(seconds: int | float, now: int) -> None:
-    """Warn, once for each line of the author's code, of an instant that must be meant as a delay from `now` (µs)."""
+    """Warn, once for each line of the author's code, about an instant that is probably a delay from `now` (µs)."""
     if 0 < seconds < _LONG_AGO and now > _RECENT:
         _warn_once(
             f"the instant {seconds!r} is {seconds!r} s after 1970, so a timer that is set to it fires at once. To wait "

@@ -1,4 +1,4 @@
-"""What a step may emit instead of a plain value: a tag, a timestamp, or windows beside it."""
+"""Values that a step may emit with a tag, a timestamp, or windows."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ T = TypeVar("T")
 
 @final
 class TimestampedValue(Generic[T]):
-    """A value with the event time it happened at; `timestamp` as SEMANTICS, Time, accepts them.
+    """A value with its event time; SEMANTICS, Time, lists the accepted forms of `timestamp`.
 
-    ValueError for the end of time, which is no element's.
+    ValueError for the end of time, which no element may have.
     """
 
     __slots__ = ("micros", "value")
 
     def __init__(self, value: T, timestamp: TimestampLike) -> None:
         self.value = value
-        # One of these is made per element: a plain number of seconds that is surely meant as such takes a short way.
+        # A fast path for plausible numbers of seconds, since one of these may be created per element.
         if timestamp.__class__ is float and -9e12 < timestamp < 1e11:
-            self.micros = (timestamp * 1e6).__round__()  # as `round`, which has to look for the method
+            self.micros = (timestamp * 1e6).__round__()  # faster than `round`, which looks the method up
         elif timestamp.__class__ is int and -9e12 < timestamp < 1e11:
             self.micros = timestamp * 1_000_000
         else:
@@ -32,7 +32,7 @@ class TimestampedValue(Generic[T]):
 
     @property
     def timestamp(self) -> Timestamp:
-        """When it happened."""
+        """The event time."""
         return Timestamp.of_micros(self.micros)
 
     def __eq__(self, other: object) -> bool:
@@ -49,7 +49,7 @@ class TimestampedValue(Generic[T]):
 
 @final
 class TaggedOutput(Generic[T]):
-    """A value for the output named `tag`; the step must declare it with `.with_outputs(tag)`."""
+    """A value for the output `tag`, which the step must declare with `.with_outputs(tag)`."""
 
     __slots__ = ("tag", "value")
 
@@ -69,7 +69,7 @@ class TaggedOutput(Generic[T]):
 
 @final
 class WindowedValue(Generic[T]):
-    """A value with its timestamp, windows and pane: what `finish_bundle` emits and what tests compare."""
+    """A value with its timestamp, windows and pane, emitted by `finish_bundle` and compared by tests."""
 
     __slots__ = ("micros", "pane", "value", "windows")
 
@@ -97,4 +97,4 @@ class WindowedValue(Generic[T]):
 
 
 SPECIAL: Final = frozenset({TimestampedValue, TaggedOutput, WindowedValue})
-"""The classes whose instances are unwrapped between steps, for one cheap `type(x) in SPECIAL`."""
+"""The classes whose instances are unwrapped between steps; `type(x) in SPECIAL` is a cheap test for them."""

@@ -1,7 +1,7 @@
-"""Pictures of a pipeline: what there is to draw, as data, and its text forms for Mermaid and Graphviz.
+"""Graphs of pipelines as data, and their text forms for Mermaid and Graphviz.
 
-`graph_of` takes a portable pipeline to a `Graph`, composites as groups; the planner makes the same of a plan, with
-its regions, stages and exchanges. `draw_svg.py` and `draw_html.py` draw any Graph. Nothing here unpickles anything.
+`graph_of` converts a portable pipeline to a `Graph`, with composites as groups; the planner converts a plan, with its
+regions, stages and exchanges. `svg.py` and `html.py` draw any Graph. Nothing here unpickles anything.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from tidegate.sdk.user_code.user_fn import UserFn
 from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
 
 Look: TypeAlias = Literal["source", "step", "windows", "grouping", "wiring", "sink"]
-"""What a box is, as far as its colour tells."""
+"""The kind of a box, which determines its colour."""
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One node. `note` is its second line; `facts` are shown when it is pointed at; `group` is the id of its group."""
+    """A node. `note` is its second line; `facts` are its tooltip; `group` is the id of its group."""
 
     id: str
     title: str
@@ -48,7 +48,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A frame around boxes and other groups, which folds; `parent` is "" at the top."""
+    """A collapsible frame around boxes and other groups; `parent` is "" at the top level."""
 
     id: str
     title: str
@@ -58,7 +58,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """An arrow between boxes. `label` stands on it; a `bold` one is an exchange, a `dashed` one a side input."""
+    """An arrow between boxes, with a `label`; a `bold` one is an exchange, a `dashed` one a side input."""
 
     source: str
     target: str
@@ -70,7 +70,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Something to draw. Groups stand before those inside them, none is empty; boxes stand in the pipeline's order."""
+    """A graph. A group comes before the groups inside it, and no group is empty; boxes are in the pipeline's order."""
 
     title: str
     boxes: tuple[Box, ...]
@@ -79,7 +79,7 @@ class Graph:
 
 
 def graph_of(pipeline: Pipeline) -> Graph:
-    """The pipeline with its composites."""
+    """The graph of a pipeline, with its composites as groups."""
     groups: dict[str, Group] = {}
     boxes = []
     for node in pipeline.nodes:
@@ -92,7 +92,7 @@ def graph_of(pipeline: Pipeline) -> Graph:
 
 
 def box_of(pipeline: Pipeline, node: Node, id: str, group: str, more: tuple[tuple[str, str], ...] = ()) -> Box:
-    """A node's box, `more` facts behind its own."""
+    """A node's box, with `more` facts after the node's own."""
     title = node.label.removeprefix(node.composite).lstrip("/") if node.composite else node.label
     facts = (("step", node.label), *_facts(pipeline, node), ("applied at", str(node.where)), *more)
     return Box(id, title, _note(pipeline, node), _look(node), facts, group)
@@ -110,16 +110,16 @@ def composite_paths(composite: str) -> Iterator[str]:
 
 
 def _links(pipeline: Pipeline) -> Iterator[Link]:
-    makers = {out.collection: (node, out.tag) for node in pipeline.nodes for out in node.outputs}
+    producers = {out.collection: (node, out.tag) for node in pipeline.nodes for out in node.outputs}
     for node in pipeline.nodes:
         for used in node.inputs:
-            maker, tag = makers[used]
-            label = tag if used != maker.output() else ""
-            yield Link(maker.label, node.label, label, facts=collection_facts(pipeline.collection(used)))
+            producer, tag = producers[used]
+            label = tag if used != producer.output() else ""
+            yield Link(producer.label, node.label, label, facts=collection_facts(pipeline.collection(used)))
         for ref in side_inputs(node):
-            maker, _ = makers[ref.collection]
+            producer, _ = producers[ref.collection]
             facts = collection_facts(pipeline.collection(ref.collection))
-            yield Link(maker.label, node.label, f"side input ({ref.view})", dashed=True, facts=facts)
+            yield Link(producer.label, node.label, f"side input ({ref.view})", dashed=True, facts=facts)
 
 
 def _look(node: Node) -> Look:
@@ -143,7 +143,7 @@ def _note(pipeline: Pipeline, node: Node) -> str:
         case Write(delivery=delivery):
             return delivery.replace("_", " ")
         case AssignWindows(windowing=windowing):
-            return spoken(windowing.assigner)
+            return describe(windowing.assigner)
         case _ if node.outputs:
             name = pipeline.collection(node.output()).element_type.name
             return f"→ {name}" if name != "Any" else ""
@@ -182,26 +182,26 @@ def _facts(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str]]:
 
 
 def collection_facts(collection: Collection) -> tuple[tuple[str, str], ...]:
-    """What there is to say of a collection: its element type, its windowing unless it is the default, its bounds."""
+    """A collection's element type, its windowing unless it is the default, and whether it is bounded."""
     facts = [("elements are", collection.element_type.name)]
     if collection.windowing != GLOBAL_DEFAULT:
-        facts.append(("windowing", spoken_windowing(collection.windowing)))
+        facts.append(("windowing", describe_windowing(collection.windowing)))
     facts.append(("bounded", "yes" if collection.bounded else "no"))
     return tuple(facts)
 
 
-def spoken_windowing(windowing: WindowingStrategy) -> str:
-    """A strategy in one line: `FixedWindows(60s), AfterWatermark(), discarding`."""
-    parts = [spoken(windowing.assigner), spoken(windowing.trigger), spoken(windowing.accumulation)]
+def describe_windowing(windowing: WindowingStrategy) -> str:
+    """A windowing strategy on one line: `FixedWindows(60s), AfterWatermark(), discarding`."""
+    parts = [describe(windowing.assigner), describe(windowing.trigger), describe(windowing.accumulation)]
     if windowing.evictor is not None:
-        parts.append(spoken(windowing.evictor))
+        parts.append(describe(windowing.evictor))
     if windowing.allowed_lateness.micros:
-        parts.append(f"lateness {spoken(windowing.allowed_lateness)}")
+        parts.append(f"lateness {describe(windowing.allowed_lateness)}")
     return ", ".join(parts)
 
 
-def spoken(value: Any) -> str:
-    """Vocabulary as an author would write it: `Sessions(600s)`, `Repeatedly(AfterCount(3))`."""
+def describe(value: Any) -> str:
+    """An assigner, trigger or similar, as an author writes it: `Sessions(600s)`, `Repeatedly(AfterCount(3))`."""
     match value:
         case UserFn():
             return value.name
@@ -210,15 +210,15 @@ def spoken(value: Any) -> str:
         case Enum():
             return str(value.value)
         case tuple():
-            return ", ".join(spoken(part) for part in value)
+            return ", ".join(describe(part) for part in value)
     if is_dataclass(value):
-        said: list[str] = []
+        arguments: list[str] = []
         for f in fields(value):
             part = getattr(value, f.name)
             if f.name == "kind" or part == f.default:
                 continue
-            said.append(spoken(part) if not said or f.name == "parts" else f"{f.name}={spoken(part)}")
-        return f"{type(value).__name__}({', '.join(said)})"
+            arguments.append(describe(part) if not arguments or f.name == "parts" else f"{f.name}={describe(part)}")
+        return f"{type(value).__name__}({', '.join(arguments)})"
     return repr(value)
 
 
@@ -235,24 +235,25 @@ COLOURS: Final[dict[Look, str]] = {
 
 
 def readable(graph: Graph) -> Graph:
-    """The same with every text that is shown as `visible` makes it; each form begins with this."""
+    """The graph with unprintable characters in its texts escaped; the first step of each form of drawing."""
 
-    def told(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    def readable_facts(facts: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         return tuple((visible(name), visible(value)) for name, value in facts)
 
     return replace(
         graph,
         title=visible(graph.title),
         boxes=tuple(
-            replace(box, title=visible(box.title), note=visible(box.note), facts=told(box.facts)) for box in graph.boxes
+            replace(box, title=visible(box.title), note=visible(box.note), facts=readable_facts(box.facts))
+            for box in graph.boxes
         ),
         groups=tuple(replace(group, title=visible(group.title)) for group in graph.groups),
-        links=tuple(replace(link, label=visible(link.label), facts=told(link.facts)) for link in graph.links),
+        links=tuple(replace(link, label=visible(link.label), facts=readable_facts(link.facts)) for link in graph.links),
     )
 
 
 def mermaid(graph: Graph) -> str:
-    """A Mermaid flowchart; what a README on most code hosts shows as a picture."""
+    """The graph as a Mermaid flowchart, which most code hosts render in a README."""
     graph = readable(graph)
     ids = _short_ids(graph)
     lines = ["flowchart TB"]
@@ -281,7 +282,7 @@ def mermaid(graph: Graph) -> str:
 
 
 def dot(graph: Graph) -> str:
-    """The same for Graphviz."""
+    """The graph in the DOT language of Graphviz."""
     graph = readable(graph)
     ids = _short_ids(graph)
     lines = [
@@ -317,7 +318,7 @@ def dot(graph: Graph) -> str:
 
 
 def _short_ids(graph: Graph) -> dict[tuple[str, str], str]:
-    """Ids that every tool takes: n0, n1, … for boxes, g0, g1, … for groups."""
+    """Ids that every tool accepts: n0, n1, … for boxes, g0, g1, … for groups."""
     boxes = {(box.id, "box"): f"n{number}" for number, box in enumerate(graph.boxes)}
     return boxes | {(group.id, "group"): f"g{number}" for number, group in enumerate(graph.groups)}
 

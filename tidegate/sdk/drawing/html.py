@@ -1,6 +1,6 @@
-"""Graphs as one HTML page that needs nothing else: groups fold, the picture pans and zooms, boxes tell their facts.
+"""Graphs as one self-contained HTML page with collapsible groups, panning, zooming and tooltips.
 
-The page, `picture.html`, gets the graphs as data with the rows of `layout.py`; the browser does the rest.
+The template `picture.html` gets the graphs as data with the rows computed by `layout.py`; the browser draws them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tidegate.sdk.errors import visible
 
 
 def html(views: Mapping[str, Graph]) -> str:
-    """A page with a tab for each graph, by its name; the title is the first one's."""
+    """A page with a tab for each named graph; its title is that of the first graph."""
     title = visible(next(iter(views.values())).title)
     shown = [_view(name, readable(graph)) for name, graph in views.items()]
     data = {"title": title, "colours": COLOURS, "views": shown}
-    # In a script element only "<" could end it or open a comment.
+    # Inside a script element only "<" needs escaping: it could end the element or open a comment.
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     page = Template(Path(__file__).with_name("picture.html").read_text(encoding="utf-8"))
     return page.substitute(title=escape(title), data=text)

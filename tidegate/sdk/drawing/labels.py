@@ -1,7 +1,7 @@
-"""Text in a picture: how much room it takes, and where the labels of links stand so that they cover nothing.
+"""Text in a picture: its width, and the placement of the labels of links so that they cover nothing.
 
-Widths are those of DejaVu Sans, the widest of the fonts that a viewer is likely to use: in a narrower one there is some
-air around labels.
+Widths are those of DejaVu Sans, the widest of the fonts that a viewer is likely to use: with a narrower font, labels
+have wider margins.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Final, TypeAlias
 Point: TypeAlias = tuple[float, float]
 
 LONGEST: Final = 44
-"""Letters of a text beyond which it is cut."""
+"""The number of characters after which a text is cut."""
 TEXT: Final = 13.0
 """Font sizes, in pixels: of titles, and of notes and the labels of links."""
 SMALL: Final = 11.0
 BOLD: Final = 1.12
-"""How much wider a heading's letters are."""
+"""The factor by which a heading's letters are wider."""
 
 _EMS: Final = {
     **dict.fromkeys("ijl'|", 0.3),
@@ -34,12 +34,12 @@ _LOWER_OR_DIGIT: Final = 0.645
 _UPPER: Final = 0.79
 _OTHER: Final = 1.0
 _WIDE: Final = 1.1
-"""Of Chinese, Japanese and Korean letters, and of emoji."""
+"""The width of Chinese, Japanese and Korean letters, and of emoji."""
 
 TAG_HEIGHT: Final = 19.0
 _AIR: Final = 2.0
 _STEPS: Final = 24
-"""Places tried on each stretch of a link."""
+"""Positions tried on each segment of a link."""
 
 
 def fitted(text: str) -> str:
@@ -48,7 +48,7 @@ def fitted(text: str) -> str:
 
 
 def text_width(text: str, size: float = TEXT) -> float:
-    """How wide the text is, as `fitted` leaves it."""
+    """The width of the text, cut by `fitted`."""
     return sum(map(_em, fitted(text))) * size
 
 
@@ -75,7 +75,7 @@ class Area:
     height: float
 
     def overlaps(self, other: Area, air: float = 0.0) -> bool:
-        """Whether the two share more than their edges, or come nearer to each other than `air`."""
+        """Whether the areas overlap, or are closer to each other than `air`."""
         return (
             self.x < other.x + other.width + air
             and other.x < self.x + self.width + air
@@ -85,12 +85,12 @@ class Area:
 
 
 def tag_width(label: str) -> float:
-    """How wide a link's label is with its frame."""
+    """The width of a link's label with its frame."""
     return text_width(label, SMALL) + 14
 
 
 def curve(points: Sequence[Point]) -> str:
-    """A path that leaves every point downwards and comes to the next from above."""
+    """An SVG path that leaves every point downwards and reaches the next from above."""
     path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
     for (x, y), (nx, ny) in pairwise(points):
         bend = _bend(y, ny)
@@ -115,19 +115,19 @@ def _along(points: Sequence[Point]) -> list[Point]:
 
 
 class Tags:
-    """Places the labels of links, one after another, clear of `taken`, of each other, and of the page's sides."""
+    """Places the labels of links, so that they overlap neither `occupied` areas nor each other, nor leave the page."""
 
-    def __init__(self, taken: Iterable[Area], width: float) -> None:
-        self.taken = list(taken)
+    def __init__(self, occupied: Iterable[Area], width: float) -> None:
+        self.occupied = list(occupied)
         self._width = width
 
     def on_link(self, label: str, points: Sequence[Point], wanted: Point) -> Area | None:
-        """A place on the link's own curve, as near to `wanted` as may be; None if there is none."""
+        """The free place on the link's curve that is nearest to `wanted`; None if there is none."""
         return self._first(label, sorted(_along(points), key=lambda point: _distance(point, wanted)))
 
     def anywhere(self, label: str, wanted: Point) -> Area:
-        """A place near `wanted`: at the latest below all that is there."""
-        bottom = max((area.y + area.height for area in self.taken), default=0.0) + TAG_HEIGHT
+        """A free place near `wanted`, if necessary below everything else."""
+        bottom = max((area.y + area.height for area in self.occupied), default=0.0) + TAG_HEIGHT
         below = ((x, y) for y in _from(wanted[1], bottom + TAG_HEIGHT) for x in _from(wanted[0], self._width))
         place = self._first(label, below)
         assert place is not None
@@ -141,8 +141,8 @@ class Tags:
                 area = Area(x + aside - width / 2, y - TAG_HEIGHT / 2, width, TAG_HEIGHT)
                 if area.x < _AIR or area.x + width > self._width - _AIR:
                     continue
-                if not any(area.overlaps(other, _AIR) for other in self.taken):
-                    self.taken.append(area)
+                if not any(area.overlaps(other, _AIR) for other in self.occupied):
+                    self.occupied.append(area)
                     return area
         return None
 

@@ -1,8 +1,7 @@
-"""Where things go in a picture: rows from top to bottom, in each group by itself.
+"""Layered layout of a graph: the members of each group are arranged in rows from top to bottom.
 
-A group's members stand in rows so that links point down; where a link passes a row on its way, a *lane* keeps room
-for it among the row's members. Rows are centred. That is all a drawing needs: the browser or `draw_svg.py` add the
-sizes, and a group that folds changes nobody's row.
+Members are assigned to rows so that links point down. Where a link passes a row, a *lane* reserves space for it among
+the row's members. Rows are centred. Sizes are added by the browser or by `svg.py`; collapsing a group changes no rows.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ SWEEPS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What stands in a row: a box or a group, or a lane, whose `id` names the way it belongs to."""
+    """A member of a row: a box, a group, or a lane, whose `id` includes the link it belongs to."""
 
     kind: Literal["box", "group", "lane"]
     id: str
@@ -25,7 +24,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """`rows` by group id ("" is the whole picture), and of each link the ids of the lanes it takes, in order."""
+    """`rows` by group id ("" is the picture), and `ways`: for each link the ids of its lanes, in order."""
 
     rows: dict[str, list[list[Member]]]
     ways: tuple[tuple[str, ...], ...]
@@ -33,9 +32,9 @@ class Layout:
 
 @dataclass(slots=True)
 class _Level:
-    """One group being laid out: its members, and the links between them, each with the link's number.
+    """A group being laid out: its members, and the links between them, each with the link's number.
 
-    `outward` leave the group from a member, `inward` come to one from outside.
+    `outward` are the links that leave the group from a member, `inward` those that enter it to a member.
     """
 
     members: list[Member] = field(default_factory=list)
@@ -45,7 +44,7 @@ class _Level:
 
 
 def layout(graph: Graph) -> Layout:
-    """Rows and ways for a graph."""
+    """The layout of a graph."""
     levels = _levels(graph)
     depth = {"": 0}
     for group in graph.groups:
@@ -54,19 +53,19 @@ def layout(graph: Graph) -> Layout:
     lanes: _Lanes = [[] for _ in graph.links]
     for id, level in levels.items():
         rows[id] = _rows(level, id, depth[id], lanes)
-    # Lanes were noted group by group: a link takes those on its way out first, then those across, then those in.
-    return Layout(rows, tuple(tuple(id for *_, id in sorted(taken)) for taken in lanes))
+    # Lanes were recorded group by group: a link first passes those on its way out, then those across, then those in.
+    return Layout(rows, tuple(tuple(id for *_, id in sorted(passed)) for passed in lanes))
 
 
 _Lanes: TypeAlias = list[list[tuple[int, int, int, str]]]
-"""Of each link the lanes it takes: whether out (0), across (1) or in (2), how deep, in which row, and the lane's id."""
+"""The lanes of each link: outward (0), across (1) or inward (2); the depth; the row; and the lane's id."""
 
 
 def _levels(graph: Graph) -> dict[str, _Level]:
     groups = {group.id: group for group in graph.groups}
     boxes = {box.id: box for box in graph.boxes}
     levels = {"": _Level()} | {group.id: _Level() for group in graph.groups}
-    # Members in the order in which the pipeline first touches them.
+    # Members are in the order of their first boxes.
     placed: set[str] = set()
     for box in graph.boxes:
         for outer, inner in reversed(list(_ascent(box, groups))):
@@ -91,7 +90,7 @@ def _levels(graph: Graph) -> dict[str, _Level]:
 
 
 def _ascent(box: Box, groups: dict[str, Group]) -> list[tuple[str, Member]]:
-    """(group, its member that holds the box), from the innermost group to the whole picture."""
+    """Pairs of a group and its member that contains the box, from the innermost group outwards."""
     steps = [(box.group, Member("box", box.id))]
     while steps[-1][0]:
         inner = steps[-1][0]
@@ -133,9 +132,9 @@ def _rows(level: _Level, id: str, depth: int, lanes: _Lanes) -> list[list[Member
 
 
 def _ranks(level: _Level) -> dict[Member, int]:
-    """The row of each member: below all it reads from, and sources right above their first reader.
+    """The row of each member: below all members it reads from; sources directly above their first reader.
 
-    Groups may wind around each other, so that links between them form a cycle; a link back counts for nothing.
+    Links between groups may form a cycle; links back are ignored.
     """
     after: dict[Member, list[Member]] = {member: [] for member in level.members}
     for source, target, _ in level.links:
@@ -175,8 +174,8 @@ def _ranks(level: _Level) -> dict[Member, int]:
 
 
 def _order(rows: list[list[Member]], neighbours: list[tuple[Member, Member]]) -> None:
-    """Order each row by where its members' neighbours stand, down and up in turn: the barycentre heuristic of
-    Sugiyama, Tagawa and Toda (1981)."""
+    """Order each row by the positions of its members' neighbours, sweeping down and up alternately: the barycentre
+    heuristic of Sugiyama, Tagawa and Toda (1981)."""
     above: dict[Member, list[Member]] = {}
     below: dict[Member, list[Member]] = {}
     for upper, lower in neighbours:
@@ -184,14 +183,14 @@ def _order(rows: list[list[Member]], neighbours: list[tuple[Member, Member]]) ->
         below.setdefault(upper, []).append(lower)
     place: dict[Member, float] = {}
 
-    def settle(row: list[Member]) -> None:
+    def set_places(row: list[Member]) -> None:
         place.update((member, (i + 0.5) / len(row)) for i, member in enumerate(row))
 
     for row in rows:
-        settle(row)
+        set_places(row)
     for sweep in range(SWEEPS):
         near, ordered = (above, rows) if sweep % 2 == 0 else (below, rows[::-1])
         for row in ordered:
             means = {member: [place[other] for other in near.get(member, [member])] for member in row}
             row.sort(key=lambda member: sum(means[member]) / len(means[member]))
-            settle(row)
+            set_places(row)

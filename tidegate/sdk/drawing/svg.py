@@ -1,4 +1,4 @@
-"""A Graph as an SVG picture, laid out here: no other program is needed to make it or to look at it."""
+"""A Graph as a self-contained SVG picture, drawn without other programs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tidegate.sdk.drawing.labels import BOLD, SMALL, Area, Point, Tags, curve, f
 from tidegate.sdk.drawing.layout import Layout, Member, layout
 
 BOX_WIDTH: Final = 168
-"""The least; boxes of one width stand in columns."""
+"""The minimum width, which most boxes have, so that they line up in columns."""
 BOX_HEIGHT: Final = 44
 LANE_WIDTH: Final = 14
 COLUMN_GAP: Final = 26
 ROW_GAPS: Final = (46, 76, 126, 206, 336)
-"""Between rows: the first that leaves room for the labels of all links on their own curves."""
+"""Gaps between rows; the first that has room for the labels of all links on their curves is used."""
 PADDING: Final = 18
 TITLE_HEIGHT: Final = 26
 
@@ -39,7 +39,7 @@ stroke: #364252 } }
 
 
 def svg(graph: Graph) -> str:
-    """The picture, with light and dark colours; facts stand in `<title>`s, which viewers show as tooltips."""
+    """The picture, with light and dark colours; facts are `<title>` elements, which viewers show as tooltips."""
     graph = readable(graph)
     plan = layout(graph)
     for gap in ROW_GAPS:
@@ -71,31 +71,31 @@ class _Page:
         self.areas: dict[tuple[str, str], Area] = {}
         self.row_ends: dict[tuple[str, str], tuple[float, float]] = {}
         self.tags: dict[int, Area] = {}
-        self.least = self._least_widths()
+        self.min_widths = self._min_widths()
 
-    def _least_widths(self) -> dict[str, float]:
-        """How wide the labels of links are, at the most, by the groups that they may stand in."""
-        least: dict[str, float] = {}
+    def _min_widths(self) -> dict[str, float]:
+        """The width of the widest label of a link that may be placed in each group."""
+        widths: dict[str, float] = {}
         for link in self.graph.links:
             if link.label:
-                for group, _ in (*self._held_by(link.source), *self._held_by(link.target)):
-                    least[group] = max(least.get(group, 0.0), tag_width(link.label))
-        return least
+                for group, _ in (*self._ancestors(link.source), *self._ancestors(link.target)):
+                    widths[group] = max(widths.get(group, 0.0), tag_width(link.label))
+        return widths
 
     def size(self, group: str) -> Point:
-        """Width and height of a group with all that is in it."""
+        """Width and height of a group with its contents."""
         rows = [[self._member_size(member) for member in row] for row in self.plan.rows[group]]
         widths = [sum(w for w, _ in row) + COLUMN_GAP * (len(row) - 1) for row in rows]
         heights = [max((h for _, h in row), default=0) for row in rows]
         title = TITLE_HEIGHT if group else 0
-        least = text_width(self.groups[group].title) * BOLD if group else 0
+        title_width = text_width(self.groups[group].title) * BOLD if group else 0
         return (
-            max([*widths, least, self.least.get(group, 0)]) + 2 * PADDING,
+            max([*widths, title_width, self.min_widths.get(group, 0)]) + 2 * PADDING,
             sum(heights) + self.gap * (len(rows) - 1) + 2 * PADDING + title,
         )
 
     def put(self, group: str, at: Point, size: Point) -> None:
-        """Give everything in a group its place, the group's corner being at `at`."""
+        """Place everything in a group whose upper left corner is at `at`."""
         top = at[1] + PADDING + (TITLE_HEIGHT if group else 0)
         for row in self.plan.rows[group]:
             sizes = [self._member_size(member) for member in row]
@@ -128,7 +128,7 @@ class _Page:
         )
 
     def title(self, group: Group) -> str:
-        """Above the links, one of which may pass behind it."""
+        """A group's title, drawn over links that pass behind it."""
         a = self._heading(group)
         return (
             f'<rect class="heading-back" x="{a.x:.1f}" y="{a.y:.1f}" width="{a.width:.1f}" height="{a.height:.0f}" '
@@ -152,7 +152,8 @@ class _Page:
         )
 
     def links(self) -> list[str]:
-        """All links, below the boxes; those that share an end are spread along it in the order of where they go."""
+        """All links, drawn below the boxes; those that share an end are spread along it in the order of their
+        targets."""
         lines = []
         for link, points in zip(self.graph.links, self._ways(), strict=True):
             look = "link" + (" bold" if link.bold else "") + (" dashed" if link.dashed else "")
@@ -164,13 +165,13 @@ class _Page:
         return lines
 
     def label(self, width: float, *, anywhere: bool) -> bool:
-        """Find places for the labels of links, in `tags`; False if one finds none on its link and may not stand
+        """Place the labels of links, in `tags`. False if a label finds no place on its link, and may not be placed
         `anywhere` else."""
-        taken = [area for (kind, _), area in self.areas.items() if kind == "box"]
-        tags = Tags([*taken, *map(self._heading, self.graph.groups)], width)
+        boxes = [area for (kind, _), area in self.areas.items() if kind == "box"]
+        tags = Tags([*boxes, *map(self._heading, self.graph.groups)], width)
         for number, (link, points) in enumerate(zip(self.graph.links, self._ways(), strict=True)):
             if link.label:
-                (x, y), (nx, ny) = self._open_stretch(number, points)
+                (x, y), (nx, ny) = self._open_segment(number, points)
                 wanted = (x + nx) / 2, (y + ny) / 2
                 place = tags.on_link(link.label, points, wanted)
                 if place is None and anywhere:
@@ -181,7 +182,7 @@ class _Page:
         return True
 
     def _ways(self) -> list[list[Point]]:
-        """The points that each link passes."""
+        """The points on the path of each link."""
         leaving, coming = self._ports("source", "target"), self._ports("target", "source")
         ways = []
         for number, link in enumerate(self.graph.links):
@@ -191,12 +192,12 @@ class _Page:
         return ways
 
     def _waypoints(self, number: int, start: Point, stop: Point) -> list[Point]:
-        """Where a link passes: through its lanes, and straight down to the end of its row before it turns, so that it
-        does not cut through a taller neighbour; in the same way from the top of the target's row."""
+        """The path of a link: through its lanes, but straight down to the end of the source's row and from the top of
+        the target's row, so that it does not cross a taller neighbour."""
         link = self.graph.links[number]
         passed: list[tuple[float, float | Literal["before", "after"]]] = []
         if start[1] < stop[1]:
-            up, down = self._held_by(link.source), self._held_by(link.target)
+            up, down = self._ancestors(link.source), self._ancestors(link.target)
             shared = next(group for group, _ in up if any(group == other for other, _ in down))
             passed += [(self.row_ends[member][1], "before") for member in _until(up, shared)]
             passed += [(self.row_ends[member][0], "after") for member in _until(down, shared)]
@@ -213,21 +214,21 @@ class _Page:
             way.append((way[-1][0] if isinstance(x, str) else x, y))
         return way
 
-    def _open_stretch(self, number: int, points: list[Point]) -> tuple[Point, Point]:
-        """The last stretch of a link's way before it enters a group, whose title stands there."""
-        held = [group for group, _ in self._held_by(self.graph.links[number].source)]
-        entered = [group for group, _ in self._held_by(self.graph.links[number].target) if group not in held]
+    def _open_segment(self, number: int, points: list[Point]) -> tuple[Point, Point]:
+        """The last segment of a link's path before it enters a group, where it might collide with the group's title."""
+        around = [group for group, _ in self._ancestors(self.graph.links[number].source)]
+        entered = [group for group, _ in self._ancestors(self.graph.links[number].target) if group not in around]
         top = self.areas["group", entered[-1]].y if entered else points[-1][1]
-        stretches = list(pairwise(points))
-        return next((stretch for stretch in reversed(stretches) if stretch[1][1] <= top), stretches[-1])
+        segments = list(pairwise(points))
+        return next((segment for segment in reversed(segments) if segment[1][1] <= top), segments[-1])
 
-    def _held_by(self, box: str) -> list[tuple[str, tuple[str, str]]]:
-        """(group, the member of it that holds the box), from the innermost group outwards."""
-        held = [(self.boxes[box].group, ("box", box))]
-        while held[-1][0]:
-            group = held[-1][0]
-            held.append((self.groups[group].parent, ("group", group)))
-        return held
+    def _ancestors(self, box: str) -> list[tuple[str, tuple[str, str]]]:
+        """Pairs of a group and its member that contains the box, from the innermost group outwards."""
+        found = [(self.boxes[box].group, ("box", box))]
+        while found[-1][0]:
+            group = found[-1][0]
+            found.append((self.groups[group].parent, ("group", group)))
+        return found
 
     def _ports(self, end: str, other: str) -> dict[int, float]:
         ports: dict[int, float] = {}
@@ -245,8 +246,8 @@ class _Page:
         return area.x + area.width / 2
 
 
-def _until(held: list[tuple[str, tuple[str, str]]], shared: str) -> Iterator[tuple[str, str]]:
-    for group, member in held:
+def _until(ancestors: list[tuple[str, tuple[str, str]]], shared: str) -> Iterator[tuple[str, str]]:
+    for group, member in ancestors:
         yield member
         if group == shared:
             return

@@ -1,7 +1,7 @@
-"""Interactive looks at data: the elements of a collection, in the author's own process and on any runner.
+"""Interactive inspection of data: fetching the elements of a collection to the author's process, on any runner.
 
-`runs` executes the steps that lead to a collection, `recorder` brings back its elements, `table` and `show` display
-them. Nothing here is imported before its first use, because most pipelines are never looked into.
+`runs` executes the steps upstream of a collection, `recorder` transfers its elements, `table` and `show` display them.
+These modules are imported on first use, because most programs don't need them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def load() -> Interactive:
-    """Import what pipelines and collections call: see `tidegate.sdk.interactive_hook`."""
+    """Import the functions of `tidegate.sdk.interactive_hook.Interactive`."""
     from tidegate.sdk.interactive import entry
 
     return entry

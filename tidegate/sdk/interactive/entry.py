@@ -1,4 +1,4 @@
-"""What `tidegate.sdk.interactive_hook` offers to pipelines and collections, as one module."""
+"""The functions of `tidegate.sdk.interactive_hook.Interactive`, as one module."""
 
 from tidegate.sdk.interactive.html import collection_html, pipeline_html
 from tidegate.sdk.interactive.runs import collect, head

@@ -1,4 +1,4 @@
-"""What a notebook draws for pipelines, collections and tables."""
+"""The HTML that a notebook shows for pipelines, collections and tables."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidegate.sdk.pipeline import PCollection, Pipeline
 
 
 def pipeline_html(pipeline: Pipeline) -> str:
-    """The pipeline's graph, or its repr while it has no steps."""
+    """The pipeline's graph, or its repr if it has no steps."""
     from tidegate.sdk.drawing.svg import svg
 
     portable = pipeline.portable()
     if not portable.nodes:
         return f"<code>{escape(repr(pipeline))}</code>"
-    # As an image, so that its styles are its own.
+    # As an image, so that its styles and the notebook's don't affect each other.
     picture = b64encode(svg(graph_of(portable)).encode()).decode()
     return (
         f'<div><code>{escape(repr(pipeline))}</code><br><img style="max-width: 100%" '
@@ -28,11 +28,11 @@ def pipeline_html(pipeline: Pipeline) -> str:
 
 
 def collection_html(pcoll: PCollection[Any]) -> str:
-    """What is known of a collection before it is there, and how to look into it."""
+    """The properties of a collection, and how to see its elements."""
     facts = [("collection", pcoll.id), *collection_facts(pcoll.as_data())]
     return html_table((), facts, "its elements: collect(), head(n) or tg.show(…)")
 
 
 def table_html(table: Table) -> str:
-    """A collection's first elements."""
+    """A collection's first elements as an HTML table."""
     return html_table(table.columns, table.rows, f"{table.title}: {table.caption}")

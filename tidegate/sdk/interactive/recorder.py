@@ -1,8 +1,8 @@
-"""Recording what a collection holds while a pipeline runs, to be read in the author's own process when it is over.
+"""Recording the elements of a collection while a pipeline runs, to read them in the author's process afterwards.
 
-The elements are written by a sink, so that each is recorded once in effect on every runner that keeps that promise,
-whatever fails and is repeated on the way. The workers and the author's process must share a file system; `temp_dir`
-of the options says where, if the system's temporary directory is not shared.
+The elements are written by a sink, so that each is recorded exactly once on every runner with that guarantee, even
+after failures. The workers and the author's process must share a file system; the option `temp_dir` names a shared
+directory if the system's temporary directory is not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Record: TypeAlias = tuple[Any, int, Any, PaneInfo]
 """A value, its timestamp (µs), its window (None where windows are not recorded) and its pane."""
 
 ENOUGH: Final = "enough"
-"""The file that appears in the directory when a task has recorded as much as was wanted."""
+"""The file that a task creates in the directory when it has recorded as many elements as requested."""
 
 
 def record(pcoll: PCollection[Any], directory: Path, *, per_window: bool, limit: int | None = None) -> None:
@@ -40,7 +40,7 @@ def record(pcoll: PCollection[Any], directory: Path, *, per_window: bool, limit:
 
 
 def recorded(directory: Path) -> Iterator[Record]:
-    """What has been committed so far, in the order in which each writing task saw it."""
+    """The elements committed so far, in the order in which each writing task received them."""
     for path in sorted(directory.glob("*.done")):
         with path.open("rb") as file:
             while file.peek(1):
@@ -67,7 +67,7 @@ class _PerElement(DoFn):
 
 @dataclass(frozen=True, slots=True)
 class _RecordSink(Sink[Any]):
-    """Pickles in a directory. A file is an attempt's own until it is committed, when it gets its place in the order."""
+    """Writes pickles to files in a directory. A commit renames the files so that their names sort in order."""
 
     directory: str
     limit: int | None = None
@@ -84,13 +84,13 @@ class _RecordSink(Sink[Any]):
     def commit(self, run: str, committables: Sequence[Committable], checkpoint: int | None = None) -> None:
         for number, committable in enumerate(in_order(committables)):
             source = Path(self.directory, committable.payload)
-            # The pending name in the final one makes a repeated commit see what it has done already.
+            # The final name includes the pending one, by which a repeated commit finds files renamed before.
             target = Path(self.directory, f"{checkpoint or 0:012d}-{number:06d}-{committable.payload}.done")
             try:
                 source.rename(target)
             except FileNotFoundError:
                 if not target.exists():
-                    raise WriteError(f"{source} is gone: what was recorded has been lost") from None
+                    raise WriteError(f"{source} does not exist: the recorded elements are lost") from None
 
     def abort(self, run: str) -> None:
         for path in Path(self.directory).glob(f"{run}.*.pending"):
@@ -100,7 +100,7 @@ class _RecordSink(Sink[Any]):
 class _RecordAttempt(Attempt[Any]):
     def __init__(self, directory: str, run: str, task: int, limit: int | None) -> None:
         self._directory = Path(directory)
-        self._room = limit
+        self._remaining = limit
         self._run = run
         self._task = task
         self._prepared = 0
@@ -108,9 +108,9 @@ class _RecordAttempt(Attempt[Any]):
         self._name = ""
 
     def write(self, values: Sequence[Any]) -> None:
-        if self._room is not None:
-            values = values[: self._room]
-            self._room -= len(values)
+        if self._remaining is not None:
+            values = values[: self._remaining]
+            self._remaining -= len(values)
         if not len(values):
             return
         if self._file is None:
@@ -120,7 +120,7 @@ class _RecordAttempt(Attempt[Any]):
             self._file = (self._directory / self._name).open("wb")
         for value in values:
             pickle.dump(_dump(value), self._file, 5)
-        if self._room == 0:
+        if self._remaining == 0:
             (self._directory / ENOUGH).touch()
 
     def prepare(self) -> list[Committable]:
@@ -139,7 +139,7 @@ class _RecordAttempt(Attempt[Any]):
 
 
 def _dump(record: Any) -> bytes:
-    """As bytes; classes and functions made inside a test keep their identity in its own process."""
+    """Pickle a record; classes and functions defined inside a function keep their identity in the same process."""
     try:
         return dumps(record)
     except Exception:
@@ -151,13 +151,13 @@ def _dump(record: Any) -> bytes:
     except Exception as error:
         raise RunError(
             f"the element {shorten(record[0])} can't be recorded: it can't be pickled ({error}). "
-            "Map it to something that can, such as its repr, before it is looked at"
+            "Map it to a value that can, such as its repr"
         ) from error
     return data
 
 
-def own_directory(pipeline: Pipeline) -> Path:
-    """A new directory that goes when the pipeline does: it is written to whether or not anyone still reads it."""
+def recording_directory(pipeline: Pipeline) -> Path:
+    """A new directory that is deleted with the pipeline, since a run may write to it after the last read."""
     import shutil
     import tempfile
     import weakref

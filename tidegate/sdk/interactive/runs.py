@@ -1,17 +1,16 @@
-"""A run for the sake of one collection: the steps that lead to it, and no others.
+"""Running only the steps upstream of one collection, to fetch its elements.
 
-No sink is part of that, so that looking writes nothing but what it looks at, to a directory of its own.
+No sink is upstream of a collection, so such a run writes nothing but the recorded elements, to a temporary directory.
 """
 
 from __future__ import annotations
 
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 from tidegate.sdk.data.values import WindowedValue
 from tidegate.sdk.errors import BuildError, RunError
-from tidegate.sdk.interactive.recorder import ENOUGH, Record, own_directory, record, recorded
+from tidegate.sdk.interactive.recorder import ENOUGH, Record, record, recorded, recording_directory
 from tidegate.sdk.options.script import running
 from tidegate.sdk.pipeline import PCollection
 from tidegate.sdk.runner import Enough, Runner
@@ -19,10 +18,10 @@ from tidegate.sdk.time import Duration, DurationLike, Timestamp
 from tidegate.sdk.user_code.validation import positive_count
 
 LIMIT: Final = 1_000_000
-"""How many elements `collect` holds unless it is told otherwise."""
+"""The default limit of `collect`."""
 
 _POLL: Final = 0.05
-"""Seconds between two looks at whether a run that goes on has recorded enough."""
+"""Seconds between two checks whether a run has recorded enough elements."""
 
 
 def collect(
@@ -38,15 +37,15 @@ def collect(
         positive_count("collect", "limit", limit)
     if not pcoll.is_bounded and run_for is None and pcoll.pipeline.options.run_for is None:
         raise BuildError(
-            f"PCollection({pcoll.id!r}) is unbounded, so it is never there as a whole: "
-            "write collect(run_for=10) for what it gives in 10 seconds, or head(n)"
+            f"PCollection({pcoll.id!r}) is unbounded, so it is never complete: "
+            "write collect(run_for=10) for the elements that arrive within 10 seconds, or head(n)"
         )
     most = None if limit is None else limit + 1
     found = records(pcoll, most, per_window=include_window_info, runner=runner, run_for=run_for)
     if most is not None and len(found) == most:
         raise RunError(
-            f"PCollection({pcoll.id!r}) has more than {limit:,} elements, which is the limit of what collect() holds "
-            "in memory: take head(n), write the collection to a file, or say collect(limit=...), where None is no limit"
+            f"PCollection({pcoll.id!r}) has more than {limit:,} elements, the limit of what collect() loads into "
+            "memory: use head(n), write the collection to a file, or use collect(limit=...), where None means no limit"
         )
     return _values(found, include_window_info)
 
@@ -59,7 +58,7 @@ def head(
     runner: str | Runner | None,
     run_for: DurationLike | None,
 ) -> list[Any]:
-    """The first `n` elements that the run gives."""
+    """The first `n` elements that the run emits."""
     positive_count("head", "n", n)
     return _values(
         records(pcoll, n, per_window=include_window_info, runner=runner, run_for=run_for), include_window_info
@@ -74,9 +73,9 @@ def records(
     runner: str | Runner | None = None,
     run_for: DurationLike | None = None,
 ) -> list[Record]:
-    """What a run of the steps that lead to a collection records of it: at most so many, the first that it gives."""
+    """Run the steps upstream of a collection and return its first elements, at most `most`."""
     part = pcoll.pipeline.leading_to(pcoll, runner, None if run_for is None else Duration.of(run_for))
-    directory = own_directory(part.pipeline)
+    directory = recording_directory(part.pipeline)
     record(part, directory, per_window=per_window, limit=most)
     enough = None if most is None else Enough((directory / ENOUGH).exists, most)
     with running():
@@ -87,10 +86,6 @@ def records(
                 break
             result.wait_until_finish(_POLL)
         result.wait_until_finish()
-    return _taken(directory, most)
-
-
-def _taken(directory: Path, most: int | None) -> list[Record]:
     return list(islice(recorded(directory), most))
 
 

@@ -38,10 +38,10 @@ def show(
     runner: str | Runner | None = None,
     run_for: DurationLike | None = None,
 ) -> None:
-    """Run the steps that lead to each collection, and print its first `n` elements as a table: in a notebook as HTML.
+    """Run the steps upstream of each collection, and print its first `n` elements as a table, in a notebook as HTML.
 
-    `show(pcoll, 3)` is `show(pcoll, n=3)`. Timestamps, windows and panes are shown where there are any. Of a pipeline
-    it shows each collection that no step reads; `show(p["label"])` shows the output of one step. No sink is written.
+    `show(pcoll, 3)` is `show(pcoll, n=3)`. Timestamps, windows and panes are shown if there are any. For a pipeline,
+    each collection that no step reads is shown; `show(p["label"])` shows the output of one step. No sink is written.
     `runner` and `run_for` are those of `PCollection.head`.
     """
     __tracebackhide__ = True
@@ -73,13 +73,13 @@ def _collections(one: PCollection[Any] | Pipeline | int) -> list[PCollection[Any
             found = one.unread()
             if not found:
                 raise BuildError(
-                    f"the pipeline {one.name!r} has no collection that no step reads: show the one that is meant"
+                    f"steps read all collections of the pipeline {one.name!r}: pass the collection to show"
                 )
             return found
         case str():
             raise BuildError(
                 f"show takes collections and pipelines, not {shorten(one)}: p[{shorten(one)}] is the output of the "
-                "step of that label"
+                "step with that label"
             )
     raise BuildError(f"show takes collections and pipelines, not {shorten(one)}")
 

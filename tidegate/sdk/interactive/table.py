@@ -11,16 +11,16 @@ from tidegate.sdk.interactive.recorder import Record
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, format_micros
 
 LONGEST: Final = 200
-"""Characters of an element."""
+"""The greatest number of characters shown of an element."""
 
 _NO_TIMES: Final = (MIN_MICROS, MAX_MICROS - 1, MAX_MICROS)
-"""The timestamps of elements that nobody stamped, and of what groupings make of them."""
+"""The timestamps of elements without timestamps of their own, and of groups of such elements."""
 _ONLY: Final = "on_time, only"
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A collection's first elements: `columns` says what is shown of each, `more` whether there are others."""
+    """A collection's first elements: `columns` are their visible properties; `more` is true if there are others."""
 
     title: str
     columns: tuple[str, ...]
@@ -29,14 +29,14 @@ class Table:
 
     @property
     def caption(self) -> str:
-        """How much of the collection this is."""
+        """The number of elements shown, and whether there are more."""
         if self.more:
             return "the first element, of more" if len(self.rows) == 1 else f"the first {len(self.rows)}, of more"
         return {0: "empty", 1: "1 element"}.get(len(self.rows), f"{len(self.rows)} elements")
 
 
 def table_of(title: str, records: list[Record], *, more: bool) -> Table:
-    """Records as text, without the columns that would say nothing."""
+    """Records as a table, without uninformative columns."""
     columns = ["element"]
     cells = [[visible(shorten(value, LONGEST)) for value, _, _, _ in records]]
     if any(micros not in _NO_TIMES for _, micros, _, _ in records):

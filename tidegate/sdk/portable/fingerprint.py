@@ -1,7 +1,7 @@
-"""What makes a pipeline the same pipeline in another process: a digest for each step, of all that decides what it does.
+"""Fingerprints: a digest of everything that determines the behaviour of each step, equal in every process.
 
-Where a step was written, which file that was, and how its code is pickled do not count; code does, and so do the values
-it has captured.
+They include the code of a step and the values it captures, but not the file and line at which it was written, nor the
+way its code is pickled.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tidegate.sdk.user_code.frames import Where
 from tidegate.sdk.user_code.sealing import import_ref
 from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
 
-_LOT: Final = 4096
+_BATCH: Final = 4096
 _NAMES: Final = frozenset({"label", "composite", "numbered"})
 
 
 def fingerprint(pipeline: Pipeline) -> dict[str, str]:
-    """The digest of each part of a pipeline, under what people call that part."""
+    """The digests of the parts of a pipeline, by the names of the parts in messages."""
     parts = {"the version of Python": pipeline.environment.python, "the pipeline's name": digest(pipeline.name)}
     for node in pipeline.nodes:
         parts[f"step {node.label!r}"] = _step(pipeline, node)
@@ -36,9 +36,9 @@ def fingerprint(pipeline: Pipeline) -> dict[str, str]:
 
 
 def digest(value: Any) -> str:
-    """Of a value: equal in every process in which it is the same."""
+    """The digest of a value: equal values have equal digests in every process."""
     state = blake2b(digest_size=16)
-    for piece in _told(value):
+    for piece in _encoded(value):
         state.update(len(piece).to_bytes(8, "big"))
         state.update(piece)
     return state.hexdigest()
@@ -50,12 +50,12 @@ def _step(pipeline: Pipeline, node: Node) -> str:
     return digest((*((f.name, getattr(node, f.name)) for f in fields(node) if f.name not in _NAMES), made))
 
 
-def _told(value: Any) -> Iterator[bytes]:
-    """A value as pieces of bytes."""
+def _encoded(value: Any) -> Iterator[bytes]:
+    """A value as a sequence of byte strings."""
     match value:
         case None | bool() | int() | float() | str() | bytes() if type(value).__module__ == "builtins":
             yield f"{type(value).__name__}:{value!r}".encode(errors="surrogatepass")
-        case Where() | TypeRef():  # neither decides what is computed
+        case Where() | TypeRef():  # neither affects what is computed
             return
         case UserFn():
             yield _code(value)
@@ -67,13 +67,13 @@ def _told(value: Any) -> Iterator[bytes]:
         case tuple() | list():
             yield f"{type(value).__name__} of {len(value)}".encode()
             for item in value:
-                yield from _told(item)
+                yield from _encoded(item)
         case Mapping():
             yield b"mapping"
-            yield from _told(sorted((digest(key), digest(item)) for key, item in value.items()))
+            yield from _encoded(sorted((digest(key), digest(item)) for key, item in value.items()))
         case set() | frozenset():
             yield b"set"
-            yield from _told(sorted(map(digest, value)))
+            yield from _encoded(sorted(map(digest, value)))
         case _ if (
             is_dataclass(value) and not isinstance(value, type) and type(value).__module__.startswith("tidegate.")
         ):
@@ -81,7 +81,7 @@ def _told(value: Any) -> Iterator[bytes]:
             for field in fields(value):
                 if field.compare:
                     yield field.name.encode()
-                    yield from _told(getattr(value, field.name))
+                    yield from _encoded(getattr(value, field.name))
         case _:
             yield _pickled(value)
 
@@ -97,18 +97,18 @@ def _code(fn: UserFn) -> bytes:
 
 
 def _values(values: Values) -> Iterator[bytes]:
-    """The elements of a Create. Plain ones need no pickle: they are told apart at the speed of C."""
+    """The elements of a Create. Plain ones are marshalled, which is much faster than pickling."""
     import marshal
 
     if values.data is not None:
         yield _of_pickle(values.data)
         return
     elements = iter(values.load())
-    while lot := list(islice(elements, _LOT)):
+    while batch := list(islice(elements, _BATCH)):
         try:
-            yield marshal.dumps(lot, 0)  # of sets, too, the same bytes in every process; of equal strings as well
+            yield marshal.dumps(batch, 0)  # version 0: sets and equal strings give the same bytes in every process
         except ValueError:
-            yield _pickled(lot)
+            yield _pickled(batch)
 
 
 def _pickled(value: Any) -> bytes:
@@ -118,5 +118,5 @@ def _pickled(value: Any) -> bytes:
 def _of_pickle(data: bytes) -> bytes:
     try:
         return digest_of(data)
-    except (ValueError, AttributeError, IndexError, KeyError):  # made by no pickler that is known here
+    except (ValueError, AttributeError, IndexError, KeyError):  # not a pickle that `digest_of` can read
         return blake2b(data, digest_size=16).digest()

@@ -1,6 +1,6 @@
-"""Whether a pipeline hangs together: labels and collections are unique, and everything is made before it is used.
+"""Checking that a pipeline is consistent: labels and collections are unique, and each is produced before it is read.
 
-A pipeline built by a script always does; one read from a file, or rewritten by a pass, has to be looked at.
+A pipeline built by a script always is; one read from a file, or rewritten by a planner pass, has to be checked.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ E = TypeVar("E", bound=BuildError)
 
 
 def check_references(pipeline: Pipeline) -> None:
-    """Raise BuildError, naming the step, unless every collection is made once, by an earlier step than its readers."""
+    """Raise BuildError, naming the step, unless each collection is produced once, by a step before its readers."""
     known: set[str] = set()
     for collection in pipeline.collections:
         if collection.id in known:
             raise BuildError(f"two collections have the id {collection.id!r}")
         known.add(collection.id)
     _check_labels(pipeline)
-    makers = _makers(pipeline, known)
+    producers = _producers(pipeline, known)
     for collection in pipeline.collections:
-        if collection.id not in makers:
+        if collection.id not in producers:
             raise BuildError(f"no step makes the collection {collection.id!r}")
-    _check_order(pipeline, makers)
+    _check_order(pipeline, producers)
     for node in pipeline.nodes:
         _check_shape(node)
 
 
 def reads(node: Node) -> Iterator[str]:
-    """Every collection a node reads, side inputs too."""
+    """The collections that a node reads, including side inputs."""
     yield from node.inputs
     for ref in side_inputs(node):
         yield ref.collection
@@ -59,68 +59,68 @@ def _check_labels(pipeline: Pipeline) -> None:
         labels.add(node.label)
 
 
-def _makers(pipeline: Pipeline, known: set[str]) -> dict[str, Node]:
-    """Which node makes which collection."""
-    makers: dict[str, Node] = {}
+def _producers(pipeline: Pipeline, known: set[str]) -> dict[str, Node]:
+    """The producer of each collection."""
+    producers: dict[str, Node] = {}
     for node in pipeline.nodes:
         for out in node.outputs:
-            if out.collection in makers:
+            if out.collection in producers:
                 raise BuildError(
-                    f"two steps make {out.collection!r}: {makers[out.collection].label!r} and {node.label!r}"
+                    f"two steps make {out.collection!r}: {producers[out.collection].label!r} and {node.label!r}"
                 )
             if out.collection not in known:
                 raise _at(
                     node,
                     BuildError(f"step {node.label!r} makes {out.collection!r}, which is not among the collections"),
                 )
-            makers[out.collection] = node
-    return makers
+            producers[out.collection] = node
+    return producers
 
 
-def _check_order(pipeline: Pipeline, makers: dict[str, Node]) -> None:
+def _check_order(pipeline: Pipeline, producers: dict[str, Node]) -> None:
     done: set[str] = set()
     for node in pipeline.nodes:
         for used in reads(node):
-            maker = makers.get(used)
-            if maker is None:
+            producer = producers.get(used)
+            if producer is None:
                 raise _at(node, BuildError(f"step {node.label!r} reads {used!r}, which no step makes"))
-            if maker.label not in done:
-                cycle = _cycle(node, makers)
+            if producer.label not in done:
+                cycle = _cycle(node, producers)
                 if cycle:
                     raise _at(node, BuildError(f"the steps form a cycle: {' → '.join(map(repr, cycle))}"))
                 raise _at(
                     node,
                     BuildError(
-                        f"step {node.label!r} stands before step {maker.label!r}, whose output {used!r} it reads"
+                        f"step {node.label!r} comes before step {producer.label!r}, whose output {used!r} it reads"
                     ),
                 )
         done.add(node.label)
 
 
-def _cycle(start: Node, makers: dict[str, Node]) -> list[str]:
-    """The labels along a way from `start` back to itself, as elements go; [] if there is none."""
-    came_from: dict[str, Node] = {}
-    ahead = [start]
-    while ahead:
-        node = ahead.pop()
+def _cycle(start: Node, producers: dict[str, Node]) -> list[str]:
+    """The labels along a cycle through `start`, in the direction of the elements; [] if there is none."""
+    reader_of: dict[str, Node] = {}
+    pending = [start]
+    while pending:
+        node = pending.pop()
         for used in reads(node):
-            before = makers.get(used)
-            if before is None:
+            producer = producers.get(used)
+            if producer is None:
                 continue
-            if before.label == start.label:
-                way = [start.label]
+            if producer.label == start.label:
+                path = [start.label]
                 while node.label != start.label:
-                    way.append(node.label)
-                    node = came_from[node.label]
-                return [*way, start.label]
-            if before.label not in came_from:
-                came_from[before.label] = node
-                ahead.append(before)
+                    path.append(node.label)
+                    node = reader_of[node.label]
+                return [*path, start.label]
+            if producer.label not in reader_of:
+                reader_of[producer.label] = node
+                pending.append(producer)
     return []
 
 
 def _check_shape(node: Node) -> None:
-    """The number of inputs and outputs of each kind, and that a call's parameters point at something."""
+    """Check the number of inputs and outputs, and that tags and parameters refer to outputs and side inputs."""
     match node:
         case Create() | Read():
             fits = not node.inputs and len(node.outputs) == 1
@@ -140,21 +140,21 @@ def _check_shape(node: Node) -> None:
     tags = [out.tag for out in node.outputs]
     if len(set(tags)) < len(tags):
         raise _at(node, BuildError(f"step {node.label!r} has two outputs with one tag"))
-    further: str | None = None
+    required: str | None = None
     match node:
         case ParDo(dead_letters=DeadLetters(tag=tag)):
-            further = tag
+            required = tag
         case GroupByKey(late_tag=tag) | CombinePerKey(late_tag=tag):
-            further = tag
+            required = tag
         case _:
             pass
-    if further is not None and further not in tags:
-        raise _at(node, BuildError(f"step {node.label!r} has no output for what it sends to {further!r}"))
+    if required is not None and required not in tags:
+        raise _at(node, BuildError(f"step {node.label!r} has no output {required!r}, to which it sends elements"))
     if isinstance(node, (ParDo, CombinePerKey)):
         for param in node.params:
             if param.kind == "side" and not (param.ref.isdecimal() and int(param.ref) < len(node.side_inputs)):
                 raise _at(
-                    node, BuildError(f"step {node.label!r} asks for side input {param.ref!r}, which it doesn't have")
+                    node, BuildError(f"step {node.label!r} refers to side input {param.ref!r}, which it doesn't have")
                 )
 
 

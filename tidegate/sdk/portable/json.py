@@ -1,8 +1,8 @@
-"""A portable pipeline as JSON: `load(dump(p)) == p`, and the same script gives the same bytes, payloads aside.
+"""A portable pipeline as JSON: `load(dump(p)) == p`, and the same script yields the same bytes except for payloads.
 
-What a node says stands in `nodes` and `collections`, readable; a field that has its default is left out. The
-author's code stands apart: each function once in the table `functions`, by its name, and the elements of each
-`Create` in `values`. Neither `dump` nor `load` ever unpickles or imports any of it.
+`nodes` and `collections` are human-readable; fields with default values are omitted. The author's code is in separate
+tables: `functions` has each function once, by name, and `values` the elements of each `Create`. Neither `dump` nor
+`load` ever unpickles or imports any of it.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ T = TypeVar("T")
 
 
 def dump(pipeline: Pipeline) -> str:
-    """The pipeline as JSON text, indented by two; BuildError if it is not sealed, the values of Create too."""
+    """The pipeline as JSON text, indented by two; BuildError unless it is sealed with the values of Create."""
     parts = {name: getattr(pipeline, name) for name in _PARTS}
     for part in code_of(tuple(parts.values())):
         if (part.code if isinstance(part, UserFn) else part.data) is None:
             what = part.name if isinstance(part, UserFn) else "the values of a Create"
-            raise BuildError(f"{what} can't be written before it is sealed: dump takes what sealed(values=True) gives")
+            raise BuildError(f"{what} can't be written before it is sealed: pass the result of sealed(values=True)")
     tables = _Tables({}, {})
     plain = {
-        name: _lean(_adapter(_PARTS[name]).dump_python(part, mode="json", context=tables), part)
+        name: _without_defaults(_adapter(_PARTS[name]).dump_python(part, mode="json", context=tables), part)
         for name, part in parts.items()
     }
     entries: dict[str, dict[str, Any]] = {
@@ -56,30 +56,30 @@ def dump(pipeline: Pipeline) -> str:
     }
     for name, table in entries.items():
         dumped = _adapter(_TABLES[name]).dump_python(table, mode="json")
-        plain[name] = {id: _lean(dumped[id], entry) for id, entry in table.items()}
+        plain[name] = {id: _without_defaults(dumped[id], entry) for id, entry in table.items()}
     text = json.dumps({"version": pipeline.version, **plain}, indent=2, ensure_ascii=False) + "\n"
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise BuildError(
-            f"this pipeline holds text that is no Unicode, {shorten(text[error.start : error.end])}"
+            f"this pipeline contains text that is not Unicode, {shorten(text[error.start : error.end])}"
         ) from None
     return text
 
 
 def load(text: str | bytes, source_name: str = "the pipeline") -> Pipeline:
-    """The pipeline that `dump` wrote. `source_name` is the file's, for messages.
+    """The pipeline written by `dump`. `source_name` is the file's name for messages.
 
-    Raises LoadError, naming file and place, for text that is truncated, of another version, damaged, or
+    Raises LoadError, naming file and place, for text that is truncated, of another version, corrupt, or
     inconsistent. Runs none of the author's code.
     """
     text = _decoded(text, source_name)
     raw = _parse(text, source_name)
     version = raw.get("version")
     if version != FORMAT_VERSION or isinstance(version, bool):
-        found = f"has format version {shorten(version)}" if "version" in raw else "does not say its format version"
+        found = f"has format version {shorten(version)}" if "version" in raw else "has no format version"
         raise LoadError(
-            f"{source_name} {found}, and this Tidegate reads version {FORMAT_VERSION}: "
+            f"{source_name} {found}, but this Tidegate reads version {FORMAT_VERSION}: "
             "compile the pipeline again with the Tidegate that runs it"
         )
     try:
@@ -102,14 +102,15 @@ def load(text: str | bytes, source_name: str = "the pipeline") -> Pipeline:
 
 
 def _kind_of_code(code: object) -> str:
-    """Which of the two a function's code is, in JSON by its fields: what is wrong with it is told of that one alone."""
+    """Which kind of code a function has, in JSON judged by its fields, so that errors are reported for that kind
+    only."""
     by_value = isinstance(code, Payload) or (isinstance(code, dict) and not code.keys().isdisjoint(("data", "sha256")))
     return "payload" if by_value else "reference"
 
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """An entry of the table of functions: a UserFn as JSON has it."""
+    """An entry of the table of functions: a UserFn in JSON."""
 
     name: str
     code: Annotated[
@@ -120,7 +121,7 @@ class _Function:
 
 @dataclass(frozen=True, slots=True)
 class _Elements:
-    """An entry of the table of values: what a `Create` holds."""
+    """An entry of the table of values: the elements of a `Create`."""
 
     count: int
     data: bytes
@@ -128,7 +129,7 @@ class _Elements:
 
 
 class _Tables:
-    """The tables, as nodes refer to them: by id when JSON is read, given out in the order of first use when written."""
+    """The tables to which nodes refer by id; when JSON is written, ids are assigned in the order of first use."""
 
     def __init__(self, functions: dict[str, UserFn], values: dict[str, Values]) -> None:
         self.functions = functions
@@ -136,10 +137,10 @@ class _Tables:
         self._ids: dict[Any, str] = {}
 
     def by_id(self, id: object) -> UserFn:
-        return _known(self.functions, id, "function")
+        return _lookup(self.functions, id, "function")
 
     def values_by_id(self, id: object) -> Values:
-        return _known(self.values, id, "entry")
+        return _lookup(self.values, id, "entry")
 
     def id_of(self, fn: UserFn) -> str:
         return self._id((fn.name, fn.where, fn.code), fn.name, fn, self.functions)
@@ -155,7 +156,7 @@ class _Tables:
         return id
 
 
-def _known(table: dict[str, T], id: object, what: str) -> T:
+def _lookup(table: dict[str, T], id: object, what: str) -> T:
     found = table.get(id) if isinstance(id, str) else None
     if found is None:
         raise ValueError(
@@ -172,20 +173,20 @@ def _numbered(name: str) -> Iterator[str]:
         number += 1
 
 
-def _take_functions(table: dict[str, _Function], info: ValidationInfo[Any]) -> dict[str, _Function]:
+def _load_functions(table: dict[str, _Function], info: ValidationInfo[Any]) -> dict[str, _Function]:
     tables: _Tables = info.context
     for id, entry in table.items():
         if isinstance(entry.code, Payload) and _sha256(entry.code.data) != entry.code.sha256:
-            raise ValueError(f"the payload of function {id!r} is damaged: its SHA-256 is not the one recorded")
+            raise ValueError(f"the payload of function {id!r} is corrupt: its SHA-256 is not the recorded one")
         tables.functions[id] = UserFn(entry.name, entry.where, entry.code)
     return table
 
 
-def _take_values(table: dict[str, _Elements], info: ValidationInfo[Any]) -> dict[str, _Elements]:
+def _load_values(table: dict[str, _Elements], info: ValidationInfo[Any]) -> dict[str, _Elements]:
     tables: _Tables = info.context
     for id, entry in table.items():
         if _sha256(entry.data) != entry.sha256:
-            raise ValueError(f"the values {id!r} are damaged: their SHA-256 is not the one recorded")
+            raise ValueError(f"the values {id!r} are corrupt: their SHA-256 is not the recorded one")
         if entry.count < 0:
             raise ValueError(f"the values {id!r} can't be {entry.count}")
         tables.values[id] = Values(None, entry.count, entry.data)
@@ -205,13 +206,13 @@ _Nodes: TypeAlias = tuple[Annotated[Node, Field(discriminator="kind")], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Document:
-    """The whole file. The tables come first, since pydantic validates in this order and nodes refer to them."""
+    """The file. The tables come first, because pydantic validates in this order and nodes refer to them."""
 
     __pydantic_config__: ClassVar[ConfigDict] = _CONFIG
 
     version: int
-    functions: Annotated[dict[str, _Function], AfterValidator(_take_functions)]
-    values: Annotated[dict[str, _Elements], AfterValidator(_take_values)]
+    functions: Annotated[dict[str, _Function], AfterValidator(_load_functions)]
+    values: Annotated[dict[str, _Elements], AfterValidator(_load_values)]
     name: str
     environment: Environment
     options: tuple[tuple[str, str], ...] = ()
@@ -230,7 +231,7 @@ _PARTS: Final[dict[str, Any]] = {
     "classes": tuple[UserFn, ...],
     "coders": tuple[tuple[UserFn, UserFn], ...],
 }
-"""The fields of a Pipeline that JSON holds, in the order in which they are written."""
+"""The fields of a Pipeline that are written, in their order."""
 
 _TABLES: Final[dict[str, Any]] = {"functions": dict[str, _Function], "values": dict[str, _Elements]}
 
@@ -240,26 +241,26 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind, config=None if is_dataclass(kind) else _CONFIG)
 
 
-def _lean(dumped: Any, value: Any) -> Any:
-    """What pydantic dumped of `value`, its `kind` first and without the fields that have their defaults."""
+def _without_defaults(dumped: Any, value: Any) -> Any:
+    """Pydantic's dump of `value` with `kind` first, and without fields that have their default values."""
     match value:
         case tuple():
-            return [_lean(*pair) for pair in zip(dumped, value, strict=True)]
+            return [_without_defaults(*pair) for pair in zip(dumped, value, strict=True)]
         case _ if isinstance(dumped, dict) and is_dataclass(value):
-            lean = {"kind": dumped["kind"]} if "kind" in dumped else {}
+            reduced = {"kind": dumped["kind"]} if "kind" in dumped else {}
             for f in fields(value):
                 part = getattr(value, f.name)
                 if f.name != "kind" and (f.default is MISSING or part != f.default):
-                    lean[f.name] = _lean(dumped[f.name], part)
-            return lean
+                    reduced[f.name] = _without_defaults(dumped[f.name], part)
+            return reduced
     return dumped
 
 
-# --- what is wrong, and where --------------------------------------------------------------------------------------
+# --- error messages ------------------------------------------------------------------------------------------------
 
 
 def _decoded(text: str | bytes, source_name: str) -> str:
-    """The file's text, which is UTF-8 and nothing else: `json` would guess other encodings, and let surrogates pass."""
+    """The file's text, which must be UTF-8: `json` would guess other encodings, and accept lone surrogates."""
     if isinstance(text, bytes):
         for mark, encoding in _BYTE_ORDER_MARKS.items():
             if text.startswith(mark):
@@ -270,25 +271,25 @@ def _decoded(text: str | bytes, source_name: str) -> str:
         try:
             return text.decode()
         except UnicodeDecodeError as error:
-            raise LoadError(f"{source_name} is no JSON: it is not UTF-8 at byte {error.start}") from None
+            raise LoadError(f"{source_name} is not JSON: it is not UTF-8 at byte {error.start}") from None
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise LoadError(_no_unicode(source_name, text[error.start : error.end])) from None
+        raise LoadError(_not_unicode(source_name, text[error.start : error.end])) from None
     return text
 
 
 _BYTE_ORDER_MARKS: Final = {
     codecs.BOM_UTF8: "UTF-8",
-    codecs.BOM_UTF32_LE: "UTF-32",  # begins as that of UTF-16 does
+    codecs.BOM_UTF32_LE: "UTF-32",  # before UTF-16, whose mark is a prefix of this one
     codecs.BOM_UTF32_BE: "UTF-32",
     codecs.BOM_UTF16_LE: "UTF-16",
     codecs.BOM_UTF16_BE: "UTF-16",
 }
 
 
-def _no_unicode(source_name: str, found: object) -> str:
-    return f"{source_name} holds text that is no Unicode: {shorten(found)}"
+def _not_unicode(source_name: str, found: object) -> str:
+    return f"{source_name} contains text that is not Unicode: {shorten(found)}"
 
 
 def _parse(text: str, source_name: str) -> dict[str, Any]:
@@ -297,7 +298,7 @@ def _parse(text: str, source_name: str) -> dict[str, Any]:
         if len(found) < len(pairs):
             seen: set[str] = set()
             twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-            raise LoadError(f"{source_name}: {shorten(twice)} stands twice in one object")
+            raise LoadError(f"{source_name}: {shorten(twice)} occurs twice in one object")
         return found
 
     try:
@@ -308,7 +309,7 @@ def _parse(text: str, source_name: str) -> dict[str, Any]:
             raise LoadError(
                 f"{source_name} ends in the middle, at {place}: it is truncated. Compile the pipeline again"
             ) from None
-        raise LoadError(f"{source_name} is no JSON: {error.msg} at {place}") from None
+        raise LoadError(f"{source_name} is not JSON: {error.msg} at {place}") from None
     except RecursionError:
         raise LoadError(f"{source_name} is nested too deeply") from None
     except ValueError as error:  # a number with more digits than Python reads
@@ -317,28 +318,28 @@ def _parse(text: str, source_name: str) -> dict[str, Any]:
         try:
             json.dumps(raw, ensure_ascii=False).encode()
         except UnicodeEncodeError:
-            raise LoadError(_no_unicode(source_name, escape[0])) from None
+            raise LoadError(_not_unicode(source_name, escape[0])) from None
     if not isinstance(raw, dict):
-        raise LoadError(f"{source_name} is no compiled pipeline: it holds {shorten(raw)}")
+        raise LoadError(f"{source_name} is not a compiled pipeline: it contains {shorten(raw)}")
     return raw
 
 
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
-"""Half of a character beyond the first 65,536, as JSON writes it: without its other half it is no text."""
+"""A surrogate, escaped as in JSON: half of a character beyond the first 65,536, which is invalid without the other."""
 
 
 def _explain(error: ValidationError, raw: Any) -> str:
-    """The first thing wrong, in words: where, and what."""
+    """The place and the description of the first error."""
     every = error.errors(include_url=False)
     faults = [fault for fault in every if fault["loc"][:2] == every[0]["loc"][:2]]
-    # Of the members of a union only the one whose `kind` the file names has something to say.
+    # Pydantic reports errors of all members of a union; only those of the member with the file's `kind` are relevant.
     wrong = {fault["loc"][:-1] for fault in faults if fault["type"] == "literal_error" and fault["loc"][-1] == "kind"}
     relevant = [f for f in faults if not any(f["loc"][: len(branch)] == branch for branch in wrong)]
     relevant = relevant or [fault for fault in faults if fault["loc"][:-1] in wrong and fault["loc"][-1] == "kind"]
     places = [_place(fault["loc"], raw) for fault in relevant]
     deepest = max(len(path) for path, _ in places)
-    said = [(path, step, _message(f)) for f, (path, step) in zip(relevant, places) if len(path) == deepest]
-    at, step, message = next((one for one in said if one[2] == _UNKNOWN), said[0])
+    messages = [(path, step, _message(f)) for f, (path, step) in zip(relevant, places) if len(path) == deepest]
+    at, step, message = next((each for each in messages if each[2] == _UNKNOWN), messages[0])
     where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in at).removeprefix(".")
     return f"{where}{f' (step {step!r})' if step else ''}: {message}".removeprefix(": ")
 
@@ -356,16 +357,16 @@ def _message(fault: Any) -> str:
         case "value_error":
             return message.removeprefix("Value error, ")
         case "bytes_invalid_encoding":
-            return f"this is no base64: {fault['ctx']['encoding_error'].rstrip('.')}"
+            return f"this is not base64: {fault['ctx']['encoding_error'].rstrip('.')}"
         case "literal_error" if fault["loc"][-1] == "kind":
-            return f"the kind {shorten(fault['input'])} is none that belongs here"
+            return f"the kind {shorten(fault['input'])} is not allowed here"
         case "union_tag_invalid":
-            return f"the kind {shorten(fault['ctx']['tag'])} is none of {fault['ctx']['expected_tags']}"
+            return f"the kind {shorten(fault['ctx']['tag'])} is not one of {fault['ctx']['expected_tags']}"
     return f"{message[:1].lower()}{message[1:]}, not {shorten(fault['input'], 60)}"
 
 
 def _place(loc: Iterable[int | str], raw: Any) -> tuple[tuple[int | str, ...], str | None]:
-    """What of pydantic's location is a path in the file, without the names of classes; and the step it is in."""
+    """Pydantic's location as a path in the file, without the names of classes; and the label of the step."""
     path: list[int | str] = []
     step, at = None, raw
     parts = list(loc)
@@ -387,7 +388,7 @@ def _place(loc: Iterable[int | str], raw: Any) -> tuple[tuple[int | str, ...], s
 
 
 def _place_of_refusal(raw: dict[str, Any]) -> str:
-    """Which node or collection has a part that its own class refuses: pydantic lets such errors through as they are."""
+    """The node or collection whose class raised a BuildError, to which pydantic adds no location."""
     for name in ("nodes", "collections"):
         parts = raw.get(name)
         for number, part in enumerate(parts if isinstance(parts, list) else ()):
@@ -402,7 +403,7 @@ def _place_of_refusal(raw: dict[str, Any]) -> str:
 
 
 class _AnyId:
-    """Tables that have whatever they are asked for."""
+    """Tables that have an entry for any id."""
 
     def by_id(self, id: object) -> UserFn:
         return UserFn("", None, None)

@@ -1,4 +1,5 @@
-"""Where a compiled pipeline arrives: whether its code can run here, and what must be in place before it does."""
+"""Preparing a process for a compiled pipeline: checking that its code can run here, and installing classes and
+coders."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from tidegate.sdk.user_code.sealing import install_classes
 from tidegate.sdk.user_code.user_fn import Payload, UserFn
 
 
-def arrive(pipeline: Pipeline, source_name: str = "the pipeline") -> list[str]:
-    """Make the by-value classes and the coders of a pipeline from elsewhere hold in this process; return warnings.
+def install_code(pipeline: Pipeline, source_name: str = "the pipeline") -> list[str]:
+    """Install the by-value classes and the coders of a compiled pipeline in this process; return warnings.
 
-    Raises LoadError when it carries code by value from another minor version of Python: byte code does not travel
-    between them. Other versions of distributions are a warning.
+    Raises LoadError if its code was pickled by value on another minor version of Python, whose bytecode is
+    incompatible. Other versions of distributions cause a warning.
     """
     warnings = check_environment(pipeline, source_name)
     install_classes(pipeline.classes)
@@ -25,15 +26,15 @@ def arrive(pipeline: Pipeline, source_name: str = "the pipeline") -> list[str]:
 
 
 def check_environment(pipeline: Pipeline, source_name: str = "the pipeline") -> list[str]:
-    """As `arrive`, but only looks, and unpickles nothing."""
+    """The checks of `install_code`, which unpickle nothing."""
     here, there = this_environment(), pipeline.environment
     if here.python != there.python:
         for node in pipeline.nodes:
             for part in code_of(node):
-                if _holds_byte_code(part):
+                if _has_bytecode(part):
                     raise LoadError(
-                        f"{source_name} was compiled on Python {there.python}, and this is Python {here.python}: step "
-                        f"{node.label!r} carries code by value, which only runs on the version that compiled it. "
+                        f"{source_name} was compiled on Python {there.python}, but this is Python {here.python}: step "
+                        f"{node.label!r} has code pickled by value, which runs only on the version that compiled it. "
                         f"Compile it again here, or run it on Python {there.python}"
                     )
     from importlib import metadata
@@ -52,8 +53,9 @@ def check_environment(pipeline: Pipeline, source_name: str = "the pipeline") -> 
     return warnings
 
 
-def _holds_byte_code(part: UserFn | Values) -> bool:
-    """Whether a payload defines functions or classes, rather than naming them: cloudpickle's own makers are in it."""
+def _has_bytecode(part: UserFn | Values) -> bool:
+    """Whether a pickle defines functions or classes, rather than naming them: it then calls functions of
+    cloudpickle."""
     match part:
         case UserFn(code=Payload(data=bytes(data))) | Values(data=bytes(data)):
             return b"cloudpickle.cloudpickle" in data

@@ -1,7 +1,7 @@
-"""The portable pipeline: nodes, collections and the code they hold, as frozen dataclasses.
+"""The portable pipeline: nodes, collections and references to the author's code, as frozen dataclasses.
 
-There are few kinds of node; everything else is a composite of them. Every fact a planner or a validator asks of
-the author's code is a field, recorded when the node is made: nothing here is ever unpickled to be understood.
+There are few kinds of nodes; all other transforms are composites. Every property of the author's code that a planner or
+a validator needs is a field, set when the node is created, so that they never have to unpickle the code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TypeRef:
-    """An element type: its name for people, and itself for `--type_check=runtime` (None: anything)."""
+    """An element type: its name for messages, and the type for `--type_check=runtime` (None: any)."""
 
     name: str = "Any"
     type: UserFn | None = None
@@ -42,7 +42,7 @@ class TypeRef:
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """A PCollection as data. `id` is the label path of what made it, and `:tag` for a further output."""
+    """A PCollection as data. `id` is the label path of its step, followed by `:tag` unless it is the main output."""
 
     id: str
     bounded: bool = True
@@ -52,7 +52,7 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One output of a node: its tag and the collection it fills."""
+    """An output of a node: its tag and its collection."""
 
     tag: str
     collection: str
@@ -60,7 +60,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class SideInputRef:
-    """A side input of a node: the collection, how it is seen, what a missing singleton is."""
+    """A side input of a node: the collection, its view, and the default of a singleton."""
 
     collection: str
     view: View
@@ -69,10 +69,10 @@ class SideInputRef:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetters:
-    """`with_exception_handling`: which exceptions go to the output `tag` instead of failing the run.
+    """`with_exception_handling`: elements that raise `exc_class` go to the output `tag` instead of failing the run.
 
-    `partial` keeps what an element had emitted before it failed. `threshold` is the share of elements of a bundle
-    that may fail before the run does.
+    With `partial`, results that an element emitted before it failed are not dropped. `threshold` is the fraction of a
+    bundle's elements above which failures fail the run.
     """
 
     tag: str = "bad"
@@ -83,7 +83,7 @@ class DeadLetters:
 
 @dataclass(frozen=True, slots=True)
 class Callback:
-    """A DoFn method that a timer, or a window's expiration, calls; `timer` is None for the latter."""
+    """A DoFn method called by a timer, or when a window expires; `timer` is None for the latter."""
 
     method: str
     timer: str | None
@@ -91,7 +91,7 @@ class Callback:
 
 
 class Values:
-    """The elements of a `Create`: the author's own while live, a pickle once the pipeline has left the process."""
+    """The elements of a `Create`: the author's objects while live, a pickle once sealed."""
 
     __slots__ = ("_live", "count", "data")
 
@@ -101,13 +101,13 @@ class Values:
         self.data = data
 
     def load(self) -> Any:
-        """The elements, a sequence."""
+        """The elements, as a sequence."""
         if self._live is None and self.data is not None:
             self._live = moved.loads(self.data)
         return self._live
 
     def sealed(self, sealer: Sealer, name: str) -> Values:
-        """The same with its pickle; raises PicklingError."""
+        """These elements with their pickle; raises PicklingError."""
         if self.data is not None:
             return self
         return Values(self._live, self.count, sealer.seal_values(self._live, name))
@@ -132,7 +132,7 @@ class Values:
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """How JSON holds them: an id into the table of blobs, which travels as pydantic's context."""
+        """In JSON: an id in the table of values, which is passed as pydantic's context."""
         from pydantic_core import core_schema
 
         return core_schema.with_info_plain_validator_function(
@@ -145,9 +145,9 @@ class Values:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeBase:
-    """What every node carries. `label` is the whole path; `composite` the path of the composite it belongs to.
+    """The fields of every node. `label` is the full path, `composite` the path of the composite it belongs to.
 
-    `numbered`: some part of the automatic label carries an ordinal, so it may move when the script changes.
+    `numbered`: an automatic part of the label has an ordinal, so the label may change when the script does.
     """
 
     label: str
@@ -168,7 +168,7 @@ class NodeBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Create(NodeBase):
-    """Elements from the author's script."""
+    """Reads elements from the author's script."""
 
     values: Values
     kind: Literal["create"] = "create"
@@ -176,10 +176,10 @@ class Create(NodeBase):
 
 @dataclass(frozen=True, slots=True)
 class Stamping:
-    """How a read stamps elements: by the author's function of the element, or with the time of their entry.
+    """How a read assigns timestamps: by a function of the element, or the processing time at which it was read.
 
-    The watermark of each split follows: the greatest timestamp so far less `out_of_orderness`, or the clock. A split
-    that has given nothing for `idle_after` (processing time) holds back nobody.
+    The watermark of each split is the greatest timestamp so far minus `out_of_orderness`, or the clock. A split that
+    has yielded nothing for `idle_after` (processing time) is idle, and does not hold back the watermark.
     """
 
     timestamp: UserFn | None = None
@@ -190,7 +190,7 @@ class Stamping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read(NodeBase):
-    """Elements from a `Source` (sdk/connectors/sources.py)."""
+    """Reads elements from a `Source` (sdk/connectors/sources.py)."""
 
     source: UserFn
     name: str
@@ -201,10 +201,10 @@ class Read(NodeBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParDo(NodeBase):
-    """The author's function, once per element.
+    """Calls the author's function for each element.
 
-    `emits` is "plain" when the function surely never gives a TimestampedValue, TaggedOutput or WindowedValue, so
-    that the engine need not look. `keeps_key`: pairs in, pairs with the same key out.
+    `emits` is "plain" if the function provably never emits a TimestampedValue, TaggedOutput or WindowedValue, so that
+    the engine need not check. `keeps_key`: input and output are pairs with the same key.
     """
 
     fn: UserFn
@@ -228,7 +228,7 @@ class ParDo(NodeBase):
 
     @property
     def sees_window(self) -> bool:
-        """Whether it is called once per element and window (SEMANTICS, Windows)."""
+        """Whether the function is called once per element and window (SEMANTICS, Windows)."""
         if self.stateful or any(param.kind == "window" for param in self.params):
             return True
         return any(True for _ in self.side_inputs)
@@ -236,7 +236,7 @@ class ParDo(NodeBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignWindows(NodeBase):
-    """`WindowInto`: new windows for each element."""
+    """`WindowInto`: assigns windows to each element."""
 
     windowing: WindowingStrategy
     kind: Literal["assign_windows"] = "assign_windows"
@@ -244,7 +244,7 @@ class AssignWindows(NodeBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupByKey(NodeBase):
-    """All values of a key and window together. `late_tag`: the output for elements too late to count."""
+    """Groups values by key and window. `late_tag`: the output for elements that were dropped as late."""
 
     late_tag: str | None = None
     kind: Literal["group_by_key"] = "group_by_key"
@@ -252,11 +252,10 @@ class GroupByKey(NodeBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CombinePerKey(NodeBase):
-    """A combiner's result per key and window.
+    """Combines values by key and window.
 
-    `key`: the first of each pair; the element itself (what it is combined with is the element, too); or none: one
-    result over the whole collection. `in_parts` and `has_identity` are the combiner's own facts. `default`: emit the
-    result of no input, too.
+    `key` is the first item of each pair; the element, which is also the value; or none, for one result per window.
+    `in_parts` and `has_identity` are the combiner's attributes. `default`: emit the result for no input, too.
     """
 
     fn: UserFn
@@ -274,21 +273,21 @@ class CombinePerKey(NodeBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flatten(NodeBase):
-    """Several collections as one."""
+    """Merges several collections into one."""
 
     kind: Literal["flatten"] = "flatten"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reshuffle(NodeBase):
-    """The same elements, redistributed; nothing fuses across it."""
+    """Redistributes elements over the workers; prevents fusion."""
 
     kind: Literal["reshuffle"] = "reshuffle"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write(NodeBase):
-    """Elements into a `Sink` (sdk/connectors/sinks.py)."""
+    """Writes elements to a `Sink` (sdk/connectors/sinks.py)."""
 
     sink: UserFn
     name: str
@@ -309,7 +308,7 @@ class AddElements:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceWatermark:
-    """TestStream: the watermark of one output goes to `to` (µs)."""
+    """TestStream: the watermark of one output advances to `to` (µs)."""
 
     to: int
     tag: str = MAIN
@@ -318,7 +317,7 @@ class AdvanceWatermark:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceClock:
-    """TestStream: processing time moves by `by` (µs)."""
+    """TestStream: processing time advances by `by` (µs)."""
 
     by: int
     kind: Literal["advance_clock"] = "advance_clock"
@@ -337,7 +336,7 @@ TestEvent: TypeAlias = AddElements | AdvanceWatermark | AdvanceClock | Idle
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestStream(NodeBase):
-    """A stream whose every event a test decides."""
+    """A stream whose events are scripted by a test."""
 
     events: tuple[TestEvent, ...]
     kind: Literal["test_stream"] = "test_stream"
@@ -350,7 +349,7 @@ Node: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """Where the pipeline was built, as far as its code depends on it."""
+    """The versions with which the pipeline was built, and on which its code depends."""
 
     python: str
     tidegate: str
@@ -359,10 +358,10 @@ class Environment:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """A whole pipeline. `nodes` stand in an order in which every input is made before it is used.
+    """A pipeline. `nodes` are in topological order: each collection is produced before it is read.
 
-    `classes` are the by-value classes of elements: a worker installs them before it decodes anything. `coders`
-    are the authors' coders for their own key types. `options` are the author's flags, and of the others those given.
+    `classes` are the by-value classes of elements, which a worker installs before it decodes anything. `coders` are the
+    coders registered by the author. `options` are the author's own flags, and the others that were given.
     """
 
     nodes: tuple[Node, ...]
@@ -378,19 +377,19 @@ class Pipeline:
     _readers: dict[str, list[Node]] = field(default_factory=dict, init=False, repr=False, compare=False, hash=False)
 
     def collection(self, id: str) -> Collection:
-        """The collection of that id; KeyError if there is none."""
+        """The collection with that id; KeyError if there is none."""
         if not self._index:
             self._index.update({c.id: c for c in self.collections})
         return self._index[id]
 
     def producer(self, collection: str) -> Node:
-        """The node that makes a collection."""
+        """The node that produces a collection."""
         if not self._makers:
             self._makers.update({out.collection: node for node in self.nodes for out in node.outputs})
         return self._makers[collection]
 
     def consumers(self, collection: str) -> Iterator[Node]:
-        """The nodes that read a collection, side inputs aside."""
+        """The nodes that read a collection as their main input."""
         if not self._readers:
             for node in self.nodes:
                 for used in dict.fromkeys(node.inputs):
@@ -408,7 +407,7 @@ def side_inputs(node: Node) -> tuple[SideInputRef, ...]:
 
 
 def map_code(value: T, change: Any) -> T:
-    """`value` with every UserFn and Values inside it replaced by `change(it)`; parts without any are shared."""
+    """`value` with every UserFn and Values inside it replaced by `change` of it; unchanged parts are shared."""
     match value:
         case UserFn() | Values():
             return change(value)  # type: ignore[no-any-return]

@@ -1,9 +1,14 @@
-"""What a pickle says, in the same words in every process: a digest of it, without unpickling anything.
+"""A digest of a pickle's contents that is the same in every process, computed without unpickling.
 
-Two processes that run one script pickle the same functions and objects, but not to the same bytes: sets come in the
-order of hashes, equal strings are one object here and two there, a class made on the way has a random name, a function
-knows the file and the line it was read from. So the pickle's operations are read as a graph of what they would build,
-of which only what decides behaviour counts; equal graphs have equal digests, whatever in them is shared.
+Two processes that run the same script pickle equal functions and objects to different bytes: sets are in the order of
+hashes, equal strings may be one object or two, dynamic classes get random names, and functions include file and line.
+Therefore the pickle's operations are read as a graph of the objects they would build, without the parts that don't
+affect behaviour. Equal graphs have equal digests, whichever of their nodes are shared.
+
+>>> import pickle
+>>> once = "a" * 3
+>>> digest_of(pickle.dumps([once, once])) == digest_of(pickle.dumps(["aaa", "".join(["a", "aa"])]))
+True
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 class _Node:
-    """Something compound: of a kind, with parts, which are nodes or plain values; in their order, or in none."""
+    """A compound object: its kind and its parts, which are nodes or plain values, ordered or not."""
 
     __slots__ = ("kind", "ordered", "parts")
 
@@ -32,7 +37,7 @@ class _Node:
 
 
 def digest_of(data: bytes) -> bytes:
-    """The digest of what a pickle of cloudpickle's would build."""
+    """The digest of the object that a pickle, or a cloudpickle, would build."""
     return _digest(_read(data))
 
 
@@ -47,16 +52,16 @@ _MARKED: Final = {"TUPLE": ("tuple", True), "LIST": ("list", True), "FROZENSET":
 
 
 def _read(data: bytes) -> Any:
-    """The graph that a pickle's operations describe. ValueError for one that pickles of objects do not have."""
+    """The graph described by a pickle's operations. ValueError for operations that pickles of objects don't have."""
     stack: list[Any] = []
     memo: dict[int, Any] = {}
 
-    def taken(count: int) -> list[Any]:
+    def pop(count: int) -> list[Any]:
         found = stack[len(stack) - count :]
         del stack[len(stack) - count :]
         return found
 
-    def to_mark() -> list[Any]:
+    def pop_to_mark() -> list[Any]:
         at = len(stack) - 1
         while stack[at] is not _MARK:
             at -= 1
@@ -82,45 +87,45 @@ def _read(data: bytes) -> Any:
             case "DUP":
                 stack.append(stack[-1])
             case "POP":
-                _took_effect(stack.pop())
+                _record_effect(stack.pop())
             case "POP_MARK":
-                to_mark()
+                pop_to_mark()
             case "APPEND":
-                (item,) = taken(1)
+                (item,) = pop(1)
                 stack[-1].parts.append(item)
             case "APPENDS" | "ADDITEMS":
-                items = to_mark()
+                items = pop_to_mark()
                 stack[-1].parts += items
             case "SETITEM":
-                pair = taken(2)
+                pair = pop(2)
                 stack[-1].parts.append(_Node("pair", pair))
             case "SETITEMS":
-                items = to_mark()
+                items = pop_to_mark()
                 stack[-1].parts += map(_pair, zip(items[::2], items[1::2], strict=True))
             case "DICT":
-                items = to_mark()
+                items = pop_to_mark()
                 stack.append(_Node("dict", map(_pair, zip(items[::2], items[1::2], strict=True)), ordered=False))
             case "BYTEARRAY8":
                 stack.append(_Node("bytearray", [bytes(argument)]))
             case "GLOBAL":
                 stack.append(_global(*argument.split(" ", 1)))
             case "STACK_GLOBAL":
-                stack.append(_global(*taken(2)))
+                stack.append(_global(*pop(2)))
             case "REDUCE":
-                stack.append(_called(*taken(2)))
+                stack.append(_called(*pop(2)))
             case "NEWOBJ" | "NEWOBJ_EX":
-                stack.append(_Node("new", taken(2 if name == "NEWOBJ" else 3)))
+                stack.append(_Node("new", pop(2 if name == "NEWOBJ" else 3)))
             case "BUILD":
-                (state,) = taken(1)
+                (state,) = pop(1)
                 stack[-1].parts.append(_Node("state", [state]))
             case _ if name in _CONSTANTS:
                 stack.append(_CONSTANTS[name])
             case _ if name in _TUPLES:
-                stack.append(_Node("tuple", taken(_TUPLES[name])))
+                stack.append(_Node("tuple", pop(_TUPLES[name])))
             case _ if name in _EMPTY:
                 stack.append(_Node(_EMPTY[name][0], ordered=_EMPTY[name][1]))
             case _ if name in _MARKED:
-                stack.append(_Node(_MARKED[name][0], to_mark(), ordered=_MARKED[name][1]))
+                stack.append(_Node(_MARKED[name][0], pop_to_mark(), ordered=_MARKED[name][1]))
             case _ if type(argument) in (int, float, str, bytes):
                 stack.append(argument)
             case _:
@@ -129,7 +134,7 @@ def _read(data: bytes) -> Any:
 
 
 def _global(module: str, name: str) -> _Node:
-    """Something found by its name: the first it had, so that what has moved since is the same."""
+    """An object found by name: its original one, so that a move does not change the digest."""
     return _Node("global", MOVES.original(module, name))
 
 
@@ -137,7 +142,7 @@ def _pair(pair: tuple[Any, Any]) -> _Node:
     return _Node("pair", pair)
 
 
-# -- what does not count, of functions and classes that travel by value
+# -- parts of functions and classes pickled by value that don't affect behaviour
 
 _BY_VALUE: Final = "cloudpickle.cloudpickle"
 _IGNORED: Final = {
@@ -154,7 +159,7 @@ _NOT_OF_STATE: Final = frozenset({
     "_cloudpickle_submodules", "__module__", "__firstlineno__", "__static_attributes__", "__slotnames__",
     "__pydantic_core_schema__", "__pydantic_validator__", "__pydantic_serializer__", "__pydantic_parent_namespace__",
 })  # fmt: skip
-"""Where it was found, what others have imported, and what is made of the rest and has addresses in it."""
+"""Attributes that record where the object was defined, what other code imported, or derived objects with addresses."""
 
 
 def _called(function: Any, arguments: Any) -> _Node:
@@ -172,39 +177,41 @@ def _called(function: Any, arguments: Any) -> _Node:
     return _Node("call", [function, arguments])
 
 
-def _took_effect(call: Any) -> None:
-    """Of a call nobody keeps the result of, what it does to its first argument counts: it is given its state."""
+def _record_effect(call: Any) -> None:
+    """Record a call whose result is discarded as an effect on its first argument, whose state it sets."""
     match call:
         case _Node(
             kind="call",
-            parts=[_Node(kind="global", parts=[module, name]) as function, _Node(parts=[_Node() as whose, *states])],
+            parts=[_Node(kind="global", parts=[module, name]) as function, _Node(parts=[_Node() as target, *states])],
         ):
             if module == _BY_VALUE and name in _STATES:
                 states = [_Node("tuple", map(_essential, state.parts)) for state in states]
-            whose.parts.append(_Node("effect", [function, *states]))
+            target.parts.append(_Node("effect", [function, *states]))
 
 
 def _essential(state: Any) -> Any:
-    """A function's or class's attributes, as far as they count."""
+    """A function's or class's attributes that affect behaviour."""
     if not isinstance(state, _Node):
         return state
-    kept = _Node(state.kind, ordered=state.ordered)
+    essential = _Node(state.kind, ordered=state.ordered)
     for pair in state.parts:
         match pair:
             case _Node(kind="pair", parts=[name, _]) if isinstance(name, str) and name in _NOT_OF_STATE:
                 continue
             case _Node(kind="pair", parts=["_abc_impl", _Node() as registered]):
                 pair = _Node("pair", ["_abc_impl", _Node("set", registered.parts, ordered=False)])
-        kept.parts.append(pair)
-    return kept
+        essential.parts.append(pair)
+    return essential
 
 
 # -- from a graph to its digest
 
 
 def _digest(root: Any) -> bytes:
-    """Equal for graphs that can't be told apart by walking them. Parts that lead back to their whole are digested
-    together: by what each is, then by what its parts are, until nothing more can be told apart by that."""
+    """The digest of a graph; equal for graphs that can't be distinguished by walking them.
+
+    The nodes of a cycle are digested together: first by their kinds, then repeatedly by the digests of their parts,
+    until that distinguishes no more of them."""
     known: dict[int, bytes] = {}
     for group in _groups(root):
         members = {id(node) for node in group}
@@ -217,18 +224,18 @@ def _digest(root: Any) -> bytes:
         while len(set(now.values())) > count:
             count, before = len(set(now.values())), now
 
-            def told(part: Any, before: dict[int, bytes] = before) -> bytes:
+            def part_digest(part: Any, before: dict[int, bytes] = before) -> bytes:
                 return before[id(part)] if id(part) in before else _leaf_or(known, part)
 
-            now = {id(node): _combined(node, told) for node in group}
-        # What each led to in the last round, and what that was in turn, together are the whole group.
-        whole = b"".join(sorted({before[id(node)] + now[id(node)] for node in group}))
-        known.update((id(node), _hashed(now[id(node)] + whole)) for node in group)
+            now = {id(node): _combined(node, part_digest) for node in group}
+        # The digests of the last two rounds, of all nodes, identify the group.
+        group_digest = b"".join(sorted({before[id(node)] + now[id(node)] for node in group}))
+        known.update((id(node), _hashed(now[id(node)] + group_digest)) for node in group)
     return _leaf_or(known, root)
 
 
-def _combined(node: _Node, told: Callable[[Any], bytes]) -> bytes:
-    parts = [told(part) for part in node.parts]
+def _combined(node: _Node, part_digest: Callable[[Any], bytes]) -> bytes:
+    parts = [part_digest(part) for part in node.parts]
     if not node.ordered:
         parts.sort()
     return _hashed(b"\0".join([node.kind.encode(), *(part.hex().encode() for part in parts)]))
@@ -241,29 +248,29 @@ def _hashed(data: bytes) -> bytes:
 def _leaf_or(known: dict[int, bytes], part: Any) -> bytes:
     if isinstance(part, _Node):
         return known[id(part)]
-    told = _ADDRESS.sub(" at 0x", part) if isinstance(part, str) else part
-    return _hashed(f"{type(told).__name__}:{told!r}".encode(errors="surrogatepass"))
+    value = _ADDRESS.sub(" at 0x", part) if isinstance(part, str) else part
+    return _hashed(f"{type(value).__name__}:{value!r}".encode(errors="surrogatepass"))
 
 
 def _groups(root: Any) -> Iterable[list[_Node]]:
-    """The nodes, in groups of those that lead to each other, each group after all it leads to (Tarjan)."""
+    """The strongly connected components of the graph, each after all components it leads to (Tarjan)."""
     if not isinstance(root, _Node):
         return
     number: dict[int, int] = {}
     low: dict[int, int] = {}
     open: list[_Node] = []
     is_open: set[int] = set()
-    way: list[tuple[_Node, Any]] = []
+    path: list[tuple[_Node, Any]] = []
 
     def enter(node: _Node) -> None:
         number[id(node)] = low[id(node)] = len(number)
         open.append(node)
         is_open.add(id(node))
-        way.append((node, iter(node.parts)))
+        path.append((node, iter(node.parts)))
 
     enter(root)
-    while way:
-        node, parts = way[-1]
+    while path:
+        node, parts = path[-1]
         for part in parts:
             if not isinstance(part, _Node):
                 continue
@@ -273,9 +280,9 @@ def _groups(root: Any) -> Iterable[list[_Node]]:
             if id(part) in is_open:
                 low[id(node)] = min(low[id(node)], number[id(part)])
         else:
-            way.pop()
-            if way:
-                above = id(way[-1][0])
+            path.pop()
+            if path:
+                above = id(path[-1][0])
                 low[above] = min(low[above], low[id(node)])
             if low[id(node)] == number[id(node)]:
                 at = next(at for at in range(len(open) - 1, -1, -1) if open[at] is node)

@@ -1,4 +1,4 @@
-"""Sealing: a pipeline whose code is live becomes one whose code is data. After it, building is over."""
+"""Sealing a pipeline: replacing live code by data, before the pipeline leaves the process that built it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from tidegate.sdk.errors import BuildError, PicklingError
 from tidegate.sdk.portable.model import Environment, ParDo, Pipeline, Values, Write, code_of, map_code
 from tidegate.sdk.user_code.frames import Where
-from tidegate.sdk.user_code.redefined_classes import meet
+from tidegate.sdk.user_code.redefined_classes import register_classes
 from tidegate.sdk.user_code.sealing import Sealer
 from tidegate.sdk.user_code.user_fn import ImportRef, UserFn
 from tidegate.sdk.user_code.validation import warn
@@ -18,9 +18,9 @@ E = TypeVar("E", bound=BuildError)
 
 
 def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
-    """The same pipeline with every function pickled or referred to; with `values`, those of Create pickled too.
+    """The pipeline with all functions sealed; with `values`, the elements of `Create` as well.
 
-    Raises PicklingError naming the step and the variable.
+    Raises PicklingError, naming the step and the variable.
     """
     sealer = Sealer()
     classes_may_change = not hasattr(sys.modules.get("__main__"), "__file__")  # in a notebook, or at a prompt
@@ -33,7 +33,7 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
                 if values:
                     return part.sealed(sealer, f"the values of {label!r}")
                 if classes_may_change:
-                    meet(part.load())
+                    register_classes(part.load())
                 return part
 
     nodes = []
@@ -45,7 +45,7 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
     collections = map_code(pipeline.collections, lambda part: sealed(part, ""))
     coders = _coders(sealer)
     known = {fn.name for fn in pipeline.classes}
-    new = sealer.classes()  # last: whatever is sealed may bring its classes
+    new = sealer.classes()  # last, since sealing collects them
     classes = (*pipeline.classes, *(fn for fn in new if fn.name not in known))
     distributions = {
         (part.code.distribution, part.code.version or "")
@@ -62,8 +62,8 @@ def seal(pipeline: Pipeline, *, values: bool) -> Pipeline:
     )
 
 
-def warned_if_idle(pipeline: Pipeline) -> Pipeline:
-    """The pipeline, which is about to run; warn its author if every step of it will be dropped."""
+def warn_if_idle(pipeline: Pipeline) -> None:
+    """Warn the author of a pipeline that is about to run if all its steps will be dropped."""
     if pipeline.nodes and not any(isinstance(node, (ParDo, Write)) for node in pipeline.nodes):
         last = pipeline.nodes[-1]
         warn(
@@ -71,11 +71,10 @@ def warned_if_idle(pipeline: Pipeline) -> Pipeline:
             "all before it are dropped. Write it, print it with `| tg.Map(print)`, or look at it with collect()",
             last.where,
         )
-    return pipeline
 
 
-def words_of_interrupt(pipeline: Pipeline) -> tuple[str, str]:
-    """What is said of a run of this pipeline that Ctrl-C has ended: two lines."""
+def interrupt_message(pipeline: Pipeline) -> tuple[str, str]:
+    """The two lines shown when Ctrl-C has ended a run of this pipeline."""
     writes = any(isinstance(node, Write) for node in pipeline.nodes)
     return (
         f"Interrupted: the run of the pipeline {pipeline.name!r} was stopped.",
@@ -84,9 +83,9 @@ def words_of_interrupt(pipeline: Pipeline) -> tuple[str, str]:
 
 
 def located(error: E, label: str, where: Where, inside: Where | None = None) -> E:
-    """The error with the step and the line it was applied at in its message; once, by the innermost step.
+    """Add the step and the line at which it was applied to the error's message, unless an inner step has done so.
 
-    `inside` is the line of the author's that was refused while the step was expanded.
+    `inside` is the author's line in the step's `expand` that was refused.
     """
     if getattr(error, "step", None) is None:
         place = f"\n  in step {label!r}, applied at {where}"
@@ -98,7 +97,7 @@ def located(error: E, label: str, where: Where, inside: Where | None = None) -> 
 
 
 def this_environment() -> Environment:
-    """Python's minor version and Tidegate's, here and now."""
+    """The minor version of this Python and the version of Tidegate."""
     from tidegate._version import __version__
 
     return Environment(f"{sys.version_info.major}.{sys.version_info.minor}", __version__)

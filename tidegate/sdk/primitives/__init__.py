@@ -1,4 +1,4 @@
-"""The transforms that become nodes; everything else is a composite of these."""
+"""The primitive transforms, which become nodes of the portable pipeline; all others are composites of these."""
 
 from tidegate.sdk.primitives.elementwise import (
     ElementStep,

@@ -1,4 +1,4 @@
-"""The author's function, once per element: ParDo, Map and their kin, with outputs and dead letters."""
+"""Steps that call a function for each element: ParDo, Map and the like, with tagged outputs and dead letters."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from tidegate.sdk.windowing.strategy import why_not_side_input, why_not_stateful
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
-    # The default makes mypy take the parameter of a lambda under a label (`"even" >> tg.Filter(lambda n: …)`) for Any:
-    # there is no collection yet to infer it from, and without a default it would be Never, which nothing fits.
+    # For a lambda under a label (`"even" >> tg.Filter(lambda n: …)`) mypy has no collection to infer the parameter
+    # from; the default makes it Any instead of Never, which no value fits.
     E = TypeVarWithDefault("E", bound=Any, default=Any)
     R = TypeVarWithDefault("R", default=Any)
 else:
     E = TypeVar("E", bound=Any)
     R = TypeVar("R")
-"""An element that a function takes. Its bound makes pyright, which types no lambda to the right of `|`, take the
-lambda's parameter for Any; left unbound it would be an object without attributes."""
+"""The type of elements that a function takes. Pyright doesn't infer types of lambdas to the right of `|`; the bound
+makes it use Any for the lambda's parameter, instead of an object without attributes."""
 T = TypeVar("T")
 Made = TypeVar("Made", covariant=True)
 
 
 class MultiOutput:
-    """The outputs of a step with several: `out.tag`, `out["tag"]`; iterating gives the main one first."""
+    """The outputs of a step with several: `out.tag` or `out["tag"]`; iteration begins with the main one."""
 
     def __init__(self, outputs: dict[str, PCollection[Any]]) -> None:
         self._outputs = outputs
@@ -54,7 +54,7 @@ class MultiOutput:
         try:
             return self._outputs[tag]
         except KeyError:
-            raise BuildError(f"there is no output {tag!r} here; there are: {', '.join(self._outputs)}") from None
+            raise BuildError(f"the step has no output {tag!r}; it has: {', '.join(self._outputs)}") from None
 
     def __iter__(self) -> Iterator[PCollection[Any]]:
         return iter(self._outputs.values())
@@ -64,11 +64,11 @@ class MultiOutput:
 
 
 class ElementStep(Transform, Generic[E, R]):
-    """A function of the author's once per element: what `ParDo`, `Map`, `MapValues` and their kin share."""
+    """A step that calls a function for each element: the base of `ParDo`, `Map`, `MapValues` and the like."""
 
     form: portable.Form
     title: str = ""
-    """The automatic label, where the names of class and function would not say what the step is."""
+    """The automatic label, for steps that class and function name don't describe."""
 
     def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None) -> None:
         if not isinstance(fn, DoFn) and not callable(fn):
@@ -83,7 +83,7 @@ class ElementStep(Transform, Generic[E, R]):
         if isinstance(owner, (list, dict, set)):
             raise BuildError(
                 f"{type(self).__name__} can't take {name_of(fn)} of a {type(owner).__name__} of yours: functions "
-                "travel by value, so a copy would be filled. "
+                "are pickled by value, so a copy would be filled. "
                 "Write the elements out, or use tidegate.testing.assert_that"
             )
         self.fn = fn
@@ -99,7 +99,7 @@ class ElementStep(Transform, Generic[E, R]):
         return self.title or f"{type(self).__name__}({name_of(self.fn)})"
 
     def with_outputs(self, *tags: str, main: str = portable.MAIN) -> PTransform[PCollection[E], MultiOutput]:
-        """Declare further outputs: `TaggedOutput(tag, value)` goes to `out.tag`, everything else to `out[main]`."""
+        """Declare further outputs: a `TaggedOutput(tag, value)` goes to `out.tag`, other results go to `out[main]`."""
         bad = [tag for tag in tags if not isinstance(tag, str) or not tag]
         if bad or len({*tags, main}) != len(tags) + 1:
             raise BuildError(f"output tags are distinct non-empty strings, not {(main, *tags)!r}")
@@ -116,13 +116,14 @@ class ElementStep(Transform, Generic[E, R]):
         threshold: float = 1.0,
         tag: str = "bad",
     ) -> PTransform[PCollection[E], tuple[PCollection[R], PCollection[Any]]]:
-        """Give `(good, bad)`: elements whose function raised `exc_class` go to `bad` with what was raised.
+        """Return `(good, bad)`: elements for which the function raises `exc_class` go to `bad`, the dead letters.
 
-        bad = `(element, (exception type name, repr, traceback lines))`. With `partial` what a failing element had
-        emitted stays. A bundle in which more than the share `threshold` of elements failed fails the run.
+        A dead letter is `(element, (exception type name, repr, traceback lines))`. With `partial`, results that a
+        failing element had emitted before are not dropped. The run fails if more than the fraction `threshold` of a
+        bundle's elements fail.
         """
         if not 0.0 <= threshold <= 1.0:
-            raise BuildError(f"threshold is a share from 0 to 1, not {threshold!r}")
+            raise BuildError(f"threshold is a fraction from 0 to 1, not {threshold!r}")
         classes = exc_class if isinstance(exc_class, tuple) else (exc_class,)
         if not classes or not all(isinstance(cls, type) and issubclass(cls, BaseException) for cls in classes):
             raise BuildError(f"exc_class is an exception class, or a tuple of them, not {exc_class!r}")
@@ -148,7 +149,7 @@ class ElementStep(Transform, Generic[E, R]):
         call, fields = self.call_fields()
         if call.states or call.timers or fields.get("callbacks"):
             refuse(why_not_stateful(input.windowing))
-            require_pairs(input, f"{self.default_label()} keeps state or timers for each key, so it")
+            require_pairs(input, f"{self.default_label()} has state or timers for each key, so it")
         elif "key" in call.kinds():
             require_pairs(input, f"{self.default_label()} asks for the key of its elements, so it")
         side_inputs, bounded = side_refs(call, pipeline)
@@ -183,7 +184,7 @@ class ElementStep(Transform, Generic[E, R]):
         return call, {}
 
     def element_types(self, input: PCollection[E]) -> Any:
-        """Check what comes in against what the function takes; return what it gives."""
+        """Check the type of input elements against that of the function's parameter; return the output type."""
         signature = signatures.signature_of(self.fn.process if isinstance(self.fn, DoFn) else self.fn)
         wanted = self.input_type if self.input_type is not None else self.takes(signature)
         if input.pipeline.checks_types:
@@ -192,7 +193,7 @@ class ElementStep(Transform, Generic[E, R]):
             unfit = compatibility.unfit_as_several(signature.result)
             if unfit:
                 raise BuildError(
-                    f"{self.default_label()} gives the items of what {name_of(self.fn)} returns, and that is a "
+                    f"{self.default_label()} emits the items of what {name_of(self.fn)} returns, which is a "
                     f"{hints.type_name(signature.result)}: {unfit}"
                 )
         if self.output_type is not None:
@@ -205,7 +206,7 @@ class ElementStep(Transform, Generic[E, R]):
         return signature.parameters[0] if signature.parameters else Any
 
     def gives(self, signature: signatures.FnTypes, element_type: Any) -> Any:
-        """The type of element the step gives."""
+        """The type of element the step emits."""
         return unwrapped(signature.result)
 
 
@@ -213,17 +214,17 @@ _FLAT: Final = frozenset({"flat_map", "flat_map_tuple", "process"})
 
 
 class ElementWise(ElementStep[E, R], PTransform[PCollection[E], PCollection[R]]):
-    """An `ElementStep` whose types show on the class, so that `pcoll | Map(f)` is inferred from `f`."""
+    """An `ElementStep` with type parameters, so that type checkers infer `pcoll | Map(f)` from `f`."""
 
     def __ror__(self, inputs: tuple[Any, ...] | list[Any] | dict[str, Any]) -> NoReturn:
-        """Refuse `(a, b) | Map(f)`. A wider type here would accept any `pcoll | Map(wrong)` in the eyes of checkers."""
+        """Refuse `(a, b) | Map(f)`. With a wider type here, type checkers would accept any `pcoll | Map(wrong)`."""
         if isinstance(inputs, Handled):
             inputs.refuse()
         raise BuildError(f"{self.default_label()} takes one PCollection: write `(a, b) | tg.Flatten() | ...`")
 
 
 def unwrapped(hint: Any) -> Any:
-    """The element type of a result annotated as `TimestampedValue[T]`: T. A tagged result may be anything."""
+    """The element type of a result: T for `TimestampedValue[T]`, Any for a tagged or windowed result."""
     from tidegate.sdk.data.values import SPECIAL
 
     origin = getattr(hint, "__origin__", hint)
@@ -237,7 +238,7 @@ def _mentions(hint: Any, classes: frozenset[Any]) -> bool:
 
 
 def require_pairs(input: PCollection[Any], what: str) -> None:
-    """Raise TypeCheckError if a collection surely holds no pairs. `what` takes them."""
+    """Raise TypeCheckError if the elements of a collection can't be pairs, which `what` takes."""
     reason = compatibility.clash(input.element_type, tuple[Any, Any]) if input.pipeline.checks_types else None
     if reason:
         raise TypeCheckError(
@@ -247,12 +248,13 @@ def require_pairs(input: PCollection[Any], what: str) -> None:
 
 
 def refuse(reason: str | None) -> None:
-    """Raise BuildError for a reason, if there is one."""
+    """Raise BuildError with this reason, unless it is None."""
     if reason:
         raise BuildError(reason)
 
 
 def side_refs(call: Call, pipeline: Pipeline) -> tuple[tuple[portable.SideInputRef, ...], bool]:
+    """The side inputs of a call as data, and whether all of them are bounded."""
     refs = []
     bounded = True
     for side in call.sides:
@@ -269,14 +271,14 @@ def side_refs(call: Call, pipeline: Pipeline) -> tuple[tuple[portable.SideInputR
 
 
 class _Processes(Protocol[Made]):
-    """A DoFn, seen by what it gives."""
+    """A DoFn, typed by the results of its `process`."""
 
     @property
     def process(self) -> Callable[..., Iterable[Made] | None]: ...
 
 
 class ParDo(ElementWise[E, R]):
-    """A DoFn once per element: zero, one or many results each. A plain function is taken as `FlatMap` takes it."""
+    """Calls a DoFn for each element, with any number of results. A plain function is called as by `FlatMap`."""
 
     form: portable.Form = "process"
 
@@ -322,7 +324,7 @@ class ParDo(ElementWise[E, R]):
             names = [spec.name for spec in specs]
             for name in names:
                 if names.count(name) > 1:
-                    raise BuildError(f"{kind.__name__} declares {name!r} twice, and not alike")
+                    raise BuildError(f"{kind.__name__} declares {name!r} twice, with different specs")
         known = {spec.name for spec in timers}
         for spec in timers:
             if not any(callback.timer == spec.name for callback in callbacks):
@@ -330,7 +332,7 @@ class ParDo(ElementWise[E, R]):
         for callback in callbacks:
             if callback.timer is not None and callback.timer not in known:
                 method = f"{kind.__name__}.{callback.method}"
-                raise BuildError(f"{method} waits for the timer {callback.timer!r}, which nothing sets")
+                raise BuildError(f"{method} handles the timer {callback.timer!r}, which no method sets")
         hooks = kind.start_bundle is not DoFn.start_bundle or kind.finish_bundle is not DoFn.finish_bundle
         merged = Call(call.params, call.consts, call.sides, tuple(states), tuple(timers))
         return merged, {"callbacks": tuple(callbacks), "bundle_hooks": hooks}
@@ -340,7 +342,7 @@ class ParDo(ElementWise[E, R]):
 
 
 class Map(ElementWise[E, R]):
-    """`fn(element, *args, **kwargs)` once per element."""
+    """Emits `fn(element, *args, **kwargs)` for each element."""
 
     form = "map"
 
@@ -361,7 +363,7 @@ class Map(ElementWise[E, R]):
 
 
 class FlatMap(ElementWise[E, R]):
-    """All items of `fn(element, *args, **kwargs)`, an iterable or None."""
+    """Emits all items of `fn(element, *args, **kwargs)`, an iterable or None, for each element."""
 
     form = "flat_map"
 
@@ -389,7 +391,7 @@ class FlatMap(ElementWise[E, R]):
 
 
 class Filter(ElementWise[E, E]):
-    """Only the elements for which `fn(element, *args, **kwargs)` is true."""
+    """Emits the elements for which `fn(element, *args, **kwargs)` is true."""
 
     form = "filter"
 
@@ -408,7 +410,7 @@ class Filter(ElementWise[E, E]):
 
 
 class MapTuple(ElementWise[E, R]):
-    """`fn(*element, *args, **kwargs)` once per element, a tuple."""
+    """Emits `fn(*element, *args, **kwargs)` for each element, a tuple."""
 
     form: portable.Form = "map_tuple"
 
@@ -425,20 +427,20 @@ class MapTuple(ElementWise[E, R]):
         if input.pipeline.checks_types and isinstance(cls, type) and issubclass(cls, tuple):
             items = hints.items_of(given)[0]
             if items is not None:
-                bind(self.fn, self.args, self.kwargs, elements=len(items))  # which refuses what can't be called so
+                bind(self.fn, self.args, self.kwargs, elements=len(items))  # refuses a wrong number of arguments
         return result
 
     def takes(self, signature: signatures.FnTypes) -> Any:
         return _tuple_of(signature, len(self.args)) if self._fills_all(signature) else Any
 
     def _fills_all(self, signature: signatures.FnTypes) -> bool:
-        """Whether the tuple and the extra positional arguments are all that the function takes."""
+        """Whether the items of the tuple and the extra positional arguments are all arguments of the function."""
         defaults = getattr(self.fn, "__defaults__", None) or getattr(self.fn, "__kwdefaults__", None)
         return not (self.kwargs or defaults) and len(signature.parameters) > len(self.args)
 
 
 class FlatMapTuple(MapTuple[E, R]):
-    """All items of `fn(*element, *args, **kwargs)`."""
+    """Emits all items of `fn(*element, *args, **kwargs)` for each element, a tuple."""
 
     form = "flat_map_tuple"
 

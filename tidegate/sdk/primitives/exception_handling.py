@@ -1,4 +1,4 @@
-"""What a step with exception handling gives: two collections, which say so where one is meant."""
+"""The result of a step with exception handling: two collections, with an error where it is used as one."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from tidegate.sdk.pipeline import PCollection
 
 
 class Handled(tuple[Any, PCollection[Any]]):
-    """`(good, bad)` of the step `label`. Transforms of several collections take it as they take any tuple."""
+    """`(good, bad)` of the step `label`. Transforms of several collections accept it like any tuple."""
 
     label: str
 
     @staticmethod
     def of(good: Any, bad: PCollection[Any], label: str) -> Handled:
-        """The pair of a step."""
+        """The pair returned by a step."""
         pair = Handled((good, bad))
         pair.label = label
         return pair
 
     def refuse(self) -> NoReturn:
-        """Raise BuildError, for it was used as one collection."""
+        """Raise BuildError because the pair was used as one collection."""
         raise BuildError(
-            f"the step {self.label!r} has with_exception_handling, so it gives two collections: write "
-            "`good, bad = ...`, and go on from one of them, as in `good | tg.Map(print)`"
+            f"the step {self.label!r} has with_exception_handling, so it returns two collections: write "
+            "`good, bad = ...`, and continue with one of them, as in `good | tg.Map(print)`"
         )
 
     def __or__(self, step: Any) -> Any:
@@ -33,9 +33,9 @@ class Handled(tuple[Any, PCollection[Any]]):
         return NotImplemented
 
     def __getattr__(self, name: str) -> Any:
-        if not name.startswith("_") and (hasattr(PCollection, name) or name in _OF_ONE):
+        if not name.startswith("_") and (hasattr(PCollection, name) or name in _PCOLLECTION_ATTRIBUTES):
             self.refuse()
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
-_OF_ONE = frozenset({"pipeline", "id", "tag", "element_type", "windowing", "is_bounded"})
+_PCOLLECTION_ATTRIBUTES = frozenset({"pipeline", "id", "tag", "element_type", "windowing", "is_bounded"})

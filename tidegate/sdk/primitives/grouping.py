@@ -1,4 +1,4 @@
-"""What brings elements together: GroupByKey and the combines."""
+"""Steps that group elements: GroupByKey and the combining steps."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ V = TypeVar("V")
 
 
 class _Grouping(Transform):
-    """What `GroupByKey` and the combines share: late data, and the windowing after a grouping."""
+    """The base of `GroupByKey` and the combining steps: the late-data output, and the windowing of the results."""
 
     late_tag: str | None = None
     title: str = ""
 
     def with_late_data(self, tag: str) -> Any:
-        """Give `out.main` and `out.<tag>`: elements that every window refused, with their timestamps."""
+        """Return `out.main` and `out.<tag>`: the elements that were too late for all their windows, with timestamps."""
         if not isinstance(tag, str) or not tag or tag == portable.MAIN:
             raise BuildError(f"with_late_data takes a tag other than {portable.MAIN!r}, not {tag!r}")
         tagged = copy.copy(self)
@@ -58,7 +58,7 @@ class _Grouping(Transform):
         return [main, late], MultiOutput({portable.MAIN: main, self.late_tag: late})
 
     def pairs(self, input: Any) -> tuple[Any, Any]:
-        """The types of key and value that come in; TypeCheckError when they surely are no pairs."""
+        """The types of key and value of the input; TypeCheckError if its elements can't be pairs."""
         if not isinstance(input, PCollection):
             raise BuildError(f"{type(self).__name__} applies to a PCollection, not to {type(input).__name__}")
         require_pairs(input, self.default_label())
@@ -66,7 +66,7 @@ class _Grouping(Transform):
 
 
 class GroupByKey(_Grouping):
-    """All values of each key (and window) together: `(key, iterable of values)`."""
+    """Groups values by key and window: `(key, iterable of values)`."""
 
     def __call__(self, pcoll: PCollection[tuple[K, V]]) -> PCollection[tuple[K, Iterable[V]]]:
         result: PCollection[tuple[K, Iterable[V]]] = pcoll.pipeline.apply(self, pcoll)
@@ -92,8 +92,8 @@ class _Combining(_Grouping, Generic[R]):
         match self.fn:
             case CallableFn(fn=plain) if required_arguments(plain) > 1 + len(args) + len(kwargs):
                 raise BuildError(
-                    f"{owner} calls {name_of(plain)} with one argument, a list of all values, and it takes "
-                    f"{required_arguments(plain)}. If it joins two values, and may be applied to its own results, "
+                    f"{owner} calls {name_of(plain)} with one argument, a list of all values, but it takes "
+                    f"{required_arguments(plain)}. If it combines two values, and may be applied to its own results, "
                     f"write {owner}(tg.associative({name_of(plain).replace('<lambda>', 'lambda a, b: …')}))"
                 )
         require_arguments(owner, self.fn, args, kwargs)
@@ -108,7 +108,7 @@ class _Combining(_Grouping, Generic[R]):
         call = bind(None, self.args, self.kwargs, elements=0)
         side_inputs, _ = side_refs(call, pipeline)
         if {param.kind for param in call.params} - {"const", "side"}:
-            raise BuildError(f"{self.default_label()}: a combiner takes constants and side inputs, no DoFn parameters")
+            raise BuildError(f"{self.default_label()}: a combiner takes constants and side inputs, not DoFn parameters")
         return {
             "fn": UserFn.of(self.fn, combiner_name(self.fn)),
             "name": combiner_name(self.fn),
@@ -121,7 +121,7 @@ class _Combining(_Grouping, Generic[R]):
         }
 
     def result_type(self, value: Any) -> Any:
-        """What the combiner gives for inputs of type `value`."""
+        """The type of the combiner's result for inputs of type `value`."""
         fn: Any = self.fn
         match fn:
             case CallableFn():
@@ -131,7 +131,7 @@ class _Combining(_Grouping, Generic[R]):
 
 
 def require_arguments(owner: str, fn: CombineFn[Any, Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise BuildError for further arguments of a combining step that its combiner can't take."""
+    """Raise BuildError if a combining step has extra arguments that its combiner can't take."""
     if not (args or kwargs):
         return
     calls: list[tuple[Any, int]]
@@ -154,17 +154,17 @@ def require_arguments(owner: str, fn: CombineFn[Any, Any, Any], args: tuple[Any,
                 if keyword not in known and (meant := near(keyword, known)):
                     raise BuildError(f"{owner} has no argument {keyword!r}; did you mean {meant!r}?") from None
             name = combiner_name(fn)
-            what = f"{owner}({name}) has further arguments ({len(args)} positional, {sorted(kwargs)})"
+            what = f"{owner}({name}) has extra arguments ({len(args)} positional, {sorted(kwargs)})"
             if stands_for_builtin(fn):
                 raise BuildError(
-                    f"{what}, and the combiner that {name} stands for takes none. Write a function of all values: "
+                    f"{what}, but the combiner that {name} stands for takes none. Write a function of all values: "
                     f"{owner}(lambda values: {name}(values, …))"
                 ) from None
             raise BuildError(f"{what}, which {called(call, signature)} can't take: {error}") from None
 
 
 def _combining_of(owner: str, given: Any) -> _Combining[Any]:
-    """The combining step that was given where its combiner was meant, as in `CombinePerKey(Mean.PerKey())`."""
+    """The combining step that was passed instead of a combiner, as in `CombinePerKey(Mean.PerKey())`."""
     if isinstance(given, type):
         try:
             given = given.PerKey()  # type: ignore[attr-defined]
@@ -172,19 +172,19 @@ def _combining_of(owner: str, given: Any) -> _Combining[Any]:
             raise BuildError(f"{owner} takes a combiner: write {owner}({given.__name__}.PerKey(…))") from None
     if not isinstance(given, _Combining):
         raise BuildError(
-            f"{owner} takes a combiner (a CombineFn, or a function of all values), and {given.default_label()} is a "
-            "step of its own: apply it to the collection with |"
+            f"{owner} takes a combiner (a CombineFn, or a function of all values), but {given.default_label()} is a "
+            "step: apply it to the collection with |"
         )
     return given
 
 
 def pair_type(key: Any, value: Any) -> Any:
-    """The type of pairs of these."""
+    """The type of pairs of a key and a value of these types."""
     return tuple.__class_getitem__((key, value))
 
 
 def combined_type(fn: CombineFn[Any, Any, Any], value: Any) -> Any:
-    """The result type a CombineFn declares on `extract_output`, its variables told by what `add_input` takes."""
+    """The result type that a CombineFn declares on `extract_output`, its type variables bound by `add_input`."""
     from tidegate.sdk.authoring.combine import CountFn, Fold, ListFn, SetFn
 
     match fn:
@@ -203,7 +203,7 @@ def combined_type(fn: CombineFn[Any, Any, Any], value: Any) -> Any:
 
 
 class CombinePerKey(_Combining[R]):
-    """A combiner's result for each key (and window): `(key, result)`."""
+    """Combines the values of each key and window: `(key, result)`."""
 
     @overload
     def __init__(self, fn: CombineFn[Any, Any, R], *args: Any, name: str | None = None, **kwargs: Any) -> None: ...
@@ -224,7 +224,7 @@ class CombinePerKey(_Combining[R]):
 
 
 class CombinePerElement(_Combining[R]):
-    """A combiner's result for each distinct element: `(element, result)`; `CombinePerElement(len)` counts them."""
+    """Combines equal elements of each window: `(element, result)`; `CombinePerElement(len)` counts them."""
 
     @overload
     def __init__(self, fn: CombineFn[Any, Any, R], *args: Any, name: str | None = None, **kwargs: Any) -> None: ...
@@ -245,14 +245,14 @@ class CombinePerElement(_Combining[R]):
 
 
 class CombineGlobally(_Combining[R]):
-    """A combiner's result over the whole collection (per window).
+    """Combines all elements of each window.
 
-    For no input it emits the combiner's result of nothing, on bounded input in the global window only; elsewhere,
-    and for combiners without such a result, say `without_defaults()`.
+    For an empty bounded collection in the global window, it emits the combiner's result for no values. For other
+    windows, unbounded input, and combiners without such a result, use `without_defaults()`.
     """
 
     defaults: Literal["required", "where_known", "never"] = "required"
-    """What an empty input gives: the result of nothing, which must be known; that, where it is known; or nothing."""
+    """For empty input: emit the result for no values, which must be known; emit it if it is known; or emit nothing."""
 
     @overload
     def __init__(self, fn: CombineFn[Any, Any, R], *args: Any, name: str | None = None, **kwargs: Any) -> None: ...
@@ -262,7 +262,7 @@ class CombineGlobally(_Combining[R]):
         super().__init__(fn, *args, name=name, **kwargs)
 
     def without_defaults(self) -> Self:
-        """Emit nothing for no input."""
+        """A copy that emits nothing for empty input."""
         other = copy.copy(self)
         other.defaults = "never"
         return other
@@ -279,8 +279,8 @@ class CombineGlobally(_Combining[R]):
         known = input.is_bounded and is_global(input.windowing)
         if self.defaults == "required" and not known:
             raise BuildError(
-                f"{self.default_label()} can't know what an empty window is"
-                f" {'outside the global window' if input.is_bounded else 'on unbounded input'}: say .without_defaults()"
+                f"{self.default_label()} can't emit a result for empty windows"
+                f" {'outside the global window' if input.is_bounded else 'on unbounded input'}: use .without_defaults()"
             )
         outputs, result = self.outputs(input, self.result_type(input.element_type), input.element_type)
         default = self.defaults != "never" and known and self.fn.has_identity

@@ -1,4 +1,4 @@
-"""Where elements come from and where they go: Create, Read and Write."""
+"""Reading and writing: Create, Read and Write."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 
 class Create(PTransform[Pipeline, PCollection[T]]):
-    """The elements of an iterable, in its order; the pairs of a dict. `TimestampedValue`s bring their times."""
+    """The elements of an iterable, in its order, or the items of a dict. A `TimestampedValue` sets its timestamp."""
 
     @overload
     def __init__(self: Create[tuple[K, V]], values: Mapping[K, V], *, name: str | None = None) -> None: ...
@@ -66,9 +66,9 @@ def _plain_type(value: Any) -> Any:
 class Read(PTransform[Pipeline, PCollection[T]]):
     """The elements of a `Source`.
 
-    `timestamp` stamps each element with its event time, which lets the watermark follow at `out_of_orderness` behind
-    the greatest seen. `ingestion_time` stamps with the clock on entry instead. A split that gives nothing for
-    `idle_after` of processing time holds back nobody's watermark.
+    `timestamp` returns the event time of an element; the watermark is the greatest event time so far minus
+    `out_of_orderness`. With `ingestion_time`, elements get the time at which they are read instead. A split that
+    yields nothing for `idle_after` of processing time is idle: it does not hold back the watermark.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Read(PTransform[Pipeline, PCollection[T]]):
         name: str | None = None,
     ) -> None:
         if timestamp is not None and ingestion_time:
-            raise BuildError("Read: elements are stamped by a function or on entry, not both")
+            raise BuildError("Read: timestamp and ingestion_time can't be combined: choose one")
         if Duration.of(out_of_orderness).micros < 0:
-            raise BuildError(f"Read: out_of_orderness can't be negative, and is {out_of_orderness!r}")
+            raise BuildError(f"Read: out_of_orderness must not be negative, but is {out_of_orderness!r}")
         if idle_after is not None and Duration.of(idle_after).micros <= 0:
-            raise BuildError(f"Read: idle_after must be positive, and is {idle_after!r}")
+            raise BuildError(f"Read: idle_after must be positive, but is {idle_after!r}")
         self.source = source
         self.label = name
         self.stamping = None
@@ -118,7 +118,7 @@ class Read(PTransform[Pipeline, PCollection[T]]):
 
 
 class Write(PTransform[PCollection[Any], None]):
-    """All elements into a `Sink`; `shards` fixes how many attempts write at once (0: the runner decides)."""
+    """Writes all elements to a `Sink`; `shards` is the number of parallel write attempts (0: the runner decides)."""
 
     def __init__(self, sink: Sink[Any], *, shards: int = 0, name: str | None = None) -> None:
         self.sink = sink

@@ -1,4 +1,4 @@
-"""What changes no value: Flatten, Reshuffle and WindowInto."""
+"""Steps that leave values unchanged: Flatten, Reshuffle and WindowInto."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ T = TypeVar("T")
 
 
 class Flatten(Transform):
-    """Several collections as one: `(a, b) | Flatten()`. Their windows, triggers and accumulation must be equal; late
-    data is waited for as long as any of them asks."""
+    """Merges several collections into one: `(a, b) | Flatten()`. Their windows, triggers and accumulation must be
+    equal; the allowed lateness is the greatest of theirs."""
 
     def __ror__(self, pcolls: Iterable[PCollection[T]]) -> PCollection[T]:
         parts = tuple(pcolls)
@@ -45,7 +45,7 @@ class Flatten(Transform):
 
 
 class Reshuffle(Transform):
-    """The same elements, timestamps, windows and panes, spread anew; nothing fuses across it."""
+    """Redistributes elements over the workers, with timestamps, windows and panes unchanged; prevents fusion."""
 
     def __call__(self, pcoll: PCollection[T]) -> PCollection[T]:
         result: PCollection[T] = pcoll.pipeline.apply(self, pcoll)
@@ -60,9 +60,10 @@ class Reshuffle(Transform):
 
 
 class WindowInto(Transform):
-    """New windows, trigger, evictor and accumulation for what follows (SEMANTICS, Windows and Triggers).
+    """Assigns windows, and sets the trigger, evictor and accumulation of later groupings (SEMANTICS, Windows,
+    Triggers).
 
-    An element that is in several windows becomes one element for each, and each is given windows anew.
+    An element that is in several windows becomes one element per window, each of which is assigned windows again.
     """
 
     def __init__(

@@ -1,1 +1,1 @@
-"""The steps of a pipeline: what authors apply, what that appends, and how it is found and removed again."""
+"""The steps of a pipeline: applying them, the nodes they append, looking them up and removing them."""

@@ -1,4 +1,4 @@
-"""Plain functions as steps: `pcoll | function`, and what is answered to anything else that is applied."""
+"""Plain functions as steps (`pcoll | function`), and the errors for objects that can't be applied."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ R = TypeVar("R")
 
 
 def checked_function(transform: Any, where: Where) -> Callable[[Any], Any]:
-    """What was applied, if it is a function; BuildError, saying what to write, if it is no step at all."""
-    problem = _why_no_step(transform)
+    """Return `transform` if it is a function; otherwise raise BuildError with what to write instead."""
+    problem = _problem_with(transform)
     if problem is not None:
         raise BuildError(f"{problem}\n  applied at {where}")
     return cast(Callable[[Any], Any], transform)
 
 
-def _why_no_step(applied: Any) -> str | None:
+def _problem_with(applied: Any) -> str | None:
     match applied:
         case type() if issubclass(applied, Transform):
             return f"{applied.__name__} is a class: write {applied.__name__}(...)"
         case _ if forms := _forms(applied if isinstance(applied, type) else type(applied)):
             return f"{forms[0].partition('.')[0]} is a family of steps: write {' or '.join(forms)}"
         case str():
-            return f"{applied!r} is no step: a label goes before its step, as in {applied!r} >> tg.Map(f)"
+            return f"{applied!r} is not a step: a label goes before its step, as in {applied!r} >> tg.Map(f)"
     from tidegate.sdk.advice import instead_of_step
 
     instead = instead_of_step(applied)
@@ -39,7 +39,7 @@ def _why_no_step(applied: Any) -> str | None:
 
 
 def _forms(family: type) -> list[str]:
-    """The steps of a class that only groups them, such as `Count.Globally()`; none for any other."""
+    """The steps of a class that is only a namespace for them, such as `Count.Globally()`; empty for other classes."""
     called = any("__call__" in vars(base) for base in family.__mro__)
     if called or not family.__module__.startswith("tidegate.transforms."):
         return []
@@ -47,7 +47,7 @@ def _forms(family: type) -> list[str]:
 
 
 class AppliedFunction(PTransform[Any, Any]):
-    """A plain function from PCollection to PCollection, as a step of its own name."""
+    """A plain function from PCollection to PCollection, as a step labelled with the function's name."""
 
     def __init__(self, fn: Callable[[Any], Any]) -> None:
         self.fn = fn
@@ -58,18 +58,21 @@ class AppliedFunction(PTransform[Any, Any]):
     def expand(self, input: Any) -> Any:
         return self.fn(input)
 
-    def check_meant(self, result: Any) -> None:
-        """The function has applied no step. BuildError if it is one of an element; a warning if it gave nothing."""
+    def check_result(self, result: Any) -> None:
+        """Check the result of a function that applied no step: it was probably meant to be called per element.
+
+        BuildError if the result is an ordinary value; a warning if it is None.
+        """
         from tidegate.sdk.advice import per_element, wrong_result
 
         problem = wrong_result(self.fn, result)
         if problem is not None:
             raise BuildError(problem)
         if result is None:
-            warn(f"{name_of(self.fn)} applied no step and gave nothing. {per_element(self.fn)}")
+            warn(f"{name_of(self.fn)} applied no step and returned None. {per_element(self.fn)}")
 
     def advice_on(self, error: Exception) -> str:
-        """What to write if the function failed, before it applied a step, because it is one of an element."""
+        """What to write if the function failed before it applied a step because it expects an element."""
         from tidegate.sdk.advice import per_element
 
         return per_element(self.fn) if isinstance(error, (TypeError, AttributeError)) else ""
@@ -86,7 +89,10 @@ class _Composed(AppliedFunction):
 
 
 def ptransform_fn(fn: Callable[..., R]) -> Callable[..., PTransform[Any, R]]:
-    """Make a function of a PCollection (and arguments) a transform: `pcoll | Count(3)` for `def Count(pcoll, n)`."""
+    """Turn a function of a PCollection and further arguments into a transform.
+
+    After `@ptransform_fn`, `def Count(pcoll, n)` is applied as `pcoll | Count(3)`.
+    """
     from functools import wraps
 
     @wraps(fn)

@@ -1,6 +1,5 @@
-"""The steps that have been applied to a pipeline: where each stands, what it has made, and what goes with it when it is
-taken out again.
-"""
+"""The steps that have been applied to a pipeline: their places in the code, the nodes and collections they produced,
+and the steps that are removed along with each."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from tidegate.sdk.user_code.source_lines import Instruction
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AppliedStep:
-    """A step under its full label. `outer` is the composite that applied it; None for the author's own steps.
+    """A step under its full label. `outer` is the composite that applied it; None if the author's code did.
 
-    In a notebook and at a prompt, `execution` is the cell or statement that applied it, and `at` the instruction.
+    In a notebook or at a prompt, `execution` is the cell or statement that applied it, and `at` the instruction.
     """
 
     path: str
@@ -31,17 +30,17 @@ class AppliedStep:
 
     @property
     def outermost(self) -> AppliedStep:
-        """The step that the author's own code applied, of which this one is a part."""
+        """The step applied by the author's code that contains this one."""
         return self if self.outer is None else self.outer.outermost
 
     def is_within(self, other: AppliedStep) -> bool:
-        """Whether this is the other step, or a part of it."""
+        """Whether this is the other step or nested inside it."""
         return self is other or (self.outer is not None and self.outer.is_within(other))
 
 
 @dataclass(slots=True)
 class AppliedSteps:
-    """All steps of a pipeline, with the nodes, collections and results that they have made."""
+    """All steps of a pipeline, with the nodes, collections and results that they produced."""
 
     nodes: list[portable.Node] = field(default_factory=list)
     collections: dict[str, portable.Collection] = field(default_factory=dict)
@@ -50,7 +49,7 @@ class AppliedSteps:
     results: dict[str, Any] = field(default_factory=dict)
 
     def leading_to(self, collection: str) -> list[portable.Node]:
-        """The nodes that a collection derives from, in the order in which they were applied."""
+        """The nodes upstream of a collection, in the order in which they were applied."""
         needed = {collection}
         found: list[portable.Node] = []
         for node in reversed(self.nodes):
@@ -68,45 +67,45 @@ class AppliedSteps:
                     yield out, self.collections[out.collection]
 
     def outermost(self, chosen: Callable[[AppliedStep], bool]) -> list[AppliedStep]:
-        """The steps of the author's own code for which `chosen` holds."""
+        """The steps applied by the author's code for which `chosen` is true."""
         return [step for step in self.by_path.values() if step.outer is None and chosen(step)]
 
     def with_derived(self, steps: Iterable[AppliedStep]) -> list[AppliedStep]:
-        """Steps of the author's own code, and all others that read, directly or not, what these have made."""
-        gone = set(steps)
+        """These outermost steps and every outermost step downstream of them."""
+        found = set(steps)
         while True:
             made = {
                 out.collection
                 for node in self.nodes
-                if self.by_path[node.label].outermost in gone
+                if self.by_path[node.label].outermost in found
                 for out in node.outputs
             }
             more = {
                 step
                 for node in self.nodes
-                if (step := self.by_path[node.label].outermost) not in gone and any(id in made for id in reads(node))
+                if (step := self.by_path[node.label].outermost) not in found and any(id in made for id in reads(node))
             }
             if not more:
-                return [step for step in self.by_path.values() if step in gone]
-            gone |= more
+                return [step for step in self.by_path.values() if step in found]
+            found |= more
 
     def nodes_of(self, steps: Iterable[AppliedStep]) -> list[portable.Node]:
-        """The nodes that these steps, or parts of them, have appended."""
-        found = list(steps)
-        return [node for node in self.nodes if any(self.by_path[node.label].is_within(step) for step in found)]
+        """The nodes that these steps and the steps inside them appended."""
+        chosen = list(steps)
+        return [node for node in self.nodes if any(self.by_path[node.label].is_within(step) for step in chosen)]
 
     def made_by(self, steps: Iterable[AppliedStep]) -> set[str]:
-        """The ids of the collections that these steps, or parts of them, have made."""
+        """The ids of the collections that these steps and the steps inside them produced."""
         return {out.collection for node in self.nodes_of(steps) for out in node.outputs}
 
-    def take_out(self, steps: Iterable[AppliedStep]) -> list[Any]:
-        """Remove steps with all their parts, and return what they had given. Nothing else may read what they made."""
-        gone = set(steps)
-        paths = {path for path, step in self.by_path.items() if any(step.is_within(one) for one in gone)}
-        for id in self.made_by(gone):
+    def remove(self, steps: Iterable[AppliedStep]) -> list[Any]:
+        """Remove steps with everything inside them, and return their results. No other step may read their outputs."""
+        removed = set(steps)
+        paths = {path for path, step in self.by_path.items() if any(step.is_within(one) for one in removed)}
+        for id in self.made_by(removed):
             del self.collections[id]
         self.nodes[:] = [node for node in self.nodes if node.label not in paths]
-        self.claimed = {what: step for what, step in self.claimed.items() if step.path not in paths}
+        self.claimed = {output: step for output, step in self.claimed.items() if step.path not in paths}
         for path in paths:
             del self.by_path[path]
         return [self.results.pop(path) for path in paths if path in self.results]

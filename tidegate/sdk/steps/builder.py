@@ -1,6 +1,4 @@
-"""The steps of a pipeline while they are applied: their labels, the nodes they append, and what a step applied anew
-replaces.
-"""
+"""Applying steps: choosing their labels, appending their nodes, and replacing the steps of a cell that is run again."""
 
 from __future__ import annotations
 
@@ -17,33 +15,33 @@ from tidegate.sdk.steps.applied_steps import AppliedStep, AppliedSteps
 from tidegate.sdk.steps.pvalue import PValue, inputs_of, values_in
 from tidegate.sdk.steps.transform import Transform, check_label
 from tidegate.sdk.user_code.frames import Where, calling_instruction
-from tidegate.sdk.user_code.never_run import Fate
+from tidegate.sdk.user_code.never_run import PipelineUsage
 from tidegate.sdk.user_code.validation import warn
 
 
 class StepBuilder:
-    """Applies steps to `steps`, one inside the other. `fate`: where to count them, if anything does."""
+    """Applies steps, which may be nested, and records them in `steps`; `usage` counts them, if given."""
 
-    def __init__(self, steps: AppliedSteps, fate: Fate | None = None) -> None:
+    def __init__(self, steps: AppliedSteps, usage: PipelineUsage | None = None) -> None:
         self.steps = steps
-        self._fate = fate
+        self._usage = usage
         self._stack: list[AppliedStep] = []
 
     @property
     def current(self) -> AppliedStep:
-        """The step being applied, the innermost one."""
+        """The innermost step being applied."""
         return self._stack[-1]
 
     def enter(self, step: AppliedStep) -> None:
-        """Make `step`, a part of the current one, the one being applied."""
+        """Make `step`, which is inside the current step, the current one."""
         self._stack.append(step)
 
     def leave(self) -> None:
-        """Go back to the step around the current one."""
+        """Make the enclosing step the current one again."""
         self._stack.pop()
 
     def begin(self, transform: Transform, input: Any, where: Where) -> AppliedStep:
-        """The step that is about to be applied, under its own label; what it replaces is removed."""
+        """Record the step that is about to be applied under a unique label, and remove the steps it replaces."""
         outer = self._stack[-1] if self._stack else None
         execution = current_execution() if outer is None else outer.execution
         inputs = inputs_of(input)
@@ -55,13 +53,13 @@ class StepBuilder:
         step = AppliedStep(path, where, outer=outer, execution=execution, at=at)
         try:
             for value in inputs:
-                check_there(value)
+                check_not_removed(value)
             if outer is None:
-                self.replace_own_of_cell(execution, inputs, where)
+                self.remove_steps_of_earlier_runs(execution, inputs, where)
             other = self.steps.by_path.get(path)
             if other is not None and transform.label:
                 if not self._may_replace(other, step):
-                    raise BuildError(f"there is a step {path!r} already: labels are unique, so give this one another")
+                    raise BuildError(f"another step is already labelled {path!r}: give this one a label of its own")
                 self._replace([other.outermost], inputs, where)
         except BuildError as error:
             raise located(error, path, where).with_traceback(None) from error.__cause__
@@ -76,7 +74,7 @@ class StepBuilder:
     def add(
         self, make: Callable[..., nodes.Node], outputs: Sequence[PValue], inputs: Iterable[str], **parts: Any
     ) -> None:
-        """Append the node of the primitive being applied; the main one of its outputs comes first."""
+        """Append the node of the primitive being applied; `outputs` begins with the main one."""
         step = self.current
         node = make(
             label=step.path,
@@ -89,15 +87,15 @@ class StepBuilder:
         )
         for id in reads(node):
             if id not in self.steps.collections:
-                raise BuildError(_gone(id))
+                raise BuildError(_removed(id))
         self.steps.nodes.append(node)
-        if self._fate is not None:
-            self._fate.steps += 1
+        if self._usage is not None:
+            self._usage.steps += 1
         for out in outputs:
             self.steps.collections[out.id] = out.as_data()
 
     def claim(self, written: Hashable, name: str) -> None:
-        """Note that the step being applied writes this; `name` is for people. BuildError if another step does."""
+        """Record that the current step writes `written`, called `name` in messages; BuildError if another step does."""
         step = self.current
         other = self.steps.claimed.get(written, step)
         if other is not step and self._may_replace(other, step):
@@ -106,35 +104,35 @@ class StepBuilder:
         self.steps.claimed[written] = other
         if other is not step:
             raise BuildError(
-                f"{name!r} is what the step {other.path!r}, applied at {other.where}, writes: one would overwrite the "
-                "other's output. Give this step another name to write to, or write both collections in one step: "
+                f"the step {other.path!r}, applied at {other.where}, already writes {name!r}: one step would overwrite "
+                "the other's output. Write to another name, or write both collections in one step: "
                 "`(a, b) | tg.Flatten() | ...`"
             )
 
     def remove(self, steps: Sequence[AppliedStep]) -> None:
-        """Remove steps with all their parts; nothing else may read what they made. Its collections are gone."""
+        """Remove steps with everything inside them; no other step may read their outputs, which can't be used again."""
         made = self.steps.made_by(steps)
-        for result in self.steps.take_out(steps):
+        for result in self.steps.remove(steps):
             for value in values_in(result):
-                value.is_gone = value.is_gone or value.id in made
-        if self._fate is not None:
-            self._fate.steps = len(self.steps.nodes)
+                value.is_removed = value.is_removed or value.id in made
+        if self._usage is not None:
+            self._usage.steps = len(self.steps.nodes)
 
     def drop_scratch(self, values: Iterable[PValue]) -> None:
-        """Remove the steps that were applied in the very expression of a look at `values`.
+        """Remove the steps applied in the same expression that computes `values`, as in `(pcoll | Map(f)).head()`.
 
-        Nothing can use them later, since nothing holds what they gave. Only in notebooks and at prompts, where a failed
-        attempt would otherwise stay; steps that write, or that lead to others, stay there too.
+        No variable holds their results, so nothing can use them later. This is done only in notebooks and at prompts,
+        where a failed attempt would otherwise stay in the pipeline. Steps that write or that others read are left.
         """
-        execution, look = current_execution(), calling_instruction()
-        if execution is None or look is None:
+        execution, call = current_execution(), calling_instruction()
+        if execution is None or call is None:
             return
         for value in values:
             scratch = {
                 step
                 for node in self.steps.leading_to(value.id)
                 for step in [self.steps.by_path[node.label].outermost]
-                if step.execution == execution and step.at is not None and step.at.in_one_expression_with(look)
+                if step.execution == execution and step.at is not None and step.at.in_one_expression_with(call)
             }
             derived = self.steps.with_derived(scratch)
             if set(derived) == scratch and not any(
@@ -142,10 +140,10 @@ class StepBuilder:
             ):
                 self.remove(derived)
 
-    def replace_own_of_cell(
+    def remove_steps_of_earlier_runs(
         self, execution: Execution | None, inputs: Sequence[PValue] = (), where: Where | None = None
     ) -> None:
-        """In a cell that is run again, remove the steps that its earlier runs have applied."""
+        """In a cell that is run again, remove the steps that its earlier runs applied."""
         if execution is None or execution.cell is None:
             return
 
@@ -156,7 +154,7 @@ class StepBuilder:
         self._replace(self.steps.outermost(of_earlier_run), inputs, where)
 
     def _may_replace(self, other: AppliedStep, step: AppliedStep) -> bool:
-        """Whether a step that collides with another is a later version of it, as a variable assigned anew is."""
+        """Whether a step whose label is taken is a later version of that step, like a variable assigned again."""
         return (
             step.execution is not None
             and other.execution is not None
@@ -165,37 +163,39 @@ class StepBuilder:
         )
 
     def _replace(self, steps: Sequence[AppliedStep], inputs: Sequence[PValue], where: Where | None = None) -> None:
-        """Remove steps that are applied anew, and those that derive from them; warn of those that won't come back.
+        """Remove steps that are being applied again, and all steps downstream of them.
 
-        BuildError if the new step is to read what is removed.
+        Warns of removed steps that other cells must apply again. BuildError if the new step reads a removed collection.
         """
         if not steps:
             return
-        gone = self.steps.with_derived(steps)
-        made = self.steps.made_by(gone)
+        removed = self.steps.with_derived(steps)
+        made = self.steps.made_by(removed)
         for value in inputs:
             if value.id in made:
                 raise BuildError(
-                    f"this step takes the place of {steps[0].path!r}, applied at {steps[0].where}, and its input "
-                    f"{value.id!r} is what that step, or one after it, made. Run the cell first that gives the input "
-                    "its first value, or give what this cell makes a name of its own"
+                    f"this step replaces {steps[0].path!r}, applied at {steps[0].where}, but its input {value.id!r} "
+                    "was made by that step or downstream of it. First run the cell that gives the input its first "
+                    "value, or assign what this cell makes to another variable"
                 )
-        self.remove(gone)
-        again = {step.execution for step in steps}
-        others = [step for step in gone if step.execution not in again]
+        self.remove(removed)
+        applied_again = {step.execution for step in steps}
+        others = [step for step in removed if step.execution not in applied_again]
         if others:
             named = ", ".join(f"{step.path!r} ({step.where})" for step in others)
-            warn(f"no longer in the pipeline, because what they read is applied anew: {named}. Run them again", where)
+            warn(
+                f"removed from the pipeline, because a step they read from was replaced: {named}. Run them again", where
+            )
 
 
-def check_there(value: PValue) -> None:
+def check_not_removed(value: PValue) -> None:
     """Raise BuildError for a collection whose step has been removed."""
-    if value.is_gone:
-        raise BuildError(_gone(value.id))
+    if value.is_removed:
+        raise BuildError(_removed(value.id))
 
 
-def _gone(id: str) -> str:
+def _removed(id: str) -> str:
     return (
-        f"PCollection({id!r}) is no longer in the pipeline: the step that made it, or one before that, has been "
-        "deleted or applied anew. Apply its step again; in a notebook, run its cell again"
+        f"PCollection({id!r}) is no longer in the pipeline: its step, or one upstream of it, was deleted or replaced. "
+        "Apply its step again; in a notebook, run its cell again"
     )

@@ -1,4 +1,4 @@
-"""Finding a step, or what it gives, by the end of its label path."""
+"""Looking up a step, or its output, by the last parts of its label path."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.sdk.steps.pvalue import PValue, values_in
 
 
 def step_of(steps: AppliedSteps, label: str) -> AppliedStep:
-    """The step of that label, or the only one whose label path ends in it."""
+    """The step with that label, or the only one whose label path ends in it."""
     if not isinstance(label, str):
         raise BuildError(f"a pipeline's steps are found by their labels, as in p['count'], not by {shorten(label)}")
     paths = [label] if label in steps.by_path else [path for path in steps.by_path if path.endswith("/" + label)]
@@ -23,7 +23,7 @@ def step_of(steps: AppliedSteps, label: str) -> AppliedStep:
 
 
 def output_of(results: Mapping[str, Any], label: str) -> PValue:
-    """The collection of that id, or the (main) output of the step of that label or end of a label path."""
+    """The main output of the step with that label, or whose label path ends in it; or the collection with that id."""
     if not isinstance(label, str):
         raise BuildError(f"a pipeline's steps are found by their labels, as in p['count'], not by {shorten(label)}")
     paths = [label] if label in results else [path for path in results if path.endswith("/" + label)]
@@ -40,9 +40,9 @@ def output_of(results: Mapping[str, Any], label: str) -> PValue:
     if main:
         return main[0]
     if not found:
-        raise BuildError(f"the step {paths[0]!r} gives no collection")
+        raise BuildError(f"the step {paths[0]!r} returns no collection")
     ids = list(dict.fromkeys(pcoll.id for pcoll in found))
-    raise BuildError(f"the step {paths[0]!r} gives several collections: write one of {', '.join(map(repr, ids))}")
+    raise BuildError(f"the step {paths[0]!r} returns several collections: write one of {', '.join(map(repr, ids))}")
 
 
 def _near(label: str, known: Iterable[str]) -> str:

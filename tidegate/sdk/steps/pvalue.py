@@ -1,4 +1,4 @@
-"""A handle on a collection that a step makes, and where such handles are found in what steps take and give."""
+"""Handles on the collections of a pipeline, and how to find them among the inputs and results of steps."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tidegate.sdk.windowing.strategy import GLOBAL_DEFAULT, WindowingStrategy
 
 
 class Applier:
-    """What applies transforms: the pipeline, as its collections know it."""
+    """Applies transforms: the interface of `Pipeline` that its collections use."""
 
     def apply(self, transform: Any, input: Any) -> Any:
-        """Apply a transform to `input`, and return what it gives."""
+        """Apply a transform to `input`, and return its result."""
         raise NotImplementedError
 
 
 class PValue:
-    """A collection of a pipeline under its id: on output `tag` of a step, with the type and windows of its elements."""
+    """A handle on a collection: its id, the output `tag` of its step, and the type and windowing of its elements."""
 
     pipeline: Applier
 
@@ -39,8 +39,8 @@ class PValue:
         self.element_type = element_type
         self.windowing = windowing
         self.is_bounded = bounded
-        self.is_gone = False
-        """Whether the step that made it has been removed from the pipeline."""
+        self.is_removed = False
+        """Whether its step has been removed from the pipeline."""
 
     def as_data(self) -> nodes.Collection:
         """This collection in the portable pipeline."""
@@ -48,7 +48,7 @@ class PValue:
 
 
 def inputs_of(input: Any) -> list[PValue]:
-    """The collections that a step is applied to, without iterating what may be iterated only once."""
+    """The collections that a step is applied to. Iterators are left alone, since they can be consumed only once."""
     match input:
         case PValue():
             return [input]
@@ -61,7 +61,7 @@ def inputs_of(input: Any) -> list[PValue]:
 
 
 def values_in(result: Any) -> list[PValue]:
-    """The collections that a step has given: one, or those in a tuple, a mapping or several outputs."""
+    """The collections in a step's result: one, or those in a tuple, a mapping or a `MultiOutput`."""
     match result:
         case PValue():
             return [result]

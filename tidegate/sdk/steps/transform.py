@@ -16,22 +16,22 @@ Out = TypeVar("Out", covariant=True)
 
 
 class Transform(Keywords):
-    """A step under a label. Authors subclass `PTransform`; a step whose type shows best on `__call__`, this."""
+    """A step under a label. Authors subclass `PTransform`; steps that are typed by their `__call__` subclass this."""
 
     label: str | None = None
     input_type: Any = None
     output_type: Any = None
 
     def expand(self, input: Any) -> Any:
-        """What the step is made of: apply transforms to `input` and return the last result."""
+        """Build the step: apply transforms to `input` and return the last result."""
         raise NotImplementedError(f"{type(self).__name__}.expand is missing")
 
     def default_label(self) -> str:
-        """The automatic label, from names alone: never from line numbers."""
+        """The automatic label. It is made of names only, so that it survives edits elsewhere in the file."""
         return type(self).__name__
 
     def with_label(self, label: str) -> Self:
-        """The same under another label."""
+        """A copy of this step with another label."""
         check_label(label)
         labelled = copy.copy(self)
         labelled.label = label
@@ -41,7 +41,7 @@ class Transform(Keywords):
         return self.with_label(label)
 
     def __or__(self, other: object) -> NoReturn:
-        """Refuse `tg.Create(...) | tg.Map(f)`, which has nothing to apply to."""
+        """Refuse `tg.Create(...) | tg.Map(f)`, which no pipeline is part of."""
         later = other.default_label() if isinstance(other, Transform) else shorten(other, 40)
         raise BuildError(
             f"{self.default_label()} has not been applied to anything, so {later} can't follow it: begin with the "
@@ -49,24 +49,24 @@ class Transform(Keywords):
         )
 
     def with_input_types(self, hint: Any) -> Self:
-        """Say what elements the step takes; checked against what comes in."""
+        """A copy that declares the type of elements the step takes, which the input is checked against."""
         typed = copy.copy(self)
         typed.input_type = hint
         return typed
 
     def with_output_types(self, hint: Any) -> Self:
-        """Say what elements the step gives."""
+        """A copy that declares the type of elements the step emits."""
         typed = copy.copy(self)
         typed.output_type = hint
         return typed
 
     def check_input(self, actual: Any, wanted: Any, what: str) -> None:
-        """Raise TypeCheckError if elements of type `actual` can't be what `what` wants."""
+        """Raise TypeCheckError if elements of type `actual` can't be of type `wanted`; `what` names their consumer."""
         reason = compatibility.clash(actual, wanted)
         if reason:
             raise TypeCheckError(
                 f"{what} takes {hints.type_name(wanted)}, but its input holds {hints.type_name(actual)}: {reason}. "
-                "If the annotation is wrong, correct it, or say .with_input_types(...)"
+                "If the annotation is wrong, correct it, or use .with_input_types(...)"
             )
 
 
@@ -74,7 +74,7 @@ class PTransform(Transform, Generic[In, Out]):
     """A step, or several under one name. Subclass and override `expand`."""
 
     def expand(self, input: In) -> Out:
-        """What the step is made of: apply transforms to `input` and return the last result."""
+        """Build the step: apply transforms to `input` and return the last result."""
         raise NotImplementedError(f"{type(self).__name__}.expand is missing")
 
     def __ror__(self, inputs: tuple[Any, ...] | list[Any] | dict[str, Any]) -> Any:
@@ -83,7 +83,7 @@ class PTransform(Transform, Generic[In, Out]):
 
 
 def pipeline_of(inputs: Any, transform: Transform) -> Any:
-    """The one pipeline that all of `inputs` belong to; BuildError if there is none, or more than one."""
+    """The pipeline that all of `inputs` belong to; BuildError if there is none, or more than one."""
     found: dict[int, Applier] = {}
     parts = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, (tuple, list)) else ()
     for part in parts:
@@ -101,6 +101,6 @@ def pipeline_of(inputs: Any, transform: Transform) -> Any:
 
 
 def check_label(label: object) -> None:
-    """Raise BuildError for what is no label."""
+    """Raise BuildError unless `label` is a non-empty string."""
     if not label or not isinstance(label, str):
-        raise BuildError(f"a label is a string that says something, not {label!r}")
+        raise BuildError(f"a label is a non-empty string, not {label!r}")

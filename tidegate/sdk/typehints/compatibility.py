@@ -1,21 +1,26 @@
-"""Element types: whether what one step gives can be what the next one takes, and what type variables stand for.
+"""Compatibility of element types: whether a step can take what another emits, and the binding of type variables.
 
-Typing is optional: what nothing is known of is `Any`, and `Any` agrees with everything.
+Typing is optional: an unknown type is `Any`, and `Any` is compatible with everything.
 
-The rule of agreement, kept by `clash` and `bind`: **two types clash when no value but trivial ones could
-have both.** It is about overlap, not about subtyping, so that only sure mistakes are refused:
+The rule implemented by `clash` and `bind`: **two types clash if no value has both, except for trivial ones.** The rule
+is about overlap, not subtyping, so that only certain mistakes are refused:
 
-- Trivial values are empty containers, and None where both types allow something else: `list[int]` clashes with
+- Trivial values are empty containers, and None if both types also allow other values: `list[int]` clashes with
   `list[str]`, and `int | None` with `str | None`.
-- A union agrees if any member does. A superclass agrees with its subclass in both directions: what is announced as
-  `object` or `Iterable[int]` may turn out to be the `int` or `list[int]` that is wanted.
-- A value is taken to be of the class announced or of a subclass of that one line: two concrete classes, neither
-  derived from the other, clash, though a class could inherit both. Two abstract classes or protocols don't.
-- An int may stand for a float and a float for a complex, as in PEP 484; numbers registered as `numbers.Integral` or
-  `Real` (numpy's scalars) stand for `int` and `float`. Not the other way: `float` clashes with a wanted `int`.
-- Generic types agree if their parts do: tuples item by item and in length, mappings by keys and values, other
-  iterables by element, callables by result, the author's generic classes by argument.
-- TypedDicts agree key by key; a required key that the other does not have is a clash.
+- A union is compatible if any of its members is. A superclass and its subclass are compatible in both directions: a
+  value declared as `object` or `Iterable[int]` may be the required `int` or `list[int]`.
+- Multiple inheritance is disregarded: two concrete classes clash if neither is derived from the other, although a class
+  could inherit from both. Two abstract classes or protocols don't.
+- An int is accepted as a float and a float as a complex, as in PEP 484; numbers registered as `numbers.Integral` or
+  `Real` (numpy's scalars) are accepted as `int` and `float`. The reverse is a clash: `float` where `int` is wanted.
+- Generic types are compatible if their parts are: tuples item by item and in length, mappings by keys and values,
+  other iterables by element, callables by result, the author's generic classes by argument.
+- TypedDicts are compared key by key; a required key that the other does not have is a clash.
+
+>>> clash(tuple[str, int], tuple[str, float]), clash(list[int], list[str])
+(None, 'list[int] given where list[str] is wanted (elements: int is not str)')
+>>> element_of_iterable(dict[str, int])
+<class 'str'>
 """
 
 from __future__ import annotations
@@ -53,12 +58,12 @@ from tidegate.sdk.typehints.hints import (
 K = TypeVar("K")
 V = TypeVar("V")
 
-SAMPLE: Final = 100  # how many items of a container `matches` looks at
-_DEPTH: Final = 8  # how far nested (and recursive) types are followed; what lies deeper is taken on trust
+SAMPLE: Final = 100  # the number of a container's items that `matches` checks
+_DEPTH: Final = 8  # the depth to which nested and recursive types are checked
 
 
 def clash(given: Hint, wanted: Hint) -> str | None:
-    """Why no value can have both types, for people; None if some can (the rule at the top of this module)."""
+    """Why two types clash, for messages; None if they are compatible (by the rule at the top of this module)."""
     reason = _clash(given, wanted, _DEPTH)
     if reason is None:
         return None
@@ -67,17 +72,18 @@ def clash(given: Hint, wanted: Hint) -> str | None:
 
 
 def matches(value: object, hint: Hint) -> bool:
-    """Whether a value has a type, looking into tuples, dataclasses, TypedDicts and containers (their first 100 items).
+    """Whether a value has a type, including the items of tuples, dataclasses, TypedDicts and containers (the first
+    100).
 
-    Iterators and generators are not consumed. What can't be checked counts as matching.
+    Iterators and generators are not consumed. Parts that can't be checked count as matching.
     """
     return _matches(value, hint, _DEPTH)
 
 
 def element_of_iterable(hint: Hint) -> Hint:
-    """The type of what iterating gives: `X` of `list[X]`, of `Iterator[X] | None`, keys of a mapping; else Any.
+    """The type of the items: `X` for `list[X]` and `Iterator[X] | None`, the type of keys for a mapping, else Any.
 
-    None adds nothing: a `DoFn.process` may return None for "no elements".
+    None is ignored: a `DoFn.process` may return None for "no elements".
     """
     members = [m for m in members_of(widened(hint)) if m is not NoneType]
     return union((arguments_as(m, Iterable) or (Any,))[0] for m in members)
@@ -88,26 +94,26 @@ NOT_SEVERAL: Final[dict[type, str]] = {
     bytes: "its numbers would be the elements. Return a list, such as [data], or use tg.Map",
     dict: "its keys would be the elements. Return a list, such as [record] or record.items(), or use tg.Map",
 }
-"""Types that can be iterated and yet are one value, with what a step that iterates its results says of them."""
+"""Iterable types that are usually one value, with the message of a step that would iterate them."""
 
 
 def unfit_as_several(hint: Hint) -> str | None:
-    """Why what is returned can't be meant as the elements of a `FlatMap`; None if it can."""
+    """Why a result of this type is probably not meant as the elements of a `FlatMap`; None if it may be."""
     found = (NOT_SEVERAL.get(class_of(member)[0]) for member in members_of(widened(hint)) if member is not NoneType)
     return next((reason for reason in found if reason), None)
 
 
 def kv_of(hint: Hint) -> tuple[Hint, Hint]:
-    """Key and value types of pairs; `(Any, Any)` when unknown or no pair at all, which `clash` tells."""
+    """The key and value types of pairs; `(Any, Any)` if unknown. `clash` finds types that are not pairs."""
     found = bind(tuple[K, V], hint)  # type: ignore[valid-type]
     return found.get(K, Any), found.get(V, Any)
 
 
 def bind(pattern: Hint, actual: Hint) -> dict[TypeVar, Hint]:
-    """What the pattern's type variables stand for if it describes values of the actual type.
+    """The bindings of the pattern's type variables for which it describes values of the actual type.
 
-    `bind(tuple[K, list[V]], tuple[str, list[int]])` is `{K: str, V: int}`. One met several times stands for the union;
-    one that meets something unknown for Any. Parts that clash bind nothing.
+    `bind(tuple[K, list[V]], tuple[str, list[int]])` is `{K: str, V: int}`. A variable that occurs several times is
+    bound to the union; one that corresponds to an unknown type, to Any. Parts that clash bind nothing.
     """
     found: dict[TypeVar, list[Hint]] = {}
     _bind(pattern, actual, found, _DEPTH)
@@ -115,7 +121,8 @@ def bind(pattern: Hint, actual: Hint) -> dict[TypeVar, Hint]:
 
 
 def _clash(given: Hint, wanted: Hint, depth: int) -> str | None:
-    """None if some value can have both; else the reason inside the two types, "" if it lies in the types themselves."""
+    """None if the types are compatible; else the reason, "" if it is not inside the two types but the types
+    themselves."""
     givens, wanteds = members_of(given), members_of(wanted)
     if depth == 0 or any(m is Any or m is object for m in givens + wanteds):
         return None
@@ -158,7 +165,7 @@ def _clash_of_members(given: Hint, wanted: Hint, depth: int) -> str | None:
 
 
 def _parts(given: Hint, wanted: Hint) -> Iterator[tuple[str, Hint, Hint]]:
-    """The parts of two plain types that have to agree: where they are, and both their types."""
+    """The parts of two plain types that must be compatible: their place and both their types."""
     (one, args), (other, wanted_args) = class_of(given), class_of(wanted)
     if issubclass(one, tuple) and issubclass(other, tuple):
         (items, each), (wanted_items, wanted_each) = items_of(given), items_of(wanted)
@@ -207,7 +214,7 @@ def _classes_agree(given: type, wanted: type) -> bool:
 
 
 def _stands_for(cls: type, wanted: type) -> bool:
-    """Whether values of one class are accepted as another: subclasses, and the tower of numbers."""
+    """Whether values of a class are accepted as another: subclasses, and the numeric tower."""
     if is_subclass(cls, wanted):
         return True
     if wanted is int or wanted is float or wanted is complex:
@@ -227,7 +234,8 @@ def _is_protocol(cls: type) -> bool:
 
 
 def _clash_with_protocol(one: type, other: type) -> str | None:
-    """A class agrees with a protocol if it has the methods; attributes may be set by instances, so they don't count."""
+    """A class is compatible with a protocol if it has the methods. Attributes are not checked: instances may set
+    them."""
     if all(_is_protocol(cls) or _is_abstract(cls) for cls in (one, other)):
         return None
     cls, protocol = (other, one) if _is_protocol(one) else (one, other)
@@ -246,10 +254,10 @@ def _protocol_members(protocol: type) -> tuple[list[str], list[str]]:
         if base is Protocol or not _is_protocol(base):
             continue
         skipped = {"__init__", "__new__", "__subclasshook__", "__class_getitem__", "__init_subclass__"}
-        own = {name: value for name, value in vars(base).items() if name not in skipped}
-        methods += [name for name, value in own.items() if isinstance(value, FunctionType)]
-        # __hash__ = None and the like are Python's own marks, not members.
-        attributes += [name for name, value in own.items() if isinstance(value, property)]
+        declared = {name: value for name, value in vars(base).items() if name not in skipped}
+        methods += [name for name, value in declared.items() if isinstance(value, FunctionType)]
+        # Others, such as `__hash__ = None`, are set by Python and are not members.
+        attributes += [name for name, value in declared.items() if isinstance(value, property)]
         attributes += list(annotations_of(base))
     return methods, attributes
 
@@ -312,7 +320,7 @@ def _is_typed(value: dict[Any, Any], hint: Hint, depth: int) -> bool:
 def _is_instance(value: object, cls: type) -> bool:
     try:
         return isinstance(value, cls)
-    except TypeError:  # a class that refuses to be asked
+    except TypeError:  # a class that does not support isinstance
         return True
 
 
@@ -334,7 +342,7 @@ def _bind(pattern: Hint, actual: Hint, found: dict[TypeVar, list[Hint]], depth: 
     else:
         for member in members_of(widened(actual)):
             if is_typed_dict(class_of(member)[0]) and not is_typed_dict(class_of(plain)[0]):
-                member = GenericAlias(dict, arguments_as(member, Mapping))  # with the keys not required too
+                member = GenericAlias(dict, arguments_as(member, Mapping))  # includes optional keys
             if _clash(member, plain, depth) is None and not _is_protocol(class_of(plain)[0]):
                 for _, part, pattern_part in _parts(member, plain):
                     _bind(pattern_part, part, found, depth - 1)
@@ -343,7 +351,8 @@ def _bind(pattern: Hint, actual: Hint, found: dict[TypeVar, list[Hint]], depth: 
 def _bind_union(
     alternatives: tuple[Hint, ...], actuals: tuple[Hint, ...], found: dict[TypeVar, list[Hint]], depth: int
 ) -> None:
-    """`T | None` met by `int | None`: what fixed alternatives take leaves the rest to the open ones, bare T last."""
+    """Bind `T | None` to `int | None`: members equal to fixed alternatives bind nothing, the others bind alternatives
+    with variables, a bare T last."""
     fixed = [a for a in alternatives if not variables_of(a)]
     bare = [a for a in alternatives if isinstance(a, TypeVar)]
     shaped = [a for a in alternatives if variables_of(a) and not isinstance(a, TypeVar)]
@@ -351,6 +360,3 @@ def _bind_union(
         if actual not in fixed:
             for alternative in [a for a in shaped if _clash(actual, a, depth) is None] or bare:
                 _bind(alternative, actual, found, depth)
-
-
-# Signatures.

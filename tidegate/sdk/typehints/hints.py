@@ -1,8 +1,8 @@
-"""Hints: the types that annotations name, ordinary objects of `typing` such as `int`, `list[str]` or `Event | None`.
+"""Hints: the types in annotations, which are objects of `typing` such as `int`, `list[str]` or `Event | None`.
 
-Every form is first brought down to Any, a class, a generic alias of a class, a Literal or a union: a *plain* hint. What
-its members, arguments, items and fields are is answered here; which hints agree, in `compatibility`. Typing is
-optional, so whatever is unknown, unresolvable or not understood is `Any`.
+Every form is first reduced to a *plain* hint: Any, a class, a generic alias of a class, a Literal or a union. This
+module returns the members, arguments, items and fields of hints; `compatibility` compares them. Typing is optional, so
+a hint that is unknown, unresolvable or unsupported is `Any`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import (
 from tidegate.sdk.errors import shorten
 
 Hint: TypeAlias = Any
-"""Any object of `typing` that can stand in an annotation."""
+"""An object of `typing` that may be used as an annotation."""
 
 _WRAPPERS: Final = frozenset({"Required", "NotRequired", "ReadOnly", "Final", "ClassVar"})
 _BOOLS: Final = frozenset({"TypeGuard", "TypeIs"})
@@ -44,7 +44,7 @@ _STANDARD: Final = frozenset({"builtins", "collections", "collections.abc"})
 
 
 def union(hints: Iterable[Hint]) -> Hint:
-    """One type for values of any of these; Any if one is Any, or if there are none."""
+    """The union of these types; Any if one of them is Any, or if there are none."""
     distinct: list[Hint] = []
     for hint in hints:
         for member in get_args(hint) if is_union(hint) else (types.NoneType if hint is None else hint,):
@@ -54,14 +54,14 @@ def union(hints: Iterable[Hint]) -> Hint:
                 distinct.append(member)
     try:
         found: Hint = Union[tuple(distinct)] if distinct else Any  # noqa: UP007
-        hash(found)  # since 3.13 a union can be made of what has none
-    except TypeError:  # or not allowed inside a union
+        hash(found)  # since Python 3.13 a union may have unhashable members
+    except TypeError:  # unhashable, or not allowed in a union
         return Any
     return found
 
 
 def substitute(hint: Hint, bindings: Mapping[TypeVar, Hint]) -> Hint:
-    """The type with its variables replaced; those without a binding become Any."""
+    """The type with its variables replaced by their bindings, or by Any."""
     if isinstance(hint, TypeVar):
         return bindings.get(hint, Any)
     variables = variables_of(hint)
@@ -98,7 +98,7 @@ def type_name(hint: Hint) -> str:
     origin, arguments = origin_of(hint), get_args(hint)
     if is_union(hint):
         named = dict.fromkeys(_alternative_names(hint))
-        return " | ".join(sorted(named, key=lambda name: name == "None"))  # None last, the others as they come
+        return " | ".join(sorted(named, key=lambda name: name == "None"))  # None last, the others in their order
     if origin is Annotated:
         return type_name(arguments[0])
     if origin is Literal:
@@ -132,7 +132,7 @@ def _literal_name(value: object) -> str:
 
 
 def names_apart(given: Hint, wanted: Hint) -> tuple[str, str]:
-    """Both names; with their modules when two classes share one name."""
+    """The names of both types, with their modules if two classes have the same name."""
     names = type_name(given), type_name(wanted)
     if names[0] != names[1]:
         return names
@@ -140,8 +140,8 @@ def names_apart(given: Hint, wanted: Hint) -> tuple[str, str]:
 
 
 def plain_hint(hint: Hint) -> Hint:
-    """The hint without what does not bear on values: Annotated, NewType, aliases, TypeVars, Required…"""
-    for _ in range(20):  # aliases of aliases; an alias of itself is Any
+    """The hint without forms that don't restrict values: Annotated, NewType, aliases, TypeVars, Required…"""
+    for _ in range(20):  # nested aliases; an alias of itself is Any
         origin = origin_of(hint)
         match hint:
             case None:
@@ -171,19 +171,19 @@ def plain_hint(hint: Hint) -> Hint:
 
 
 def origin_of(hint: Hint) -> Any:
-    """`typing.get_origin`, which is declared to give fewer kinds of object than it does."""
+    """`typing.get_origin`, whose declared return type is too narrow."""
     return get_origin(hint)
 
 
 @functools.lru_cache(maxsize=256)
 def _alias_value(alias: Any) -> Hint:
-    """What `type X = …` stands for; text in it (before Python 3.12, for recursion) is looked up in its module."""
+    """The value of an alias `type X = …`; strings in it are resolved in its module."""
     module = sys.modules.get(alias.__module__)
     return resolved({"value": alias.__value__}, [vars(module) if module else {}])["value"]
 
 
 def _form(origin: Hint) -> str | None:
-    """The name of a special form of `typing`, or of `typing_extensions`, which are different objects."""
+    """The name of a special form, by which those of `typing` and `typing_extensions`, different objects, are equal."""
     return None if isinstance(origin, type) else getattr(origin, "_name", None)
 
 
@@ -208,14 +208,14 @@ def widened(hint: Hint) -> Hint:
 
 
 def class_of(hint: Hint) -> tuple[type, tuple[Hint, ...]]:
-    """The class of a plain hint that is no union or Literal, and its arguments."""
+    """The class of a plain hint that is not a union or Literal, and its arguments."""
     return origin_of(hint) or hint, get_args(hint)
 
 
 def variables_of(hint: Hint) -> tuple[Any, ...]:
     if isinstance(hint, TypeVar | ParamSpec | TypeVarTuple):
         return (hint,)
-    # A generic class without arguments has __parameters__ too, but there is nothing to replace in it.
+    # A generic class without arguments has __parameters__, too, but none that could be replaced.
     return () if isinstance(hint, type) and origin_of(hint) is None else getattr(hint, "__parameters__", ())
 
 
@@ -224,7 +224,7 @@ def is_typed_dict(cls: type) -> bool:
 
 
 def field_types(hint: Hint) -> dict[str, Hint]:
-    """The annotated fields of a plain class (dataclass, NamedTuple, TypedDict), its type arguments filled in."""
+    """The annotated fields of a plain class (dataclass, NamedTuple, TypedDict), with its type arguments substituted."""
     cls, arguments = class_of(hint)
     hints = _class_annotations(cls)[0]
     if variables := getattr(cls, "__parameters__", ()):
@@ -240,9 +240,9 @@ def required_keys(typed_dict: type) -> frozenset[str]:
 
 @functools.lru_cache(maxsize=256)
 def _class_annotations(cls: type) -> tuple[dict[str, Hint], frozenset[str]]:
-    """A class's annotated fields, and which of them a TypedDict requires.
+    """A class's annotated fields, and the required keys of a TypedDict.
 
-    Its `__required_keys__` is not enough: where annotations are strings Python does not see `NotRequired` in them.
+    `__required_keys__` alone is not enough: Python does not recognize `NotRequired` in annotations that are strings.
     """
     found: dict[str, Hint] = {}
     required: set[str] = set(getattr(cls, "__required_keys__", ()))
@@ -260,7 +260,7 @@ def _class_annotations(cls: type) -> tuple[dict[str, Hint], frozenset[str]]:
 
 
 def items_of(hint: Hint) -> tuple[tuple[Hint, ...] | None, Hint]:
-    """Of a tuple type: the types of its items, or None and the one type that all items have."""
+    """The types of the items of a tuple type; for any length, None and the type of all items."""
     cls, arguments = class_of(hint)
     if cls is not tuple:
         names = getattr(cls, "_fields", None)
@@ -281,7 +281,7 @@ def items_of(hint: Hint) -> tuple[tuple[Hint, ...] | None, Hint]:
 
 
 def _bases(hint: Hint) -> Iterator[Hint]:
-    """The bases of a generic class as it wrote them, its own arguments filled in."""
+    """The bases of a generic class as declared, with its arguments substituted."""
     cls, arguments = class_of(hint)
     bindings = dict(zip(getattr(cls, "__parameters__", ()), arguments))
     for base in vars(cls).get("__orig_bases__", cls.__bases__):
@@ -291,12 +291,12 @@ def _bases(hint: Hint) -> Iterator[Hint]:
 
 
 def arguments_as(hint: Hint, base: type) -> tuple[Hint, ...] | None:
-    """The type arguments a plain hint has when seen as one of its base classes; None when that is not known."""
+    """The type arguments of a plain hint as an instance of one of its base classes; None if unknown."""
     if hint is Any or not isinstance(origin_of(hint) or hint, type):
         return None
     cls, arguments = class_of(hint)
     if base is Mapping and len(arguments) == 1 and cls.__module__ in _STANDARD and cls is not Counter:
-        return None  # `dict[str]`, which Python lets pass
+        return None  # `dict[str]`, which Python allows
     if cls is base:
         return arguments or None
     if not is_subclass(cls, base):
@@ -324,21 +324,22 @@ def arguments_as(hint: Hint, base: type) -> tuple[Hint, ...] | None:
 def is_subclass(cls: type, base: type) -> bool:
     try:
         return issubclass(cls, base)
-    except TypeError:  # a class that refuses to be asked
+    except TypeError:  # a class that does not support issubclass
         return True
 
 
 def class_scopes(cls: type) -> list[Mapping[str, Any]]:
     module = sys.modules.get(cls.__module__)
-    declared = getattr(cls, "__type_params__", ())  # of `type` itself it is a descriptor
+    declared = getattr(cls, "__type_params__", ())  # a descriptor if `cls` is `type`
     parameters = {p.__name__: p for p in declared} if isinstance(declared, tuple) else {}
     globals_ = vars(module) if module else {}
-    # A method named `list` must not hide the built-in, so a class's own names come last.
+    # The class's own names come last, so that a method named `list` does not hide the built-in.
     return [parameters, globals_, vars(builtins), {c.__name__: c for c in reversed(cls.__mro__)}, vars(cls)]
 
 
 class _Names(dict[str, Any]):
-    """The names an annotation may use, looked up in turn; one found nowhere (imported for checkers only) is Any."""
+    """The names in an annotation, looked up in several scopes; an unknown name (one imported only under TYPE_CHECKING)
+    is Any."""
 
     def __init__(self, scopes: list[Mapping[str, Any]]) -> None:
         super().__init__()
@@ -349,13 +350,13 @@ class _Names(dict[str, Any]):
 
 
 def annotations_of(annotated: Any) -> Mapping[str, Any]:
-    """The annotations of a function, or a class's own, as they stand: a name that is not defined may be among them."""
-    if sys.version_info >= (3, 14):  # where they are evaluated when they are asked for, and are no attribute of a class
+    """The unresolved annotations of a function, or those declared by a class itself; they may have undefined names."""
+    if sys.version_info >= (3, 14):  # annotations are evaluated lazily, and are not in `vars` of a class
         from annotationlib import Format, get_annotations
 
         try:
             return get_annotations(annotated, format=Format.FORWARDREF)
-        except TypeError:  # of what has none
+        except TypeError:  # an object without annotations
             return {}
     if isinstance(annotated, type):
         return vars(annotated).get("__annotations__", {})  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Signatures: what a callable takes and gives, as its annotations say, and of common built-ins without them."""
+"""Signatures: the parameter and result types of callables, from their annotations or, for built-ins, from tables."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class FnTypes:
-    """What a function takes by position, and gives. Arguments already bound (`self`, a partial's) don't count."""
+    """The types of a function's positional parameters and result, without bound arguments (`self`, a partial's)."""
 
     parameters: tuple[Hint, ...] = ()
     rest: Hint = Any
-    """Of `*args`, and of any position beyond `parameters`."""
+    """The type of `*args`, which is that of all positions beyond `parameters`."""
     result: Hint = Any
 
     def parameter(self, position: int) -> Hint:
-        """The type wanted at a position, counted from 0; Any when the function says nothing about it."""
+        """The type of the parameter at a position, counted from 0; Any if it has no annotation."""
         return self.parameters[position] if position < len(self.parameters) else self.rest
 
 
 def signature_of(fn: object) -> FnTypes:
-    """What a callable's annotations say: functions, methods, partials, classes, callable objects, common built-ins.
+    """The types of a callable: a function, method, partial, class, callable object, or common built-in.
 
-    Annotations that are strings are resolved through the function's closure, globals and class, name by name.
-    What can't be found out is Any. Never raises.
+    Annotations that are strings are resolved in the function's closure, globals and class, name by name. Unknown types
+    are Any. Never raises.
     """
     try:
         return _signature(fn)
@@ -61,7 +61,7 @@ def _signature(fn: Any) -> FnTypes:
     try:
         parameters = list(inspect.signature(origin_of(fn) or fn).parameters.values())
         if isinstance(fn, types.FunctionType | types.MethodType):
-            # A wrapper that names its parameters may differ from what it wraps; one of *args hands on what it gets.
+            # A wrapper with *args passes its arguments on; one with named parameters may differ from the function.
             outer = inspect.signature(fn, follow_wrapped=False).parameters.values()
             parameters = parameters if any(p.kind is p.VAR_POSITIONAL for p in outer) else list(outer)
     except (TypeError, ValueError):
@@ -76,22 +76,22 @@ def _signature(fn: Any) -> FnTypes:
 
 
 def _hints_of(fn: Any) -> dict[str, Hint]:
-    """The resolved annotations of whatever stands behind a callable, by parameter name and "return"."""
+    """The resolved annotations of the function that a callable calls, by parameter name and "return"."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     cls = origin_of(fn) or fn
     if isinstance(cls, type):
         by_field = field_types(fn) if is_dataclass(cls) or hasattr(cls, "_fields") else {}
-        maker = cls.__init__ if cls.__init__ is not object.__init__ else cls.__new__  # type: ignore[misc]
-        hints = _function_hints(maker, cls)
-        # A field inherited from another module is resolved there, not where __init__ was made.
+        constructor = cls.__init__ if cls.__init__ is not object.__init__ else cls.__new__  # type: ignore[misc]
+        hints = _function_hints(constructor, cls)
+        # A field inherited from another module is resolved there, not in the module of __init__.
         hints |= {n: h for n, h in by_field.items() if hints.get(n, Any) is Any}
         if arguments := get_args(fn):
             bindings = dict(zip(getattr(cls, "__parameters__", ()), arguments))
             hints = {n: substitute(h, bindings) for n, h in hints.items()}
         return hints | {"return": fn}
     if hasattr(fn, "dispatch") and hasattr(fn, "registry"):
-        return {}  # a singledispatch function: what it takes depends on what is registered when it is called
+        return {}  # a singledispatch function, whose types depend on the registered implementations
     if isinstance(fn, types.MethodType):
         owner = fn.__self__ if isinstance(fn.__self__, type) else type(fn.__self__)
         return _function_hints(fn.__func__, owner)
@@ -103,7 +103,7 @@ def _hints_of(fn: Any) -> dict[str, Hint]:
 def _function_hints(fn: Any, owner: type | None) -> dict[str, Hint]:
     scopes: list[Mapping[str, Any]] = []
     inner = fn
-    for _ in range(20):  # decorators copy annotations, whose names belong to the function inside
+    for _ in range(20):  # decorators copy annotations, but their names are in the scopes of the wrapped function
         scopes[:0] = _function_scopes(inner)
         if not hasattr(inner, "__wrapped__"):
             break
@@ -132,7 +132,7 @@ def _function_scopes(fn: Any) -> list[Mapping[str, Any]]:
 
 
 def _known_signature(fn: Any) -> FnTypes | None:
-    """Of built-ins that carry no annotations; methods bound to a value (`",".join`) and partials of them too."""
+    """The types of a built-in without annotations, including bound methods (`",".join`) and partials."""
     bound = 0
     if isinstance(fn, functools.partial):
         fn, bound = fn.func, len(fn.args)

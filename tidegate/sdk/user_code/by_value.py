@@ -1,4 +1,7 @@
-"""Which of the author's code travels by value, and its pickles: `__main__` and modules beside the script."""
+"""Pickling the author's code by value: code in `__main__` and in modules beside the script, which workers can't import.
+
+Functions and classes of installed distributions are pickled by reference instead.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any, Final
 
 
 def resolve(module: str, name: str) -> Any:
-    """Import `module` and follow `name`'s dots. ImportError or AttributeError when it isn't there."""
+    """The attribute `name`, which may be dotted, of an imported module. ImportError or AttributeError if missing."""
     __import__(module)
     found: Any = sys.modules[module]
     for part in name.split("."):
@@ -19,13 +22,13 @@ def resolve(module: str, name: str) -> Any:
 
 
 def is_superseded(cls: type) -> bool:
-    """Whether a class of the author's has been defined again: its name leads to another class, or to nothing."""
+    """Whether a class of the author's has been redefined: its name refers to another class, or to nothing."""
     module, name = cls.__module__, cls.__qualname__
     return "<" not in name and travels_by_value(module) and module in sys.modules and not _is_found(cls)
 
 
 def _is_found(cls: type) -> bool:
-    """Whether the class's own name leads to it."""
+    """Whether the class's name refers to the class itself."""
     try:
         return resolve(cls.__module__, cls.__qualname__) is cls
     except (ImportError, AttributeError):
@@ -34,7 +37,7 @@ def _is_found(cls: type) -> bool:
 
 @lru_cache(maxsize=4096)
 def travels_by_value(module: str) -> bool:
-    """Whether code of this module travels by value: `__main__` and whatever no installed distribution owns."""
+    """Whether code of this module is pickled by value: `__main__` and modules that no installed distribution has."""
     top = module.partition(".")[0]
     if top == "tidegate" or top in sys.stdlib_module_names:
         return False
@@ -50,16 +53,17 @@ def travels_by_value(module: str) -> bool:
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file is where packages are installed: a folder called `site-packages` alone may be the author's."""
-    return _PACKAGES.search(file) is not None
+    """Whether a file is in a folder of installed packages. The name `site-packages` alone is not enough: an author may
+    use it, too."""
+    return _PACKAGE_FOLDERS.search(file) is not None
 
 
-_PACKAGES: Final = re.compile(r"[/\\](python[\d.]*|lib)[/\\](site|dist)-packages[/\\]", re.IGNORECASE)
+_PACKAGE_FOLDERS: Final = re.compile(r"[/\\](python[\d.]*|lib)[/\\](site|dist)-packages[/\\]", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1024)
 def distribution_of(top: str) -> tuple[str | None, str | None]:
-    """Name and version of the distribution that installs the top-level module `top`."""
+    """Name and version of the distribution that contains the top-level module `top`."""
     if top in sys.stdlib_module_names or top == "__main__":
         return None, None
     from importlib import metadata
@@ -75,7 +79,7 @@ def distribution_of(top: str) -> tuple[str | None, str | None]:
 
 
 def pickle_by_value(value: Any) -> tuple[bytes, list[type]]:
-    """Cloudpickle `value`, with modules beside the script by value too; also the by-value classes met on the way."""
+    """Cloudpickle `value`, including code of modules beside the script; also return the classes pickled by value."""
     import io
 
     import cloudpickle

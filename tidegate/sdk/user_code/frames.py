@@ -1,4 +1,4 @@
-"""Places in the author's code, found on the stack and in tracebacks, without Tidegate's own frames."""
+"""Places in the author's code, found on the stack and in tracebacks by skipping Tidegate's own frames."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Final
 
 from tidegate.sdk.errors import BuildError, visible
 from tidegate.sdk.metrics import GENERATED
-from tidegate.sdk.notebook import chained, frames_outside, place_of, spoken
+from tidegate.sdk.notebook import chained, format_place, frames_outside, place_of
 from tidegate.sdk.user_code.source_lines import Instruction, line_at, line_of
 
-_HOME: Final = __file__.rsplit("sdk", 1)[0]
+_PACKAGE: Final = __file__.rsplit("sdk", 1)[0]
 _trimming = False
 
 
@@ -24,7 +24,7 @@ class Where:
     line: int
 
     def __str__(self) -> str:
-        return spoken(visible(self.file), self.line)
+        return format_place(visible(self.file), self.line)
 
 
 def caller() -> Where:
@@ -41,23 +41,27 @@ def calling_instruction() -> Instruction | None:
 
 def _calling_frame() -> FrameType | None:
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and (frame.f_code.co_filename.startswith((_HOME, "<frozen")) or _is_made_for_us(frame)):
+    while frame is not None and (
+        frame.f_code.co_filename.startswith((_PACKAGE, "<frozen")) or _is_generated_method(frame)
+    ):
         frame = frame.f_back
     return frame
 
 
 def author_frames(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback without Tidegate's frames; None if no code of the author's was on the stack."""
-    return chained([part for part in frames_outside(trace, (_HOME, GENERATED)) if not _is_made_for_us(part.tb_frame)])
+    """The traceback without Tidegate's frames; None if no frame of the author's is in it."""
+    return chained(
+        [part for part in frames_outside(trace, (_PACKAGE, GENERATED)) if not _is_generated_method(part.tb_frame)]
+    )
 
 
-def _is_made_for_us(frame: FrameType) -> bool:
-    """Whether it executes a method that Python has generated for a dataclass of Tidegate's."""
+def _is_generated_method(frame: FrameType) -> bool:
+    """Whether the frame executes a method that Python generated for one of Tidegate's dataclasses."""
     return frame.f_code.co_filename == "<string>" and str(frame.f_globals.get("__name__")).startswith("tidegate.")
 
 
 def raised_at(trace: TracebackType | None) -> Where | None:
-    """The innermost line of the author's in a traceback; None if no code of the author's was on the stack."""
+    """The author's innermost line in a traceback; None if no frame of the author's is in it."""
     last = author_frames(trace)
     if last is None:
         return None
@@ -68,7 +72,7 @@ def raised_at(trace: TracebackType | None) -> Where | None:
 
 
 def trim_refusals() -> None:
-    """From now on the interpreter ends the traceback of a BuildError that nobody handles at the author's line."""
+    """Install an exception hook that ends the traceback of an uncaught BuildError at the author's line."""
     global _trimming
     if _trimming:
         return
@@ -76,12 +80,12 @@ def trim_refusals() -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        own = author_frames(trace) if isinstance(value, BuildError) else None
-        if own is not None:
-            trace = own
-            value.__traceback__ = own
+        trimmed = author_frames(trace) if isinstance(value, BuildError) else None
+        if trimmed is not None:
+            trace = trimmed
+            value.__traceback__ = trimmed
             if value.__cause__ is not None and author_frames(value.__cause__.__traceback__) is None:
-                value.__cause__ = None  # Tidegate's own way of finding out
+                value.__cause__ = None  # an exception that only Tidegate's code raised and caught
         before(kind, value, trace)
 
     sys.excepthook = hook

@@ -1,4 +1,4 @@
-"""Misspelt keywords of constructors: the error names the nearest one, and the author's line."""
+"""Errors for misspelt keyword arguments of constructors, which suggest the right one and name the author's line."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from tidegate.sdk.user_code.frames import caller
 
 
 class Keywords:
-    """Base of the classes that authors construct: TypeError says which keyword was meant.
+    """Base of the classes that authors construct: the TypeError for an unknown keyword suggests the one meant.
 
-    It holds for subclasses too, the author's own included, without a decorator or a metaclass, which would keep authors
-    from deriving from other classes beside.
+    Subclasses, including the author's, inherit this. A metaclass would do the same, but prevent authors from deriving
+    from a class with another metaclass as well.
     """
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # else it would hide what `__init__` takes
+    if not TYPE_CHECKING:  # otherwise it would hide the signature of `__init__` from type checkers
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Self:
             if cls.__init__ is object.__init__ and (args or kwargs):
@@ -27,7 +27,7 @@ class Keywords:
                 _refuse_unknown(cls, kwargs)
             return super().__new__(cls)
 
-        # What a class without `__init__` takes, for `help` and those who complete code.
+        # The signature of a class without `__init__`, for `help` and code completion.
         __new__.__signature__ = inspect.Signature([inspect.Parameter("cls", inspect.Parameter.POSITIONAL_ONLY)])
 
 
@@ -38,14 +38,14 @@ def _refuse_unknown(cls: type, given: Iterable[str]) -> None:
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     for name in given:
         if name not in known:
-            own = [each for each in known[1:] if each != "kind"]
-            meant = near(name, own)
-            advice = f"did you mean {meant!r}?" if meant else f"it has {', '.join(map(repr, own))}"
+            keywords = [each for each in known[1:] if each != "kind"]
+            meant = near(name, keywords)
+            advice = f"did you mean {meant!r}?" if meant else f"it has {', '.join(map(repr, keywords))}"
             raise TypeError(f"{cls.__name__}() has no argument {name!r}; {advice} (at {caller()})")
 
 
 def near(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is most like this one, or has a part that is (`prefx`, of `file_path_prefix`); else None."""
+    """The known name most similar to `name`, as a whole or in one of its words (`prefx` is near `file_path_prefix`)."""
     from difflib import get_close_matches
 
     names = list(known)

@@ -1,6 +1,6 @@
-"""A warning for a script that writes a pipeline and never runs any, which does nothing and looks like success.
+"""A warning for a script that builds pipelines but runs none of them, which would look like success.
 
-A script that runs one of its pipelines may keep others, for `tidegate run script.py:name` to find.
+A script that runs one of its pipelines may leave others to `tidegate run script.py:name`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from tidegate.sdk.user_code.validation import warn
 
 
 @dataclass(slots=True)
-class Fate:
-    """What has become of a pipeline: how many steps it has got. `used` says whether it, or another one, was run or
-    asked for as data."""
+class PipelineUsage:
+    """The number of a pipeline's steps, and whether it or any other pipeline of the process was `used`: run or
+    compiled."""
 
     used: ClassVar[bool] = False
 
@@ -28,12 +28,12 @@ class Fate:
     process: int = field(default_factory=os.getpid)
 
     def watch(self, pipeline: object) -> None:
-        """Warn when the pipeline is gone, or the process ends, if it was never used by then."""
-        weakref.finalize(pipeline, self._gone)
+        """Warn when the pipeline is garbage-collected, or the process ends, if no pipeline was used by then."""
+        weakref.finalize(pipeline, self._warn_if_unused)
 
-    def _gone(self) -> None:
-        failed = hasattr(sys, "last_value")  # the script ended by an exception, which says enough
-        if self.steps and not Fate.used and not failed and self.process == os.getpid():
+    def _warn_if_unused(self) -> None:
+        failed = hasattr(sys, "last_value")  # the script ended with an exception, which needs no further warning
+        if self.steps and not PipelineUsage.used and not failed and self.process == os.getpid():
             steps = "1 step" if self.steps == 1 else f"{self.steps} steps"
             warn(
                 f"the pipeline {self.name!r} has {steps} and was never run: call run(), or write its steps inside "

@@ -1,4 +1,4 @@
-"""Why something can't be pickled: the variable, attribute or item inside it that is to blame."""
+"""Why an object can't be pickled: the variable, attribute or item inside it that is the cause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.sdk.user_code.by_value import pickle_by_value
 
 
 def explain_unpicklable(value: Any, name: str) -> str | None:
-    """Which variable inside `value` can't be pickled, in words; None if all of it can."""
+    """A message naming the variable or part of `value` that can't be pickled; None if `value` can be pickled."""
     path = _culprit(value, (), set())
     if path is None:
         return None
@@ -36,7 +36,7 @@ def explain_unpicklable(value: Any, name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Inside:
-    """A step into a value: a variable that a function captures, or a part of an object (`.attribute`, `[item]`)."""
+    """A part of a value: a variable that a function captures, or a part of an object (`.attribute`, `[item]`)."""
 
     name: str
     kind: str

@@ -1,7 +1,7 @@
-"""Pickles of elements whose class has been defined again since they were made, as happens in notebooks all the time.
+"""Pickling elements whose class has been redefined since they were created, which is common in notebooks.
 
-Plain pickle knows a class by its name, which then leads to the later one. Such a class travels by value instead, and
-what is read is the class that it was: within a process the same one, in others one for each time it was defined.
+Plain pickle refers to a class by its name, which now refers to the later class. The earlier class is therefore pickled
+by value: unpickling returns the original class in the same process, and one copy per definition in other processes.
 """
 
 from __future__ import annotations
@@ -21,17 +21,20 @@ from tidegate.sdk.user_code.by_value import is_superseded, pickle_by_value
 def dumps(
     value: Any,
     *,
-    beside: Callable[[pickle.PickleBuffer], Any] | None = None,
+    buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None,
     table: Mapping[type, Callable[[Any], Any]] | None = None,
 ) -> bytes:
-    """As `pickle.dumps`, of classes that have been defined again too; `table` is a dispatch table."""
+    """Like `pickle.dumps`, but also pickles redefined classes. `buffer_callback` is the buffer callback, `table` a
+    dispatch table."""
     try:
         return (
-            _dumped(pickle.Pickler, value, beside, table) if table else pickle.dumps(value, 5, buffer_callback=beside)
+            _dumped(pickle.Pickler, value, buffer_callback, table)
+            if table
+            else pickle.dumps(value, 5, buffer_callback=buffer_callback)
         )
-    except pickle.PicklingError:  # "it's not the same object as"; what the author's own code raises is no reason
+    except pickle.PicklingError:  # "it's not the same object as": a redefined class
         try:
-            return _dumped(_Pickler, value, None, table)  # what is beside now would be there twice
+            return _dumped(_Pickler, value, None, table)  # no callback: it has received the buffers already
         except Exception:
             pass
         raise
@@ -40,20 +43,20 @@ def dumps(
 def _dumped(
     kind: type[pickle.Pickler],
     value: Any,
-    beside: Callable[[pickle.PickleBuffer], Any] | None,
+    buffer_callback: Callable[[pickle.PickleBuffer], Any] | None,
     table: Mapping[type, Callable[[Any], Any]] | None,
 ) -> bytes:
     buffer = io.BytesIO()
-    pickler = kind(buffer, 5, buffer_callback=beside)
+    pickler = kind(buffer, 5, buffer_callback=buffer_callback)
     if table:
         pickler.dispatch_table = table
     pickler.dump(value)
     return buffer.getvalue()
 
 
-def meet(values: Any) -> None:
-    """Make the classes in `values` known to cloudpickle here, so that processes forked from this one agree on them."""
-    with suppress(Exception):  # what can't be pickled may not have to be
+def register_classes(values: Any) -> None:
+    """Register the classes in `values` with cloudpickle, so that processes forked from this one agree on them."""
+    with suppress(Exception):  # these values may never have to be pickled
         pickle_by_value(values)
 
 
@@ -76,6 +79,6 @@ def _payload(cls: type) -> bytes:
 
 @lru_cache(maxsize=256)
 def _class_of(payload: bytes) -> type:
-    """The class; cloudpickle knows those that it has met in this process."""
+    """The class; cloudpickle returns the same class for each that it has pickled or loaded in this process."""
     found: type = moved.loads(payload)
     return found

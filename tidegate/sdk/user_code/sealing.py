@@ -1,7 +1,14 @@
-"""Sealing: the author's live code turned into data that another process can load.
+"""Sealing: turning the author's live code into data that another process can load.
 
-Functions of installed distributions become import references. Lambdas, closures, and what is defined in `__main__` or
-in modules beside the script become cloudpickle payloads.
+Functions of installed distributions become import references. Lambdas, closures, and code of `__main__` or of modules
+beside the script become cloudpickle payloads.
+
+>>> import statistics
+>>> import_ref(statistics.mean)
+ImportRef(module='statistics', name='mean', distribution=None, version=None)
+>>> sealed = Sealer().seal(UserFn.of(lambda n: n + 1))
+>>> type(sealed.code).__name__, sealed.live, sealed.load()(1)
+('Payload', None, 2)
 """
 
 from __future__ import annotations
@@ -18,16 +25,16 @@ from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
 
 
 class Sealer:
-    """Seals many functions of one pipeline: equal objects once, and the classes that must travel by value noted."""
+    """Seals the functions of one pipeline, each object once, and collects the classes that are pickled by value."""
 
     def __init__(self) -> None:
         self._sealed: dict[int, UserFn] = {}
         self._classes: dict[tuple[str, str], type] = {}
 
     def seal(self, fn: UserFn) -> UserFn:
-        """A sealed copy that no longer knows the live object.
+        """A sealed copy, without the live object.
 
-        Raises PicklingError naming the variable and its type when something captured can't be pickled.
+        Raises PicklingError, naming the variable and its type, if a captured variable can't be pickled.
         """
         if fn.code is not None:
             return fn
@@ -39,11 +46,11 @@ class Sealer:
         return known
 
     def seal_values(self, values: Any, name: str) -> bytes:
-        """Elements (of `Create`) as bytes, their by-value classes noted; raises PicklingError."""
+        """Pickle the elements of a `Create`, and collect their by-value classes; raises PicklingError."""
         return self._pickle(values, name)
 
     def classes(self) -> tuple[UserFn, ...]:
-        """The by-value classes met so far, each sealed under `module:qualname`."""
+        """The by-value classes collected so far, each sealed under `module:qualname`."""
         done: dict[tuple[str, str], UserFn] = {}
         while missing := [key for key in self._classes if key not in done]:
             for key in missing:
@@ -60,23 +67,23 @@ class Sealer:
     def _pickle(self, live: Any, name: str) -> bytes:
         try:
             data, classes = pickle_by_value(live)
-        except PicklingError as error:  # something of Tidegate's, which says itself what to do
+        except PicklingError as error:  # raised by a class of Tidegate's, with its own advice
             raise PicklingError(f"{name} can't be pickled: {error}") from None
         except Exception as error:
             raise PicklingError(explain_unpicklable(live, name) or f"{name} can't be pickled: {error}") from error
         for cls in classes:
-            # Of a class that was defined again, or a slotted dataclass, which is made twice, the one that its name
-            # gives is found by its name elsewhere. The others travel with their instances.
+            # Several classes may have the same name: redefined ones, and slotted dataclasses, which Python creates
+            # twice. Only the one that the name refers to is found by it; the others are pickled with their instances.
             if not is_superseded(cls):
                 self._classes[cls.__module__, cls.__qualname__] = cls
         return data
 
 
 def install_classes(classes: Iterable[UserFn]) -> None:
-    """Make by-value classes findable under their own module's name, so that plain pickle finds them in a worker.
+    """Set by-value classes as attributes of their modules, so that plain pickle finds them in a worker.
 
-    What the module has itself is left alone. A class that an earlier pipeline brought to this process gives way to what
-    this one brings: in a notebook, a class is defined again and again.
+    Attributes that the module defines itself are left alone. A class installed by an earlier pipeline is replaced,
+    because a notebook may redefine a class between runs.
     """
     for fn in classes:
         module_name, _, qualname = fn.name.partition(":")
@@ -86,18 +93,18 @@ def install_classes(classes: Iterable[UserFn]) -> None:
         if module is None:
             _make_packages(module_name)
             module = sys.modules[module_name] = ModuleType(module_name)
-        there = getattr(module, qualname, None)
-        if there is None or there is _brought.get(fn.name):
-            _brought[fn.name] = fn.load()
-            setattr(module, qualname, _brought[fn.name])
+        present = getattr(module, qualname, None)
+        if present is None or present is _installed.get(fn.name):
+            _installed[fn.name] = fn.load()
+            setattr(module, qualname, _installed[fn.name])
 
 
-_brought: Final[dict[str, Any]] = {}
-"""The classes that `install_classes` has put into modules of this process, by the names of their entries."""
+_installed: Final[dict[str, Any]] = {}
+"""The classes that `install_classes` has set in modules of this process, by `module:qualname`."""
 
 
 def _make_packages(module: str) -> None:
-    """The packages that a module is in: pickle imports `a` before it looks into `a.b`."""
+    """Make sure that a module's packages can be imported: pickle imports `a` before `a.b`."""
     parent = module.rpartition(".")[0]
     if not parent or parent in sys.modules:
         return
@@ -109,7 +116,7 @@ def _make_packages(module: str) -> None:
 
 
 def import_ref(value: Any) -> ImportRef | None:
-    """The import reference of a function or class of an installed distribution, or None: it travels by value."""
+    """The import reference of a function or class of an installed distribution; None if it must be pickled by value."""
     if not callable(value):
         return None
     owner = getattr(value, "__objclass__", None)

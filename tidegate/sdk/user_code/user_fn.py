@@ -1,7 +1,11 @@
-"""The author's code as data: live while a pipeline is written, sealed when it is built.
+"""`UserFn`: a reference to the author's code, live while a pipeline is built and sealed when it is compiled or run.
 
-A `UserFn` stands wherever a pipeline holds something of the author's: a function, a DoFn, a CombineFn, a source.
-`sealing` turns a live one into data. Reading a sealed pipeline never unpickles the author's code; only `load` does.
+A pipeline refers by a `UserFn` to every function, DoFn, CombineFn, source and sink. `sealing` turns a live reference
+into data. Reading a sealed pipeline never unpickles the author's code; only `load` does.
+
+>>> length = UserFn.of(len)
+>>> length, length.load()("abc")
+(UserFn(len), 3)
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from tidegate.sdk.user_code.frames import Where
 
 @dataclass(frozen=True, slots=True)
 class ImportRef:
-    """Code found by import: `module:name`, of a distribution at a version (None for the standard library)."""
+    """Code that is imported: `module:name`, of a version of a distribution (None for the standard library)."""
 
     module: str
     name: str
@@ -36,7 +40,7 @@ class Payload:
 
 
 class UserFn:
-    """Something of the author's. Live (`code` is None) or sealed (`code` says how to get it back)."""
+    """A function or object of the author's: live (`code` is None), or sealed, to be loaded from `code`."""
 
     __slots__ = ("_live", "code", "name", "where")
 
@@ -48,20 +52,20 @@ class UserFn:
 
     @staticmethod
     def of(value: Any, name: str | None = None) -> UserFn:
-        """Wrap a live function or object; a UserFn is returned as it is."""
+        """Wrap a live function or object; a UserFn is returned unchanged."""
         if isinstance(value, UserFn):
             return value
         return UserFn(name or name_of(value), defined_at(value), None, value)
 
     @property
     def live(self) -> Any:
-        """The object itself if it is at hand, else None: nothing is loaded."""
+        """The object if it is live or has been loaded, else None."""
         return self._live
 
     def load(self) -> Any:
-        """The object itself; a sealed one is unpickled or imported at the first call and kept.
+        """The object; if sealed, it is unpickled or imported on the first call.
 
-        Raises LoadError when what it is made of isn't here: an uninstalled package, or one that has lost the name.
+        Raises LoadError if that fails, for example because a package is missing or no longer has the name.
         """
         if self._live is None and self.code is not None:
             try:
@@ -91,13 +95,13 @@ class UserFn:
         return f"UserFn({self.name})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.code is None:  # inside something else of the author's that is being sealed
+        if self.code is None:  # inside another object of the author's that is being sealed
             return UserFn.of, (self._live, self.name)
         return UserFn, (self.name, self.where, self.code)
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """How JSON holds one: an id into the table of functions, which travels as pydantic's context."""
+        """In JSON: an id in the table of functions, which is passed as pydantic's context."""
         from pydantic_core import core_schema
 
         return core_schema.with_info_plain_validator_function(
@@ -111,7 +115,7 @@ class UserFn:
 def _origin(code: ImportRef | Payload) -> str:
     match code:
         case ImportRef(distribution=str(distribution), version=version):
-            return f". It is of {distribution} {version}"
+            return f". It was taken from {distribution} {version}"
         case _:
             return ""
 
@@ -144,7 +148,7 @@ def defined_at(value: Any) -> Where | None:
 
 
 def is_builtin_callable(value: Any) -> bool:
-    """Whether `value` is a function or method that comes with Python itself, written in C."""
+    """Whether `value` is a function or method of Python's own that is written in C."""
     if isinstance(value, BuiltinFunctionType):
         return value.__module__ in ("builtins", "math", "operator")
     return getattr(value, "__objclass__", None) in _BUILTIN_TYPES

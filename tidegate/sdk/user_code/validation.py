@@ -1,6 +1,6 @@
-"""Checks of what authors pass to windows, triggers and evictors: each gives the value in its stored form.
+"""Validation of the arguments of windows, triggers and evictors; each function returns the value in its stored form.
 
-All raise `BuildError` with a message that names the class (`owner`), the argument and what was passed.
+All raise `BuildError` with a message that names the class (`owner`), the argument and the value.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def one_of(owner: str, name: str, value: Any, *allowed: str) -> None:
 
 
 def user_function(owner: str, name: str, value: Any) -> UserFn:
-    """The author's callable, wrapped once."""
+    """The author's callable as a UserFn."""
     if isinstance(value, UserFn):
         return value
     if not callable(value):
@@ -88,7 +88,7 @@ def user_function(owner: str, name: str, value: Any) -> UserFn:
 
 
 def refuse_generator(owner: str, fn: Any) -> None:
-    """Refuse a generator function where each call is to give one result: that would be a generator object."""
+    """Refuse a generator function where each call must return one result, which would be a generator object."""
     called = fn
     while isinstance(called, functools.partial):
         called = called.func
@@ -100,15 +100,15 @@ def refuse_generator(owner: str, fn: Any) -> None:
     if owner == "Filter":
         raise BuildError(f"{what}: a generator is always true. Write `return` in place of `yield`")
     flat = _FLAT.get(owner)
-    cure = f". If what it yields are to be elements, write tg.{flat}({name})" if flat else ". Write `return`"
-    raise BuildError(f"{what}, so each result would be a generator{cure}")
+    advice = f". To emit what it yields as elements, write tg.{flat}({name})" if flat else ". Write `return`"
+    raise BuildError(f"{what}, so each result would be a generator{advice}")
 
 
 _FLAT: Final = {"Map": "FlatMap", "MapTuple": "FlatMapTuple", "MapValues": "FlatMapValues"}
 
 
 def required_arguments(fn: Any) -> int:
-    """How many positional arguments a callable can't do without; 1 if that can't be found out."""
+    """The number of positional arguments that a callable requires; 1 if its signature is not known."""
     try:
         parameters = inspect.signature(fn).parameters.values()
     except (TypeError, ValueError):
@@ -118,7 +118,7 @@ def required_arguments(fn: Any) -> int:
 
 
 def warn(message: str, where: Where | None = None) -> None:
-    """Warn the author of something that is allowed and seldom meant, at the line of the step being applied."""
+    """Issue a TidegateWarning at `where`, by default the line of the step being applied."""
     import warnings
 
     at = where or caller()
@@ -126,6 +126,6 @@ def warn(message: str, where: Where | None = None) -> None:
 
 
 def put(instance: object, **fields: object) -> None:
-    """Store converted arguments in a frozen dataclass that is being made."""
+    """Store converted arguments in a frozen dataclass that is being initialized."""
     for name, value in fields.items():
         object.__setattr__(instance, name, value)

@@ -16,7 +16,7 @@ from tidegate.runners.engine.time.clock import Clock
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.panes import PaneInfo
-from tidegate.sdk.drawing.graph import spoken
+from tidegate.sdk.drawing.graph import describe
 from tidegate.sdk.metrics import ENGINE, MetricKey
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, ParDo
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
@@ -356,11 +356,11 @@ def _facts(node: GroupByKey | CombinePerKey | ParDo, strategy: WindowingStrategy
             yield "step", "Combine"
         case ParDo():
             yield "step", "stateful DoFn"
-    yield "windows", spoken(strategy.assigner)
+    yield "windows", describe(strategy.assigner)
     if not isinstance(node, ParDo):
-        yield "trigger", spoken(strategy.trigger)
-        yield "panes", spoken(strategy.accumulation)
+        yield "trigger", describe(strategy.trigger)
+        yield "panes", describe(strategy.accumulation)
     if strategy.allowed_lateness.micros:
-        yield "allowed lateness", spoken(strategy.allowed_lateness)
+        yield "allowed lateness", describe(strategy.allowed_lateness)
     if strategy.evictor is not None:
-        yield "evictor", spoken(strategy.evictor)
+        yield "evictor", describe(strategy.evictor)

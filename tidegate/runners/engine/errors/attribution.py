@@ -8,7 +8,15 @@ from typing import Any, Final, NoReturn, TypeVar
 from tidegate.runners.engine.errors.state_advice import advice
 from tidegate.sdk.authoring.combine import AssociativeFn, CallableFn, CombineFn, WithArguments
 from tidegate.sdk.data.keys import check_key
-from tidegate.sdk.errors import CheckError, KeyEncodingError, RunError, TidegateError, UserCodeError, said, shorten
+from tidegate.sdk.errors import (
+    CheckError,
+    KeyEncodingError,
+    RunError,
+    TidegateError,
+    UserCodeError,
+    error_text,
+    shorten,
+)
 from tidegate.sdk.metrics import in_step
 from tidegate.sdk.user_code.frames import Where, author_frames
 
@@ -42,7 +50,7 @@ def user_error(
         case _:
             return error
     shown = None if element is _NOTHING else shorten(element)
-    message = ". ".join(filter(None, [f"{type(error).__name__}: {said(error)}", advice(error)]))
+    message = ". ".join(filter(None, [f"{type(error).__name__}: {error_text(error)}", advice(error)]))
     lines = [message, f"  in step {step!r}, applied at {where}"]
     if method:
         lines.append(f"  while calling {method}")

@@ -7,19 +7,19 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from tidegate.sdk.authoring.dofn import Marker
-from tidegate.sdk.authoring.state import StateSpec, TimerSpec, offers
-from tidegate.sdk.errors import said
+from tidegate.sdk.authoring.state import StateSpec, TimerSpec, describe_methods
+from tidegate.sdk.errors import error_text
 from tidegate.sdk.user_code.frames import author_frames
 
 _OFFERS: Final = {
-    "ValueCell": offers(StateSpec("", "value")),
-    "BagCell": offers(StateSpec("", "bag")),
-    "SetCell": offers(StateSpec("", "set")),
-    "MapCell": offers(StateSpec("", "map")),
-    "OrderedListCell": offers(StateSpec("", "ordered_list")),
-    "CombiningCell": offers(StateSpec("", "combining")),
-    "Cell.store": offers(StateSpec("", "value")),
-    "TimerHandle": offers(TimerSpec("")),
+    "ValueCell": describe_methods(StateSpec("", "value")),
+    "BagCell": describe_methods(StateSpec("", "bag")),
+    "SetCell": describe_methods(StateSpec("", "set")),
+    "MapCell": describe_methods(StateSpec("", "map")),
+    "OrderedListCell": describe_methods(StateSpec("", "ordered_list")),
+    "CombiningCell": describe_methods(StateSpec("", "combining")),
+    "Cell.store": describe_methods(StateSpec("", "value")),
+    "TimerHandle": describe_methods(TimerSpec("")),
 }
 _DECLARATION: Final = (
     "A spec only declares a cell or a timer. A method of the DoFn gets it by the default of a parameter: "
@@ -32,16 +32,16 @@ def advice(error: BaseException) -> str:
     """A sentence to add to the message of an error in the author's code; "" if there is none."""
     if not isinstance(error, AttributeError | TypeError):
         return ""
-    text = said(error)
+    text = error_text(error)
     named = _NAMES.search(text)
     if named is not None:
-        return offers_of(named[1])
+        return methods_text(named[1])
     if isinstance(error, AttributeError) and isinstance(error.obj, StateSpec | TimerSpec | Marker):
         return _DECLARATION
     return _of_empty_cell(error) if "NoneType" in text else ""
 
 
-def offers_of(kind: str) -> str:
+def methods_text(kind: str) -> str:
     """The methods of a kind of cell, or of a timer, as a sentence."""
     return _OFFERS[kind][0].upper() + _OFFERS[kind][1:]
 

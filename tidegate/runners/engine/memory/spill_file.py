@@ -13,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tidegate.sdk.errors import RunError, unwritten
+from tidegate.sdk.errors import RunError, write_failure
 from tidegate.sdk.private_files import owner_only
 
 
@@ -31,7 +31,7 @@ def spilling(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = unwritten(error, "another --temp_dir", path)
+        why = write_failure(error, "another --temp_dir", path)
         raise RunError(f"data that exceeds memory can't be spilled to disk: {why}") from error
 
 

@@ -8,7 +8,7 @@ from zlib import crc32
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestError, folder_of
 from tidegate.runners.streaming.checkpoint.manifest_json import loads
 from tidegate.runners.streaming.storage.base import Storage
-from tidegate.sdk.errors import unusable
+from tidegate.sdk.errors import access_failure
 
 
 def latest(storage: Storage, *, thorough: bool = False) -> tuple[Manifest | None, list[str]]:
@@ -34,9 +34,9 @@ def latest(storage: Storage, *, thorough: bool = False) -> tuple[Manifest | None
             continue
         except OSError as error:
             raise ManifestError(
-                f"checkpoint {number} can't be read ({unusable(error)}), which does not mean that it is damaged: to go "
-                f"on from an earlier one could write again what has been written since. Make it readable, or remove "
-                f"{folder_of(number)}"
+                f"checkpoint {number} can't be read ({access_failure(error)}), which does not mean that it is "
+                f"damaged: to go on from an earlier one could write again what has been written since. Make it "
+                f"readable, or remove {folder_of(number)}"
             ) from error
         found = manifest
         break

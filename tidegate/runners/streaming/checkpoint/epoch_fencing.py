@@ -36,7 +36,7 @@ from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.storage.base import Storage
 from tidegate.runners.streaming.storage.factory import open_storage
 from tidegate.runners.streaming.storage.local import LocalStorage
-from tidegate.sdk.errors import RunError, TidegateError, unusable
+from tidegate.sdk.errors import RunError, TidegateError, access_failure
 from tidegate.sdk.metrics import MetricCells
 
 _EPOCHS: Final = "epochs"
@@ -116,7 +116,7 @@ def _using(otherwise: str) -> Iterator[None]:
     except TidegateError:
         raise
     except Exception as error:  # of a remote store, whatever its client raises
-        raise RunError(f"{otherwise}: {unusable(error)}") from error
+        raise RunError(f"{otherwise}: {access_failure(error)}") from error
 
 
 def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:

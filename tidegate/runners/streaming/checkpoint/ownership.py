@@ -16,7 +16,7 @@ from tidegate.runners.streaming.protocol.coordinator_io import Delete, Fenced, S
 from tidegate.runners.streaming.state.files import STORED
 from tidegate.runners.streaming.storage.background import Steps
 from tidegate.runners.streaming.storage.base import Storage
-from tidegate.sdk.errors import unusable, unwritten
+from tidegate.sdk.errors import access_failure, write_failure
 
 
 class Ownership:
@@ -39,7 +39,7 @@ class Ownership:
                 storage.delete(min(self._withdrawn))
                 self._withdrawn.remove(min(self._withdrawn))
         except Exception as error:  # of a remote store, whatever its client raises
-            return Unreachable(unusable(error))
+            return Unreachable(access_failure(error))
         return None
 
     def store(self, action: Store) -> Steps[Fenced | Stored]:
@@ -67,9 +67,9 @@ class Ownership:
                     return lost if isinstance(lost, Fenced) else Stored(action.checkpoint, error, in_place=False)
         except OSError as raised:
             elsewhere = "another --checkpoint_dir" if action.directory is None else "another folder"
-            return Stored(action.checkpoint, unwritten(raised, elsewhere), in_place)
+            return Stored(action.checkpoint, write_failure(raised, elsewhere), in_place)
         except Exception as raised:  # of a remote store, whatever its client raises
-            return Stored(action.checkpoint, unusable(raised), in_place)
+            return Stored(action.checkpoint, access_failure(raised), in_place)
         match self.lost():
             case None:
                 return Stored(action.checkpoint)

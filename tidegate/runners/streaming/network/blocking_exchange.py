@@ -19,7 +19,7 @@ from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.errors import RunError, unwritten
+from tidegate.sdk.errors import RunError, write_failure
 from tidegate.sdk.private_files import owner_only
 
 _HEAD: Final = struct.Struct("<QI")
@@ -64,7 +64,7 @@ class SubpartitionWriter:
         try:
             yield
         except OSError as error:
-            why = unwritten(error, "another --temp_dir", self._path)
+            why = write_failure(error, "another --temp_dir", self._path)
             raise RunError(f"the result of a step can't be stored for the steps that read it: {why}") from error
 
 

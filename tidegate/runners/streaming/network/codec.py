@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from tidegate.runners.exchange.block_codec import BLOCK_COLUMNS, block_columns, block_of
 from tidegate.runners.streaming.protocol.stream_items import Event, Item
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.data.coders import decode_columns, encode_columns_apart
+from tidegate.sdk.data.coders import decode_columns, encode_columns_out_of_band
 from tidegate.sdk.errors import RunError
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -35,7 +35,7 @@ def encode_items(items: Sequence[Item]) -> list[Buffer]:
             columns += block_columns(item)
         else:
             columns.append(item)
-    pickled, apart = encode_columns_apart(tuple(columns))
+    pickled, apart = encode_columns_out_of_band(tuple(columns))
     if not apart:
         return [_HEAD.pack(0, len(pickled)), pickled]
     lengths = [buffer.nbytes for buffer in apart]

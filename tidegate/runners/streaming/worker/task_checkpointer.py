@@ -26,7 +26,7 @@ from tidegate.runners.streaming.worker.task_inputs import TaskInputs
 from tidegate.runners.streaming.worker.task_outputs import TaskOutputs
 from tidegate.runners.streaming.worker.task_snapshot import TaskSnapshot, unpicklable_state_error
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.errors import unwritten
+from tidegate.sdk.errors import write_failure
 from tidegate.sdk.metrics import MetricCells
 
 
@@ -101,7 +101,7 @@ class TaskCheckpointer:
         except OSError as error:
             self._snapshot = None
             snapshot.abandon()
-            why = f"its state can't be kept: {unwritten(error, 'another --checkpoint_dir')}"
+            why = f"its state can't be kept: {write_failure(error, 'another --checkpoint_dir')}"
             services.tell(Decline(snapshot.checkpoint, self._env.task, why, snapshot.prepared))
         except UnpicklableState as error:
             rethrow(unpicklable_state_error(error, self._env.steps))
