@@ -266,8 +266,8 @@ def test_what_is_no_pair_has_no_state_on_the_streaming_runner(value: Any) -> Non
 
 
 NAN = (
-    "KeyEncodingError: a key of type float has no canonical encoding: nan: NaN does not equal itself, so it groups "
-    "with nothing; drop or replace it before grouping\n  in step 'group', applied at HERE"
+    "KeyEncodingError: a key of type float has no canonical encoding: nan: NaN does not equal itself, so it can't "
+    "be grouped; drop or replace it before grouping\n  in step 'group', applied at HERE"
 )
 
 

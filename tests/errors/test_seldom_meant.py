@@ -70,10 +70,10 @@ REFUSED: dict[str, tuple[Callable[[tg.Pipeline], Any], str]] = {
         lambda p: p | tg.Create(["a"]) | tg.FlatMap(maybe_shouted),
         "its characters would be the elements",
     ),
-    "FlatMap of a method of str": (lambda p: p | tg.Create(["a"]) | tg.FlatMap(str.upper), "that is a str"),
+    "FlatMap of a method of str": (lambda p: p | tg.Create(["a"]) | tg.FlatMap(str.upper), "which is a str"),
     "FlatMap annotated as dict": (
         lambda p: p | tg.Create(["a"]) | tg.FlatMap(as_record),
-        "that is a dict[str, str]: its keys would be the elements",
+        "which is a dict[str, str]: its keys would be the elements",
     ),
     "process annotated as str": (lambda p: p | tg.Create(["a"]) | tg.ParDo(Shout()), "its characters would be"),
     "a step without a pipeline": (

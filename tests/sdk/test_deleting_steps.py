@@ -1,4 +1,4 @@
-"""Steps that are taken out of a pipeline: by `del p["label"]`, or because they could not be applied."""
+"""Steps that are removed from a pipeline: by `del p["label"]`, or because they could not be applied."""
 
 from __future__ import annotations
 

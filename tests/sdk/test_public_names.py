@@ -1,4 +1,4 @@
-"""What `dir()` shows of the public modules: the names that are there for authors, and no others."""
+"""`dir()` of the public modules lists the names meant for authors, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be asked of any run, and which runners refuse it by name."""
+"""The interface of runs, and the runners that refuse parts of it."""
 
 from __future__ import annotations
 

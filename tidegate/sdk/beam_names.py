@@ -55,9 +55,9 @@ IO: Final = {
     "WriteToPubSub": "a topic is a sink of your own for `tg.Write`",
     "ReadFromKafka": "a live stream of messages is a source of your own for `tg.Read`",
     "WriteToKafka": "a topic is a sink of your own for `tg.Write`",
-    "ReadFromJson": "read lines by `tg.io.ReadFromText`, and take them apart by `tg.Map(json.loads)`",
+    "ReadFromJson": "read lines by `tg.io.ReadFromText`, and parse them by `tg.Map(json.loads)`",
     "WriteToJson": "make lines by `tg.Map(json.dumps)`, and write them by `tg.io.WriteToText`",
-    "ReadFromCsv": "read lines by `tg.io.ReadFromText`, and take them apart by `tg.Map`, with the module csv",
+    "ReadFromCsv": "read lines by `tg.io.ReadFromText`, and parse them by `tg.Map`, with the module csv",
     "WriteToCsv": "make lines by `tg.Map`, with the module csv, and write them by `tg.io.WriteToText`",
     "ReadAllFromText": "`tg.io.ReadFromText` takes a pattern, or a list of them",
     "ReadFromTFRecord": "any other file is a source of your own for `tg.Read`",
@@ -87,7 +87,8 @@ COMBINERS: Final = {
 DOFN: Final = {
     "DynamicTimerTagParam": "`tg.DoFn.TimerTagParam` gives the tag of the timer that fired",
     "SideInputParam": "side inputs are arguments of the step: `tg.ParDo(fn, tg.AsList(side))`",
-    "WatermarkEstimatorParam": "a source says its watermark itself; `tg.DoFn.WatermarkParam` gives the one there is",
+    "WatermarkEstimatorParam": "a source reports its watermark itself; `tg.DoFn.WatermarkParam` injects the current "
+    "one",
     "BundleFinalizerParam": "do it in `finish_bundle`, or in a sink's commit, which follows a checkpoint",
     "RestrictionParam": "there are no splittable DoFns: write a source, and read it by `tg.Read`",
     "SetupContextParam": "make what the work needs in `setup()` of the `tg.DoFn`",

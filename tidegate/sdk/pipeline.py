@@ -176,7 +176,7 @@ class Pipeline(Applier):
         except TidegateError as error:
             if isinstance(error, RunError):
                 self._nodes_run = tuple(self._steps.nodes)
-            # The message names the place in the author's code; Tidegate's frames would only obscure it.
+            # The message names the author's line; Tidegate's frames would only obscure it.
             if called_by_script() and isinstance(error.__cause__, BrokenPipeError) and reader_is_gone():
                 discard_stdout()
                 end_in_words(error)  # `python script.py | head` needs no traceback
@@ -199,11 +199,10 @@ class Pipeline(Applier):
     def leading_to(
         self, pcoll: PCollection[T], runner: str | Runner | None = None, run_for: Duration | None = None
     ) -> PCollection[T]:
-        """The collection in a new pipeline that has only the steps upstream of it.
+        """The collection in a new pipeline that has only the steps upstream of it, and the same options.
 
-        The new pipeline runs on `runner`, by default this pipeline's, with the same options, but neither reads nor
-        overwrites the state that runs of this pipeline keep. `run_for` overrides the option of that name.
-        """
+        A run of it neither reads nor overwrites the state of this pipeline's runs. `runner` and `run_for` override
+        this pipeline's."""
         PipelineUsage.used = True
         check_not_removed(pcoll)
         part = Pipeline(options=self.options, name=self.name)
@@ -251,8 +250,7 @@ class Pipeline(Applier):
         """The output of the step with that label path, or whose path ends in it: `p["count"].head(3)`.
 
         If the step has several outputs, the main one; `p["parse:bad"]` is its output `bad`. BuildError, listing the
-        labels, if there is no such step, or if the step returns no collection, or several without a main one.
-        """
+        labels, if there is no such step, or if the step returns no collection, or several without a main one."""
         return cast(PCollection[Any], output_of(self._steps.results, label))
 
     def __delitem__(self, label: str) -> None:

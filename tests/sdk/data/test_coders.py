@@ -1,4 +1,4 @@
-"""Coders and blocks on the wire: what goes in comes out, and what can't go says which part is at fault."""
+"""Coders and encoded blocks: decoding returns what was encoded, and errors name the part that can't be encoded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tidegate.sdk.errors import BuildError, KeyEncodingError, PicklingError, Run
 
 
 class Handle:
-    """What pickle alone can't carry."""
+    """A value that pickle alone does not support."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -54,7 +54,7 @@ class ShoutingCoder(HandleCoder):
 
 
 class Picky:
-    """Pickles, but can't be rebuilt."""
+    """Can be pickled, but not unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return int, ("not a number",)
@@ -192,7 +192,7 @@ def test_a_registration_of_the_wrong_kind_is_refused() -> None:
         def decode(self, data: bytes) -> Word:
             return Word(data.decode())
 
-    with pytest.raises(BuildError, match="equal those of other types"):
+    with pytest.raises(BuildError, match="they equal values of other types"):
         register_coder(Word, WordCoder())
     assert Word not in dict(registered())
 
@@ -201,7 +201,7 @@ def test_values_read_where_no_coder_is_registered_say_so() -> None:
     register_coder(Handle, HandleCoder())
     data = encode_columns(([Handle("a")],))
     install(())
-    with pytest.raises(RunError, match=r"no coder is registered for .*Handle"):
+    with pytest.raises(RunError, match=r"no coder for .*Handle is registered in the process reading"):
         decode_columns(data)
 
 
@@ -262,5 +262,5 @@ def test_a_value_nested_too_deeply_is_refused_not_a_crash() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
         deep = [deep]
-    with pytest.raises(PicklingError, match="can't travel"):
+    with pytest.raises(PicklingError, match="can't be sent between steps"):
         encode_columns((deep,))

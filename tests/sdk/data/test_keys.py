@@ -1,4 +1,4 @@
-"""Keys: the canonical encoding follows `==`, never changes, and refuses what it can't keep that promise for."""
+"""Keys: the canonical encoding follows `==`, never changes, and refuses types for which that can't be guaranteed."""
 
 from __future__ import annotations
 
@@ -428,7 +428,7 @@ def test_one_bad_key_is_found_among_many_of_its_kind(bad: Any) -> None:
         check_keys(iter([*many, bad, *many]))
 
 
-# --- Encodings of an author's own -------------------------------------------------------------------------------------
+# --- Encodings by registered coders -----------------------------------------------------------------------------------
 
 
 class Plain:
@@ -506,8 +506,8 @@ SPREAD: dict[str, list[Any]] = {
 @pytest.mark.parametrize("many", SPREAD.values(), ids=SPREAD.keys())
 def test_keys_spread_evenly_and_each_level_divides_anew(many: list[Any]) -> None:
     for n in (2, 3, 16):
-        share = len(many) / n
-        assert all(abs(size - share) < 6 * share**0.5 for size in Counter(partition_of(k, n) for k in many).values())
+        mean = len(many) / n
+        assert all(abs(size - mean) < 6 * mean**0.5 for size in Counter(partition_of(k, n) for k in many).values())
     part = [key for key in many if partition_of(key, 16) == 3]
     sizes = Counter(partition_of(key, 16, level=1) for key in part)
     assert len(sizes) == 16

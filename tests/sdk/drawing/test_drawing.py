@@ -1,4 +1,4 @@
-"""Pictures of pipelines: what is drawn, in each of the forms, and where it goes."""
+"""Pictures of pipelines: their contents in each form, and their layout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`collect`, `head` and `show`: the steps that lead to a collection are run, and nothing else."""
+"""`collect`, `head` and `show` run only the steps upstream of a collection."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_looking_leaves_the_pipeline_as_it_is() -> None:
 
 
 def noting(path: Path) -> Any:
-    """A function that gives what it is given, and one that says how often that was called."""
+    """A function that returns its argument, and one that returns how often the first was called."""
 
     def note(element: Any) -> Any:
         with path.open("a") as file:

@@ -1,5 +1,5 @@
-"""The fingerprint of a pipeline: alike in every process that runs one script, another where the script does something
-else."""
+"""The fingerprint of a pipeline: equal in every process that runs the same script, different if the script does
+something else."""
 
 from __future__ import annotations
 
@@ -109,18 +109,18 @@ if __name__ == "__main__":
 
 
 def parts(folder: Path, script: str = SCRIPT, hashes: str = "0") -> dict[str, str]:
-    """The fingerprint, in a process of its own."""
+    """The fingerprint, computed in another process."""
     pytest.importorskip("pydantic")
     folder.mkdir(exist_ok=True)
     (folder / "script.py").write_text(script)
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, str(folder / "script.py")],
         capture_output=True,
         text=True,
         check=True,
         env={**os.environ, "PYTHONHASHSEED": hashes, "PYTHONPATH": str(ROOT)},
     )
-    found: dict[str, str] = json.loads(told.stdout)
+    found: dict[str, str] = json.loads(done.stdout)
     return found
 
 
@@ -186,8 +186,8 @@ def _canonical(value: object) -> str:
 def test_what_is_shared_in_a_pickle_does_not_show(value: object) -> None:
     import copy
 
-    shared, apart = pickle_by_value([value, value])[0], pickle_by_value([value, copy.deepcopy(value)])[0]
-    assert digest_of(shared) == digest_of(apart)
+    shared, copied = pickle_by_value([value, value])[0], pickle_by_value([value, copy.deepcopy(value)])[0]
+    assert digest_of(shared) == digest_of(copied)
 
 
 def test_a_value_that_holds_itself_has_a_digest() -> None:

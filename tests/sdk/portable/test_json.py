@@ -1,4 +1,4 @@
-"""A portable pipeline as JSON: nothing is lost, the same script gives the same bytes, and bad files are refused."""
+"""A portable pipeline as JSON: nothing is lost, the same script yields the same bytes, and bad files are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names that pickles of earlier versions hold lead to where the classes are now."""
+"""Names in pickles of earlier versions are mapped to the current modules of the classes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidegate.sdk.moved import MODULES, MOVES, NAMES, Moves
 
 @pytest.fixture
 def modules() -> Iterator[dict[str, ModuleType]]:
-    """Modules to put classes into; they are gone afterwards."""
+    """Modules to put classes into; they are removed afterwards."""
     made = {name: ModuleType(name) for name in ("rows_before", "rows_between", "rows_now", "elsewhere_now")}
     sys.modules.update(made)
     yield made
@@ -100,7 +100,7 @@ def test_modules_and_classes_are_where_the_table_says() -> None:
 
 
 def test_nothing_is_defined_where_a_module_was() -> None:
-    """It would be looked for where that module has gone."""
+    """A class that stayed would be looked up in the module's new place."""
     found = {module: defined(module) for module in MODULES if is_there(module)}
     assert {module: names for module, names in found.items() if names} == {}
 
@@ -111,7 +111,7 @@ def defined(module: str) -> list[str]:
 
 
 def is_there(module: str) -> bool:
-    """Whether there is such a module."""
+    """Whether the module exists."""
     try:
         return find_spec(module) is not None
     except ModuleNotFoundError:  # of the package
@@ -119,7 +119,7 @@ def is_there(module: str) -> bool:
 
 
 def test_modules_that_have_moved_have_not_become_one() -> None:
-    """Of what is in it, nobody could tell the first name: list the names of one of them instead."""
+    """The original names of its contents would be ambiguous: list the names of one of the modules instead."""
     assert len(set(MODULES.values())) == len(MODULES)
 
 

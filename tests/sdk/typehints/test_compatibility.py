@@ -1,4 +1,4 @@
-"""Element types: which of them clash, what values have them, what they are called and type variables stand for."""
+"""Element types: which types clash, which values match them, their names, and the bindings of type variables."""
 
 from __future__ import annotations
 
@@ -633,7 +633,7 @@ hints = st.recursive(
 
 
 def trivial(value: object) -> bool:
-    """Nothing in it says of what type it is: None, empty, or made only of such parts."""
+    """Whether a value is trivial, that is of many types: None, empty, or consisting only of such parts."""
     match value:
         case None:
             return True

@@ -1,4 +1,4 @@
-"""Signatures: what the annotations of every sort of callable say, and that asking does no harm."""
+"""Signatures: the types of every kind of callable are read from its annotations, without raising."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What bytecode tells of a function, that of this interpreter and that of Python 3.14."""
+"""Properties of functions read off bytecode, that of this interpreter and that of Python 3.14."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.testing import TestPipeline, assert_that, equal_to
 
 @dataclass(frozen=True)
 class Written:
-    """An instruction as `dis` tells of it."""
+    """An instruction as `dis` describes it."""
 
     opname: str
     argrepr: str = ""

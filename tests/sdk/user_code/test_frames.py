@@ -1,4 +1,4 @@
-"""Which frames of a traceback authors see."""
+"""The frames of a traceback that authors see."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def names_kept(error: BaseException) -> list[str]:
 
 
 def failing_in(file: str, call: str) -> list[str]:
-    """What is kept where the author calls code in `file`, which enters a context manager whose body is `call`."""
+    """The frames left if the author calls code in `file`, which enters a context manager whose body is `call`."""
     found: dict[str, object] = {"contextmanager": contextlib.contextmanager, "author": lambda: int("x")}
     source = f"@contextmanager\ndef managed():\n    {call}\n    yield\ndef enter():\n    with managed(): pass"
     exec(compile(source, file, "exec"), found)

@@ -1,4 +1,4 @@
-"""Each step of a chain is applied at the line on which it stands."""
+"""Each step of a chain is reported at its own line."""
 
 from __future__ import annotations
 

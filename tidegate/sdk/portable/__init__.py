@@ -1,1 +1,1 @@
-"""The whole pipeline as plain data: readable as JSON, and all that a runner ever sees."""
+"""The portable pipeline: a pipeline as plain data, readable as JSON, from which runners execute it."""

@@ -1,4 +1,4 @@
-"""What the bytecode of an author's function tells about it before it runs."""
+"""Properties of an author's function that can be read off its bytecode before it runs."""
 
 from __future__ import annotations
 
