@@ -451,6 +451,6 @@ with tg.Pipeline(options=[*flags, *sys.argv[1:]]) as p:
 def test_state_that_cannot_be_pickled_names_its_step(tmp_path: Path, backend: str) -> None:
     done = script(tmp_path, HEAD + UNFIT, "--state_backend", backend)
     assert done.returncode == 1
-    assert "PicklingError: what this step keeps can't be pickled" in done.stderr
+    assert "PicklingError: the state of this step can't be pickled" in done.stderr
     assert "cannot pickle '_thread.lock' object" in done.stderr
     assert "in step 'keep', applied at" in done.stderr

@@ -100,7 +100,7 @@ class WorkerProcess(Process):
         self.cut = False
         """Whether all that it had sent is lost."""
 
-    def tell(self, message: ToCoordinator) -> None:
+    def report(self, message: ToCoordinator) -> None:
         crew = self.crew
         event = coordinator_io.FromWorker(self.index, crew.attempt, message)
         self.post(("up", crew.attempt, self.index), lambda: crew.coordinator.hear(event))
@@ -636,7 +636,7 @@ class Simulation:
         for index in range(coordinator.opened.job.settings.workers):
             crew.workers.append(WorkerProcess(self, crew, index))
         for worker in crew.workers:
-            worker.tell(Ready())
+            worker.report(Ready())
             self.after(self.random.randrange(10) * MILLISECOND, partial(self.let_work, worker))
         return crew
 

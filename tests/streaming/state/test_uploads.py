@@ -154,7 +154,7 @@ def test_a_checkpoint_is_given_up_and_the_next_one_taken_while_an_upload_of_it_s
     working.blocked(1)
     first = world.slow.begun[0]
     working.worker.on_message(CheckpointAborted(1))
-    assert {(told.checkpoint, told.reason) for told in world.of(Decline)} == {(1, "given up")}
+    assert {(told.checkpoint, told.reason) for told in world.of(Decline)} == {(1, "aborted")}
     working.worker.on_message(TriggerBarrier(2, "checkpoint"))
     working.work(100)
     assert world.slow.begun == [first]
@@ -188,7 +188,7 @@ def test_an_upload_that_fails_fails_its_checkpoint_by_name_and_not_the_task(worl
     working.until(lambda: len(world.of(Decline)) == len(working.tasks))
     for told in world.of(Decline):
         assert told.checkpoint == 1
-        assert f"its state can't be kept: chk-000001/{told.task}.1." in told.reason
+        assert f"its state can't be stored: chk-000001/{told.task}.1." in told.reason
         assert f"could not be uploaded: {type(error).__name__}: {error}" in told.reason
     assert (world.of(TaskFailed), world.of(Acknowledge)) == ([], [])
     world.slow.error = None

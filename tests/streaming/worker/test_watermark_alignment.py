@@ -21,7 +21,7 @@ from tidegate.testing import TestPipeline
 
 def test_whoever_is_ahead_of_its_own_workers_splits_waits() -> None:
     alignment = WatermarkAlignment(5, 2)
-    alignment.hear(None)
+    alignment.update_peers(None)
     alignment.add_source(lambda: [10, 30])
     alignment.add_source(list)
     assert alignment.min_watermark == 10
@@ -31,7 +31,7 @@ def test_whoever_is_ahead_of_its_own_workers_splits_waits() -> None:
 def test_whoever_is_ahead_of_other_workers_splits_waits() -> None:
     alignment = WatermarkAlignment(5, 1)
     alignment.add_source(lambda: [10, 30])
-    alignment.hear(2)
+    alignment.update_peers(2)
     assert alignment.max_watermark == 7
 
 
@@ -44,14 +44,14 @@ def test_before_the_first_news_nothing_gets_far() -> None:
 
 def test_a_source_that_is_yet_to_come_is_waited_for() -> None:
     alignment = WatermarkAlignment(5, 2)
-    alignment.hear(None)
+    alignment.update_peers(None)
     alignment.add_source(lambda: [10])
     assert alignment.min_watermark == MIN_MICROS
 
 
 def test_where_everything_is_idle_nobody_is_waited_for() -> None:
     alignment = WatermarkAlignment(5, 1)
-    alignment.hear(None)
+    alignment.update_peers(None)
     alignment.add_source(list)
     assert alignment.min_watermark is None
     assert alignment.max_watermark is None

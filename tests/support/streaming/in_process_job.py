@@ -131,7 +131,7 @@ class InProcessJob:
             case coordinator_io.StartWorkers(attempt=attempt):
                 self.clock = self._new_clock()
                 self.worker = Worker(self.job, 0, attempt, self)
-                self.tell(Ready())
+                self.report(Ready())
             case coordinator_io.Send(message=message):
                 assert self.worker is not None
                 self.worker.on_message(pickle.loads(pickle.dumps(message, 5)))
@@ -158,7 +158,7 @@ class InProcessJob:
 
     # -- the worker's world
 
-    def tell(self, message: ToCoordinator) -> None:
+    def report(self, message: ToCoordinator) -> None:
         self._told.append(pickle.dumps(message, 5))
 
     def send(self, worker: int, channel: ChannelId, items: Sequence[Item], *, flush: bool) -> None:

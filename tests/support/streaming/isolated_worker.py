@@ -21,7 +21,7 @@ class IsolatedWorker:
         self.files: Any = DirectFileStore(self.storage)
         self.told: list[Any] = []
 
-    def tell(self, message: Any) -> None:
+    def report(self, message: Any) -> None:
         self.told.append(message)
 
     def send(self, *_: Any, flush: bool) -> None: ...

@@ -237,10 +237,10 @@ class Standing:
         return
 
     def say(self, text: str) -> None:
-        self.services.tell(worker_messages.Decline(0, TaskId(0, self.index), text))
+        self.services.report(worker_messages.Decline(0, TaskId(0, self.index), text))
 
     def end(self) -> None:
-        self.services.tell(worker_messages.TaskEnded(TaskId(0, self.index)))
+        self.services.report(worker_messages.TaskEnded(TaskId(0, self.index)))
 
 
 class Hearing(Standing):

@@ -1,1 +1,1 @@
-"""Reading splits and created elements."""
+"""Reading the splits of sources, the elements of `Create`, and the events of test streams."""

@@ -1,4 +1,4 @@
-"""Elements of a `Create`, read as a source is: in splits, which are runs of them."""
+"""The elements of a `Create` as a source, whose splits are consecutive ranges of the elements."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tidegate.sdk.time import MIN_MICROS
 
 
 class Created(Source[Any]):
-    """The author's own elements; not copied."""
+    """Reads the author's elements without copying them."""
 
     def __init__(self, values: Any) -> None:
         self._values = values
 
     def splits(self, desired: int) -> list[Split]:
-        """About equal runs, of at least a block: few elements stay together, and in their order."""
+        """Ranges of about equal size, at least a block each, so that few elements stay together and in order."""
         size = max(-(-len(self._values) // desired), BLOCK_SIZE)
         return [Split(f"{at}", None, (at, at + size)) for at in range(0, len(self._values), size)]
 
@@ -41,7 +41,11 @@ class _CreatedReader(Reader[Any]):
 
 
 def created(elements: Any) -> Block:
-    """Elements of a `Create` as a block; `TimestampedValue`s give their timestamps."""
+    """A block of elements of a `Create`, with the timestamps of those that are `TimestampedValue`s.
+
+    >>> created([TimestampedValue("a", 5), TimestampedValue("b", 7)]).timestamps
+    [5000000, 7000000]
+    """
     kinds = set() if isinstance(elements, range) else set(map(type, elements))
     if TimestampedValue not in kinds:
         return Block(elements)

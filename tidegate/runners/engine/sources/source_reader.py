@@ -150,7 +150,7 @@ class SourceReader:
             self._open_splits.append(_OpenSplit(SplitReader(self._step, split, self._clock, position)))
 
     def _next(self) -> _OpenSplit | None:
-        """The next split to poll, in turn, among those whose time has come and that alignment does not pause."""
+        """The next split to poll, in turn; skips those that wait and those that watermark alignment pauses."""
         now = self._clock.monotonic()
         limit = None if self._max_watermark is None else self._max_watermark()
         for offset in range(len(self._open_splits)):

@@ -1,4 +1,4 @@
-"""What a source step reads, the same for a `Read` and a `Create`."""
+"""The source of a step, the same for a `Read` and a `Create`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SourceStep:
 
 
 def source_step(node: Node) -> SourceStep:
-    """What a `Read` or a `Create` reads; the elements of a `Create` become a source."""
+    """The source of a `Read`, or the elements of a `Create` as a source."""
     match node:
         case Read():
             return SourceStep(node.label, node.where, node.source.load(), node.bounded, node.stamping)

@@ -84,14 +84,14 @@ def run_worker(
     try:
         install_user_types(job)
         tasks = make(job, index, attempt, services)
-        services.tell(Ready())
+        services.report(Ready())
         loop = _WorkerLoop(job, tasks, services)
         try:
             loop.run()
         finally:
             tasks.close()
     except BaseException as error:  # also SystemExit and the like: nobody else would report it
-        services.tell(TaskFailed(None, packed(error), user=False))
+        services.report(TaskFailed(None, packed(error), user=False))
         services.leave()
         return 1
     services.leave()
@@ -132,7 +132,7 @@ class ProcessServices:
             return DirectFileStore(storage, self._root, create_parts)
         return UploadingFileStore(storage, Background(self.loop.wake), create_parts)
 
-    def tell(self, message: ToCoordinator) -> None:
+    def report(self, message: ToCoordinator) -> None:
         """Queue a message for the coordinator."""
         self.control.post(CONTROL, [pickle.dumps(message, 5)])
 
@@ -231,7 +231,7 @@ class _WorkerLoop:
             plan = self._job.plan
             step = plan.steps[plan.edges[channel.edge].target]
             packed_error = packed(located(error, step.label, step.head.where))
-            self._services.tell(TaskFailed(TaskId(step.stage, channel.target), packed_error, user=True))
+            self._services.report(TaskFailed(TaskId(step.stage, channel.target), packed_error, user=True))
             return []
 
 

@@ -30,8 +30,8 @@ class BarrierAlignment:
     def __init__(self, channels: Iterable[ChannelId]) -> None:
         self._live = set(channels)
         self._arrived: set[ChannelId] = set()
-        self._done = 0
-        self._settled = 0
+        self._last_checkpoint = 0
+        self._last_round = 0
         self.barrier: Barrier | None = None
 
     @property
@@ -74,22 +74,22 @@ class BarrierAlignment:
         """Forget the current barrier: the task has handled it, or its checkpoint was aborted."""
         assert self.barrier is not None
         if self.barrier.kind == "quiescence":
-            self._settled = self.barrier.checkpoint
+            self._last_round = self.barrier.checkpoint
         else:
-            self._done = self.barrier.checkpoint
+            self._last_checkpoint = self.barrier.checkpoint
         self.barrier = None
         self._arrived.clear()
 
     def abort(self, checkpoint: int) -> bool:
-        """Abort a checkpoint, and ignore its barriers from now on; whether its barrier was the current one."""
+        """Abort a checkpoint, and ignore its barriers from now on; return whether its barrier was the current one."""
         if self.barrier is not None and self.barrier.kind != "quiescence" and self.barrier.checkpoint == checkpoint:
             self.done()
             return True
-        self._done = max(self._done, checkpoint)
+        self._last_checkpoint = max(self._last_checkpoint, checkpoint)
         return False
 
     def _begin(self, barrier: Barrier) -> bool:
-        if barrier.checkpoint <= (self._settled if barrier.kind == "quiescence" else self._done):
+        if barrier.checkpoint <= (self._last_round if barrier.kind == "quiescence" else self._last_checkpoint):
             return False
         if self.barrier is None or self.barrier.checkpoint < barrier.checkpoint:
             if self.barrier is not None:  # aborted, but that message has not arrived yet

@@ -1,6 +1,6 @@
-"""What barriers do to the inputs of a task: which channels they block, and when one may overtake the data.
+"""Handles the barriers of a task: blocks channels during alignment, and decides when a barrier overtakes the data.
 
-`BarrierAlignment` records which barrier has arrived where; this module applies the consequences.
+`BarrierAlignment` records which channels have delivered the barrier; this module acts on it.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class BarrierHandler:
 
     @property
     def timeout_left(self) -> float | None:
-        """Seconds until the current barrier becomes unaligned and overtakes the data; None if it never will, or
-        already is."""
+        """Seconds until the current barrier becomes unaligned and overtakes the data; None if it never does, or is
+        unaligned already."""
         barrier, timeout = self._alignment.barrier, self._job.settings.checkpoints.alignment_timeout
         if barrier is None or barrier.unaligned or timeout is None or self._since is None:
             return None
@@ -67,7 +67,7 @@ class BarrierHandler:
             channel.blocked = True
 
     def trigger(self, barrier: Barrier) -> None:
-        """Begin a checkpoint or a settling; a task with live input waits for the barriers in its channels."""
+        """Begin a checkpoint or a quiescence round; a task with live input waits for the barriers in its channels."""
         before = self._alignment.barrier
         if self._alignment.trigger(barrier):
             self._begin(before)
@@ -82,21 +82,21 @@ class BarrierHandler:
         self._unblock()
 
     def abort(self, checkpoint: int) -> bool:
-        """Abort a checkpoint; whether its barrier was the current one."""
+        """Abort a checkpoint; return whether its barrier was the current one."""
         if not self._alignment.abort(checkpoint):
             return False
         self._unblock()
         return True
 
     def overtakes(self) -> bool:
-        """Whether the current barrier need not wait for the channels that are missing."""
+        """Whether the current barrier overtakes the data of the channels that are missing."""
         barrier = self._alignment.barrier
         if barrier is None or not self._may_overtake(barrier):
             return False
         return barrier.unaligned or self.timeout_left == 0.0
 
     def _may_overtake(self, barrier: Barrier) -> bool:
-        """Whether a barrier has arrived, and may overtake the data of every missing channel."""
+        """Whether a barrier has arrived on some channel, and may overtake the data of every missing one."""
         if barrier.kind != "checkpoint" or not self._alignment.started:
             return False
         return all(self.overtakable(id) for id in self._alignment.missing)
@@ -110,7 +110,7 @@ class BarrierHandler:
         barrier = self._alignment.barrier
         assert barrier is not None
         if before is not None and before.checkpoint < barrier.checkpoint:
-            self._unblock()  # the one before is aborted, but that message has not arrived yet
+            self._unblock()  # the previous checkpoint was aborted, and that message has not arrived yet
         if self._since is None:
             self._since = self._services.seconds()
 

@@ -1,4 +1,4 @@
-"""What a worker needs from outside, passed in: real processes, sockets and files, or simulated ones in tests."""
+"""The services that a worker uses, passed in: real sockets and files, or simulated ones in tests."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class WorkerServices(Protocol):
 
     clock: Clock
     storage: Storage | None
-    """None if the run takes no checkpoints."""
+    """None if the job takes no checkpoints."""
 
-    def tell(self, message: ToCoordinator) -> None:
+    def report(self, message: ToCoordinator) -> None:
         """Send a message to the coordinator. Keeps the order, never blocks."""
 
     def send(self, worker: int, channel: ChannelId, items: Sequence[Item], *, flush: bool) -> None:
@@ -35,10 +35,10 @@ class WorkerServices(Protocol):
         """Grant the sending end of a channel, in another worker, credit for this many more blocks."""
 
     def backend(self, task: TaskId, attempt: int, operators: Operators, budget: int) -> StateBackend:
-        """The state backend of a task. One that doesn't hold all state in memory may use `budget` bytes there."""
+        """The state backend of a task. A backend that stores state on disk may cache `budget` bytes of it in memory."""
 
     def store(self, name: str, state: bytes) -> PendingFile:
-        """Begin to store a task's state, without waiting; it is made durable before the manifest is stored."""
+        """Begin to store a task's state without blocking; it becomes durable before the manifest is stored."""
 
     def seconds(self) -> float:
         """A clock for measuring durations, in seconds."""

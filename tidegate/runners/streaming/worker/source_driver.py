@@ -39,7 +39,7 @@ class _Source:
     step: Step
     reader: SourceReader
     is_watermarked: bool = False
-    """True once the task has counted the reader as one that advances its watermark by itself."""
+    """True once the task has counted the reader in `WATERMARKED`."""
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class _ScriptPlayer:
     step: Step
     script: StreamScript
     _clock: int = 0
-    _settling: int = 0
+    _round: int = 0
     _waiting: bool = False
 
     @property
@@ -66,26 +66,26 @@ class _ScriptPlayer:
         return self.script.ended and not self._waiting
 
     def next(self) -> tuple[ScriptEvent | None, Barrier]:
-        """The next event, and the barrier that follows it. The first barrier has no event before it: by it operators
-        learn the processing time."""
-        event = None if self._settling == 0 else self.script.next()
+        """The next event, and the barrier that follows it. The first barrier has no event before it: it sets processing
+        time in the operators."""
+        event = None if self._round == 0 else self.script.next()
         self._waiting = True
-        self._settling += 1
+        self._round += 1
         if event is not None:
             self._clock += event.elapsed
-        return event, Barrier(self._settling, "quiescence", clock=self._clock)
+        return event, Barrier(self._round, "quiescence", clock=self._clock)
 
-    def settled(self, settling: int) -> None:
-        """All tasks have handled the event with this number."""
-        if settling == self._settling:
+    def quiescence_reached(self, round: int) -> None:
+        """All tasks have handled the event of this round."""
+        if round == self._round:
             self._waiting = False
 
 
 class SourceDriver:
-    """Polls each source of a task when its time has come, and pushes what it reads into the operators.
+    """Polls each source of a task at its next poll time, and pushes the blocks into the operators.
 
-    `paused`: the job stops with a savepoint, and sources read nothing more. `trigger` starts the settling barrier that
-    follows each event of a test stream.
+    `paused`: the job stops with a savepoint, and sources read nothing more. `trigger` starts the quiescence barrier
+    that follows each event of a test stream.
     """
 
     def __init__(
@@ -118,10 +118,10 @@ class SourceDriver:
             if self._script is not None:
                 self._script.script.stop()
 
-    def settled(self, settling: int) -> None:
-        """All tasks have handled the event of the test stream that has this number."""
+    def quiescence_reached(self, round: int) -> None:
+        """All tasks have handled the event of the test stream that began this round."""
         if self._script is not None:
-            self._script.settled(settling)
+            self._script.quiescence_reached(round)
 
     # -- work
 
@@ -165,7 +165,7 @@ class SourceDriver:
             source.reader.close()
 
     def abandon(self) -> None:
-        """Release the readers after a failure, ignoring what that raises."""
+        """Release the readers after a failure; errors of that are ignored."""
         for source in self._sources.values():
             quietly(source.reader.close)
 
@@ -173,7 +173,7 @@ class SourceDriver:
         env, step, reader = self._env, source.step, source.reader
         block = reader.poll(env.settings.block_size)
         if reader.take_request():
-            env.services.tell(RequestSplit(env.task, step.id))
+            env.services.report(RequestSplit(env.task, step.id))
         if block is not None:
             if env.ticks:
                 yield from graph.ticking(env.services.clock.now())
@@ -186,7 +186,7 @@ class SourceDriver:
             yield from graph.updating(step.outputs[0], reader.status)
 
     def _play(self, script: _ScriptPlayer, graph: Graph) -> Iterator[None]:
-        """Emit one event of a test stream, followed by a settling barrier."""
+        """Emit one event of a test stream, followed by a quiescence barrier."""
         event, barrier = script.next()
         if event is not None and event.block is not None:
             self._env.context.count(script.step.label, "elements_out", len(event.block))
@@ -194,7 +194,7 @@ class SourceDriver:
         if event is not None and event.status is not None:
             yield from graph.updating(event.collection, event.status)
         self._trigger(barrier)
-        self._env.services.tell(RequestQuiescence(barrier.checkpoint, barrier.clock))
+        self._env.services.report(RequestQuiescence(barrier.checkpoint, barrier.clock))
 
 
 def _reader(step: Step, env: TaskEnvironment, alignment: WatermarkAlignment | None) -> SourceReader:

@@ -1,7 +1,7 @@
 """The directories into which tasks spill: one for each task and attempt, within the directory of the run.
 
-Workers are forked from one process and name their files alike, so two tasks that shared a directory would write into
-each other's files. A later attempt of a task would find the files of an earlier one that was killed.
+Workers are forked from one process and choose the same file names, so two tasks in one directory would overwrite each
+other's files; and a later attempt of a task would find the files of an earlier one that was killed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def store_directory(run: Path, task: TaskId, attempt: int) -> Path:
 
 
 def clear_spilled(run: Path) -> None:
-    """Remove all spilled files, and the stores of killed tasks. No worker may be alive."""
+    """Remove all spilled files, and the stores of killed tasks, once no worker is alive."""
     for prefix in (_PREFIX, _STORE):
         for directory in run.glob(f"{prefix}*"):
             shutil.rmtree(directory, ignore_errors=True)

@@ -1,9 +1,9 @@
-"""One task: the steps of a stage at work on one part of the data, between its channels.
+"""One task: it runs the steps of a stage on one part of the data, between its input and output channels.
 
-A task does one bounded thing at a time: it takes an item from a channel, polls a source, advances processing time, or
-takes its part in a checkpoint. Each of these hands back control after every block that it emits. While a channel has
-no credit the task stays suspended there and reads no more input, and so backpressure reaches the sources. A snapshot
-is taken only between two such things.
+A task executes one action at a time: it processes an item of a channel, polls a source, advances processing time, or
+snapshots its state. An action yields after every block that it emits. While an output channel has no credit, the task
+stays suspended in the action and reads no more input; so backpressure propagates to the sources. Snapshots are taken
+only between two actions.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from tidegate.sdk.time import MIN_MICROS, SECOND
 
 
 class Task:
-    """Built with its channels and operators; `open` before the first `step`. `inputs` and `outputs` return this
-    worker's ends of the channels between running tasks."""
+    """`open` it before the first `step`. `inputs` and `outputs` return this worker's ends of the channels between
+    running tasks."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Task:
         self._barriers = BarrierHandler(job, services, self.inputs.channels)
         self.sources = SourceDriver(env, self._barriers.trigger, watermark_alignment)
         self._current: Iterator[None] | None = None
-        """The thing that the task has begun and not finished."""
+        """The action that has begun and not finished."""
         self._backend: StateBackend | None = None
         """None in a batch job, which takes no checkpoints."""
         if not job.settings.batch:
@@ -98,7 +98,7 @@ class Task:
     # -- life
 
     def open(self, state: TaskRestore | None = None) -> None:
-        """Open the operators: the author's set-up runs here. `state`: continue from there."""
+        """Open the operators, which runs the author's set-up; with `state`, restore it."""
         with collecting(self._env.context.metrics):
             self.graph.open()
             if state is not None:
@@ -107,12 +107,12 @@ class Task:
                 self.graph.update(collection, CollectionStatus(ended=True))
         self.outputs.forward_statuses(self.graph)
 
-    def _restore(self, restoring: TaskRestore) -> None:
-        state, services = restoring.state, self._env.services
+    def _restore(self, restore: TaskRestore) -> None:
+        state, services = restore.state, self._env.services
         assert self._backend is not None
         assert services.storage is not None
         services.clock.reach(state.clock)
-        self._backend.restore(restoring.parts, services.storage.read, restoring.keeps)
+        self._backend.restore(restore.parts, services.storage.read, restore.keeps)
         self.graph.resume(state.standings)
         self._env.context.metrics.merge(state.metrics)
         self.inputs.restore(state.incoming)
@@ -126,7 +126,7 @@ class Task:
         self._checkpointer.close()
 
     def abandon(self) -> None:
-        """Release everything after a failure, or when the job is cancelled, whatever that raises."""
+        """Release everything after a failure or a cancellation; errors of that are ignored."""
         if self._current is not None:
             quietly(self._current.close)  # type: ignore[attr-defined]
         self.sources.abandon()
@@ -138,25 +138,25 @@ class Task:
     # -- from the coordinator
 
     def assign(self, message: AssignSplits) -> None:
-        """Splits to read."""
+        """Add splits to read."""
         self.sources.assign(message)
 
     def trigger(self, barrier: Barrier) -> None:
-        """Begin a checkpoint or a settling; a task with live input waits for the barriers in its channels."""
+        """Begin a checkpoint or a quiescence round; a task with live input waits for the barriers in its channels."""
         self._barriers.trigger(barrier)
 
     def abort_checkpoint(self, checkpoint: int) -> None:
         """Discard a checkpoint."""
         if self._checkpointer.abort(checkpoint) and self._current is None:
-            self._finish_if_ended()  # an input that ended meanwhile left the end to after the checkpoint
+            self._finish_if_ended()  # a task can't end during a checkpoint, and its input may have ended since
 
     def checkpoint_completed(self, checkpoint: int) -> None:
         """All tasks have stored their snapshots."""
         self._checkpointer.completed(checkpoint)
 
-    def settled(self, settling: int) -> None:
-        """All tasks have handled the last event of the script."""
-        self.sources.settled(settling)
+    def quiescence_reached(self, round: int) -> None:
+        """All tasks have handled the last event of the test stream."""
+        self.sources.quiescence_reached(round)
         self._finish_if_ended()
 
     def stop_sources(self, *, drain: bool) -> None:
@@ -166,7 +166,7 @@ class Task:
     # -- work
 
     def step(self) -> bool:
-        """Do one bounded thing; False if there is nothing to do now."""
+        """Begin or continue an action; False if there is nothing to do now, or no credit."""
         env, outputs = self._env, self.outputs
         seconds = env.services.seconds
         urgent = self._barriers.overtakes()
@@ -175,7 +175,7 @@ class Task:
             return False
         with collecting(env.context.metrics):
             if self._current is None:
-                self._current = self._next()
+                self._current = self._next_action()
             if self._current is None:
                 env.times.switch("idle", seconds())
                 return False
@@ -185,13 +185,13 @@ class Task:
                 if outputs.full and not urgent:
                     env.times.switch("backpressured", seconds())
                     return True
-                if seconds() - began > _TURN:
+                if seconds() - began > _MAX_STEP:
                     env.times.switch("idle", seconds())
                     return True
             self._current = None
             outputs.forward_statuses(self.graph)
             self._finish_if_ended()
-        # The time that other tasks of this worker take now does not count as busy here.
+        # While other tasks of this worker run, this one doesn't count as busy.
         env.times.switch("backpressured" if outputs.full else "idle", seconds())
         return True
 
@@ -204,8 +204,8 @@ class Task:
         self.outputs.flush(now)
 
     def next_wake(self) -> int | None:
-        """When (µs of the monotonic clock) there is something to do without any input. While a channel has no credit,
-        sources and timers have nothing to do, whenever they are due."""
+        """When (µs of the monotonic clock) to step again if nothing arrives before. While an output channel
+        lacks credit, sources and timers don't count."""
         if (poll := self._checkpointer.next_poll()) is not None:
             return poll
         if self.ended:
@@ -217,9 +217,9 @@ class Task:
             instants.append(now + math.ceil(wait * SECOND))
         if not self.outputs.full:
             instants += self.sources.poll_times()
-            due = self.graph.next_clock() if env.ticks else None
-            if due is not None:
-                instants.append(now + max(0, due - env.services.clock.now()))
+            timer = self.graph.next_clock() if env.ticks else None
+            if timer is not None:
+                instants.append(now + max(0, timer - env.services.clock.now()))
         return min(instants, default=None)
 
     def status(self) -> TaskStatus:
@@ -253,13 +253,13 @@ class Task:
         return metrics
 
     def _pausing(self) -> bool:
-        """Whether a step that has very much to do at the end of its input should leave the rest for later."""
+        """Whether an operator that emits very much at the end of its input should pause, and resume later."""
         return self.sources.paused or self._barriers.aligned or self._barriers.overtakes()
 
-    def _next(self) -> Iterator[None] | None:
-        """The next thing to do."""
+    def _next_action(self) -> Iterator[None] | None:
+        """The next action; None if there is none."""
         if self._barriers.aligned or self._barriers.overtakes():
-            return self._checkpointer.take_part(ended=self.ended)
+            return self._checkpointer.handle_barrier(ended=self.ended)
         if self.ended:
             return None
         if self.graph.paused and not self.sources.paused:
@@ -269,8 +269,8 @@ class Task:
         if (polling := self.sources.next(self.graph)) is not None:
             return polling
         if self._env.ticks:
-            due, now = self.graph.next_clock(), self._env.services.clock.now()
-            if due is not None and due <= now:
+            timer, now = self.graph.next_clock(), self._env.services.clock.now()
+            if timer is not None and timer <= now:
                 return self.graph.ticking(now)
         return None
 
@@ -307,8 +307,8 @@ class Task:
         prepared: tuple[Prepared, ...] = ()
         if self._env.settings.batch:
             prepared = self.outputs.prepare(last=True)
-        self._env.services.tell(TaskEnded(self.id, prepared, self.metrics()))
+        self._env.services.report(TaskEnded(self.id, prepared, self.metrics()))
 
 
-_TURN: Final = 0.05
-"""After how long (s) a task that is busy with one thing lets its worker read its messages, and other tasks work."""
+_MAX_STEP: Final = 0.05
+"""After how long (s) a task interrupts an action, so that its worker can read messages and run other tasks."""

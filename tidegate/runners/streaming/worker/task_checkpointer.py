@@ -1,6 +1,6 @@
-"""A task's part in checkpoints: it snapshots the task when the barrier has arrived, forwards the barrier, and stores.
+"""Takes part in checkpoints for a task: snapshots it at the barrier, forwards the barrier, and stores the snapshot.
 
-Between two checkpoints nothing is stored. When another one begins before the last is stored, the last was aborted.
+A task stores at most one snapshot at a time: if the next checkpoint begins before that is done, the last was aborted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from tidegate.sdk.metrics import MetricCells
 
 
 class TaskCheckpointer:
-    """Of one task. `backend` is None in a batch job, whose barriers only settle the script of a test stream."""
+    """The checkpointer of one task. `backend` is None in a batch job, which has only the quiescence barriers of a test
+    stream."""
 
     def __init__(
         self,
@@ -51,16 +52,16 @@ class TaskCheckpointer:
         self._outputs = outputs
         self._backend = backend
         self._snapshot: TaskSnapshot | None = None
-        """The one that is being stored."""
+        """The snapshot that is being stored."""
 
     # -- from the coordinator
 
     def abort(self, checkpoint: int) -> bool:
-        """Discard a checkpoint; whether its barrier was under way here."""
-        under_way = self._barriers.abort(checkpoint)
+        """Discard a checkpoint; return whether its barrier was the current one."""
+        was_current = self._barriers.abort(checkpoint)
         if self._snapshot is not None and self._snapshot.checkpoint == checkpoint:
             self._decline(self._snapshot)
-        return under_way
+        return was_current
 
     def completed(self, checkpoint: int) -> None:
         """All tasks have stored their snapshots: later ones may build on this one's files."""
@@ -69,9 +70,9 @@ class TaskCheckpointer:
 
     # -- work
 
-    def take_part(self, *, ended: bool) -> Iterator[None]:
-        """Handle the barrier that has arrived on every channel, or that overtakes: snapshot the task unless it is a
-        settling barrier, and forward it. `ended`: the task has no more to do."""
+    def handle_barrier(self, *, ended: bool) -> Iterator[None]:
+        """Handle the current barrier, which is aligned or overtakes the data: snapshot the task, except for a
+        quiescence barrier, and forward the barrier. `ended`: the task has no more to do."""
         barrier = self._barriers.current
         assert barrier is not None
         started = self._env.services.seconds()
@@ -84,15 +85,15 @@ class TaskCheckpointer:
         if barrier.kind == "quiescence":
             self._outputs.forward(barrier, self._barriers.overtakable)
             self._barriers.done()
-            self._env.services.tell(QuiescencePassed(barrier.checkpoint, self._env.task))
+            self._env.services.report(QuiescencePassed(barrier.checkpoint, self._env.task))
             return
         if not self._barriers.aligned:
             barrier = replace(barrier, unaligned=True)
         since = self._barriers.since
-        self._take(barrier, 0.0 if since is None else started - since, ended=ended)
+        self._snapshot_task(barrier, 0.0 if since is None else started - since, ended=ended)
 
     def store(self) -> None:
-        """Store a little more of the last snapshot without waiting, and acknowledge it when that is done."""
+        """Store a little more of the snapshot without blocking, and acknowledge it when that is done."""
         snapshot, services = self._snapshot, self._env.services
         if snapshot is None:
             return
@@ -101,17 +102,17 @@ class TaskCheckpointer:
         except OSError as error:
             self._snapshot = None
             snapshot.abandon()
-            why = f"its state can't be kept: {write_failure(error, 'another --checkpoint_dir')}"
-            services.tell(Decline(snapshot.checkpoint, self._env.task, why, snapshot.prepared))
+            why = f"its state can't be stored: {write_failure(error, 'another --checkpoint_dir')}"
+            services.report(Decline(snapshot.checkpoint, self._env.task, why, snapshot.prepared))
         except UnpicklableState as error:
             rethrow(unpicklable_state_error(error, self._env.steps))
         else:
             if handle is not None:
                 self._snapshot = None
-                services.tell(snapshot.acknowledge(handle, services.seconds()))
+                services.report(snapshot.acknowledge(handle, services.seconds()))
 
     def next_poll(self) -> int | None:
-        """When (µs of the monotonic clock) to look again whether the snapshot is stored; None: nothing to look for."""
+        """When (µs of the monotonic clock) to poll the snapshot again; None if no poll is needed."""
         if self._snapshot is None or self._snapshot.waiting:
             return None
         return self._env.monotonic() + _POLL_INTERVAL
@@ -123,10 +124,10 @@ class TaskCheckpointer:
         if self._backend is not None:
             self._backend.close()
 
-    def _take(self, barrier: Barrier, alignment: float, *, ended: bool) -> None:
+    def _snapshot_task(self, barrier: Barrier, alignment: float, *, ended: bool) -> None:
         env = self._env
         started = env.services.seconds()
-        if self._snapshot is not None:  # of an aborted checkpoint: that message has not arrived yet
+        if self._snapshot is not None:  # its checkpoint was aborted, and that message has not arrived yet
             self._decline(self._snapshot)
         missing = self._barriers.missing
         name = f"chk-{barrier.checkpoint:06}/{env.task}.{env.attempt}"
@@ -143,7 +144,7 @@ class TaskCheckpointer:
             capture=capture,
             prepared=prepared,
             splits=splits,
-            standings=self._graph.step_statuses(),
+            statuses=self._graph.step_statuses(),
             metrics=metrics,
             clock=env.services.clock.now(),
             ended=ended,
@@ -173,19 +174,19 @@ class TaskCheckpointer:
         snapshot.add_in_flight(channel, self._in_flight(channel, block))
 
     def _in_flight(self, channel: ChannelId, block: Block) -> Block:
-        """A block in flight, for a snapshot: a merge may change its accumulators before the snapshot is written."""
+        """A block for a snapshot: copied if a merge may change its accumulators before the snapshot is written."""
         plan = self._env.plan
         merged = plan.steps[plan.edges[channel.edge].target].phase == "merge"
         return copied(block) if merged else block
 
     def _decline(self, snapshot: TaskSnapshot) -> None:
-        """Discard a snapshot that is not stored yet; what its sinks prepared goes back to the coordinator."""
+        """Discard a snapshot that is not stored yet, and return the committables of its sinks to the coordinator."""
         for id in snapshot.missing:
             self._inputs.pipelined(id).stop_recording()
         snapshot.abandon()
-        self._env.services.tell(Decline(snapshot.checkpoint, self._env.task, "given up", snapshot.prepared))
+        self._env.services.report(Decline(snapshot.checkpoint, self._env.task, "aborted", snapshot.prepared))
         self._snapshot = None
 
 
 _POLL_INTERVAL: Final = 1_000
-"""How long (µs) a task with a snapshot that is being stored waits before it looks again."""
+"""How long (µs) a task waits before it polls the snapshot again that is being stored."""

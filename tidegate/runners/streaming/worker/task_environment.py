@@ -1,4 +1,4 @@
-"""What the parts of one task share, as Flink's `Environment`: its place in the job, its context, its times."""
+"""The environment that the parts of one task share: its place in the job, its context, its time accounting."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.runners.streaming.worker.time_accounting import TimeAccounting
 
 @dataclass(frozen=True, slots=True)
 class TaskEnvironment:
-    """`scripted`: the job has a test stream, which moves processing time by its own events."""
+    """`scripted`: the job has a test stream, whose events alone advance processing time."""
 
     job: Job
     task: TaskId
@@ -42,12 +42,12 @@ class TaskEnvironment:
 
     @property
     def timely(self) -> bool:
-        """Whether watermarks are forwarded while data is read: in streaming jobs, not in batch jobs."""
+        """Whether watermarks are forwarded while data is read: only in streaming jobs."""
         return not self.job.settings.batch
 
     @property
     def ticks(self) -> bool:
-        """Whether operators follow the clock of the world."""
+        """Whether the worker's clock advances processing time in the operators."""
         return self.timely and not self.scripted
 
     def monotonic(self) -> int:

@@ -1,4 +1,4 @@
-"""The input side of a task: its channels, whose turn it is, and the watermark of each input collection.
+"""The input side of a task: its channels, which are read in turn, and the watermark of each input collection.
 
 The watermark of a collection is the minimum over the channels that carry it.
 """
@@ -48,7 +48,7 @@ class TaskInputs:
 
     @property
     def ended(self) -> bool:
-        """Whether every channel has ended."""
+        """True once every channel has ended."""
         return all(status.ended for statuses in self._statuses.values() for status in statuses.values())
 
     @property
@@ -87,8 +87,8 @@ class TaskInputs:
         return channel
 
     def restore(self, in_flight: Mapping[ChannelId, Sequence[Block]]) -> None:
-        """Put back blocks that were in flight when a snapshot was taken. The state has the results of finished
-        regions already, so these are not read again."""
+        """Put back blocks that were in flight when a snapshot was taken. The results of finished regions are skipped:
+        the state includes them already."""
         for id, blocks in in_flight.items():
             self.pipelined(id).put_back(blocks)
         for channel in self.channels.values():

@@ -1,4 +1,4 @@
-"""The output side of a task: its partitioners and channels, the results it stores for later regions, and its sinks."""
+"""The output side of a task: its partitioners and channels, the results stored for later regions, and its sinks."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class TaskOutputs:
 
     @property
     def full(self) -> bool:
-        """Whether a channel has no credit left: the task should produce no more."""
+        """True while a channel has no credit left: the task should emit no more."""
         return bool(self._full)
 
     def outlets(self) -> dict[str, list[Outlet]]:
-        """What receives the blocks of each collection that leaves the operators of the task."""
+        """The receivers of each collection that leaves the operators of the task."""
         plan = self._env.plan
         outlets: dict[str, list[Outlet]] = {}
         for step in plan.stage_steps(self._env.task.stage):
@@ -74,7 +74,7 @@ class TaskOutputs:
 
     def forward(self, barrier: Barrier, overtakable: Callable[[ChannelId], bool]) -> dict[ChannelId, list[Block]]:
         """Send a barrier on every channel that has not ended; returns the blocks that it has overtaken, by channel. An
-        unaligned one overtakes the blocks that wait for credit, where the channel is `overtakable`."""
+        unaligned barrier overtakes the blocks that wait for credit on `overtakable` channels."""
         overtaken: dict[ChannelId, list[Block]] = {}
         for id, channel in self.channels.items():
             if channel.ended:
@@ -86,7 +86,7 @@ class TaskOutputs:
         return overtaken
 
     def flush(self, now: int) -> None:
-        """Send blocks that have waited for the buffer timeout, unless the channel lacks credit anyway."""
+        """Send blocks that have been buffered for the buffer timeout, unless the channel lacks credit."""
         timeout = self._env.settings.buffer_timeout
         if timeout < 0:
             return
@@ -95,7 +95,7 @@ class TaskOutputs:
                 channel.flush()
 
     def flush_times(self) -> list[int]:
-        """When (µs of the monotonic clock) the buffer timeout of each waiting channel has passed."""
+        """When (µs of the monotonic clock) the buffer timeout of each channel with buffered blocks expires."""
         timeout = self._env.settings.buffer_timeout
         if timeout < 0:
             return []
@@ -103,12 +103,12 @@ class TaskOutputs:
         return [since + math.ceil(timeout * SECOND) for since in waiting]
 
     def prepare(self, *, last: bool) -> tuple[Prepared, ...]:
-        """Prepare what the sinks have written since the last call. `last`: they will write no more."""
+        """Prepare the output of the sinks since the last call. `last`: they will write no more."""
         return tuple(Prepared(sink.step.label, sink.prepare(last=last)) for sink in self.sinks.values())
 
     def restore(self, in_flight: Mapping[ChannelId, Sequence[Block]]) -> None:
-        """Send again blocks that had not left when a snapshot was taken. The tasks they went to may be different ones
-        now, so they are partitioned again."""
+        """Send the blocks that were still buffered when a snapshot was taken, partitioned again: after a rescaling,
+        keys belong to other tasks."""
         now = self._env.monotonic()
         for id, blocks in in_flight.items():
             edge = self._env.plan.edges[id.edge]
@@ -120,12 +120,12 @@ class TaskOutputs:
                     partitioner.write(block, now)
 
     def finish(self) -> None:
-        """Complete the stored results. RunError when there is no room for them."""
+        """Complete the stored results. RunError if there is no room for them."""
         for subpartition in self._subpartitions:
             subpartition.finish()
 
     def abandon(self) -> None:
-        """Discard what was written but not prepared, and the stored results."""
+        """Discard the output that is not prepared yet, and the stored results."""
         for sink in self.sinks.values():
             sink.abandon()
         for subpartition in self._subpartitions:
@@ -139,7 +139,7 @@ class TaskOutputs:
             env.times.records_out += len(block)
             try:
                 partitioner.write(block, env.monotonic())
-            except PicklingError as error:  # of a blocking exchange: the worker names the step for other channels
+            except PicklingError as error:  # from a blocking exchange; for other channels the worker names the step
                 rethrow(located(error, step.label, step.tail.where))
 
         return outlet

@@ -1,8 +1,8 @@
-"""A task's part of a checkpoint: taken between two events, and stored while the task continues.
+"""The snapshot of a task for a checkpoint: taken between two actions, and stored while the task continues.
 
-The state of the operators is captured at once and stored by the state backend as it can; the rest of the task's state
-is a small file of its own, written last. An unaligned snapshot is complete only once the barrier has arrived on every
-channel: until then it takes up the blocks that the barrier has overtaken.
+The state backend captures the state of the operators at once, and stores it asynchronously; the remaining state of the
+task is written last, to a small separate file. An unaligned snapshot is complete only once the barrier has arrived on
+every channel: until then it collects the blocks that the barrier has overtaken.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from tidegate.sdk.metrics import MetricCells
 
 @dataclass(slots=True, kw_only=True)
 class TaskSnapshot:
-    """One task's part of one checkpoint. `name`: of the task's own file; `ended`: the task had no more to do.
+    """The snapshot of one task. `name`: the file of the task's own state; `ended`: the task had no more to do.
 
-    `started` is when (s) it was taken, `alignment` and `paused` how long (s) the task had waited for barriers, and
-    then stood still. `missing`: the channels on which the barrier has still to arrive.
+    `started` is when (s) it was taken; `alignment` and `paused` are how long (s) the task waited for barriers, and then
+    for the snapshot. `missing`: the channels on which the barrier has still to arrive.
     """
 
     checkpoint: int
@@ -45,7 +45,7 @@ class TaskSnapshot:
     capture: Capture
     prepared: tuple[Prepared, ...]
     splits: tuple[SplitProgress, ...]
-    standings: Mapping[str, CollectionStatus]
+    statuses: Mapping[str, CollectionStatus]
     metrics: MetricCells
     clock: int
     ended: bool
@@ -55,56 +55,56 @@ class TaskSnapshot:
     missing: set[ChannelId]
     outgoing: dict[ChannelId, list[Block]] = field(default_factory=dict)
     incoming: dict[ChannelId, list[Block]] = field(default_factory=dict)
-    _files: tuple[StateFile, ...] = ()
-    _own: PendingFile | None = None
+    _operator_files: tuple[StateFile, ...] = ()
+    _task_file: PendingFile | None = None
 
     def add_in_flight(self, channel: ChannelId, block: Block) -> None:
-        """A block of an input channel that the barrier has overtaken: it belongs to the checkpoint."""
+        """Add a block of an input channel that the barrier has overtaken."""
         self.incoming.setdefault(channel, []).append(block)
 
     def done(self, channel: ChannelId) -> None:
-        """The barrier has arrived on a channel, or the channel has ended."""
+        """Stop expecting a channel: the barrier has arrived on it, or it has ended."""
         self.missing.discard(channel)
 
     def poll(self, store: Callable[[str, bytes], PendingFile]) -> StateHandle | None:
-        """Store a little more of it without waiting: where it is stored, or None if that is not done yet. Raises
-        OSError, or UnpicklableState."""
+        """Store a little more of the snapshot without blocking. Returns its handle once all of it is stored. Raises
+        OSError or UnpicklableState."""
         if self.missing:
             return None
-        if self._own is None:
+        if self._task_file is None:
             files = self.capture.poll()
             if files is None:
                 return None
-            self._files = files
-            self._own = store(self.name, dumps(self._state()))
-        own = self._own.poll()
-        return None if own is None else StateHandle((own, *self._files))
+            self._operator_files = files
+            self._task_file = store(self.name, dumps(self._state()))
+        task_file = self._task_file.poll()
+        return None if task_file is None else StateHandle((task_file, *self._operator_files))
 
     @property
     def waiting(self) -> bool:
-        """Whether something else says when to poll again: the barrier of a channel, or the end of an upload."""
-        return bool(self.missing) or self._own is not None or self.capture.uploading
+        """True while polling is useless: until the barrier of a channel, or the end of an upload, is signalled."""
+        return bool(self.missing) or self._task_file is not None or self.capture.uploading
 
     def acknowledge(self, handle: StateHandle, now: float) -> Acknowledge:
-        """The message for the coordinator once it is stored."""
+        """The message to the coordinator once the snapshot is stored."""
         stats = AckStats(self.alignment, self.paused, now - self.started, self._state().in_flight)
         return Acknowledge(self.checkpoint, self.task, handle, self.splits, self.prepared, self.ended, stats)
 
     def abandon(self) -> None:
-        """Discard it: the checkpoint was aborted, or it can't be stored."""
+        """Discard the snapshot: its checkpoint was aborted, or storing it failed."""
         self.capture.abandon()
-        if self._own is not None:
-            self._own.abandon()
+        if self._task_file is not None:
+            self._task_file.abandon()
 
     def _state(self) -> TaskState:
-        return TaskState(self.standings, self.outgoing, self.incoming, self.metrics, self.clock)
+        return TaskState(self.statuses, self.outgoing, self.incoming, self.metrics, self.clock)
 
 
 def unpicklable_state_error(error: UnpicklableState, steps: Sequence[Step]) -> BaseException:
-    """The error for the author, for state that can't be pickled."""
-    named: Mapping[str, Step] = {state_name(step): step for step in steps}
+    """The error that tells the author which step has state that can't be pickled."""
+    by_name: Mapping[str, Step] = {state_name(step): step for step in steps}
     refused = PicklingError(
-        f"what this step keeps can't be pickled, as a checkpoint must: {error.why}. Keep in state what can be"
+        f"the state of this step can't be pickled for a checkpoint: {error.why}. Put only picklable values into state"
     )
-    step = named.get(error.name)
+    step = by_name.get(error.name)
     return refused if step is None else located(refused, step.label, step.tail.where)

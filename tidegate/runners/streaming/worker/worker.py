@@ -1,4 +1,4 @@
-"""A worker: it drives its task of every stage, one bounded step at a time. It knows no sockets, files or processes."""
+"""A worker: it drives its task of every stage, one bounded step at a time. It uses no sockets, files or processes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tidegate.sdk.time import SECOND
 
 
 class Worker:
-    """One of the workers of an attempt. It reports whatever its tasks raise to the coordinator."""
+    """One worker of an attempt. It reports every error of its tasks to the coordinator."""
 
     def __init__(self, job: Job, index: int, attempt: int, services: WorkerServices) -> None:
         self.job = job
@@ -61,7 +61,7 @@ class Worker:
         self._tasks: dict[TaskId, Task] = {}
         self._order: list[Task] = []
         self._closed_metrics = MetricCells()
-        """The metrics of tasks that are closed by now."""
+        """The metrics of closed tasks."""
         self._inputs: dict[ChannelId, InputChannel] = {}
         self._outputs: dict[ChannelId, OutputChannel] = {}
         self._failed = False
@@ -88,9 +88,9 @@ class Worker:
             case CheckpointAborted(checkpoint=checkpoint):
                 for each in self._order:
                     self._guard(each.id, partial(each.abort_checkpoint, checkpoint))
-            case QuiescenceReached(round=settling):
+            case QuiescenceReached(round=round):
                 for each in self._order:
-                    self._guard(each.id, partial(each.settled, settling))
+                    self._guard(each.id, partial(each.quiescence_reached, round))
             case StopSources(drain=drain):
                 for each in self._order:
                     self._guard(each.id, partial(each.stop_sources, drain=drain))
@@ -103,7 +103,7 @@ class Worker:
                     self._guard(each.id, partial(each.checkpoint_completed, checkpoint))
             case PeerWatermark(watermark=watermark):
                 if self._watermark_alignment is not None:
-                    self._watermark_alignment.hear(watermark)
+                    self._watermark_alignment.update_peers(watermark)
             case Cancel():
                 self.close()
 
@@ -118,23 +118,23 @@ class Worker:
     # -- work
 
     def work(self) -> bool:
-        """One round: every task does at most one thing, consumers before producers; whether any did something."""
+        """Let every task make one step, consumers before producers; return whether any of them did something."""
         now = self.services.clock.monotonic()
-        did = False
+        worked = False
         if not self._failed:
             for task in self._order:
                 if task.ended and self.job.settings.batch:
                     continue
-                did = self._guard(task.id, task.step) or did
+                worked = self._guard(task.id, task.step) or worked
                 self._guard(task.id, task.store_checkpoint)
                 self._guard(task.id, partial(task.flush, now))
         if now - self._last_heartbeat >= self.job.settings.heartbeat * SECOND:
             self._last_heartbeat = now
             self._report_progress()
-        return did
+        return worked
 
     def next_wake(self) -> int | None:
-        """When (µs of the monotonic clock) to work again without any input."""
+        """When (µs of the monotonic clock) to work again if nothing arrives before."""
         instants = [self._last_heartbeat + int(self.job.settings.heartbeat * SECOND)]
         if not self._failed:
             instants += [at for task in self._order if (at := task.next_wake()) is not None]
@@ -192,7 +192,7 @@ class Worker:
         built.append(task)
 
     def _close_ended(self) -> None:
-        """Close the tasks that have ended, and keep only their metrics."""
+        """Close the tasks that have ended, and retain only their metrics."""
         ended = [task for task in self._order if task.ended]
         self._order = [task for task in self._order if not task.ended]
         for task in ended:
@@ -204,12 +204,12 @@ class Worker:
         return spill_directory(self.services.directory(), task, self.attempt)
 
     def _open(self, task: Task, restore: Sequence[StoredState]) -> None:
-        mine = [part for part in restore if part.task.stage == task.id.stage]
-        task.open(restored_state(mine, task.id, self.job, self.services.storage) if mine else None)
+        parts = [part for part in restore if part.task.stage == task.id.stage]
+        task.open(restored_state(parts, task.id, self.job, self.services.storage) if parts else None)
 
     def _list_splits(self, step: int, desired: int) -> None:
         splits = list_splits(self.job.plan.steps[step], desired)
-        self.services.tell(SplitsListed(step, splits))
+        self.services.report(SplitsListed(step, splits))
 
     def _commit(self, message: Commit) -> None:
         node = self._sink_node(message.step)
@@ -221,12 +221,12 @@ class Worker:
                 sink_call(node, sink.abort, message.run, method="abort")
         except Exception as raised:
             error, text = packed(raised), one_line(raised)
-        self.services.tell(Committed(message.step, message.checkpoint, error, text, written))
+        self.services.report(Committed(message.step, message.checkpoint, error, text, written))
 
     def _abort_output(self, message: AbortOutput) -> None:
         first = remove_output(self._sink_node(message.step), message.runs)
         error, text = (None, "") if first is None else (packed(first), one_line(first))
-        self.services.tell(OutputAborted(message.step, error, text))
+        self.services.report(OutputAborted(message.step, error, text))
 
     def _sink_node(self, step: int) -> Write:
         node = self.job.plan.steps[step].tail
@@ -234,7 +234,7 @@ class Worker:
         return node
 
     def _input(self, id: ChannelId) -> InputChannel:
-        """The receiving end of a pipelined channel. Items that arrive before its task is deployed wait in it."""
+        """The receiving end of a pipelined channel. It buffers items that arrive before its task is deployed."""
         channel = self._inputs.get(id)
         if channel is None:
             sender = id.source
@@ -268,16 +268,16 @@ class Worker:
         for task in self._tasks.values():
             metrics.merge(task.metrics())
         min_watermark = None if self._watermark_alignment is None else self._watermark_alignment.min_watermark
-        self.services.tell(
+        self.services.report(
             Heartbeat(tuple(task.status() for task in self._order), metrics, min_watermark=min_watermark)
         )
 
     def _guard(self, task: TaskId | None, call: Callable[[], object]) -> bool:
-        """Call, and report what it raises; after a failure no task of this worker does anything more."""
+        """Call, and report any error; after a failure no task of this worker does anything more."""
         try:
             return bool(call())
         except Exception as error:
             self._failed = True
             user = isinstance(error, UserCodeError) or not isinstance(error, TidegateError)
-            self.services.tell(TaskFailed(task, packed(error), user, getattr(error, "element", ""), one_line(error)))
+            self.services.report(TaskFailed(task, packed(error), user, getattr(error, "element", ""), one_line(error)))
             return False
