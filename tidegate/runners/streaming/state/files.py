@@ -1,8 +1,20 @@
-"""Files of operators' state: frames of what is in them, each built on the ones before, read back as one.
+"""State files: the snapshots of a task's operators, written in small frames and read back as one.
 
-A file has the whole state of a task's operators, or what has changed since another. Its frames are pickles: first the
-names of the operators there are, then pieces of their snapshots, none of them large. At the end stands what was
-written, so that a file that breaks off is known as such.
+A file has all state of the operators, or the changes since an earlier file. Each frame is a pickle behind its length:
+first the names of the operators, then pieces of their snapshots. A trailer with a checksum shows that the file is
+complete.
+
+>>> from tidegate.runners.engine.state.keyed_state import KeyedState
+>>> def state_file(snapshot):
+...     data = bytearray()
+...     write_to(data.extend, frames([("Count", snapshot)], ["Count"]))
+...     return bytes(data)
+>>> full = KeyedState({"cells": {None: {"a": 1, "b": 1}}})
+>>> changes = KeyedState({"cells": {None: {"b": 2, "c": 1}}}, keys=["b", "c"], windows=[None])
+>>> stored = {"full": state_file(full), "changes": state_file(changes)}
+>>> chain = [(name, len(stored[name]), crc32(stored[name])) for name in ("changes", "full")]
+>>> read_states(chain, stored.__getitem__)["Count"].tables
+{'cells': {None: {'a': 1, 'b': 2, 'c': 1}}}
 """
 
 from __future__ import annotations
@@ -23,15 +35,15 @@ from tidegate.sdk.errors import RunError
 from tidegate.sdk.user_code.redefined_classes import dumps
 
 StateFile: TypeAlias = tuple[str, int, int]
-"""Name, size in bytes and crc32 of a file, as a `StateHandle` lists it."""
+"""The name, size in bytes and crc32 of a file, as a `StateHandle` lists it."""
 Read: TypeAlias = Callable[[str], bytes]
 """Reads a file of a checkpoint by its name; OSError if it is gone."""
 
 STORED: Final = ".rocksdb-"
-"""In the names of files that are a RocksDB's own."""
+"""Part of the name of every file that belongs to a RocksDB store."""
 FORMAT: Final = 1
 PIECE: Final = 4_096
-"""How many entries are written at a time."""
+"""The number of entries written at a time."""
 _LENGTH: Final = struct.Struct("<Q")
 _END: Final = struct.Struct("<8sIQ")
 _MAGIC: Final = b"tgstate1"
@@ -39,7 +51,7 @@ _MAGIC: Final = b"tgstate1"
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What a file begins with: its format, and the names of all operators that have state."""
+    """The first frame of a file: its format, and the names of all operators that have state."""
 
     format: int
     names: tuple[str, ...]
@@ -47,13 +59,13 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the end of a file says: the checksum of all before it, and how many entries there are."""
+    """The trailer of a file: the checksum of everything before it, and the number of entries."""
 
     check: int
     entries: int
 
     def packed(self) -> bytes:
-        """As the last END_SIZE bytes of a file."""
+        """The trailer as the last END_SIZE bytes of a file."""
         return _END.pack(_MAGIC, self.check, self.entries)
 
 
@@ -61,16 +73,16 @@ END_SIZE: Final = _END.size
 
 
 def read_end(data: bytes) -> Written:
-    """From the last END_SIZE bytes of a file. RunError if it breaks off."""
+    """Parse the last END_SIZE bytes of a file. RunError if the file is incomplete."""
     if len(data) == END_SIZE:
         magic, check, entries = _END.unpack(data)
         if magic == _MAGIC:
             return Written(check, entries)
-    raise RunError("a file of state breaks off: its writer did not finish")
+    raise RunError("a state file is incomplete: its writer did not finish")
 
 
 class UnpicklableState(Exception):
-    """State of a step that can't be pickled: its name, and why."""
+    """The state of the step `name` can't be pickled; `why` is the error."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(name, why)
@@ -79,14 +91,16 @@ class UnpicklableState(Exception):
 
 
 def frames(snapshots: Iterable[tuple[str, Any] | None], names: Iterable[str]) -> Iterator[tuple[bytes, int]]:
-    """Frames of a file, and how many entries each has; none of an operator's (None) gives an empty frame: it took time
-    to find that there was nothing."""
+    """The frames of a file, each with its number of entries.
+
+    None among the snapshots gives an empty frame: looking for state took time, but found none.
+    """
     yield framed(pickle.dumps(Head(FORMAT, tuple(names)), 5)), 0
-    for each in snapshots:
-        if each is None:
+    for named in snapshots:
+        if named is None:
             yield b"", 0
             continue
-        name, snapshot = each
+        name, snapshot = named
         for piece, entries in pieces(snapshot):
             try:
                 data = dumps((name, piece))
@@ -96,20 +110,20 @@ def frames(snapshots: Iterable[tuple[str, Any] | None], names: Iterable[str]) ->
 
 
 def framed(data: bytes) -> bytes:
-    """Bytes behind their length."""
+    """The data, preceded by its length."""
     return _LENGTH.pack(len(data)) + data
 
 
 def pieces(snapshot: Any) -> Iterator[tuple[Any, int]]:
-    """A snapshot as several, to be laid one over another in this order; and how many entries each has."""
+    """Split a snapshot into pieces, each with its number of entries; `overlaid` in this order restores it."""
     match snapshot:
         case KeyedState():
             yield replace(snapshot, tables={name: {} for name in snapshot.tables}), 0
             rest = replace(snapshot, tables={}, keys=(), windows=None)
             for name, tables in snapshot.tables.items():
                 for window, table in tables.items():
-                    for some in _lots(table):
-                        yield replace(rest, tables={name: {window: some}}), len(some)
+                    for batch in _in_batches(table):
+                        yield replace(rest, tables={name: {window: batch}}), len(batch)
         case SidesSnapshot(inner=inner) if inner is not None:
             outer = snapshot
             for piece, n in pieces(inner):
@@ -119,18 +133,18 @@ def pieces(snapshot: Any) -> Iterator[tuple[Any, int]]:
             yield snapshot, 1
 
 
-def _lots(table: Mapping[Any, Any]) -> Iterator[Any]:
-    """A table a few entries at a time."""
+def _in_batches(table: Mapping[Any, Any]) -> Iterator[Any]:
+    """The table in parts of at most PIECE entries."""
     if isinstance(table, ColumnTable):
         yield from table.cut(PIECE)
         return
     entries = iter(table.items())
-    while some := dict(islice(entries, PIECE)):
-        yield some
+    while batch := dict(islice(entries, PIECE)):
+        yield batch
 
 
 def write_to(write: Callable[[bytes], object], parts: Iterable[tuple[bytes, int]]) -> None:
-    """Write frames, and what stands at the end."""
+    """Write the frames and the trailer."""
     check = entries = 0
     for data, n in parts:
         write(data)
@@ -140,8 +154,8 @@ def write_to(write: Callable[[bytes], object], parts: Iterable[tuple[bytes, int]
 
 
 def read_states(files: Sequence[StateFile], read: Read) -> dict[str, Any]:
-    """The operators' snapshots, by name, from a file and those it builds on, the latest first. RunError if one is
-    damaged or gone."""
+    """The operators' snapshots, by name, from a file and those it builds on, the latest first. RunError if one of them
+    is damaged or missing."""
     states: dict[str, Any] = {}
     for file in reversed(files):
         names, parts = opened(checked(file, read), file[0])
@@ -152,12 +166,12 @@ def read_states(files: Sequence[StateFile], read: Read) -> dict[str, Any]:
 
 
 def of_store(file: StateFile) -> bool:
-    """Whether a file is of a store, rather than of what was in memory beside it."""
+    """Whether the file belongs to a RocksDB store; the other files of a capture have the state that was in memory."""
     return STORED in file[0]
 
 
 def checked(file: StateFile, read: Read) -> bytes:
-    """What is in a file, if it is what was written."""
+    """Read a file. RunError if it can't be read or is not as it was written."""
     name, size, check = file
     try:
         data = read(name)
@@ -169,7 +183,7 @@ def checked(file: StateFile, read: Read) -> bytes:
 
 
 def opened(data: bytes, name: str) -> tuple[tuple[str, ...], Iterator[tuple[str, Any]]]:
-    """The names of the operators a file knows, and its pieces, each with the operator's name."""
+    """The names of the operators in a file, and its pieces, each with the name of its operator."""
     read_end(data[-END_SIZE:])
     parts = _unframed(data[:-END_SIZE])
     head = next(parts, None)
@@ -188,7 +202,7 @@ def _unframed(data: bytes) -> Iterator[Any]:
 
 
 def snapshots_of(operators: Mapping[str, Any], keys: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The operators' snapshots, each of the keys given under its name (None: of all)."""
+    """The operators' snapshots, each of the keys under the operator's name (None: all keys)."""
     for name, operator in operators.items():
         snapshot = operator.snapshot(keys[name])
         if snapshot is not None:

@@ -1,4 +1,4 @@
-"""State in the memory of a task's worker."""
+"""The state backend that keeps all state in the worker's memory."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ from tidegate.runners.streaming.state.writers import (
 
 
 class MemoryBackend:
-    """State in the operators' own tables. A checkpoint holds the changes since the last completed one; now and then, it
-    holds everything.
+    """Keeps the state in the operators' tables. Checkpoints are incremental, see `IncrementalChain` for `full_every`.
 
-    `full_every`: see `IncrementalChain`. `forks`: whether a forked child may write the state: unsafe in a process
-    that runs threads of others.
+    `forks`: whether a forked child may write the state; a process with threads that are not Tidegate's must not fork.
     """
 
     def __init__(self, operators: Operators, files: StateFileStore, *, forks: bool, full_every: int) -> None:
@@ -47,16 +45,16 @@ class MemoryBackend:
         keys, base = self._changes.since(checkpoint, operators, whole=whole)
         forks = self._forks and worth_a_fork(operators, keys) and can_fork()
         if forks and (path := self._files.begin(name)) is not None:
-            written: Capture = ForkedWriter(operators, keys, path, name, self._files)
+            writer: Capture = ForkedWriter(operators, keys, path, name, self._files)
         else:
             snapshots = list(snapshots_of(operators, looked_up(keys)))
             if not snapshots and not base:
                 return EmptyCapture()
-            written = IncrementalWriter(frames(snapshots, list(operators)), name, self._files)
-        return written if whole else IncrementalCapture(written, checkpoint, base, self._changes)
+            writer = IncrementalWriter(frames(snapshots, list(operators)), name, self._files)
+        return writer if whole else IncrementalCapture(writer, checkpoint, base, self._changes)
 
     def completed(self, checkpoint: int) -> None:
         self._changes.completed(checkpoint)
 
     def close(self) -> None:
-        """Nothing is left behind."""
+        """Does nothing: the state is freed with the operators."""

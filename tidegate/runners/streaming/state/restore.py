@@ -1,4 +1,4 @@
-"""From what tasks stored in a checkpoint to what one goes on from, also where there are more or fewer of them now."""
+"""Selects the state that a task is restored from, out of a checkpoint by tasks of the same or another parallelism."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from tidegate.sdk.metrics import MetricCells
 
 @dataclass(frozen=True, slots=True)
 class TaskRestore:
-    """What a task goes on from: its own state, and the files of what operators kept in each of `parts`.
+    """The state that a task is restored from: its own, and in `parts` the state files of its operators.
 
-    `keeps` says which keys are this task's; None: there is one part, and it is all this task's.
+    Each part has the files that one task stored. `keeps` selects the keys that this task owns; None: there is one part,
+    and the task owns all its keys.
     """
 
     state: TaskState
@@ -35,38 +36,38 @@ class TaskRestore:
 
 
 def restored_state(parts: Sequence[StoredState], task: TaskId, job: Job, storage: Storage | None) -> TaskRestore:
-    """What a task goes on from, of the parts that tasks of its steps stored. RunError when one can't be read."""
+    """The state of a task, from the parts that the tasks of its steps have stored. RunError if one can't be read."""
     assert storage is not None
     states = [(part, loads(read(storage, part.handle))) for part in parts]
     parallelism = job.topology.parallelism(task.stage)
-    own = [(part, state) for part, state in states if min(part.task.index, parallelism - 1) == task.index]
+    assigned = [(part, state) for part, state in states if min(part.task.index, parallelism - 1) == task.index]
     metrics = MetricCells()
-    for _, state in own:
+    for _, state in assigned:
         metrics.merge(state.metrics)
     clock = max(state.clock for _, state in states)
     if all(part.parallelism == parallelism for part in parts):
-        standings = {name: mark for _, state in own for name, mark in state.standings.items()}
-        outgoing = {id: blocks for _, state in own for id, blocks in state.outgoing.items()}
-        incoming = {id: blocks for _, state in own for id, blocks in state.incoming.items()}
+        standings = {name: status for _, state in assigned for name, status in state.standings.items()}
+        outgoing = {id: blocks for _, state in assigned for id, blocks in state.outgoing.items()}
+        incoming = {id: blocks for _, state in assigned for id, blocks in state.incoming.items()}
         return TaskRestore(
             TaskState(standings, outgoing, incoming, metrics, clock),
-            tuple(part.handle.files[1:] for part, _ in own),
+            tuple(part.handle.files[1:] for part, _ in assigned),
             None,
         )
-    most = job.settings.max_parallelism
+    max_parallelism = job.settings.max_parallelism
 
     def keeps(key: Any) -> bool:
-        return parallelism == 1 or owner(key_group(key, most), parallelism, most) == task.index
+        return parallelism == 1 or owner(key_group(key, max_parallelism), parallelism, max_parallelism) == task.index
 
-    together = _together([state.standings for _, state in states])
-    outgoing = {id: blocks for _, state in own for id, blocks in state.outgoing.items()}
-    incoming = _dealt_anew([state.incoming for _, state in states], task, job)
+    standings = _merged([state.standings for _, state in states])
+    outgoing = {id: blocks for _, state in assigned for id, blocks in state.outgoing.items()}
+    incoming = _redistributed([state.incoming for _, state in states], task, job)
     files = tuple(part.handle.files[1:] for part, _ in states)
-    return TaskRestore(TaskState(together, outgoing, incoming, metrics, clock), files, keeps)
+    return TaskRestore(TaskState(standings, outgoing, incoming, metrics, clock), files, keeps)
 
 
 def read(storage: Storage, handle: StateHandle) -> bytes:
-    """A task's file of state, checked."""
+    """Read the file with a task's own state. RunError if it can't be read or is not as it was written."""
     name, size, check = handle.files[0]
     try:
         data = storage.read(name)
@@ -77,12 +78,12 @@ def read(storage: Storage, handle: StateHandle) -> bytes:
     return data
 
 
-def _dealt_anew(
+def _redistributed(
     parts: Sequence[Mapping[ChannelId, list[Block]]], task: TaskId, job: Job
 ) -> dict[ChannelId, list[Block]]:
-    """Of what was under way to the tasks there were, what is this one's; from one producer in the order it sent it."""
+    """The blocks in flight to the former tasks that belong to `task`; the blocks of one producer stay in order."""
     plan, parallelism = job.plan, job.topology.parallelism(task.stage)
-    dealt: dict[ChannelId, list[Block]] = {}
+    blocks_by_channel: dict[ChannelId, list[Block]] = {}
     for part in parts:
         for id, blocks in part.items():
             edge = plan.edges[id.edge]
@@ -90,19 +91,21 @@ def _dealt_anew(
             producers = job.topology.parallelism(plan.steps[edge.source].stage)
             channel = ChannelId(id.edge, min(id.source, producers - 1), task.index)
             if edge.exchange.routing == "hash":
-                most = job.settings.max_parallelism
-                blocks = [elements_owned(plan, edge, block, task.index, parallelism, most) for block in blocks]
+                max_parallelism = job.settings.max_parallelism
+                blocks = [
+                    elements_owned(plan, edge, block, task.index, parallelism, max_parallelism) for block in blocks
+                ]
             elif min(id.target, parallelism - 1) != task.index:
                 continue
-            dealt.setdefault(channel, []).extend(block for block in blocks if len(block))
-    return dealt
+            blocks_by_channel.setdefault(channel, []).extend(block for block in blocks if len(block))
+    return blocks_by_channel
 
 
-def _together(standings: Sequence[Mapping[str, CollectionStatus]]) -> dict[str, CollectionStatus]:
-    """Tasks that become one stand where the last of them stood."""
+def _merged(standings: Sequence[Mapping[str, CollectionStatus]]) -> dict[str, CollectionStatus]:
+    """The status of each input over all former tasks: the lowest watermark, and ended only if it had ended in all."""
     names = dict.fromkeys(name for part in standings for name in part)
-    together = {}
+    merged = {}
     for name in names:
-        marks = [part[name] for part in standings if name in part]
-        together[name] = CollectionStatus(min(m.watermark for m in marks), ended=all(m.ended for m in marks))
-    return together
+        statuses = [part[name] for part in standings if name in part]
+        merged[name] = CollectionStatus(min(s.watermark for s in statuses), ended=all(s.ended for s in statuses))
+    return merged

@@ -1,4 +1,4 @@
-"""What a task keeps of itself in a checkpoint, as bytes; what several tasks kept, as one, for those that go on."""
+"""A task's own state in a checkpoint: watermarks, blocks in flight, metrics and clock, but not its operators' state."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from tidegate.sdk.user_code import redefined_classes
 
 FORMAT = 3
 _WITHOUT_CLOCK = 2
-"""The format before: as this one, but for `clock`."""
+"""The previous format, which has no `clock`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskState:
-    """Beside what its operators keep, which the state backend stores. `standings`: how the input of each step stands;
-    `outgoing` and `incoming`: blocks that an unaligned barrier has overtaken; `clock`: processing time (µs) then."""
+    """The state of a task, except its operators' state, which the state backend stores.
+
+    `standings`: the collection status of the input of each step. `outgoing`, `incoming`: the blocks that an unaligned
+    barrier has overtaken. `clock`: the processing time of the snapshot (µs).
+    """
 
     standings: Mapping[str, CollectionStatus]
     outgoing: Mapping[ChannelId, list[Block]] = field(default_factory=dict)
@@ -31,17 +34,17 @@ class TaskState:
 
     @property
     def in_flight(self) -> int:
-        """How many blocks it holds that were under way."""
+        """The number of blocks that were in flight."""
         return sum(len(blocks) for blocks in (*self.outgoing.values(), *self.incoming.values()))
 
 
 def dumps(state: TaskState) -> bytes:
-    """As bytes."""
+    """Serialize the state."""
     return redefined_classes.dumps((FORMAT, state))
 
 
 def loads(data: bytes) -> TaskState:
-    """The state back."""
+    """Deserialize a state, also of the previous format. ValueError if its format is another."""
     form, state = moved.loads(data)
     if form not in (FORMAT, _WITHOUT_CLOCK):
         raise ValueError(f"a task's state has format {form}, and this version reads {_WITHOUT_CLOCK} and {FORMAT}")
