@@ -297,7 +297,7 @@ def test_a_finished_job_of_a_version_that_did_not_record_what_it_was_is_refused(
     for later in ("parts", "digest", "metrics"):
         del fields[later]
     LocalStorage(tmp_path).write("job.json", json.dumps(fields).encode())
-    told = "has finished, and the version of Tidegate that ran it has not recorded what it was.*--begin_anew"
+    told = "has finished, and the version of Tidegate that ran it did not record its fingerprint.*--begin_anew"
     with pytest.raises(ResumeError, match=told):
         open_job(kept(job, tmp_path), tmp_path / "unused", "test")
 

@@ -190,7 +190,7 @@ def test_so_are_epochs_that_went_on_from_a_checkpoint(tmp_path: Path) -> None:
     job = at_work(tmp_path)
     (tmp_path / "job.json").unlink()
     shutil.rmtree(tmp_path / "chk-000001")
-    with pytest.raises(ManifestError, match=r"has epochs/000002.base, of a run that went on"):
+    with pytest.raises(ManifestError, match=r"has epochs/000002.base, of a run that resumed"):
         open_job(kept(job, tmp_path), tmp_path / "unused", "test")
 
 
@@ -203,7 +203,7 @@ def test_a_process_that_died_before_it_did_anything_is_no_job(tmp_path: Path) ->
 def test_state_is_given_up_by_both_flags_alone(tmp_path: Path) -> None:
     job = at_work(tmp_path)
     job = replace(job, settings=replace(job.settings, begin_anew=True))
-    with pytest.raises(ResumeError, match=r"has not finished.*--begin_anew --discard_state gives it up"):
+    with pytest.raises(ResumeError, match=r"has not finished.*--begin_anew --discard_state discards its state"):
         open_job(kept(job, tmp_path), tmp_path / "unused", "test")
     given_up = replace(job, id="third", run="third", settings=replace(job.settings, discard_state=True))
     opened = open_job(kept(given_up, tmp_path), tmp_path / "unused", "test")
@@ -258,7 +258,7 @@ def test_what_the_next_process_has_written_meanwhile_is_not_removed_with_a_faile
 def test_a_run_whose_epoch_is_gone_does_not_know_that_it_is_still_its(tmp_path: Path) -> None:
     _, ownership = owned(tmp_path)
     (tmp_path / "epochs").rename(tmp_path / "elsewhere")
-    assert "epochs/000001, by which the checkpoints" in str(ownership.lost())
+    assert "epochs/000001, by which this run owns the checkpoints" in str(ownership.lost())
 
 
 @pytest.mark.parametrize("taken_over", [False, True])

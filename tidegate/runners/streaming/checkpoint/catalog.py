@@ -1,4 +1,4 @@
-"""The checkpoints in a directory: which are there, which are complete, and which is the one to restore."""
+"""Scans a checkpoint directory: lists its checkpoints, verifies their files, and finds the one to restore."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tidegate.sdk.errors import access_failure
 
 
 def latest(storage: Storage, *, thorough: bool = False) -> tuple[Manifest | None, list[str]]:
-    """The newest complete checkpoint, None if there is none; and for each newer one what is wrong with it.
+    """Find the newest complete checkpoint, and a warning for each newer one that is damaged.
 
-    A checkpoint is complete if its manifest can be read and all files it names are there (`thorough`: and have the size
-    and checksum that the manifest records). A superseded manifest does not count: a later epoch began from an earlier
-    checkpoint. ManifestError if there are checkpoints but none is complete, since starting afresh would lose their
-    state; and if one can't be read for a reason other than damage, since it may be complete.
+    A checkpoint is complete if its manifest can be read and all files it names exist (`thorough`: with the size and
+    checksum that the manifest records). Superseded checkpoints are ignored. The checkpoint is None if there is none.
+    Raises ManifestError if there are checkpoints but none is complete, since a fresh start would lose their state; and
+    if a manifest or file can't be read for a reason other than damage, since that checkpoint may be complete.
     """
     names = set(storage.list(""))
     bases = base_checkpoints(storage, names)
@@ -35,8 +35,8 @@ def latest(storage: Storage, *, thorough: bool = False) -> tuple[Manifest | None
         except OSError as error:
             raise ManifestError(
                 f"checkpoint {number} can't be read ({access_failure(error)}), which does not mean that it is "
-                f"damaged: to go on from an earlier one could write again what has been written since. Make it "
-                f"readable, or remove {folder_of(number)}"
+                f"damaged: resuming from an earlier one could write output again that has been written since. Make "
+                f"it readable, or remove {folder_of(number)}"
             ) from error
         found = manifest
         break
@@ -49,7 +49,11 @@ def latest(storage: Storage, *, thorough: bool = False) -> tuple[Manifest | None
 
 
 def checkpoint_numbers(names: set[str]) -> list[int]:
-    """The numbers of the checkpoints that have a manifest among the files of a directory, in ascending order."""
+    """The numbers of the checkpoints that have a manifest, ascending. `names`: all files of the directory.
+
+    >>> checkpoint_numbers({"chk-000007/manifest.json", "chk-000008/0.0.1.state", "job.json"})
+    [7]
+    """
     found = []
     for name in names:
         folder, _, file = name.partition("/")
@@ -59,25 +63,28 @@ def checkpoint_numbers(names: set[str]) -> list[int]:
 
 
 def check_files(storage: Storage, manifest: Manifest, names: set[str], *, thorough: bool) -> None:
-    """ManifestError if a file that a manifest names is missing, or (`thorough`) if its size or checksum differs."""
-    for name, size, check in manifest.files():
+    """Raise ManifestError if a file of a manifest is missing or, with `thorough`, if its size or checksum differs."""
+    for name, size, crc in manifest.files():
         if name not in names:
             raise ManifestError(f"its file {name} is missing")
         if thorough:
             data = storage.read(name)
             if len(data) != size:
                 raise ManifestError(f"its file {name} has {len(data)} bytes, not {size}")
-            if crc32(data) != check:
+            if crc32(data) != crc:
                 raise ManifestError(f"its file {name} is damaged: checksum mismatch")
 
 
 def is_superseded(manifest: Manifest, bases: Mapping[int, int]) -> bool:
-    """Whether a later epoch began from an earlier checkpoint, so that this one does not count any more."""
+    """Return whether a later epoch began from an earlier checkpoint, which makes this one invalid.
+
+    `bases`: the number of the checkpoint that each epoch began from, as `base_checkpoints` returns it.
+    """
     return any(epoch > manifest.epoch and manifest.checkpoint > base for epoch, base in bases.items())
 
 
 def base_checkpoints(storage: Storage, names: set[str]) -> dict[int, int]:
-    """The checkpoint that each epoch began from (0: none), where recorded. OSError if a record can't be read."""
+    """The checkpoint that each epoch began from (0: none), where recorded. Raises OSError if a record is unreadable."""
     bases: dict[int, int] = {}
     for name in names:
         folder, _, file = name.partition("/")
@@ -85,5 +92,5 @@ def base_checkpoints(storage: Storage, names: set[str]) -> dict[int, int]:
             try:
                 bases[int(file[:-5])] = int(storage.read(name))
             except (FileNotFoundError, ValueError):
-                continue  # torn: that epoch took no checkpoint
+                continue  # removed or torn: that epoch took no checkpoint
     return bases

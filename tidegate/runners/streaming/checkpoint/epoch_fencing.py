@@ -1,7 +1,7 @@
-"""Opens a job's checkpoint directory: claims it by an epoch, finds the checkpoint to resume from, fences earlier runs.
+"""Opens a job's checkpoint directory: claims an epoch, finds the checkpoint to resume from, fences earlier processes.
 
-A process claims an epoch before it reads the checkpoint that it resumes from. From then on an earlier process of the
-job that is still alive is fenced off: it stores nothing more, and so commits nothing more.
+A process claims an epoch before it reads the checkpoint that it resumes from. The claim fences off an earlier process
+of the job that is still alive: that process can complete no further checkpoint, and so commits no further output.
 """
 
 from __future__ import annotations
@@ -44,15 +44,16 @@ _EPOCHS: Final = "epochs"
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A job with its checkpoint directory. `storage` None: it takes no checkpoints. `notes` are for people.
+    """A job with its opened checkpoint directory. `storage` None: the job takes no checkpoints.
 
-    `fenced()` returns why this process no longer owns the job, "" if it does, and raises if that can't be known. It is
-    called after a manifest is stored, before anything is committed, and before workers are started again.
+    `notes`: messages for the author. `fenced()` returns the reason why this process no longer owns the job, "" if it
+    owns it, and raises if ownership can't be determined. It is called after a manifest is stored, before anything is
+    committed, and before workers are restarted.
 
-    `over`: the metrics of a job that has already finished and does not run again; `job` is that job.
+    `over`: the metrics of the job if it has already finished and does not run again; `job` is that finished job.
 
     `first`: the number of the first checkpoint, unless the job resumes from one. `leftovers`: files of earlier
-    processes that nothing needs. They are removed once this process has a checkpoint.
+    processes that are no longer needed; they are removed once this process has completed a checkpoint.
     """
 
     job: Job
@@ -67,125 +68,140 @@ class Opened:
 
 
 def open_job(job: Job, directory: Path, who: str) -> Opened:
-    """Open the checkpoint directory that a job's settings name, or one in `directory`, the run's, if they name none.
+    """Open the checkpoint directory of a job's settings, by default one in `directory`, the run's working directory.
 
-    ResumeError or ManifestError if the job can't resume from its contents, RunError if a store can't be used.
+    `who` describes this process in the claim of its epoch. Raises ResumeError or ManifestError if the job can't resume
+    from the contents of the directory, RunError if the storage can't be accessed.
     """
-    own, savepoint = job.settings.checkpoints.directory, job.settings.from_savepoint
+    url, savepoint = job.settings.checkpoints.directory, job.settings.from_savepoint
     if job.settings.batch:
-        given = (("--checkpoint_dir", own), ("--from_savepoint", savepoint), ("--begin_anew", job.settings.begin_anew))
-        useless = [flag for flag, value in given if value]
-        notes = [f"{flag} is not used: bounded input is read again after a failure" for flag in useless]
+        flags = (("--checkpoint_dir", url), ("--from_savepoint", savepoint), ("--begin_anew", job.settings.begin_anew))
+        ignored = [flag for flag, value in flags if value]
+        notes = [f"{flag} is not used: bounded input is read again after a failure" for flag in ignored]
         return Opened(job, notes=tuple(notes))
-    if own is None:
+    if url is None:
         storage: Storage = LocalStorage(directory / "checkpoints")
         if savepoint is None:
             return Opened(job, storage=storage)
-        manifest = _import(storage, job, savepoint, 1, 1)
+        manifest = _import_savepoint(storage, job, savepoint, 1, 1)
         resume = resumed(job, manifest, f"savepoint {savepoint}", retained=[manifest.retained])
         return Opened(job, resume, storage=storage)
     check_names(job.plan)
-    with _using(f"checkpoints can't be kept in {own}"):
-        return _open_directory(job, open_storage(own), own, who)
+    with _storage_errors_as(f"checkpoints can't be kept in {url}"):
+        return _open_directory(job, open_storage(url), url, who)
 
 
 def claim_epoch(storage: Storage, who: str) -> int:
-    """Claim the next epoch, which fences off the processes with earlier ones."""
-    epoch = max(_claimed(storage), default=0) + 1
+    """Claim the next epoch. This fences off the processes of earlier epochs."""
+    epoch = max(_claimed_epochs(storage), default=0) + 1
     while not storage.create(f"{_EPOCHS}/{epoch:06}", json.dumps({"by": who}).encode()):
         epoch += 1
     return epoch
 
 
 def superseded(storage: Storage, epoch: int, url: str) -> str:
-    """Why an epoch is over: a later one has been claimed; "" if none has. Raises if that can't be known."""
-    claimed = _claimed(storage)
+    """Return the reason why an epoch is fenced off: a later one has been claimed; "" if none has.
+
+    Raises an error if that can't be determined: the storage fails, or the epoch's own claim is missing.
+    """
+    claimed = _claimed_epochs(storage)
     last = max(claimed, default=epoch)
     if last > epoch:
         return f"another run has taken over the checkpoints in {url} (its epoch is {last}, this one's {epoch})"
     if epoch not in claimed:
-        raise RunError(f"{_EPOCHS}/{epoch:06}, by which the checkpoints in {url} are this run's, is gone")
+        raise RunError(f"{_EPOCHS}/{epoch:06}, by which this run owns the checkpoints in {url}, is missing")
     return ""
 
 
 @contextlib.contextmanager
-def _using(otherwise: str) -> Iterator[None]:
-    """Turn an error of a store into a RunError that begins with `otherwise`."""
+def _storage_errors_as(prefix: str) -> Iterator[None]:
+    """Turn a storage error into a RunError whose message begins with `prefix`."""
     try:
         yield
     except TidegateError:
         raise
-    except Exception as error:  # of a remote store, whatever its client raises
-        raise RunError(f"{otherwise}: {access_failure(error)}") from error
+    except Exception as error:  # the client of an object store may raise anything
+        raise RunError(f"{prefix}: {access_failure(error)}") from error
 
 
 def _open_directory(job: Job, storage: Storage, url: str, who: str) -> Opened:
     names = set(storage.list(""))
-    known = _known(job, storage, names, url)
-    if known is not None and _is_over(known, job):
-        return _finished(replace(job, run=known.run, epoch=max(_claimed(storage), default=1)), known, url)
-    # A mismatch is reported before anything is claimed, and no file is removed before the state is restored.
+    known = _job_to_resume(job, storage, names, url)
+    if known is not None and _has_finished_before(known, job):
+        return _already_finished(
+            replace(job, run=known.run, epoch=max(_claimed_epochs(storage), default=1)), known, url
+        )
+    # Report a mismatch before claiming an epoch; remove no file before the state is restored.
     if known is not None:
-        _match(job, storage, url, thorough=False)
+        _match_newest(job, storage, url, thorough=False)
     epoch = claim_epoch(storage, who)
     names = set(storage.list(""))
-    # An earlier process that is alive may write one more manifest before it notices: leave that number free.
-    next = max(checkpoint_numbers(names), default=0) + 1 + _epochs_since_checkpoint(storage, names, epoch)
+    # An earlier process that is still alive may write one more manifest before it notices the claim: skip its number.
+    next_number = max(checkpoint_numbers(names), default=0) + 1 + _epochs_since_checkpoint(storage, names, epoch)
     notes: list[str] = []
     resume = None
     if known is not None:
         job = replace(job, run=known.run)
-        resume, damaged = _match(job, storage, url, thorough=True)
+        resume, damaged = _match_newest(job, storage, url, thorough=True)
         notes += damaged
-    # From here on no checkpoint of an earlier epoch counts, except for the one that this epoch begins from.
+    # This record supersedes the earlier epochs' checkpoints that are newer than the one this epoch begins from.
     storage.write(f"{_EPOCHS}/{epoch:06}.base", str(0 if resume is None else resume.retained[-1].number).encode())
     storage.write(RECORD, record(job, "running"))
-    needed = frozenset[str]().union(*(one.files for one in (() if resume is None else resume.retained)))
+    needed = frozenset[str]().union(*(retained.files for retained in (() if resume is None else resume.retained)))
     leftovers = _leftovers(names - needed, set() if known is None else _valid_checkpoints(storage))
     savepoint = job.settings.from_savepoint
     if savepoint is not None and resume is None:
-        manifest = _import(storage, job, savepoint, epoch, next)
+        manifest = _import_savepoint(storage, job, savepoint, epoch, next_number)
         resume = replace(resumed(job, manifest, f"savepoint {savepoint}", retained=[manifest.retained]), since=1)
-        next = manifest.checkpoint + 1
+        next_number = manifest.checkpoint + 1
     elif savepoint is not None:
         notes.append(f"--from_savepoint is not used: {url} has later state of this job")
     if resume is not None:
-        resume = replace(resume, next=next)
-    left = (*leftovers, *storage.unfinished(""))
+        resume = replace(resume, next=next_number)
+    leftovers += storage.unfinished("")
     fenced = partial(superseded, storage, epoch, url)
-    return Opened(replace(job, epoch=epoch), resume, epoch, tuple(notes), storage, fenced, first=next, leftovers=left)
+    return Opened(
+        replace(job, epoch=epoch),
+        resume,
+        epoch,
+        tuple(notes),
+        storage,
+        fenced,
+        first=next_number,
+        leftovers=tuple(leftovers),
+    )
 
 
-def _known(job: Job, storage: Storage, names: set[str], url: str) -> JobRecord | None:
-    """The job to resume; None to begin a new one, because there is none or its state is discarded.
+def _job_to_resume(job: Job, storage: Storage, names: set[str], url: str) -> JobRecord | None:
+    """The job to resume; None to begin a new one, because there is none or because its state is discarded.
 
-    ResumeError if the directory belongs to another job, ManifestError if it can't be known to which.
+    Raises ResumeError if the directory belongs to another job, ManifestError if its owner can't be determined.
     """
     settings = job.settings
     if settings.begin_anew and settings.discard_state:
         with contextlib.suppress(ManifestError):
-            if (known := _record(storage)) is not None and known.job == job.id:
-                return known  # begun anew already, by a process that has died since
+            if (known := _load_record(storage)) is not None and known.job == job.id:
+                return known  # an earlier process of this job began anew and died
         return None
-    known = _record(storage)
+    known = _load_record(storage)
     if known is None:
-        signs = _signs(storage, names)
-        if signs:
+        traces = _traces(storage, names)
+        if traces:
             raise ManifestError(
-                f"{url} has {signs}, but no {RECORD}, which says whose they are: put it back, or give another "
-                "--checkpoint_dir, or --begin_anew --discard_state to give up what is there. (From a savepoint a job "
-                "begins by --from_savepoint.)"
+                f"{url} has {traces}, but no {RECORD}, which records whose they are: put it back, or give another "
+                "--checkpoint_dir, or --begin_anew --discard_state to discard the state there. (To start from a "
+                "savepoint, give --from_savepoint.)"
             )
         return None
-    # A process that has recorded the end, and died before its client knew, is followed by one that ends again.
+    # A record with this job's id is from an earlier process of the job, which died: go on from it in any case.
     if settings.begin_anew and known.job != job.id:
         if known.state != "finished":
             raise ResumeError(
-                f"the job in {url} has not finished: to begin anew would lose its state. It goes on without "
-                "--begin_anew; --begin_anew --discard_state gives it up"
+                f"the job in {url} has not finished: beginning anew would lose its state. Leave out --begin_anew to "
+                "resume it; --begin_anew --discard_state discards its state"
             )
         return None
-    if not _is_over(known, job) and not same_pipeline(known, job.plan):
+    if not _has_finished_before(known, job) and not same_pipeline(known, job.plan):
         raise ResumeError(
             f"{url} holds checkpoints of another pipeline, {known.pipeline!r}, no step of which is in this one: give "
             "another --checkpoint_dir"
@@ -193,16 +209,16 @@ def _known(job: Job, storage: Storage, names: set[str], url: str) -> JobRecord |
     return known
 
 
-def _is_over(known: JobRecord, job: Job) -> bool:
-    """Whether a job has finished before this one was submitted."""
+def _has_finished_before(known: JobRecord, job: Job) -> bool:
+    """Return whether the recorded job had finished before this one was submitted."""
     return known.state == "finished" and known.job != job.id
 
 
-def _finished(job: Job, known: JobRecord, url: str) -> Opened:
-    """A job that has finished does not run again. ResumeError, with the differences, if it was another job."""
+def _already_finished(job: Job, known: JobRecord, url: str) -> Opened:
+    """The result for a finished job, which does not run again. Raises ResumeError if this job differs from it."""
     if job.parts and not known.parts:
         raise ResumeError(
-            f"the job in {url} has finished, and the version of Tidegate that ran it has not recorded what it was. "
+            f"the job in {url} has finished, and the version of Tidegate that ran it did not record its fingerprint. "
             "Give another --checkpoint_dir, or --begin_anew to run this one there"
         )
     different = differences(known.parts, job.parts)
@@ -215,28 +231,32 @@ def _finished(job: Job, known: JobRecord, url: str) -> Opened:
     return Opened(job, notes=(note,), over=known.metrics)
 
 
-def _signs(storage: Storage, names: set[str]) -> str:
-    """Signs that a job has used a directory, "" if there are none. An epoch alone is no sign: the process that claimed
-    it may have been killed before it did anything."""
-    folders = sorted({name.partition("/")[0] for name in names if _OF_CHECKPOINT.match(name)})
+def _traces(storage: Storage, names: set[str]) -> str:
+    """Describe the files that a job left in a directory, "" if there are none.
+
+    Claimed epochs alone do not count: the process that claimed it may have died before it did anything else.
+    """
+    folders = sorted({name.partition("/")[0] for name in names if _CHECKPOINT_FILE.match(name)})
     if folders:
         return f"checkpoints ({folders[0]}{f' to {folders[-1]}' if len(folders) > 1 else ''})"
-    begun = [epoch for epoch, base in base_checkpoints(storage, names).items() if base]
-    return f"{_EPOCHS}/{max(begun):06}.base, of a run that went on from a checkpoint" if begun else ""
+    resumed_epochs = [epoch for epoch, base in base_checkpoints(storage, names).items() if base]
+    if not resumed_epochs:
+        return ""
+    return f"{_EPOCHS}/{max(resumed_epochs):06}.base, of a run that resumed from a checkpoint"
 
 
-def _match(job: Job, storage: Storage, url: str, *, thorough: bool) -> tuple[Resume | None, list[str]]:
-    """The newest complete checkpoint, matched to the job; and for each newer one what is wrong with it."""
+def _match_newest(job: Job, storage: Storage, url: str, *, thorough: bool) -> tuple[Resume | None, list[str]]:
+    """Match the newest complete checkpoint to the job; also returns a warning for each newer one that is damaged."""
     manifest, damaged = latest(storage, thorough=thorough)
     if manifest is None:
         return None, damaged
-    retained = [older.retained for older in _older(storage, manifest)]
+    retained = [older.retained for older in _earlier_manifests(storage, manifest)]
     origin = f"checkpoint {manifest.checkpoint} in {url}"
     return resumed(job, manifest, origin, retained=[*retained, manifest.retained]), damaged
 
 
-def _older(storage: Storage, manifest: Manifest) -> list[Manifest]:
-    """The checkpoints before one, as far as they can be read."""
+def _earlier_manifests(storage: Storage, manifest: Manifest) -> list[Manifest]:
+    """The readable manifests of earlier checkpoints."""
     found = []
     for number in checkpoint_numbers(set(storage.list(""))):
         if number < manifest.checkpoint:
@@ -245,17 +265,17 @@ def _older(storage: Storage, manifest: Manifest) -> list[Manifest]:
     return found
 
 
-def _import(storage: Storage, job: Job, savepoint: str, epoch: int, number: int) -> Manifest:
-    """Copy a savepoint into a checkpoint of this job, which can then also recover from it after a failure."""
+def _import_savepoint(storage: Storage, job: Job, savepoint: str, epoch: int, number: int) -> Manifest:
+    """Copy a savepoint into the checkpoint directory, as a checkpoint that the job can recover from."""
     source = open_storage(savepoint)
-    with _using(f"the savepoint in {savepoint} can't be read"):
+    with _storage_errors_as(f"the savepoint in {savepoint} can't be read"):
         manifest, _ = latest(source, thorough=True)
     if manifest is None:
         raise ResumeError(f"there is no savepoint in {savepoint}")
-    resumed(job, manifest, f"savepoint {savepoint}")  # report a mismatch before anything is copied
+    resumed(job, manifest, f"savepoint {savepoint}")  # raises for a mismatch, before anything is copied
     renamed = {name: f"{folder_of(number)}/{name.replace('/', '.')}" for name, _, _ in manifest.files()}
     for name, target in renamed.items():
-        with _using(f"the savepoint in {savepoint} can't be read"):
+        with _storage_errors_as(f"the savepoint in {savepoint} can't be read"):
             data = source.read(name)
         storage.write(target, data)
     tasks = tuple(
@@ -271,14 +291,14 @@ def _import(storage: Storage, job: Job, savepoint: str, epoch: int, number: int)
     return imported
 
 
-def _record(storage: Storage) -> JobRecord | None:
+def _load_record(storage: Storage) -> JobRecord | None:
     try:
         return read_record(storage.read(RECORD))
     except FileNotFoundError:
         return None
 
 
-def _claimed(storage: Storage) -> list[int]:
+def _claimed_epochs(storage: Storage) -> list[int]:
     names = (name.rpartition("/")[2] for name in storage.list(_EPOCHS))
     return [int(name) for name in names if name.isdigit()]
 
@@ -294,22 +314,22 @@ def _epochs_since_checkpoint(storage: Storage, names: set[str], epoch: int) -> i
 def _valid_checkpoints(storage: Storage) -> set[int]:
     """The checkpoints that have a manifest and are not superseded by a later epoch."""
     names = set(storage.list(""))
-    bases, counting = base_checkpoints(storage, names), set()
+    bases, valid = base_checkpoints(storage, names), set()
     for number in checkpoint_numbers(names):
         try:
-            is_over = is_superseded(loads(storage.read(f"{folder_of(number)}/manifest.json")), bases)
+            invalid = is_superseded(loads(storage.read(f"{folder_of(number)}/manifest.json")), bases)
         except (ManifestError, FileNotFoundError):
-            is_over = False  # damaged: kept, so that people can inspect it
-        if not is_over:
-            counting.add(number)
-    return counting
+            invalid = False  # a damaged checkpoint stays, so that it can be inspected
+        if not invalid:
+            valid.add(number)
+    return valid
 
 
-def _leftovers(names: set[str], complete: set[int]) -> list[str]:
-    """The files of all other checkpoints. Manifests come first, so that none remains without the files it names."""
-    folders = set(map(folder_of, complete))
-    left = [name for name in names if _OF_CHECKPOINT.match(name) and name.partition("/")[0] not in folders]
-    return sorted(left, key=lambda name: (not name.endswith("/manifest.json"), name))
+def _leftovers(names: set[str], valid: set[int]) -> list[str]:
+    """The files of invalid checkpoints, manifests first: no manifest may remain after its files are removed."""
+    folders = set(map(folder_of, valid))
+    unneeded = [name for name in names if _CHECKPOINT_FILE.match(name) and name.partition("/")[0] not in folders]
+    return sorted(unneeded, key=lambda name: (not name.endswith("/manifest.json"), name))
 
 
-_OF_CHECKPOINT: Final = re.compile(r"chk-\d+/")
+_CHECKPOINT_FILE: Final = re.compile(r"chk-\d+/")

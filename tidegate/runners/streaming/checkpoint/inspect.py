@@ -1,6 +1,6 @@
-"""Looking into a checkpoint or savepoint: what is in it, by its manifest alone, or entry by entry.
+"""Reads a checkpoint or savepoint for inspection: its manifest, or the individual entries of its state.
 
-The manifest is text. Entries are pickles of the author's values: only `entries` opens them.
+The manifest is plain JSON. The entries are pickles of the author's values, which only `entries` unpickles.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tidegate.runners.streaming.state.rocksdb import read_stored
 from tidegate.runners.streaming.storage.base import Storage
 from tidegate.sdk.errors import RunError
 
-_LOOKS: Final = 3
+_ATTEMPTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One value in a step's state: of a task, a table of the step, a window (None: of no one window) and a key."""
+    """One value in the state of a step. `window` None: the value does not belong to one window."""
 
     step: str
     task: str
@@ -36,10 +36,10 @@ class Entry:
 
 
 def opened(storage: Storage, where: str, checkpoint: int | None = None) -> tuple[Manifest, list[str]]:
-    """A checkpoint of a directory, by default the newest that is whole; and what is wrong with newer ones.
+    """Open a checkpoint, by default the newest complete one; also returns a warning for each newer one that is damaged.
 
-    All its files are read, so that what is shown is known to be there. `where` is the directory, for people.
-    ManifestError if there is none, or not that one, or if it is damaged.
+    Reads and verifies all files of the checkpoint. `where` names the directory in messages. Raises ManifestError if the
+    checkpoint does not exist or is damaged.
     """
     if checkpoint is None:
         manifest, damaged = _newest(storage)
@@ -48,8 +48,8 @@ def opened(storage: Storage, where: str, checkpoint: int | None = None) -> tuple
         return manifest, damaged
     names = set(storage.list(""))
     if checkpoint not in checkpoint_numbers(names):
-        there = ", ".join(map(str, checkpoint_numbers(names))) or "none"
-        raise ManifestError(f"there is no checkpoint {checkpoint} in {where}; there are: {there}")
+        existing = ", ".join(map(str, checkpoint_numbers(names))) or "none"
+        raise ManifestError(f"there is no checkpoint {checkpoint} in {where}; there are: {existing}")
     try:
         manifest = loads(storage.read(f"{folder_of(checkpoint)}/manifest.json"))
         check_files(storage, manifest, names, thorough=True)
@@ -59,34 +59,35 @@ def opened(storage: Storage, where: str, checkpoint: int | None = None) -> tuple
 
 
 def _newest(storage: Storage) -> tuple[Manifest | None, list[str]]:
-    """The newest that is whole. A job may be at work there, which removes an older one while it is looked at."""
-    for _ in range(_LOOKS):
-        there = storage.list("")
+    """Find the newest complete checkpoint. Tries again if the files change: a running job may delete a checkpoint."""
+    for _ in range(_ATTEMPTS):
+        before = storage.list("")
         try:
             manifest, damaged = latest(storage, thorough=True)
         except ManifestError:
-            if storage.list("") == there:
+            if storage.list("") == before:
                 raise
             continue
-        if not damaged or storage.list("") == there:
+        if not damaged or storage.list("") == before:
             return manifest, damaged
     return latest(storage, thorough=True)
 
 
 def entries(storage: Storage, manifest: Manifest) -> Iterator[Entry]:
-    """All that a checkpoint holds of state, unpickled: run only what you trust, where the pipeline's code is at hand.
+    """Unpickle all entries of a checkpoint's state.
 
-    ManifestError for a file that is missing or damaged.
+    Unpickling can run arbitrary code, so the checkpoint must be trusted; it needs the pipeline's modules. Raises
+    ManifestError if a file is missing or damaged.
     """
     for part in manifest.tasks:
         if part.handle is not None:
-            for step, state in _operators(storage, part.handle).items():
-                for table, window, key, value in _rows(state):
+            for step, state in _operator_states(storage, part.handle).items():
+                for table, window, key, value in _state_entries(state):
                     yield Entry(step, str(part.task), table, window, key, value)
 
 
-def _operators(storage: Storage, handle: StateHandle) -> dict[str, Any]:
-    """The state of a task's steps."""
+def _operator_states(storage: Storage, handle: StateHandle) -> dict[str, Any]:
+    """The state of a task's operators, by name."""
     try:
         if any(of_store(file) for file in handle.files):
             return read_stored(handle.files[1:], storage.read)
@@ -95,7 +96,7 @@ def _operators(storage: Storage, handle: StateHandle) -> dict[str, Any]:
         raise ManifestError(str(error)) from error
 
 
-def _rows(state: Any) -> Iterator[tuple[str, Any, Any, Any]]:
+def _state_entries(state: Any) -> Iterator[tuple[str, Any, Any, Any]]:
     match state:
         case KeyedState():
             for name, tables in state.tables.items():
@@ -109,7 +110,7 @@ def _rows(state: Any) -> Iterator[tuple[str, Any, Any, Any]]:
                 for values, _, _ in columns:
                     for value in values:
                         yield "waiting for side inputs", window, None, value
-            yield from _rows(state.inner)
+            yield from _state_entries(state.inner)
         case None:
             return
         case _:

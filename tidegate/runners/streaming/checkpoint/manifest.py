@@ -1,8 +1,8 @@
-"""What a checkpoint consists of.
+"""The manifest of a checkpoint.
 
-A manifest names every step whose state the checkpoint holds, the state files of each task, the splits of every source
-and how far they are read, and the output that the sinks may still have to commit. It is written last: a checkpoint
-whose manifest can be read is complete. `manifest_json` writes it as text, `catalog` finds it in a directory.
+A manifest lists the steps whose state the checkpoint holds, the state files of each task, the splits of every source
+with their read positions, and the output that sinks may still have to commit. It is written last, so a checkpoint with
+a readable manifest is complete. `manifest_json` converts it to JSON; `catalog` finds manifests in a directory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from tidegate.sdk.metrics import MetricCells
 
 
 class ManifestError(RunError):
-    """A checkpoint that can't be used: its manifest or a file is torn, damaged, missing or of another version."""
+    """A checkpoint is unusable: its manifest or one of its files is torn, damaged, missing or of another version."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskPart:
-    """What a checkpoint holds of one task, of which its stage has `parallelism`. `ended`: its input had ended."""
+    """One task's part of a checkpoint. `parallelism`: the number of tasks of its stage. `ended`: its input had ended.
+
+    `handle` is None for a task that ended before the checkpoint and stored nothing in it.
+    """
 
     task: TaskId
     parallelism: int
@@ -37,7 +40,7 @@ class TaskPart:
 
 @dataclass(frozen=True, slots=True)
 class PendingCommit:
-    """Output that a checkpoint made final and that may not be committed yet. `step` is the sink's label."""
+    """Output that a checkpoint made final but that may not be committed yet. `step` is the sink's label."""
 
     step: str
     run: str
@@ -47,8 +50,11 @@ class PendingCommit:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A checkpoint as data. `taken` is in µs since 1970. `final`: all input had ended, so no checkpoint follows.
-    `counted`: the metrics of tasks that have no files in it because they had ended before."""
+    """A checkpoint as data.
+
+    `taken`: µs since 1970. `final`: all input had ended, so no checkpoint follows. `lists`: the splits of each source,
+    by its label. `counted`: the metrics of tasks that had ended earlier and have no files in this checkpoint.
+    """
 
     job: str
     run: str
@@ -67,16 +73,16 @@ class Manifest:
 
     @property
     def folder(self) -> str:
-        """The folder of the files it added; those it shares with earlier checkpoints are in their folders."""
+        """The folder of the files that this checkpoint added; it may also use files in the folders of earlier ones."""
         return folder_of(self.checkpoint)
 
     @property
     def name(self) -> str:
-        """The manifest's file name within the checkpoint directory."""
+        """The manifest's path within the checkpoint directory."""
         return f"{self.folder}/manifest.json"
 
     def files(self) -> Iterator[tuple[str, int, int]]:
-        """Name, size and CRC-32 of each state file that it needs."""
+        """Name, size and CRC-32 of each state file that the checkpoint needs."""
         seen: set[str] = set()
         for part in self.tasks:
             for file in part.handle.files if part.handle is not None else ():
@@ -86,10 +92,14 @@ class Manifest:
 
     @property
     def retained(self) -> RetainedCheckpoint:
-        """Its number and all its files, itself among them."""
+        """The checkpoint's number and all its files, including the manifest."""
         return RetainedCheckpoint(self.checkpoint, frozenset({self.name, *(name for name, _, _ in self.files())}))
 
 
 def folder_of(checkpoint: int) -> str:
-    """The folder of a checkpoint."""
+    """The folder of a checkpoint within the checkpoint directory.
+
+    >>> folder_of(7)
+    'chk-000007'
+    """
     return f"chk-{checkpoint:06}"

@@ -1,4 +1,4 @@
-"""What all tasks acknowledged of a checkpoint, put together: its manifest, and the commits that are final with it."""
+"""Builds a checkpoint's manifest, and the commits that it makes final, from the acknowledgements of all tasks."""
 
 from __future__ import annotations
 
@@ -15,16 +15,19 @@ from tidegate.sdk.metrics import MetricCells
 
 
 def commits_for(job: Job, prepared: Sequence[Prepared], checkpoint: int | None) -> list[Commit]:
-    """A commit for each sink that has prepared something; of a bounded run (`checkpoint` None) for every sink."""
+    """One commit for each sink that prepared output.
+
+    A bounded run (`checkpoint` None) has a commit for every sink: one without output still has to be committed.
+    """
     commits = []
     by_sink: dict[str, list[Committable]] = {}
     for part in prepared:
         by_sink.setdefault(part.step, []).extend(part.committables)
     for step in job.plan.steps:
         if step.is_sink:
-            pieces = tuple(by_sink.get(step.label, ()))
-            if pieces or checkpoint is None:
-                commits.append(Commit(step.id, job.output_run, pieces, checkpoint))
+            sink_output = tuple(by_sink.get(step.label, ()))
+            if sink_output or checkpoint is None:
+                commits.append(Commit(step.id, job.output_run, sink_output, checkpoint))
     return commits
 
 
@@ -39,10 +42,10 @@ def build_manifest(
     commits: Iterable[Commit],
     now: int,
 ) -> Manifest:
-    """The manifest of a checkpoint that all tasks have acknowledged.
+    """Build the manifest of a checkpoint that all tasks have acknowledged.
 
-    `done_before`: tasks that had ended before there were checkpoints, `counted`: their metrics. `commits`: all that may
-    not have been made.
+    `done_before`: the tasks of regions that ended before the current attempt; they store nothing in the checkpoint.
+    `counted`: the metrics of tasks that have ended. `commits`: all commits that may still be outstanding.
     """
     topology, settings = job.topology, job.settings
     tasks = [

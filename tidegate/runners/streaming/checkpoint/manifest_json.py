@@ -1,4 +1,4 @@
-"""A manifest as JSON, with a version of the format and a checksum over the body. Reading it unpickles nothing."""
+"""Manifests as JSON, with a format version and a checksum of the body. Reading a manifest unpickles nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def dumps(manifest: Manifest) -> bytes:
-    """The manifest as JSON. ManifestError for a position or a committable that JSON can't hold."""
+    """Convert a manifest to JSON. Raises ManifestError if JSON can't represent a read position or a committable."""
     m = manifest
     try:
         lists = {label: [_split_out(split) for split in splits] for label, splits in m.lists.items()}
@@ -46,24 +46,24 @@ def dumps(manifest: Manifest) -> bytes:
             "commits": [_commit_out(commit) for commit in m.commits],
             "counted": metrics_out(m.counted),
         }
-        body = json.loads(json.dumps(body))  # as it will be read, so that the checksum is of that
+        body = json.loads(json.dumps(body))  # the checksum must be that of the body as read back
     except (TypeError, ValueError) as error:
         raise ManifestError(
             f"checkpoint {m.checkpoint} can't be written: {error}; positions of readers and payloads of committables "
             "are numbers, strings, lists and dicts of them"
         ) from None
-    return json.dumps({"tidegate": FORMAT, "crc32": _check(body), "body": body}, indent=1).encode()
+    return json.dumps({"tidegate": FORMAT, "crc32": _crc32_of(body), "body": body}, indent=1).encode()
 
 
 def loads(data: bytes) -> Manifest:
-    """The manifest that `dumps` wrote. ManifestError if it is torn, damaged or of another version."""
+    """Parse a manifest that `dumps` wrote. Raises ManifestError if it is torn, damaged or of another version."""
     try:
-        return _read(_Reader(_body(data), "manifest"))
+        return _manifest_in(_Reader(_body(data), "manifest"))
     except (TypeError, ValueError, RecursionError) as error:
         raise ManifestError(f"the manifest is inconsistent: {error}") from None
 
 
-def _read(read: _Reader) -> Manifest:
+def _manifest_in(read: _Reader) -> Manifest:
     return Manifest(
         job=read.get("job", str),
         run=read.get("run", str),
@@ -98,17 +98,17 @@ def _body(data: bytes) -> dict[str, Any]:
             "run it with the version that wrote it"
         )
     body = document.get("body")
-    if not isinstance(body, dict) or document.get("crc32") != _check(body):
+    if not isinstance(body, dict) or document.get("crc32") != _crc32_of(body):
         raise ManifestError("the manifest is damaged: checksum mismatch")
     return body
 
 
-def _check(body: dict[str, Any]) -> int:
+def _crc32_of(body: dict[str, Any]) -> int:
     return crc32(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
 
 
 class _Reader:
-    """A JSON object whose fields are checked as they are read."""
+    """Reads the fields of a JSON object and checks their types. `what` names the object in error messages."""
 
     def __init__(self, value: Any, what: str) -> None:
         if not isinstance(value, dict):
@@ -178,18 +178,18 @@ def _progress_in(read: _Reader) -> SplitProgress:
     return SplitProgress(
         step=read.get("step", str),
         finished=tuple(read.get("finished", list)),
-        current=tuple(map(_pair_in, read.get("current", list))),
+        current=tuple(map(_position_in, read.get("current", list))),
     )
 
 
 def _file_in(value: Any) -> tuple[str, int, int]:
     match value:
-        case [str(name), int(size), int(check)]:
-            return name, size, check
+        case [str(name), int(size), int(crc)]:
+            return name, size, crc
     raise ManifestError(f"the manifest is inconsistent: a task's file is {shorten(value, 60)}")
 
 
-def _pair_in(value: Any) -> tuple[str, Any]:
+def _position_in(value: Any) -> tuple[str, Any]:
     match value:
         case [str(id), position]:
             return id, position

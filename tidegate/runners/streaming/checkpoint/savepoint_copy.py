@@ -1,4 +1,4 @@
-"""Copying a checkpoint's files into another storage, which makes it a savepoint."""
+"""Copies a checkpoint's files to another storage, which makes it a savepoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from tidegate.sdk.errors import RunError
 
 
 def copy_savepoint(source: Storage, target: Storage, name: str, data: bytes) -> Generator[None, None, None]:
-    """Copy what a manifest names from one store to another, file by file, and then, under `name`, the manifest."""
+    """Copy a checkpoint, one file for each `next()`.
+
+    `data` is the manifest. It is written last, under `name`, so that an interrupted copy is no savepoint.
+    """
     for file, size, _ in loads(data).files():
         content = source.read(file)
         if len(content) != size:
