@@ -423,7 +423,7 @@ def test_a_capture_that_is_abandoned_leaves_nothing(tmp_path: Path) -> None:
     held = Held("forked", tmp_path)
     answer(held.step, as_elements([("a", 1, 0)]))
     capture: Any = held.backend.capture(1, "chk-1/0.0.1.state", whole=False)
-    child = capture.own._child
+    child = capture.inner._child
     capture.abandon()
     assert list(held.folder.iterdir()) == []
     with pytest.raises(ChildProcessError):
@@ -457,7 +457,7 @@ def test_nothing_is_forked_where_other_threads_run(tmp_path: Path) -> None:
     thread.start()
     try:
         capture: Any = held.backend.capture(1, "chk-1/0.0.1.state", whole=False)
-        assert not isinstance(capture.own, ForkedWriter)
+        assert not isinstance(capture.inner, ForkedWriter)
         awaited(capture)
     finally:
         over.set()

@@ -10,44 +10,44 @@ from tidegate.runners.engine.rescale import KeyFilter
 from tidegate.runners.streaming.state.files import Read, StateFile
 
 Operators: TypeAlias = Callable[[], Mapping[str, Operator]]
-"""The operators of a task that have not ended, by the name their state is kept under."""
+"""The operators of a task that have not ended, by the name under which their state is stored."""
 
 
 class Capture(Protocol):
-    """The state of one task at one instant, while it is being written to files."""
+    """A capture of the state of one task at one instant, while it is being written to files."""
 
     @property
     def uploading(self) -> bool:
-        """Whether only uploads remain, whose completion wakes the loop: until then there is no need to poll."""
+        """Whether only uploads remain. Their completion wakes the event loop, which need not poll until then."""
 
     def poll(self) -> tuple[StateFile, ...] | None:
-        """Do a little work without waiting. Returns the files with the state, the latest first; None: not done yet.
+        """Do a little work without waiting. Returns the files with the state, the latest first, or None until done.
 
         Raises OSError or RunError if the state can't be stored; the capture must not be polled after that.
         """
 
     def abandon(self) -> None:
-        """Stop the capture, and remove what it has written."""
+        """Stop the capture, and delete the files it has written."""
 
 
 class StateBackend(Protocol):
-    """Keeps the state of one task's operators. It is built before them, and used only after they are opened."""
+    """Stores the state of one task's operators. It is built before they are, and used only once they are open."""
 
     @property
     def wrap_keyed(self) -> Callable[[str, KeyedOperator], Operator] | None:
-        """What puts an operator's keys elsewhere than in memory (see `Context`); None: they stay there."""
+        """Wraps a keyed operator to store its keys outside memory (see `Context`); None: they stay in memory."""
 
     def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: KeyFilter | None) -> None:
-        """Restore from `parts`, the files of one capture each. `keeps` None: take all keys of the one part."""
+        """Restore from `parts`, each the files of one capture. `keeps` None: restore all keys of the only part."""
 
     def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
-        """Take the state as it is now, between events and at the end of bundles; into a file of that name.
+        """Begin to capture the present state in a file of that name. Called between events, with no bundle open.
 
-        `whole`: a savepoint, all in one file that every backend reads, on which nothing later builds.
+        `whole`: for a savepoint, one file with all state, which every backend reads and no later checkpoint builds on.
         """
 
     def completed(self, checkpoint: int) -> None:
-        """A checkpoint is complete: later ones may build on it. Those captured since may have been deleted."""
+        """A checkpoint is complete: later ones may build on it. Checkpoints captured since may have been aborted."""
 
     def close(self) -> None:
         """Release all resources, after the last event."""

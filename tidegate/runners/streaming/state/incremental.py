@@ -28,9 +28,9 @@ class IncrementalChain:
 
     full_every: int
     _chain: tuple[StateFile, ...] = ()
-    """The files to build on, the latest first; empty: the next checkpoint writes all state."""
+    """The files to build on, the latest first; if there are none, the next checkpoint writes all state."""
     _open: list[Keys] = field(default_factory=list)
-    """The keys changed before each checkpoint taken since the one in `_chain`."""
+    """For each checkpoint captured since the one in `_chain`, the keys that changed before it."""
     _latest: int = 0
     _stored: tuple[StateFile, ...] | None = None
     """The files of the latest checkpoint, once they are stored."""
@@ -38,59 +38,61 @@ class IncrementalChain:
     def since(
         self, checkpoint: int, operators: Mapping[str, Operator], *, whole: bool
     ) -> tuple[Keys, tuple[StateFile, ...]]:
-        """The keys that a checkpoint has to write, and the files it builds on."""
+        """The keys that a checkpoint has to write, and the files it builds on. `whole`: see `StateBackend.capture`."""
         everything: Keys = {name: None if keeps_state(operator) else [] for name, operator in operators.items()}
         if whole:
             return everything, ()
         self._latest, self._stored = checkpoint, None
         self._open.append({name: operator.touched() for name, operator in operators.items()})
-        if self._builds_anew():
+        if self._writes_all():
             self._chain = ()
             self._open.clear()
             return everything, ()
         return {name: _union(changed.get(name) for changed in self._open) for name in operators}, self._chain
 
-    def _builds_anew(self) -> bool:
+    def _writes_all(self) -> bool:
         """Whether the next checkpoint writes all state."""
         if not self._chain or len(self._open) > _INCOMPLETE:
             return True
         if len(self._chain) < self.full_every:
             return False
-        *laid_over, (_, base, _) = self._chain
-        return len(self._chain) >= _LONGEST * self.full_every or sum(size for _, size, _ in laid_over) >= _HEAVY * base
+        *changes, (_, full_size, _) = self._chain
+        changes_size = sum(size for _, size, _ in changes)
+        return len(self._chain) >= _LONGEST * self.full_every or changes_size >= _HEAVY * full_size
 
     def stored(self, checkpoint: int, chain: tuple[StateFile, ...]) -> None:
-        """A checkpoint's files are stored."""
+        """The files of a checkpoint are stored; `chain` are these and the files it builds on, the latest first."""
         if checkpoint == self._latest:
             self._stored = chain
 
     def completed(self, checkpoint: int) -> None:
-        """A checkpoint is complete: build on it, if none has been taken since."""
+        """A checkpoint is complete: the next one builds on it, unless another has been captured since."""
         if checkpoint == self._latest and self._stored is not None:
             self._chain, self._stored = self._stored, None
             self._open.clear()
 
 
-def _union(parts: Iterator[Touched | None]) -> Touched | None:
-    runs: Touched = []
-    for part in parts:
-        if part is None:
+def _union(changes: Iterator[Touched | None]) -> Touched | None:
+    """All keys that changed; None (all keys) if any part is None."""
+    union: Touched = []
+    for touched in changes:
+        if touched is None:
             return None
-        runs += part
-    return runs
+        union += touched
+    return union
 
 
 @dataclass(slots=True)
 class IncrementalCapture:
-    """A capture that builds on files of earlier checkpoints."""
+    """A capture of the changes in `inner`, which builds on the files of earlier checkpoints."""
 
-    own: Capture
+    inner: Capture
     checkpoint: int
     base: tuple[StateFile, ...]
     changes: IncrementalChain
 
     def poll(self) -> tuple[StateFile, ...] | None:
-        files = self.own.poll()
+        files = self.inner.poll()
         if files is None:
             return None
         chain = (*files, *self.base)
@@ -98,17 +100,17 @@ class IncrementalCapture:
         return chain
 
     def abandon(self) -> None:
-        self.own.abandon()
+        self.inner.abandon()
 
     @property
     def uploading(self) -> bool:
-        return self.own.uploading
+        return self.inner.uploading
 
 
 _LONGEST: Final = 4
 """A chain has at most this many times `full_every` files."""
 _HEAVY: Final = 4
-"""All state is written again once the changes have this many times the size of the full file, so that at most a fifth
-of all bytes is written only to keep chains short, unless `_LONGEST` applies first."""
+"""All state is written again once the changes have this many times the size of the full file. Full files are thus at
+most a fifth of all bytes written, unless `_LONGEST` applies first."""
 _INCOMPLETE: Final = 8
 """After this many consecutive checkpoints that did not complete, the next one writes all state."""

@@ -1,4 +1,4 @@
-"""Files of state on their way into a checkpoint directory: into a folder at once, into a store beside the loop."""
+"""Storing state files in a checkpoint directory: at once in a local folder, in the background in a remote store."""
 
 from __future__ import annotations
 
@@ -16,34 +16,36 @@ from tidegate.runners.streaming.storage.base import Storage
 
 
 class PendingFile(Protocol):
-    """A file on its way into the checkpoint directory."""
+    """A file that is being stored in the checkpoint directory."""
 
     def poll(self) -> StateFile | None:
-        """Which file it is, once it is stored; None: not yet. Never waits. OSError when it can't be stored."""
+        """Return the file once it is stored, None until then. Never waits. OSError if it can't be stored."""
 
     def abandon(self) -> None:
-        """It is not wanted any more."""
+        """Stop storing the file: it is not needed any more."""
 
 
 class StateFileStore(Protocol):
-    """Where state files go, by their names in the checkpoint directory. Stored files are durable once the storage has
-    been told to settle them. Nothing here waits for a network. Raises OSError."""
+    """Stores state files under their names in the checkpoint directory.
+
+    Stored files are durable only after `Storage.sync` of their names. No method waits for a network. Raises OSError.
+    """
 
     def put(self, name: str, data: bytes) -> PendingFile:
         """Write a file."""
 
     def move(self, name: str, path: Path, size: int, check: int) -> PendingFile:
-        """Take in a local file, which is gone afterwards."""
+        """Store a local file, and delete it there."""
 
     def link(self, name: str, path: Path) -> PendingFile:
-        """Take in a local file that never changes: it has to stay until it is stored."""
+        """Store a local file that never changes; the caller must not delete it before it is stored."""
 
     def begin(self, name: str) -> Path | None:
-        """Where a file is written before it is moved; None: nowhere."""
+        """The path at which to write a file before `move`; None: files can't be written locally first."""
 
 
 class StoredFile:
-    """A file that is in its place."""
+    """A file that is already stored."""
 
     def __init__(self, file: StateFile) -> None:
         self._file = file
@@ -56,8 +58,11 @@ class StoredFile:
 
 
 class DirectFileStore:
-    """State files in a storage that keeps nobody waiting. `root`: the folder of a local one, where files are moved and
-    linked; `place` makes the folder where long ones are written before they are moved."""
+    """Stores state files at once, in a storage that responds without delay.
+
+    `root`: the folder of a local storage, into which files are moved and linked. `place` makes the folder in which long
+    files are written before they are moved.
+    """
 
     def __init__(self, storage: Storage, root: Path | None = None, place: Callable[[], Path] | None = None) -> None:
         self._storage = storage
@@ -70,18 +75,18 @@ class DirectFileStore:
         return StoredFile((name, len(data), crc32(data)))
 
     def move(self, name: str, path: Path, size: int, check: int) -> StoredFile:
-        """Take in a local file."""
+        """Store a local file, and delete it there."""
         target = self._local(name, path)
         if target is None:
             self._storage.put_file(name, path)
         else:
-            path.chmod(0o600)  # a store's own library makes files that follow the umask
+            path.chmod(0o600)  # RocksDB creates files with the permissions of the umask
             os.replace(path, target)
         path.unlink(missing_ok=True)
         return StoredFile((name, size, check))
 
     def link(self, name: str, path: Path) -> StoredFile:
-        """Take in a local file that never changes, once: by its name it is known whether it is there."""
+        """Store a local file that never changes."""
         size, check = measured(path)
         target = self._local(name, path)
         if target is None:
@@ -92,11 +97,11 @@ class DirectFileStore:
         return StoredFile((name, size, check))
 
     def begin(self, name: str) -> Path | None:
-        """Where a file is written before it is moved."""
+        """The path at which to write a file before `move`; None without a place."""
         return None if self._place is None else part_of(self._place(), name)
 
     def _local(self, name: str, path: Path) -> Path | None:
-        """Where to move or link it to; None if that is elsewhere, or on another device."""
+        """The target of a move or link; None if the storage is not local or on another device than `path`."""
         if self._root is None:
             return None
         target = self._root / name
@@ -105,10 +110,10 @@ class DirectFileStore:
 
 
 class UploadingFileStore:
-    """State files in a store that takes its time: they are uploaded in the background, one after another.
+    """Uploads state files to a remote store in the background, one after another.
 
-    At most `room` bytes wait in memory; the rest waits in local files of the folder that `place` makes. A file that is
-    given up while it is being uploaded is deleted again.
+    At most `room` bytes wait in memory; the others wait in local files, in the folder that `place` makes. A file
+    abandoned during its upload is deleted from the store afterwards.
     """
 
     def __init__(
@@ -118,16 +123,16 @@ class UploadingFileStore:
         self._background = background
         self._place = place
         self._room = ROOM if room is None else room
-        self._held = 0
+        self._waiting_bytes = 0
         self._lock = threading.Lock()
 
     def put(self, name: str, data: bytes) -> PendingFile:
         """Write a file."""
         check = crc32(data)
         with self._lock:
-            fits = self._held + len(data) <= self._room
+            fits = self._waiting_bytes + len(data) <= self._room
             if fits:
-                self._held += len(data)
+                self._waiting_bytes += len(data)
         if not fits:
             path = self.begin(name)
             try:
@@ -139,52 +144,53 @@ class UploadingFileStore:
             return self.move(name, path, len(data), check)
         file = (name, len(data), check)
         return self._background.begin(
-            self._uploaded(name, partial(self._storage.put, name, data), lambda: file),
-            partial(self._let_go, len(data)),
+            self._upload(name, partial(self._storage.put, name, data), lambda: file),
+            partial(self._release, len(data)),
         )
 
     def move(self, name: str, path: Path, size: int, check: int) -> PendingFile:
-        """Take in a local file."""
+        """Store a local file, and delete it there."""
         return self._background.begin(
-            self._uploaded(name, partial(self._storage.put_file, name, path), lambda: (name, size, check)),
+            self._upload(name, partial(self._storage.put_file, name, path), lambda: (name, size, check)),
             partial(path.unlink, missing_ok=True),
         )
 
     def link(self, name: str, path: Path) -> PendingFile:
-        """Take in a local file that never changes."""
+        """Store a local file that never changes; the caller must not delete it before it is stored."""
         return self._background.begin(
-            self._uploaded(name, partial(self._storage.put_file, name, path), lambda: (name, *measured(path)))
+            self._upload(name, partial(self._storage.put_file, name, path), lambda: (name, *measured(path)))
         )
 
     def begin(self, name: str) -> Path:
-        """Where a file is written before it is moved."""
+        """The path at which to write a file before `move`."""
         return part_of(self._place(), name)
 
-    def _let_go(self, size: int) -> None:
+    def _release(self, size: int) -> None:
+        """An upload from memory has ended."""
         with self._lock:
-            self._held -= size
+            self._waiting_bytes -= size
 
-    def _uploaded(self, name: str, upload: Callable[[], None], file: Callable[[], StateFile]) -> Steps[StateFile]:
+    def _upload(self, name: str, upload: Callable[[], None], file: Callable[[], StateFile]) -> Steps[StateFile]:
         try:
-            told = file()
+            described = file()
             upload()
-        except Exception as error:  # of a remote store, whatever its client raises
+        except Exception as error:  # clients of remote stores raise exceptions of any class
             raise OSError(f"{name} could not be uploaded: {type(error).__name__}: {error}") from error
         try:
             yield
         except GeneratorExit:
             self._storage.delete(name)
             raise
-        return told
+        return described
 
 
 def part_of(folder: Path, name: str) -> Path:
-    """The file in a folder of this machine that becomes the one of that name."""
+    """The local path at which the file of that name is written before it is stored."""
     return folder / f"{os.getpid()}-{name.replace('/', '-')}"
 
 
 def measured(path: Path) -> tuple[int, int]:
-    """Size and checksum of a file."""
+    """The size and checksum of a file."""
     size = check = 0
     for data in _pieces(path):
         size += len(data)
@@ -199,5 +205,5 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 
 ROOM: Final = 32 << 20
-"""Bytes that may wait in a worker's memory to be uploaded."""
+"""The bytes that may wait for their upload in a worker's memory."""
 _PIECE: Final = 1 << 20
