@@ -1,8 +1,8 @@
-"""State in RocksDB, with what is in use in memory: for keyed state that does not fit there.
+"""The state backend for keyed state that does not fit into memory: resident keys in memory, spilled keys in RocksDB.
 
-The store holds the keys that sleep. A checkpoint is a hard-link checkpoint of it, of which only files that are new are
-taken anywhere, and over it the chain of what has changed in memory, of which every so often a file has everything that
-is there. These files are written a little at a time between events. Never a fork: RocksDB has threads.
+A checkpoint has two parts. The spilled keys are a hard-link checkpoint of the store, of which only new files are copied
+to the checkpoint directory. The keys in memory are an incremental chain of state files, as in the memory backend. These
+files are written in small steps between events, never by a forked child, since RocksDB runs threads.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NAMES: Final = b"\xff\xffnames"
 
 
 class RocksBackend:
-    """State of a task in RocksDB. `page` goes into the operators' Context; `budget` (bytes) is for keys in memory."""
+    """Stores the state of a task in RocksDB, except for at most `budget` bytes of recently used keys per operator."""
 
     def __init__(
         self,
@@ -68,18 +68,19 @@ class RocksBackend:
         self._budget = budget
         self._db: Any = None
         self._paged: dict[str, TieredOperator] = {}
-        self._taken: dict[str, StateFile] = {}
+        self._stored_tables: dict[str, StateFile] = {}
+        """Files of the store that are in the checkpoint directory, by their names in the store."""
         self._linked: tuple[int, tuple[StateFile, ...]] = (-1, ())
-        """How much had been written to the store when it was last linked, and the files of it."""
+        """The store's sequence number when it was last linked, and the files it had then."""
         self._changes = IncrementalChain(full_every)
 
     @property
     def wrap_keyed(self) -> Callable[[str, KeyedOperator], Operator]:
-        """Every keyed operator is paged."""
+        """Every keyed operator is wrapped by `page`."""
         return self.page
 
     def page(self, label: str, operator: KeyedOperator) -> TieredOperator:
-        """The operator with its keys in this store."""
+        """Wrap an operator so that its keys can be spilled to this store."""
         if self._db is None:
             self._db = open_store(self._folder / "db")
         cold = RocksCold(self._db, len(self._paged), self._new_batch)
@@ -88,14 +89,14 @@ class RocksBackend:
         return self._paged[label]
 
     def close(self) -> None:
-        """Close the store, and remove it: what is to stay is in checkpoints."""
+        """Close the store and delete its files; checkpoints have copies of all they need."""
         if self._db is not None:
-            with contextlib.suppress(Exception):  # one that has failed says so again
+            with contextlib.suppress(Exception):  # a store that has failed raises its error again
                 self._db.close()
             self._db = None
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    # -- out
+    # -- capture
 
     def capture(self, checkpoint: int, name: str, *, whole: bool) -> Capture:
         operators = self._operators()
@@ -103,28 +104,28 @@ class RocksBackend:
             spilled = None if self._db is None else SpilledKeys(self._hard_links(checkpoint), self._paged)
             return self._capture_keys(name, operators, dict.fromkeys(operators), spilled)
         keys, base = self._changes.since(checkpoint, operators, whole=False)
-        own = self._capture_keys(name, operators, keys)
+        changed = self._capture_keys(name, operators, keys)
         try:
             links = self._links(checkpoint, name)
         except (OSError, RunError):
-            own.abandon()
+            changed.abandon()
             raise
-        return LinkedCapture(own, checkpoint, base, self._changes, links)
+        return LinkedCapture(changed, checkpoint, base, self._changes, links)
 
     def completed(self, checkpoint: int) -> None:
         self._changes.completed(checkpoint)
 
     def _links(self, checkpoint: int, name: str) -> HardLinks:
-        """A hard-link checkpoint of the store, of which the files that are new are taken to the others."""
-        written = -1 if self._db is None else self._db.latest_sequence_number()
-        if written == self._linked[0]:
-            return HardLinks(None, {file[0]: StoredFile(file) for file in self._linked[1]}, lambda files, whole: None)
+        """Make a hard-link checkpoint of the store, and begin to store those of its files that are not stored yet."""
+        sequence = -1 if self._db is None else self._db.latest_sequence_number()
+        if sequence == self._linked[0]:
+            return HardLinks(None, {file[0]: StoredFile(file) for file in self._linked[1]}, lambda files, _: None)
         folder = self._hard_links(checkpoint)
         storing: dict[str, PendingFile] = {}
-        links = HardLinks(folder, storing, partial(self._have_taken, written))
+        links = HardLinks(folder, storing, partial(self._on_stored, sequence))
         try:
             for path in sorted(folder.iterdir()):
-                file = self._taken.get(path.name)
+                file = self._stored_tables.get(path.name)
                 known = None if file is None else StoredFile(file)
                 storing[path.name] = known or self._files.link(f"{name}{STORED}{path.name}", path)
             links.poll()
@@ -133,31 +134,34 @@ class RocksBackend:
             raise
         return links
 
-    def _have_taken(self, written: int, files: Mapping[str, StateFile], whole: bool) -> None:
-        """Files of a hard-link checkpoint are stored: all of them (`whole`), or those before it was given up."""
+    def _on_stored(self, sequence: int, files: Mapping[str, StateFile], complete: bool) -> None:
+        """Files of a hard-link checkpoint are stored: all (`complete`), or those stored before it was abandoned."""
         tables = {name: file for name, file in files.items() if name.endswith(".sst")}
-        if whole:
-            self._taken, self._linked = tables, (written, tuple(files.values()))
+        if complete:
+            self._stored_tables, self._linked = tables, (sequence, tuple(files.values()))
         else:
-            self._taken = self._taken | tables
+            self._stored_tables = self._stored_tables | tables
 
     def _capture_keys(
         self, name: str, operators: Mapping[str, Operator], keys: Keys, spilled: SpilledKeys | None = None
     ) -> Capture:
-        """A file of the given keys; of a savepoint, also of those that are `spilled`."""
+        """Capture the given keys in a file; for a savepoint, also the `spilled` keys."""
         captured = KeyedCapture(operators, keys, self._paged, spilled)
         if captured.is_empty:
             return EmptyCapture()
         return IncrementalWriter(frames(captured.snapshots(), list(operators)), name, self._files, captured.abandon)
 
     def _hard_links(self, checkpoint: int) -> Path:
-        """A folder with the store as it is now. OSError if there is no room for it; RunError if the store has failed
-        with that: from then on it takes nothing, also when there is room again, so that a new one has to be made."""
+        """A folder with hard links to the present files of the store.
+
+        OSError if they can't be made, for example on a full disk. RunError if that has made the store fail: it then
+        refuses all writes, even once there is room again, and the task must be restored into a new store.
+        """
         folder = self._folder / f"checkpoint-{checkpoint}"
         shutil.rmtree(folder, ignore_errors=True)
         try:
             self._rocks.Checkpoint(self._db).create_checkpoint(str(folder))
-        except Exception as error:  # it has no other kind, and names the file
+        except Exception as error:  # rocksdict raises no other class; the message names the file
             shutil.rmtree(folder, ignore_errors=True)
             try:
                 self._name_operators()
@@ -167,19 +171,19 @@ class RocksBackend:
         return folder
 
     def _name_operators(self) -> None:
-        """Note in the store which operators it is of, in their order."""
+        """Write the names of the operators to the store, in the order of their numbers."""
         self._db.put(_NAMES, pickle.dumps(list(self._paged)))
 
-    # -- in
+    # -- restore
 
     def restore(self, parts: Sequence[Sequence[StateFile]], read: Read, keeps: KeyFilter | None) -> None:
         found: dict[str, list[Any]] = {}
         for number, files in enumerate(files for files in parts if files):
-            own = [file for file in files if of_store(file)]
+            linked = [file for file in files if of_store(file)]
             chain = [file for file in files if not of_store(file)]
-            states = read_states(chain, read) if own or len(chain) > 1 else self._streamed(chain[0], read, keeps)
-            if own:
-                self._from_store(own, read, keeps, states, self._folder / f"restored-{number}")
+            states = read_states(chain, read) if linked or len(chain) > 1 else self._load(chain[0], read, keeps)
+            if linked:
+                self._restore_spilled(linked, read, keeps, states, self._folder / f"restored-{number}")
             for label, state in states.items():
                 found.setdefault(label, []).append(state)
         for label, operator in self._operators().items():
@@ -188,8 +192,8 @@ class RocksBackend:
             if state is not None:
                 operator.restore(state)
 
-    def _streamed(self, file: StateFile, read: Read, keeps: KeyFilter | None) -> dict[str, Any]:
-        """What a file that has everything holds; but what is by key goes to the store, piece by piece."""
+    def _load(self, file: StateFile, read: Read, keeps: KeyFilter | None) -> dict[str, Any]:
+        """The snapshots in a file with all state. Keyed state is restored piece by piece, not collected."""
         states: dict[str, Any] = {}
         _, pieces = opened(checked(file, read), file[0])
         for label, piece in pieces:
@@ -200,23 +204,23 @@ class RocksBackend:
                 states[label] = overlaid(states.get(label), piece)
         return states
 
-    def _from_store(
-        self, files: Sequence[StateFile], read: Read, keeps: KeyFilter | None, awake: Mapping[str, Any], folder: Path
+    def _restore_spilled(
+        self, files: Sequence[StateFile], read: Read, keeps: KeyFilter | None, states: Mapping[str, Any], folder: Path
     ) -> None:
-        """The keys that slept, but for those that have been awake since."""
-        db = _unpacked(files, read, folder)
+        """Restore the spilled keys, except those with newer state in `states`, the snapshots of the keys in memory."""
+        db = _open_copy(files, read, folder)
         labels = pickle.loads(db.get(_NAMES))
         for number, label in enumerate(labels):
-            if label not in self._paged or label not in awake:
+            if label not in self._paged or label not in states:
                 continue
-            hot = keyed_state_of(awake[label])
-            known = known_keys(hot)
+            resident = keyed_state_of(states[label])
+            known = known_keys(resident)
             spilled = (
                 item
                 for item in records(db, OPERATOR_NUMBER.pack(number))
                 if item[0] not in known and (keeps is None or keeps(item[0]))
             )
-            for batch in in_batches(spilled, replace(hot, tables={}, keys=None, windows=None)):
+            for batch in in_batches(spilled, replace(resident, tables={}, keys=None, windows=None)):
                 self._paged[label].restore(batch)
         db.close()
         shutil.rmtree(folder)
@@ -228,23 +232,23 @@ class RocksBackend:
 
 
 def read_stored(files: Sequence[StateFile], read: Read) -> dict[str, Any]:
-    """The snapshots, by name, that a capture of this backend has in its files. As `read_states` raises."""
+    """The operators' snapshots, by name, from the files of a capture of this backend. Raises as `read_states` does."""
     states = read_states([file for file in files if not of_store(file)], read)
     with TemporaryDirectory() as folder:
-        db = _unpacked([file for file in files if of_store(file)], read, Path(folder) / "db")
+        db = _open_copy([file for file in files if of_store(file)], read, Path(folder) / "db")
         for number, label in enumerate(pickle.loads(db.get(_NAMES))):
             if label in states:
-                awake = keyed_state_of(states[label])
-                known = known_keys(awake)
+                resident = keyed_state_of(states[label])
+                known = known_keys(resident)
                 spilled = (item for item in records(db, OPERATOR_NUMBER.pack(number)) if item[0] not in known)
-                for batch in in_batches(spilled, replace(awake, tables={}, keys=(), windows=None)):
+                for batch in in_batches(spilled, replace(resident, tables={}, keys=(), windows=None)):
                     states[label] = overlaid(states[label], piece_of(states[label], batch))
         db.close()
     return states
 
 
-def _unpacked(files: Sequence[StateFile], read: Read, folder: Path) -> Any:
-    """A store from the files of its checkpoint."""
+def _open_copy(files: Sequence[StateFile], read: Read, folder: Path) -> Any:
+    """Copy the files of a hard-link checkpoint to a folder, and open the store there."""
     folder.mkdir()
     for file in files:
         (folder / file[0].rpartition(STORED)[2]).write_bytes(checked(file, read))

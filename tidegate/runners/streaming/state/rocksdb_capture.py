@@ -1,4 +1,4 @@
-"""Capturing state that is partly in memory and partly in RocksDB."""
+"""Captures of state that is partly in memory and partly in RocksDB."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tidegate.sdk import moved
 
 
 class KeyedCapture:
-    """The state of these keys at one instant, as pieces of snapshots that are made later.
+    """The state of the given keys at one instant, as pieces of snapshots that are made later.
 
     State that is not by key is captured at once. The state of a key is captured when its piece is made, or before it
-    changes, whichever comes first. `spilled`: of a savepoint, the keys that were in the store at that instant.
+    changes, whichever comes first. `spilled`: for a savepoint, the keys that were in the store at that instant.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class KeyedCapture:
         return not self._heads and self._spilled is None
 
     def snapshots(self) -> Iterator[tuple[str, Any] | None]:
-        """The pieces, by operator; None where another call continues the work."""
+        """The pieces, each with its operator's name; None where the work pauses without a piece."""
         for label, head in self._heads:
             yield label, head
             if label in self._captures:
@@ -88,7 +88,7 @@ class KeyedCapture:
             yield label, batch
 
     def abandon(self) -> None:
-        """Stop reading, and delete the links."""
+        """Stop the capture, and delete the hard links."""
         for capture in self._captures.values():
             capture.stop()
         if self._spilled is not None:
@@ -96,10 +96,10 @@ class KeyedCapture:
 
 
 class SpilledKeys:
-    """The keys that were in the store at an instant, of each operator, read from hard links to the store's files.
+    """The keys of each operator that were in the store at one instant, read from hard links to the store's files.
 
-    The hard links are opened when they are first read. A RocksDB snapshot would not do: an iterator of rocksdict over
-    one also returns what was written later.
+    The linked store is opened at the first read. A RocksDB snapshot would not do, because rocksdict's iterator over a
+    snapshot also returns later writes.
     """
 
     def __init__(self, folder: Path, paged: Mapping[str, TieredOperator]) -> None:
@@ -108,7 +108,7 @@ class SpilledKeys:
         self._db: Any = None
 
     def pieces(self, label: str, head: Any) -> Iterator[Any]:
-        """The keys of one operator, as pieces of its snapshot, of which `head` is the first."""
+        """The keys of one operator, as pieces of its snapshot; `head` is the first piece of it."""
         if self._db is None:
             self._db = open_store(self._folder)
         resident = self._resident[label]
@@ -118,7 +118,7 @@ class SpilledKeys:
             yield piece_of(head, batch)
 
     def close(self) -> None:
-        """Nothing more is read."""
+        """Close the linked store and delete the links."""
         if self._db is not None:
             self._db.close()
             self._db = None
@@ -128,33 +128,34 @@ class SpilledKeys:
 class HardLinks:
     """The files of a hard-link checkpoint of the store, while they are being stored with the job's checkpoint.
 
-    `folder`: where they are until then. `taken` is called with those that are stored, and whether that is all of them.
+    `folder` has the links, and is deleted afterwards. `on_stored` is called at the end with the files that are stored,
+    and whether these are all.
     """
 
     def __init__(
         self,
         folder: Path | None,
         storing: Mapping[str, PendingFile],
-        taken: Callable[[Mapping[str, StateFile], bool], None],
+        on_stored: Callable[[Mapping[str, StateFile], bool], None],
     ) -> None:
         self._folder = folder
         self._storing = storing
-        self._taken = taken
+        self._on_stored = on_stored
         self._files: tuple[StateFile, ...] | None = None
 
     def poll(self) -> tuple[StateFile, ...] | None:
-        """The files, once all are stored. OSError if one can't be."""
+        """The files once all are stored, None until then. OSError if one can't be stored."""
         if self._files is None:
             found = {name: file for name, each in self._storing.items() if (file := each.poll()) is not None}
             if len(found) < len(self._storing):
                 return None
             self._files = tuple(found.values())
-            self._taken(found, True)
-            self._clear_up()
+            self._on_stored(found, True)
+            self._delete_links()
         return self._files
 
     def abandon(self) -> None:
-        """Stop storing them. The next checkpoint uses those that are stored by now."""
+        """Stop storing the files. The next checkpoint reuses those that are stored by now."""
         if self._files is not None:
             return
         found = {}
@@ -163,21 +164,26 @@ class HardLinks:
             with contextlib.suppress(OSError):
                 if (file := each.poll()) is not None:
                     found[name] = file
-        self._taken(found, False)
-        self._clear_up()
+        self._on_stored(found, False)
+        self._delete_links()
 
-    def _clear_up(self) -> None:
+    def _delete_links(self) -> None:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
 class LinkedCapture:
-    """A capture of the keys in memory, together with the files of the store that it goes with."""
+    """A capture of the changes in memory, together with the store's files from the same instant."""
 
     def __init__(
-        self, own: Capture, checkpoint: int, base: tuple[StateFile, ...], changes: IncrementalChain, links: HardLinks
+        self,
+        changed: Capture,
+        checkpoint: int,
+        base: tuple[StateFile, ...],
+        changes: IncrementalChain,
+        links: HardLinks,
     ) -> None:
-        self._own = own
+        self._changed = changed
         self._checkpoint = checkpoint
         self._base = base
         self._changes = changes
@@ -186,7 +192,7 @@ class LinkedCapture:
 
     def poll(self) -> tuple[StateFile, ...] | None:
         if self._files is None:
-            self._files = self._own.poll()
+            self._files = self._changed.poll()
         links = self._links.poll()
         if self._files is None or links is None:
             return None
@@ -196,33 +202,34 @@ class LinkedCapture:
 
     @property
     def uploading(self) -> bool:
-        return self._files is not None or self._own.uploading
+        return self._files is not None or self._changed.uploading
 
     def abandon(self) -> None:
-        self._own.abandon()
+        self._changed.abandon()
         self._links.abandon()
 
 
 def _of_parts(run: Collection[Any]) -> bool:
-    """Whether these are parts of a step's state that are not by key."""
+    """Whether these are the parts of a step's state that are not by key."""
     return type(next(iter(run), None)) is Part
 
 
 def keyed_state_of(snapshot: Any) -> KeyedState:
+    """The keyed state in a snapshot of an operator with or without side inputs."""
     state = snapshot.inner if isinstance(snapshot, SidesSnapshot) else snapshot
     assert isinstance(state, KeyedState)
     return state
 
 
 def piece_of(snapshot: Any, keyed: KeyedState) -> Any:
-    """A piece of a snapshot of this kind."""
+    """A piece with this keyed state, of the same class as the snapshot."""
     if isinstance(snapshot, SidesSnapshot):
         return replace(snapshot, waiting=None, sides={}, inner=keyed)
     return keyed
 
 
 def in_batches(spilled: Iterable[tuple[Any, bytes]], empty: KeyedState) -> Iterator[KeyedState]:
-    """Records as snapshots of a batch of keys each."""
+    """The records as snapshots like `empty`, each of a batch of keys."""
     items = iter(spilled)
     while batch := list(islice(items, BATCH)):
         tables: dict[str, dict[Any, dict[Any, Any]]] = {}

@@ -1,4 +1,9 @@
-"""A RocksDB on this machine's disk that holds the keys which are not in memory."""
+"""The RocksDB on the local disk that stores the spilled keys of a task, with an index of their wakeups.
+
+A record is stored under the operator's number, `s` and the key. Its value begins with a byte whose bits show which
+wakeups follow, then the wakeups and the state. Each wakeup has an index entry: the operator's number, the letter of the
+kind, the instant and the key. Instants are shifted so that their bytes sort in order of time.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +28,14 @@ _INDEXES: Final[dict[Which, bytes]] = {"event": b"e", "clock": b"c", "hold": b"h
 
 
 class RocksCold:
-    """The keys of one operator, in a RocksDB that it shares with others."""
+    """Stores the spilled keys of one operator (see `ColdStore`), in a RocksDB that all operators of the task share."""
 
     def __init__(self, db: Any, number: int, new_batch: Callable[[], Any]) -> None:
         self._db = db
         self._head = OPERATOR_NUMBER.pack(number)
         self._batch = new_batch
         self._first: dict[Which, tuple[int | None] | None] = dict.fromkeys(_INDEXES)
+        """The earliest wakeup of each kind, in a tuple; None: to be looked up."""
 
     def load(self, keys: Sequence[Any]) -> list[bytes | None]:
         if not keys:
@@ -49,13 +55,12 @@ class RocksCold:
     def save(self, records: Iterable[Record]) -> None:
         batch = self._batch()
         prefix = self._head + _STATE
-        for key, data, instants in records:
+        for key, data, wakeups in records:
             encoded = key_bytes(key)
             if data is None:
                 batch.delete(prefix + encoded)
                 continue
-            head = _instants_packed(instants)
-            stored = head + data
+            stored = _packed(wakeups) + data
             batch.put(prefix + encoded, stored)
             for index in self._index_keys(encoded, stored):
                 batch.put(index, b"")
@@ -92,8 +97,8 @@ class RocksCold:
     def _write(self, batch: Any) -> None:
         try:
             self._db.write(batch)
-        except Exception as error:  # it has no other kind, and names the file
-            raise RunError(f"keys can't be put on disk: {error}; see --temp_dir") from error
+        except Exception as error:  # rocksdict raises no other class; the message names the file
+            raise RunError(f"keys can't be written to disk: {error}; see --temp_dir") from error
         self._first = dict.fromkeys(_INDEXES)
 
     def _index_keys(self, key: bytes, stored: bytes) -> Iterator[bytes]:
@@ -104,27 +109,28 @@ class RocksCold:
                 at += _INSTANT.size
 
 
-_LAST: Final[dict[Which, int]] = {"event": MAX_MICROS, "clock": MAX_MICROS, "hold": MAX_MICROS - 1}
+_LATEST: Final[dict[Which, int]] = {"event": MAX_MICROS, "clock": MAX_MICROS, "hold": MAX_MICROS - 1}
+"""The latest instant of each kind that is indexed; later ones mean that there is no wakeup."""
 
 
-def _instants_packed(instants: Wakeups | None) -> bytes:
-    """Which instants there are, and these."""
+def _packed(wakeups: Wakeups | None) -> bytes:
+    """A byte whose bits show which wakeups there are, and these wakeups."""
     bits, packed = 0, b""
-    if instants is not None:
-        for bit, (which, at) in enumerate(zip(_INDEXES, instants, strict=True)):
-            if at <= _LAST[which]:
+    if wakeups is not None:
+        for bit, (which, at) in enumerate(zip(_INDEXES, wakeups, strict=True)):
+            if at <= _LATEST[which]:
                 bits |= 1 << bit
                 packed += _INSTANT.pack(at + _SHIFT)
     return bytes([bits]) + packed
 
 
 def _skip(stored: bytes) -> int:
-    """Where in what is stored the state begins."""
+    """The offset of the state in a stored value."""
     return 1 + _INSTANT.size * stored[0].bit_count()
 
 
 def records(db: Any, head: bytes) -> Iterator[tuple[Any, bytes]]:
-    """Every key of an operator with its state. The store may be one that an earlier version has written."""
+    """Every key of an operator with its state. The store may have been written by an earlier version."""
     prefix = head + _STATE
     for name, stored in db.items(from_key=prefix):
         if not name.startswith(prefix):
@@ -134,7 +140,7 @@ def records(db: Any, head: bytes) -> Iterator[tuple[Any, bytes]]:
 
 
 def rocksdb() -> Any:
-    """The package; UnsupportedError, with what to install, where it is missing."""
+    """The module `rocksdict`. UnsupportedError, which says what to install, if it is missing."""
     try:
         import rocksdict
     except ImportError:
@@ -145,7 +151,7 @@ def rocksdb() -> Any:
 
 
 def open_store(folder: Path) -> Any:
-    """A RocksDB in a folder. RunError if there can be none."""
+    """Open the RocksDB in a folder, or create it. RunError if that fails."""
     rocks = rocksdb()
     options = rocks.Options(raw_mode=True)
     options.create_if_missing(True)
@@ -158,7 +164,7 @@ def open_store(folder: Path) -> Any:
     options.set_block_based_table_factory(table)
     try:
         db = rocks.Rdict(str(folder), options)
-    except Exception as error:  # it has no other kind
+    except Exception as error:  # rocksdict raises no other class
         raise RunError(f"no RocksDB can be opened in {folder}: {error}; see --temp_dir") from error
     writing = rocks.WriteOptions()
     writing.disable_wal = True

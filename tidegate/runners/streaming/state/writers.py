@@ -39,12 +39,14 @@ from tidegate.sdk.private_files import owner_only
 from tidegate.sdk.user_code.redefined_classes import dumps
 
 Keys: TypeAlias = Mapping[str, Touched | None]
-"""Of each operator, runs of the keys whose state is to be written; None: all."""
+"""The keys whose state is to be written, by operator; None: all keys."""
 
 
 def worth_a_fork(operators: Mapping[str, Operator], keys: Keys) -> bool:
-    """Whether it would take longer to write these here than a fork costs: that is the copies of all pages that change
-    while the child is there, and half of them again afterwards."""
+    """Whether writing these keys in the worker would take longer than a fork costs.
+
+    A fork costs the copies of all pages that change while the child runs, and half of them again afterwards.
+    """
     seconds = 0.0
     for name, runs in keys.items():
         if runs is None:
@@ -58,20 +60,20 @@ def worth_a_fork(operators: Mapping[str, Operator], keys: Keys) -> bool:
 
 
 def _time_of(operator: Operator, keys: list[Any]) -> float:
-    """How long it takes to write these keys (s)."""
+    """The time it takes to write these keys (s)."""
     began = perf_counter()
-    with contextlib.suppress(Exception):  # whoever writes them says what can't be pickled
+    with contextlib.suppress(Exception):  # reported by the capture
         dumps(operator.snapshot(keys))
     return perf_counter() - began
 
 
 def looked_up(keys: Keys) -> dict[str, Any]:
-    """The keys, each once."""
+    """The keys by operator, each key once."""
     return {name: None if runs is None else distinct(runs) for name, runs in keys.items()}
 
 
 class EmptyCapture:
-    """No state at all."""
+    """A capture of no state, which writes no file."""
 
     uploading = False
 
@@ -83,7 +85,7 @@ class EmptyCapture:
 
 
 class FailedCapture:
-    """What could not even be begun to be written."""
+    """A capture that failed when it was begun."""
 
     uploading = False
 
@@ -98,7 +100,7 @@ class FailedCapture:
 
 
 class IncrementalWriter:
-    """Frames written a little at a time by whoever asks whether it is done; a long file goes to disk as it grows."""
+    """Writes a few frames at each `poll`. A long file is written to disk as it grows."""
 
     def __init__(
         self,
@@ -116,14 +118,14 @@ class IncrementalWriter:
         self._path: Path | None = None
         self._storing: PendingFile | None = None
         self._size = self._check = 0
-        """Size and checksum of what is on disk so far."""
+        """The size and checksum of the data on disk."""
 
     def poll(self) -> tuple[StateFile, ...] | None:
         if self._storing is None:
             try:
-                self._storing = self._go_on()
+                self._storing = self._write_some()
             except OSError:
-                self._clear_up()
+                self._delete_file()
                 raise
         file = None if self._storing is None else self._storing.poll()
         return None if file is None else (file,)
@@ -132,13 +134,14 @@ class IncrementalWriter:
     def uploading(self) -> bool:
         return self._storing is not None
 
-    def _go_on(self) -> PendingFile | None:
-        looked_at = 0
+    def _write_some(self) -> PendingFile | None:
+        """Write up to PIECE entries. Returns the file that is being stored, once all are written."""
+        written = 0
         for data, entries in self._frames or ():
             self._data += data
             self._entries += entries
-            looked_at += entries if data else PIECE
-            if looked_at >= PIECE:
+            written += entries if data else PIECE  # finding no state takes time, too
+            if written >= PIECE:
                 if len(self._data) >= _LONG_FILE:
                     self._spill()
                 return None
@@ -153,7 +156,7 @@ class IncrementalWriter:
         return storing
 
     def _spill(self) -> None:
-        """What is in memory goes to disk, if there is a place."""
+        """Append the data in memory to the file on disk, if files can be written locally."""
         if self._path is None:
             self._path = self._files.begin(self._name)
             if self._path is None:
@@ -162,7 +165,7 @@ class IncrementalWriter:
         try:
             with open(self._path, "ab", opener=owner_only) as file:
                 if file.tell() != self._size:
-                    raise OSError(errno.ENOENT, "what had been written of it is gone")
+                    raise OSError(errno.ENOENT, "the part already written is gone")
                 file.write(self._data)
         except OSError as error:
             error.filename = str(self._path)
@@ -178,16 +181,16 @@ class IncrementalWriter:
         self._data.clear()
         if self._storing is not None:
             self._storing.abandon()
-        self._clear_up()
+        self._delete_file()
 
-    def _clear_up(self) -> None:
+    def _delete_file(self) -> None:
         if self._path is not None:
-            with contextlib.suppress(OSError):  # what stays is in nobody's way
+            with contextlib.suppress(OSError):  # a leftover file does no harm
                 self._path.unlink()
 
 
 class ForkedWriter:
-    """A child that writes the state as it was when it began."""
+    """Has a forked child write the state as it was at the fork."""
 
     def __init__(
         self, operators: Mapping[str, Operator], keys: Keys, path: Path, name: str, files: StateFileStore
@@ -195,17 +198,17 @@ class ForkedWriter:
         self._path = path
         self._name = name
         self._files = files
-        self._over = False
+        self._child_ended = False
         self._storing: PendingFile | None = None
         file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        self._let_go = keep_removed_files()
-        """Files that operators have spilled, which the child may read, can be deleted."""
+        self._release_spilled = keep_removed_files()
+        """Allows the deletion of spilled files, which the child may have to read."""
         try:
             self._child = os.fork()
             if self._child == 0:
-                _write_and_leave(file, operators, keys)
-        except OSError:  # no room for another process
-            self._let_go()
+                _write_and_exit(file, operators, keys)
+        except OSError:  # the system can't start another process
+            self._release_spilled()
             path.unlink(missing_ok=True)
             raise
         finally:
@@ -216,9 +219,9 @@ class ForkedWriter:
             child, status = os.waitpid(self._child, os.WNOHANG)
             if child == 0:
                 return None
-            self._over = True
-            self._let_go()
-            self._storing = self._written(status)
+            self._child_ended = True
+            self._release_spilled()
+            self._storing = self._store(status)
         file = self._storing.poll()
         return None if file is None else (file,)
 
@@ -226,8 +229,8 @@ class ForkedWriter:
     def uploading(self) -> bool:
         return self._storing is not None
 
-    def _written(self, status: int) -> PendingFile:
-        """The child has ended: what it has written is to be stored."""
+    def _store(self, status: int) -> PendingFile:
+        """Store the file of the child, which has ended; raise the child's error if it failed."""
         code = os.waitstatus_to_exitcode(status)
         try:
             if code == _UNPICKLABLE:
@@ -242,29 +245,30 @@ class ForkedWriter:
                 end = file.read()
             return self._files.move(self._name, self._path, size, crc32(end, read_end(end).check))
         except BaseException:
-            self._clear_up()
+            self._delete_file()
             raise
 
     def abandon(self) -> None:
-        if not self._over:
+        if not self._child_ended:
             import signal
 
             os.kill(self._child, signal.SIGKILL)
             os.waitpid(self._child, 0)
-            self._over = True
-            self._let_go()
+            self._child_ended = True
+            self._release_spilled()
         if self._storing is None:
-            self._clear_up()
+            self._delete_file()
         else:
             self._storing.abandon()
 
-    def _clear_up(self) -> None:
-        with contextlib.suppress(OSError):  # what stays is in nobody's way; why it can't be written is told elsewhere
+    def _delete_file(self) -> None:
+        with contextlib.suppress(OSError):  # a leftover file does no harm; the cause is reported with the capture
             self._path.unlink()
 
 
-def _write_and_leave(file: int, operators: Mapping[str, Operator], keys: Keys) -> None:
-    """The child's life: no lock that another thread of the parent may hold, no descriptor but this one, no goodbye."""
+def _write_and_exit(file: int, operators: Mapping[str, Operator], keys: Keys) -> None:
+    """Everything that the child does. It takes no lock that a thread of the parent may hold, closes every other
+    descriptor, and exits without cleanup."""
     code = 1
     try:
         gc.disable()
@@ -287,7 +291,7 @@ def _write_and_leave(file: int, operators: Mapping[str, Operator], keys: Keys) -
             written = _UNPICKLABLE
         os.fsync(file)
         code = written
-    except OSError as error:  # what the parent says of it needs no room on a disk that is full
+    except OSError as error:  # as exit code, since the disk may be full
         if error.errno is not None:
             code = _ERRNO + error.errno
     finally:
@@ -295,18 +299,19 @@ def _write_and_leave(file: int, operators: Mapping[str, Operator], keys: Keys) -
 
 
 _FEW: Final = 4_096
-"""How many keys are always written here rather than by a child."""
+"""Up to so many keys are always written by the worker itself."""
 _MANY: Final = 200_000
-"""How many keys a child writes in any case: the stream waits while they are looked up here."""
+"""More keys are always written by a child, because the stream would wait while the worker looks them up."""
 _SAMPLE: Final = 256
-"""How many keys are written to see how long it takes."""
+"""The number of keys that are written to measure how long it takes."""
 _LONG: Final = 0.1
-"""What a child may cost (s)."""
+"""The cost of a fork (s): if writing the keys takes no longer, the worker does it itself."""
 _LONG_FILE: Final = 1 << 20
-"""So much of a file is in memory before it goes to disk (bytes): to write it whole, at the end, would take longer."""
+"""Data of a file that is collected in memory before it is written to disk (bytes). To write the file only at the end
+would block the stream for longer."""
 _NICE: Final = 10
-"""What a child yields: where there is no processor to spare, the stream comes first."""
+"""The niceness of a child, so that the stream has priority on a busy processor."""
 _UNPICKLABLE: Final = 3
-"""The exit code of a child that has written what it could not pickle."""
+"""The exit code of a child that found unpicklable state; its file has the arguments of the `UnpicklableState`."""
 _ERRNO: Final = 100
-"""The exit code of a child that could not write, less the error's number."""
+"""The exit code of a child that could not write is this plus the errno."""
