@@ -223,7 +223,7 @@ def test_ctrl_c_is_a_clean_stop_from_which_the_next_run_goes_on_and_says_so(tmp_
         assert output.splitlines()[-1] == "PipelineState.CANCELLED"
         assert "Traceback" not in errors
         said.append(errors)
-    assert "going on" not in said[0]
+    assert "resuming" not in said[0]
     assert "resuming from checkpoint" in said[1]
 
 
@@ -392,7 +392,7 @@ def test_a_job_goes_on_without_checkpoint_directory_when_a_worker_is_killed() ->
     try:
         follow_until(job, lambda: bool(told.checkpoints))
         kill_worker(job)
-        follow_until(job, lambda: any("killed by SIGKILL" in text and "going on" in text for text in told.texts))
+        follow_until(job, lambda: any("killed by SIGKILL" in text and "resuming" in text for text in told.texts))
         last = max(told.checkpoints)
         follow_until(job, lambda: max(told.checkpoints) > last)
     finally:

@@ -142,7 +142,7 @@ def test_without_a_directory_ctrl_c_works_off_what_was_read(terminal: Terminal) 
     assert written == [f"{n:06}" for n in range(1, len(written) + 1)]
     terminal.run()
     terminal.wait_for_checkpoints(2)
-    assert "going on" not in terminal.interrupt()[1]
+    assert "resuming" not in terminal.interrupt()[1]
 
 
 def test_a_run_that_is_limited_is_gone_on_with_too(terminal: Terminal) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import tidegate as tg
+from tests.support.streaming.child_processes import TIMEOUT
 from tidegate.runners.streaming.client.job_client import JobClient
 from tidegate.runners.streaming.protocol import coordinator_io
 from tidegate.runners.streaming.runner import StreamingRunner
@@ -76,10 +78,12 @@ def start_job(pipeline: tg.Pipeline, *flags: str, on_report: Callable[[Any], Non
 
 
 def follow_until(job: JobClient, reached: Callable[[], bool]) -> None:
-    """Receive a job's reports until `reached` holds; AssertionError if the job ends first."""
+    """Receive a job's reports until `reached` holds; AssertionError if the job ends first, or if it takes too long."""
+    deadline = time.monotonic() + TIMEOUT
     while not reached():
         assert not job.ended, f"the job has {job.state}: {job.error}"
-        job.link.wait(60)
+        assert time.monotonic() < deadline, f"the job runs, but has not got there in {TIMEOUT:g} s"
+        job.link.wait(1)
         job.receive()
 
 
