@@ -157,7 +157,7 @@ GROUPED: dict[str, Any] = {
 def test_checks_try_other_groupings_whatever_the_windows(windows: Any, mode: str) -> None:
     pipeline = TestPipeline("direct", {"checks": "all", "mode": mode})
     _ = pipeline | tg.Create(timed([1, 2])) | windows | "add up" >> tg.CombinePerKey(Liar()) | tg.Map(str)
-    with pytest.raises(tg.CheckError, match=r"(?s)Liar gives 1.5 for 2 inputs.* 2 parts.*key: 'a'.*in step 'add up'"):
+    with pytest.raises(tg.CheckError, match=r"(?s)Liar returns 1.5 for 2 inputs.* 2 parts.*key: 'a'.*in step 'add up'"):
         pipeline.run()
 
 
@@ -196,7 +196,7 @@ def test_checks_try_a_combine_fn_with_arguments() -> None:
     for windows in (tg.GlobalWindows(), tg.Sessions(5)):
         pipeline = TestPipeline("direct", {"checks": "all"})
         _ = pipeline | tg.Create(timed([1, 2])) | tg.WindowInto(windows) | tg.CombinePerKey(Shifted(), 10) | tg.Map(str)
-        with pytest.raises(tg.CheckError, match="Shifted gives 13 for 2 inputs"):
+        with pytest.raises(tg.CheckError, match="Shifted returns 13 for 2 inputs"):
             pipeline.run()
 
 

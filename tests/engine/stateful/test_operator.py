@@ -457,7 +457,9 @@ def test_a_callback_cannot_ask_for_an_element_or_pane() -> None:
         @tg.on_timer(ALARM)
         def ring(self, element: Any = tg.DoFn.ElementParam) -> None: ...
 
-    with pytest.raises(tg.BuildError, match="parameter 'element' asks for the element, and there is none"):
+    with pytest.raises(
+        tg.BuildError, match="parameter 'element' asks for the element, but this method is called without one"
+    ):
         tg.Pipeline() | tg.Create([("k", 1)]) | tg.ParDo(Wrong())
 
 
