@@ -177,7 +177,7 @@ def test_of_a_child_that_was_killed_it_is_said_by_what(tmp_path: Path) -> None:
 
     operators: Any = {"step": Killed()}
     child = ForkedWriter(operators, {"step": None}, tmp_path / "part", "x", DirectFileStore(LocalStorage(tmp_path)))
-    with pytest.raises(OSError, match=f"{tmp_path / 'part'} did not: killed by SIGKILL: perhaps .* out of memory"):
+    with pytest.raises(OSError, match=f"{tmp_path / 'part'} failed: killed by SIGKILL: perhaps .* out of memory"):
         outcome(child)
 
 
