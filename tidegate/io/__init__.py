@@ -6,6 +6,8 @@ connector needs beyond the standard library is imported when it is used.
 
 from typing import Any
 
+from tidegate.io.generators.iterables import FromIterable
+from tidegate.io.generators.sequence import GenerateSequence
 from tidegate.io.spark import ReadFromSpark, WriteToSpark
 from tidegate.io.text.transforms import ReadFromText, ReadFromTextWithFilename, WriteToText
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, in_order
@@ -13,6 +15,8 @@ from tidegate.sdk.connectors.sources import Batch, Position, Reader, SimpleSourc
 from tidegate.sdk.data.block import Block
 
 __all__ = [
+    "FromIterable",
+    "GenerateSequence",
     "ReadFromSpark",
     "ReadFromText",
     "ReadFromTextWithFilename",

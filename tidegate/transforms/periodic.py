@@ -8,6 +8,7 @@ from typing import Any
 
 from tidegate.sdk.authoring.dofn import DoFn, on_timer
 from tidegate.sdk.authoring.state import ProcessingTimer, ValueStateSpec
+from tidegate.sdk.connectors.schedule import Schedule
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.values import TimestampedValue
@@ -155,17 +156,15 @@ class _TickReader(Reader[Timestamp]):
         self._next: int | None = source.start if position is None else position
 
     def read(self, limit: int) -> Batch:
-        now = self.now()
+        source, now = self.source, self.now()
         if self._next is None:
             self._next = now
-        source = self.source
-        count = min(limit, max(0, (now - self._next) // source.interval + 1))
-        last = min(self._next + count * source.interval, source.stop)
-        instants = list(range(self._next, last, source.interval))
-        if instants:
-            self._next = instants[-1] + source.interval
+        schedule = Schedule(self._next, (source.interval, 1))
+        before_stop = max(0, -(-(source.stop - self._next) // source.interval))
+        instants = schedule.instants(range(min(limit, schedule.due(now), before_stop)))
+        self._next = schedule.instant(len(instants))
         block = Block.of([Timestamp(micros=at) for at in instants], instants)
-        wait = 0.0 if count == limit else max(0.0, (self._next - now) / SECOND)
+        wait = schedule.seconds_until(len(instants), now)
         return Batch(block, min(self._next, source.stop), end=self._next >= source.stop, wait=wait)
 
     def position(self) -> Position:

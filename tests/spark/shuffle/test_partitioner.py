@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tidegate.runners.engine.keyed_batch import KeyedBatch
-from tidegate.runners.engine.sources.created import created
 from tidegate.runners.exchange.partition_cache import PartitionCache
 from tidegate.runners.plan import Edge, Exchange
 from tidegate.runners.planner import Traits, plan
@@ -246,7 +245,7 @@ def test_a_named_tuple_is_one_after_decoding() -> None:
 
 
 def test_created_elements_may_have_timestamps() -> None:
-    block = created([tg.TimestampedValue("a", 1), "b"])
+    block = Block.of_elements([tg.TimestampedValue("a", 1), "b"])
     assert elements(block)[0][:2] == ("a", 1_000_000)
 
 

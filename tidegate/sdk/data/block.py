@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Any, Final, TypeAlias, overload
 
 from tidegate.sdk.data.panes import NO_PANE, PaneInfo
+from tidegate.sdk.data.values import TimestampedValue
 from tidegate.sdk.time import MIN_MICROS
 from tidegate.sdk.windowing.assigners import BuiltinAssigner, may_give_several
 from tidegate.sdk.windowing.assignment import assign_windows
@@ -121,6 +122,22 @@ class Block:
     def of(values: Sequence[Any], timestamps: TimestampsColumn = MIN_MICROS) -> Block:
         """A block as readers return it: in the global window, without panes."""
         return Block(values, timestamps)
+
+    @staticmethod
+    def of_elements(elements: Sequence[Any]) -> Block:
+        """A block of elements, with the timestamps of those that are `TimestampedValue`s.
+
+        >>> block = Block.of_elements([TimestampedValue("a", 5), TimestampedValue("b", 7)])
+        >>> block.values, block.timestamps
+        (['a', 'b'], [5000000, 7000000])
+        """
+        kinds = set() if isinstance(elements, range) else set(map(type, elements))
+        if TimestampedValue not in kinds:
+            return Block(elements)
+        if len(kinds) == 1:
+            return Block([e.value for e in elements], [e.micros for e in elements])
+        values = [e.value if type(e) is TimestampedValue else e for e in elements]
+        return Block(values, [e.micros if type(e) is TimestampedValue else MIN_MICROS for e in elements])
 
     def __len__(self) -> int:
         return len(self.values)

@@ -19,7 +19,7 @@ from tidegate.sdk.primitives.grouping import (
     combined_type,
     pair_type,
 )
-from tidegate.sdk.primitives.io import Create, Read, Write
+from tidegate.sdk.primitives.io import Create, Read, ReadOptions, Write
 from tidegate.sdk.primitives.shaping import Flatten, Reshuffle, WindowInto
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "MultiOutput",
     "ParDo",
     "Read",
+    "ReadOptions",
     "Reshuffle",
     "WindowInto",
     "Write",

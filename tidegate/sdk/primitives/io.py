@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, TypedDict, TypeVar, overload
 
 from tidegate.sdk.connectors.sinks import Sink
 from tidegate.sdk.connectors.sources import Source
@@ -61,6 +61,15 @@ def _plain_type(value: Any) -> Any:
     if type(value) is tuple and len(value) <= 8:
         return tuple[tuple(_plain_type(item) for item in value)] if value else tuple[()]  # type: ignore[misc]
     return type(value)
+
+
+class ReadOptions(TypedDict, total=False):
+    """The keyword arguments of `Read` that transforms which read a source of their own pass on."""
+
+    timestamp: Callable[[Any], TimestampLike] | None
+    out_of_orderness: DurationLike
+    ingestion_time: bool
+    idle_after: DurationLike | None
 
 
 class Read(PTransform[Pipeline, PCollection[T]]):

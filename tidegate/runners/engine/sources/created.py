@@ -6,8 +6,6 @@ from typing import Any
 
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import BLOCK_SIZE, Block
-from tidegate.sdk.data.values import TimestampedValue
-from tidegate.sdk.time import MIN_MICROS
 
 
 class Created(Source[Any]):
@@ -34,22 +32,7 @@ class _CreatedReader(Reader[Any]):
 
     def read(self, limit: int) -> Batch:
         start, self._at = self._at, min(self._at + limit, self._stop)
-        return Batch(created(self._values[start : self._at]), end=self._at >= self._stop)
+        return Batch(Block.of_elements(self._values[start : self._at]), end=self._at >= self._stop)
 
     def position(self) -> Position:
         return self._at
-
-
-def created(elements: Any) -> Block:
-    """A block of elements of a `Create`, with the timestamps of those that are `TimestampedValue`s.
-
-    >>> created([TimestampedValue("a", 5), TimestampedValue("b", 7)]).timestamps
-    [5000000, 7000000]
-    """
-    kinds = set() if isinstance(elements, range) else set(map(type, elements))
-    if TimestampedValue not in kinds:
-        return Block(elements)
-    if len(kinds) == 1:
-        return Block([e.value for e in elements], [e.micros for e in elements])
-    values = [e.value if type(e) is TimestampedValue else e for e in elements]
-    return Block(values, [e.micros if type(e) is TimestampedValue else MIN_MICROS for e in elements])

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 from tidegate import _version
 from tidegate.runners.engine.errors.attribution import located, rethrow
 from tidegate.runners.engine.operator import Context
-from tidegate.runners.engine.sources.created import created
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.spark.driver.element_counts import LiveCounts
 from tidegate.runners.spark.driver.split_assignment import assign_inputs, without_values
@@ -53,6 +52,7 @@ from tidegate.runners.spark.task_io.frames import (
 )
 from tidegate.runners.spark.worker.entry import task_function
 from tidegate.sdk.connectors.sinks import Committable
+from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import RunError, TidegateError, visible
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
 from tidegate.sdk.options.defaults import default_memory_budget
@@ -204,7 +204,7 @@ class Execution:
         side_collections = {edge.collection for edge in plan.edges if edge.side is not None}
         for step in plan.steps:
             if isinstance(step.head, Create) and step.outputs[0] in side_collections:
-                block = created(step.head.values.load())
+                block = Block.of_elements(step.head.values.load())
                 self._side_inputs.add(step.outputs[0], [block])
                 if self._levels.of_step[step.id] < 0 and len(block):
                     self._metrics.count(MetricKey(step.label, ENGINE, "elements_out"), len(block))

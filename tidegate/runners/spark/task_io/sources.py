@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
-from tidegate.runners.engine.sources.created import created
 from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import SystemClock
@@ -41,7 +40,7 @@ def encode_elements(elements: Any) -> list[bytes]:
     if isinstance(elements, range):
         return [encode_columns((elements,))]
     return [
-        encode_blocks([created(elements[start : start + _PIECE_ELEMENTS])])
+        encode_blocks([Block.of_elements(elements[start : start + _PIECE_ELEMENTS])])
         for start in range(0, len(elements), _PIECE_ELEMENTS)
     ]
 
