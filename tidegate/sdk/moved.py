@@ -248,6 +248,7 @@ MODULES: Final[Mapping[str, str]] = {
     "tidegate.io.text_source": "tidegate.io.text.source",
     "tidegate.io.text_sink": "tidegate.io.text.sink",
     "tidegate.io.text_attempt": "tidegate.io.text.attempt",
+    "tidegate.io.text.attempt": "tidegate.io.file_sink.attempt",
 }
 """From the old name of a module to the module that has its contents now."""
 

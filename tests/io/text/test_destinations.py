@@ -16,7 +16,8 @@ import pytest
 import tidegate as tg
 from tests.support.dying_commits import dying_commits
 from tidegate.io import files
-from tidegate.io.text import attempt as text_attempt
+from tidegate.io.file_sink import attempt as file_attempt
+from tidegate.io.file_sink.format import FileFormat
 from tidegate.io.text.sink import TextSink
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import BuildError, WriteError
@@ -115,21 +116,21 @@ def test_a_commit_that_dies_anywhere_is_finished_by_the_next(
 def test_many_more_destinations_than_open_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, suffix: str
 ) -> None:
-    monkeypatch.setattr(text_attempt, "OPEN_AT_ONCE", 3)
-    monkeypatch.setattr(text_attempt, "_PART_BYTES", 8)
-    monkeypatch.setattr(text_attempt, "_ALL_BYTES", 64)
+    monkeypatch.setattr(file_attempt, "OPEN_AT_ONCE", 3)
+    monkeypatch.setattr(FileFormat, "buffer_bytes", 8)
+    monkeypatch.setattr(file_attempt, "BUFFER_BUDGET", 64)
     url = str(tmp_path) if place == "local" else "memory://destinations"
     fs = fsspec.filesystem("file" if place == "local" else "memory")
     sink = TextSink(f"{url}/{{destination}}", suffix, header="h", footer="f", addressed=True)
     lines = [(f"{n % 20}", f"line {n}") for n in range(400)]
     open_at_once = []
-    use = text_attempt.TextAttempt._use
+    use = file_attempt.FileAttempt._use
 
     def watched(attempt: Any, part: Any) -> None:
         use(attempt, part)
         open_at_once.append(len(attempt._open))
 
-    monkeypatch.setattr(text_attempt.TextAttempt, "_use", watched)
+    monkeypatch.setattr(file_attempt.FileAttempt, "_use", watched)
     sink.commit("run", write(sink, "run", [((to,), line) for to, line in lines]))
     assert max(open_at_once) == 3
     root = str(tmp_path) if place == "local" else "/destinations"

@@ -1,0 +1,1 @@
+"""Files written in two phases, whatever their format."""
