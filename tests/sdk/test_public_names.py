@@ -35,7 +35,7 @@ def test_every_name_that_dir_lists_is_there_once_and_is_no_type_variable(module:
 
 def test_what_authors_build_connectors_from_stands_in_io_and_where_it_was() -> None:
     from_sources = ("Source", "SimpleSource", "Reader", "Split", "Batch", "Position")
-    from_sinks = ("Sink", "Attempt", "Committable", "Delivery", "in_order")
+    from_sinks = ("Sink", "Attempt", "Committable", "StagedFile", "Delivery", "in_order")
     for module, names in ((sources, from_sources), (sinks, from_sinks), (block, ("Block",))):
         for name in names:
             assert getattr(tg.io, name) is getattr(module, name)

@@ -10,7 +10,7 @@ from tidegate.io.generators.iterables import FromIterable
 from tidegate.io.generators.sequence import GenerateSequence
 from tidegate.io.spark import ReadFromSpark, WriteToSpark
 from tidegate.io.text.transforms import ReadFromText, ReadFromTextWithFilename, WriteToText
-from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, in_order
+from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, StagedFile, in_order
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, SimpleSource, Source, Split
 from tidegate.sdk.data.block import Block
 
@@ -32,6 +32,7 @@ __all__ = [
     "Sink",
     "Attempt",
     "Committable",
+    "StagedFile",
     "Delivery",
     "in_order",
 ]

@@ -17,8 +17,8 @@ from __future__ import annotations
 import io
 import pickle
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import cached_property
 from types import ModuleType
 from typing import Any, BinaryIO, Final
@@ -358,3 +358,10 @@ class _Unpickler(pickle.Unpickler):
 MOVES: Final = Moves(MODULES, NAMES)
 loads: Final = MOVES.loads
 load: Final = MOVES.load
+
+
+def set_fields(instance: Any, state: Sequence[Any]) -> None:
+    """The `__setstate__` of a dataclass with slots whose pickles are stored: fields that have been added since an
+    object was pickled are the last ones of the class, and get their default values."""
+    for number, each in enumerate(fields(instance)):
+        object.__setattr__(instance, each.name, state[number] if number < len(state) else each.default)

@@ -16,15 +16,21 @@ barrier and commit when the checkpoint is complete; they only add output.
 
 `abort` removes the output of a run that was never committed: that of failed attempts, of aborted checkpoints, and of
 workers that kept writing after the runner had replaced them.
+
+A sink that has no place of its own for output that is not visible yet stages files with the runner: a committable's
+`files` are stored with the checkpoint that makes them final, and opened by `commit`.
 """
 
 from __future__ import annotations
 
+import io
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO, Generic, Literal, Protocol, TypeAlias, TypeVar
 
+from tidegate.sdk import moved
 from tidegate.sdk.errors import WriteError
 
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -34,6 +40,64 @@ Delivery: TypeAlias = Literal["exactly_once", "at_least_once"]
 """A sink's guarantee for each element when parts of a run are repeated."""
 
 
+class StagedContent(Protocol):
+    """Where the contents of a staged file are. Runners have kinds of their own, for files that they have stored."""
+
+    def open(self) -> BinaryIO:
+        """Open the contents for reading, from their first byte."""
+
+
+@dataclass(frozen=True, slots=True)
+class InMemory:
+    """The contents of a staged file that an attempt has handed over as bytes."""
+
+    data: bytes
+
+    def open(self) -> BinaryIO:
+        return io.BytesIO(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class InLocalFile:
+    """The contents of a staged file that an attempt has written to a local path."""
+
+    path: str
+
+    def open(self) -> BinaryIO:
+        return open(self.path, "rb")
+
+
+@dataclass(frozen=True, slots=True)
+class StagedFile:
+    """A file that the runner stores for a committable until its commit has succeeded.
+
+    `prepare` creates it with `of_bytes` or `of_path`, and `commit` receives it as part of the committable and opens it.
+    Streaming runs store it in the checkpoint directory, so that it is as durable as the checkpoint that the commit
+    belongs to, and remove it after the commit or if the attempt fails. `name` is chosen by the sink and need not be
+    unique; `size` is in bytes.
+    """
+
+    name: str
+    size: int
+    content: StagedContent = field(repr=False)
+
+    @classmethod
+    def of_bytes(cls, name: str, data: bytes) -> StagedFile:
+        """A file with these contents."""
+        return cls(name, len(data), InMemory(bytes(data)))
+
+    @classmethod
+    def of_path(cls, name: str, path: str | os.PathLike[str]) -> StagedFile:
+        """A file whose contents the attempt has written to a local path. The file there belongs to the runner from now
+        on: it moves or removes it. Raises OSError if there is none."""
+        local = os.path.abspath(path)
+        return cls(name, os.stat(local).st_size, InLocalFile(local))
+
+    def open(self) -> BinaryIO:
+        """Open the file for reading. Raises WriteError if it is missing or damaged, OSError if it can't be read."""
+        return self.content.open()
+
+
 @dataclass(frozen=True, slots=True)
 class Committable:
     """A piece of prepared output.
@@ -41,11 +105,16 @@ class Committable:
     `order` is `(task, sequence)`: the number of the writing task and the piece's number in its attempt. Sinks that
     number their output do so in this order, not in order of arrival, so that names are the same on each replay.
     `payload` is defined by the sink. It must survive JSON (numbers, strings, lists and dicts of them), because runners
-    store committables in manifests that outlive processes and versions.
+    store committables in manifests that outlive processes and versions. What is too large for that, or not JSON, goes
+    into `files`.
     """
 
     order: tuple[int, int]
     payload: Any
+    files: tuple[StagedFile, ...] = ()
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
 
 class Attempt(ABC, Generic[T_contra]):
@@ -79,6 +148,18 @@ class Sink(ABC, Generic[T_contra]):
 
     delivery: Delivery = "at_least_once"
     """The sink's guarantee; a sink without `commit` can only be at-least-once."""
+
+    commit_by: Literal["job", "task"] = "job"
+    """How a stream divides the commit of a checkpoint. "job": one call of `commit` receives the committables of all
+    tasks. "task": each writing task's committables are committed by a call of their own, in the worker of that task, so
+    that the work is divided among the workers. The calls for one checkpoint have the same `run` and `checkpoint` and
+    may run at the same time; the `order` of their committables tells them apart. A bounded run has one call in either
+    case."""
+
+    forks_safely: bool = True
+    """False if the client that `attempt` or `commit` uses starts threads, or breaks in another way when its process is
+    forked: a worker that writes to such a sink then captures its state for checkpoints in small steps, instead of in a
+    forked child. Clients are created in the process that uses them, never in `__init__` or `check`."""
 
     @property
     def name(self) -> str:

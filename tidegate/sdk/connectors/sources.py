@@ -94,6 +94,10 @@ class Source(ABC, Generic[T_co]):
     bounded: bool = True
     """Whether the data is finite."""
 
+    forks_safely: bool = True
+    """Whether a process with an open reader can be forked. False for client libraries with threads of their own: the
+    streaming runner then writes checkpoints of that process's state in small steps, instead of in a forked child."""
+
     @property
     def name(self) -> str:
         """The name shown in `explain`, graphs and errors."""

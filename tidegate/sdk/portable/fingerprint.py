@@ -22,7 +22,8 @@ from tidegate.sdk.user_code.sealing import import_ref
 from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
 
 _BATCH: Final = 4096
-_NAMES: Final = frozenset({"label", "composite", "numbered"})
+_NOT_IN_DIGEST: Final = frozenset({"label", "composite", "numbered", "commit_by", "forks_safely"})
+"""The fields of nodes that are names, or say only how a step is run."""
 
 
 def fingerprint(pipeline: Pipeline) -> dict[str, str]:
@@ -47,7 +48,7 @@ def digest(value: Any) -> str:
 def _step(pipeline: Pipeline, node: Node) -> str:
     outputs = [pipeline.collection(out.collection) for out in node.outputs]
     made = [(out.id, out.bounded, out.windowing) for out in outputs]
-    return digest((*((f.name, getattr(node, f.name)) for f in fields(node) if f.name not in _NAMES), made))
+    return digest((*((f.name, getattr(node, f.name)) for f in fields(node) if f.name not in _NOT_IN_DIGEST), made))
 
 
 def _encoded(value: Any) -> Iterator[bytes]:

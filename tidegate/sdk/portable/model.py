@@ -6,7 +6,7 @@ a validator needs is a field, set when the node is created, so that they never h
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Final, Literal, TypeAlias, TypeVar
 
@@ -190,13 +190,17 @@ class Stamping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read(NodeBase):
-    """Reads elements from a `Source` (sdk/connectors/sources.py)."""
+    """Reads elements from a `Source` (sdk/connectors/sources.py), whose `forks_safely` it records."""
 
     source: UserFn
     name: str
     bounded: bool
     stamping: Stamping | None = None
     kind: Literal["read"] = "read"
+    forks_safely: bool = True
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,13 +291,18 @@ class Reshuffle(NodeBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write(NodeBase):
-    """Writes elements to a `Sink` (sdk/connectors/sinks.py)."""
+    """Writes elements to a `Sink` (sdk/connectors/sinks.py), whose `commit_by` and `forks_safely` it records."""
 
     sink: UserFn
     name: str
     delivery: Literal["exactly_once", "at_least_once"]
     shards: int = 0
     kind: Literal["write"] = "write"
+    commit_by: Literal["job", "task"] = "job"
+    forks_safely: bool = True
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
 
 @dataclass(frozen=True, slots=True)

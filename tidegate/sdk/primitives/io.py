@@ -122,6 +122,7 @@ class Read(PTransform[Pipeline, PCollection[T]]):
             name=self.source.name,
             bounded=self.source.bounded,
             stamping=self.stamping,
+            forks_safely=self.source.forks_safely,
         )
         return out
 
@@ -138,6 +139,8 @@ class Write(PTransform[PCollection[Any], None]):
         return f"Write({self.sink.name})"
 
     def expand(self, input: PCollection[Any]) -> None:
+        if self.sink.commit_by not in ("job", "task"):
+            raise BuildError(f'{self.sink.name}: commit_by must be "job" or "task", but is {self.sink.commit_by!r}')
         self.sink.check()
         if (written := self.sink.writes()) is not None:
             input.pipeline.claim(written, self.sink.name)
@@ -149,4 +152,6 @@ class Write(PTransform[PCollection[Any], None]):
             name=self.sink.name,
             delivery=self.sink.delivery,
             shards=self.shards,
+            commit_by=self.sink.commit_by,
+            forks_safely=self.sink.forks_safely,
         )
