@@ -166,8 +166,8 @@ def _plain(value: Any) -> Any:
 def _write_parquet(found: Iterable[Entry], output: Path) -> None:
     """A table of strings: keys and values are JSON, since their types are as many as there are steps."""
     try:
-        import pyarrow as pa  # type: ignore[import-untyped]
-        import pyarrow.parquet as pq  # type: ignore[import-untyped]
+        import pyarrow as pa
+        import pyarrow.parquet as pq
     except ImportError:
         raise click.ClickException("Parquet needs pyarrow: pip install pyarrow") from None
     names = ["step", "task", "table", "window", "key", "value"]

@@ -23,10 +23,22 @@ _MAGIC: Final = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file: its path within its store, and its size in bytes (None: unknown until read, a pipe or web page)."""
+    """A file: its path within its store, and its size in bytes (None: unknown until read, a pipe or web page).
+
+    `tag` differs when the file has been written again: its ETag, or when it was modified; None where a store has none.
+    """
 
     path: str
     size: int | None
+    tag: str | None = None
+
+    def changed_since(self, before: FileInfo) -> bool:
+        """Whether this file is another one than `before`, which had its name."""
+        if before.size is not None and self.size != before.size:
+            return True
+        # Some stores tell an ETag in one call, and only a time in another: those can't be compared.
+        kinds = [tag.partition("=")[0] for tag in (self.tag, before.tag) if tag is not None]
+        return len(kinds) == 2 and kinds[0] == kinds[1] and self.tag != before.tag
 
 
 class Store(ABC):
@@ -44,6 +56,10 @@ class Store(ABC):
     @abstractmethod
     def open(self, path: str) -> BinaryIO:
         """For reading."""
+
+    @abstractmethod
+    def info_of(self, file: BinaryIO, path: str) -> FileInfo | None:
+        """What an opened file is: the one that is read, even if another has taken its path."""
 
     @abstractmethod
     def create(self, path: str) -> BinaryIO:
@@ -178,6 +194,9 @@ class Local(Store):
     def open(self, path: str) -> BinaryIO:
         return open(path, "rb")
 
+    def info_of(self, file: BinaryIO, path: str) -> FileInfo | None:
+        return _info_of_status(path, os.fstat(file.fileno()))
+
     def create(self, path: str) -> BinaryIO:
         folder = os.path.dirname(path)
         for _ in range(10):
@@ -255,14 +274,18 @@ class Remote(Store):
             info = self.fs.info(path)
         except FileNotFoundError:
             return None
-        return None if info["type"] == "directory" else FileInfo(info["name"], info.get("size"))
+        return None if info["type"] == "directory" else _remote_info(info["name"], info)
 
     def glob(self, pattern: str) -> list[FileInfo]:
         found = self.fs.glob(pattern, detail=True)
-        return [FileInfo(path, info.get("size")) for path, info in found.items() if info["type"] != "directory"]
+        return [_remote_info(path, info) for path, info in found.items() if info["type"] != "directory"]
 
     def open(self, path: str) -> BinaryIO:
         return cast(BinaryIO, self.fs.open(path, "rb"))
+
+    def info_of(self, file: BinaryIO, path: str) -> FileInfo | None:
+        details = getattr(file, "details", None)  # of the request that opened it
+        return _remote_info(path, details) if isinstance(details, dict) else self.find(path)
 
     def create(self, path: str) -> BinaryIO:
         try:
@@ -331,11 +354,26 @@ def _local_info(path: str) -> FileInfo | None:
         status = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    return _info_of_status(path, status)
+
+
+def _info_of_status(path: str, status: os.stat_result) -> FileInfo | None:
     import stat
 
     if stat.S_ISDIR(status.st_mode):
         return None
-    return FileInfo(path, status.st_size if stat.S_ISREG(status.st_mode) else None)
+    if not stat.S_ISREG(status.st_mode):
+        return FileInfo(path, None)
+    return FileInfo(path, status.st_size, f"mtime={status.st_mtime_ns}")
+
+
+_TAGS: Final = ("ETag", "etag", "md5Hash", "generation", "LastModified", "last_modified", "mtime", "created")
+
+
+def _remote_info(path: str, info: dict[str, Any]) -> FileInfo:
+    """What fsspec says of a file; each file system has its own name for what changes when a file is written again."""
+    tag = next((f"{key}={info[key]}" for key in _TAGS if info.get(key)), None)
+    return FileInfo(path, info.get("size"), tag)
 
 
 def _make_folders(folder: str) -> None:

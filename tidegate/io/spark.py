@@ -271,7 +271,7 @@ def _same(one: Any, other: Any) -> bool:
 
 def _values(column: Any) -> list[Any]:
     """A column of Arrow's as Python values; numbers by way of numpy, which is several times as fast."""
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     kind = column.type
     if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from tidegate.io import compression as _compression
+from tidegate.io.byte_streams import check_encoding
 from tidegate.io.compression import Compression
 from tidegate.io.file_sink.byte_stream import ByteStreamWriter, compressed, empty_stream
 from tidegate.io.file_sink.format import FileFormat, FileWriter
-from tidegate.io.text.source import check_encoding
 from tidegate.sdk.errors import BuildError, WriteError, shorten
 
 _BYTE_ORDER_MARKS: Final = {

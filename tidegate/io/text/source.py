@@ -14,21 +14,27 @@ from __future__ import annotations
 import codecs
 import io
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, Literal, TypeAlias, cast
+from typing import Any, BinaryIO, Final, cast
 
 from tidegate.io import compression as _compression
 from tidegate.io import files
+from tidegate.io.byte_streams import (
+    PIECE,
+    DecodeErrors,
+    Recoded,
+    check_encoding,
+    forward,
+    needs_recoding,
+    whole_lines,
+    without_bom,
+)
 from tidegate.io.compression import Compression
 from tidegate.sdk.connectors.sources import Batch, Position, Reader, Source, Split
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.errors import BuildError, ReadError
 
-PIECE: Final = 1 << 17
-"""Bytes read at a time; a block's lines come from one piece, so it is also about what a block weighs at the most."""
-
-DecodeErrors: TypeAlias = Literal["strict", "replace", "ignore", "backslashreplace"]
 _DECODE_ERRORS: Final = ("strict", "replace", "ignore", "backslashreplace")
 
 
@@ -124,7 +130,7 @@ class TextSource(Source[Any]):
         if compression == "zip":
             for member, unpacked in _zip_members(pattern, file.path, url):
                 yield Split(f"{url}!{member}", unpacked, FilePart(pattern, file.path, member))
-        elif compression != "none" or _needs_recoding(self.encoding) or not file.size:
+        elif compression != "none" or needs_recoding(self.encoding) or not file.size:
             # Files in /proc claim a size of 0: only reading them shows.
             yield Split(url, file.size, FilePart(pattern, file.path))
         else:
@@ -150,7 +156,7 @@ class _LineReader(Reader[Any]):
             self._offset, self._next = position
         self._skip = self._next
         """Lines still to pass over when resuming: pieces are not cut again where they were."""
-        self._encoding = "utf-8" if _needs_recoding(source.encoding) else _without_bom(source.encoding)
+        self._encoding = "utf-8" if needs_recoding(source.encoding) else without_bom(source.encoding)
         store, _ = files.store_of(part.pattern)
         self._store = store
         self._url = store.url(part.path) + (f"!{part.member}" if part.member is not None else "")
@@ -193,8 +199,8 @@ class _LineReader(Reader[Any]):
         part, resume = self._part, self._offset
         stream = self._stream()
         if resume is not None:
-            _forward(stream, resume)
-            return _whole_lines(stream, resume, part.end, part.size, self._url)
+            forward(stream, resume)
+            return whole_lines(stream, resume, part.end, part.size, self._url)
         body = sum(len(stream.readline()) for _ in range(self._source.skip_header_lines))
         first = body
         if part.start > body:
@@ -202,7 +208,7 @@ class _LineReader(Reader[Any]):
             stream.seek(part.start - 1)
             first = part.start - 1 + len(stream.readline())
         self._offset = first
-        return _whole_lines(stream, first, part.end, part.size, self._url)
+        return whole_lines(stream, first, part.end, part.size, self._url)
 
     def _stream(self) -> BinaryIO:
         """The file's bytes, decompressed, in an encoding whose lines end with the byte 0x0a."""
@@ -214,8 +220,10 @@ class _LineReader(Reader[Any]):
             stream = _compression.zip_member(file, part.member)
         else:
             stream = _compression.decompressing(file, compression)
-        if _needs_recoding(source.encoding):
-            stream = cast(BinaryIO, io.BufferedReader(_Recoded(stream, source, self._undecodable), 1 << 16))
+        if needs_recoding(source.encoding):
+            stream = cast(
+                BinaryIO, io.BufferedReader(Recoded(stream, source.encoding, source.errors, self._undecodable), 1 << 16)
+            )
         if stream is not file:
             self._open.append(stream)
         return stream
@@ -278,115 +286,6 @@ class _LineReader(Reader[Any]):
         if compression == "none" or (isinstance(error, OSError) and error.errno is not None):
             return ReadError(f"{self._url}: can't be read: {own_words}")
         return ReadError(f"{self._url}: not a whole {compression} file: {own_words}.{_hint(compression)}")
-
-
-class _Recoded(io.RawIOBase):
-    """A stream of bytes in some encoding, as UTF-8."""
-
-    def __init__(
-        self,
-        stream: BinaryIO,
-        source: TextSource,
-        undecodable: Callable[[int, int, UnicodeDecodeError], ReadError],
-    ) -> None:
-        self._stream = stream
-        self._decoder = codecs.getincrementaldecoder(source.encoding)(source.errors)
-        self._undecodable = undecodable
-        self._read = 0
-        self._lines = 1
-        self._utf8 = memoryview(b"")
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        while not self._utf8:
-            piece = self._stream.read(PIECE)
-            self._read += len(piece)
-            try:
-                text = self._decoder.decode(piece, final=not piece)
-            except UnicodeDecodeError as error:
-                # The decoder's object starts with what it had kept of earlier pieces.
-                offset = self._read - len(error.object) + error.start
-                before = error.object[: error.start].decode(error.encoding, "replace")
-                raise self._undecodable(offset, self._lines + before.count("\n"), error) from error
-            if not piece and not text:
-                return 0
-            self._lines += text.count("\n")
-            self._utf8 = memoryview(text.encode("utf-8", "surrogatepass"))
-        size = min(len(self._utf8), len(buffer))
-        buffer[:size] = self._utf8[:size]
-        self._utf8 = self._utf8[size:]
-        return size
-
-
-def check_encoding(encoding: str, of: str) -> None:
-    """BuildError for what is not a text encoding."""
-    try:
-        "".encode(encoding)
-    except (LookupError, TypeError):
-        raise BuildError(f"{of}: {encoding!r} is not an encoding that Python knows; 'utf-8' is the usual one") from None
-
-
-def _whole_lines(
-    stream: BinaryIO, at: int, end: int | None, size: int | None, name: str
-) -> Iterator[tuple[int, bytes]]:
-    """Runs of whole lines that start in `[at, end)`, each with the offset of its first byte. The stream is at `at`.
-
-    The last one may lack its line end. Reads nothing behind `size`.
-    """
-    if end is not None and at >= end:
-        return
-    read = at
-    carried: list[bytes] = []
-    while True:
-        finishing = end is not None and read >= end
-        stop = size if finishing else end
-        data = stream.read(PIECE if stop is None else min(PIECE, stop - read))
-        if not data:
-            if stop is not None and read < stop:
-                raise ReadError(
-                    f"{name}: it ends at byte {read} and had {size} bytes when the run started: "
-                    "it was changed while it was read"
-                )
-            if carried:
-                yield at, b"".join(carried)
-            return
-        read += len(data)
-        # Until `end` all lines are ours; the one that reaches over it is the last.
-        cut = (data.find(b"\n") if finishing else data.rfind(b"\n")) + 1
-        if not cut:
-            carried.append(data)
-            continue
-        whole = b"".join((*carried, data[:cut])) if carried or cut < len(data) else data
-        yield at, whole
-        at += len(whole)
-        carried = [data[cut:]] if cut < len(data) else []
-        if finishing or (end is not None and at >= end):
-            return
-
-
-def _forward(stream: BinaryIO, to: int) -> None:
-    """To the byte at `to`: by a jump, or by reading up to it."""
-    if stream.seekable():
-        stream.seek(to)
-        return
-    while to > 0:
-        data = stream.read(min(PIECE, to))
-        if not data:
-            return
-        to -= len(data)
-
-
-def _needs_recoding(encoding: str) -> bool:
-    """Whether the byte 0x0a does not always end a line."""
-    name = codecs.lookup(encoding).name
-    return name.startswith(("utf-16", "utf-32", "utf-7", "iso2022", "hz")) or "\n".encode(encoding)[-1:] != b"\n"
-
-
-def _without_bom(encoding: str) -> str:
-    name = codecs.lookup(encoding).name
-    return "utf-8" if name in ("utf-8", "utf-8-sig") else name
 
 
 def _zip_members(pattern: str, path: str, url: str) -> list[tuple[str, int]]:

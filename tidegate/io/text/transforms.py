@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
+from tidegate.io.byte_streams import DecodeErrors
 from tidegate.io.compression import Compression
 from tidegate.io.file_sink.sink import DEFAULT_TEMPLATE
 from tidegate.io.output_names import NameTemplate, with_address, zone_of
 from tidegate.io.text.sink import TextSink
-from tidegate.io.text.source import DecodeErrors, TextSource
+from tidegate.io.text.source import TextSource
 from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.primitives import Map, Read, Write

@@ -75,7 +75,7 @@ class FrameSink(Sink[Any]):
 
         RunError, naming field and value, for one that does not fit.
         """
-        import pyarrow as pa  # type: ignore[import-untyped]
+        import pyarrow as pa
 
         columns = fields_of(values, None if schema is None else schema.names)
         types = {} if schema is None else {field.name: field.type for field in schema}

@@ -68,7 +68,7 @@ def _probe(sizes: list[tuple[str, int]]) -> Callable[[Iterable[Any]], Iterator[A
         import os
         import socket
 
-        import pyarrow as pa  # type: ignore[import-untyped]
+        import pyarrow as pa
 
         missing = []
         for _ in batches:

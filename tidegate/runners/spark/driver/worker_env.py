@@ -122,7 +122,7 @@ def _probe(paths: tuple[str, ...]) -> Callable[[Iterable[Any]], Iterator[Any]]:
         import sys
         from importlib import import_module, metadata
 
-        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow
 
         def version(name: str) -> str:
             try:

@@ -69,7 +69,7 @@ def _nullable(kind: Any) -> Any:
 
 def preferred_schema(columns: Mapping[str, Any]) -> bytes:
     """The inherited columns as the Arrow schema to which tasks try to convert."""
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     fields = []
     for name, column in columns.items():

@@ -92,7 +92,7 @@ def schema() -> Any:
 
 def record_batch(rows: list[tuple[int, int, int, int, int, Any]]) -> Any:
     """Rows as an Arrow record batch."""
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
     columns = list(zip(*rows, strict=True)) if rows else [()] * len(COLUMNS)
     kinds = [pa.int32()] * (len(COLUMNS) - 1) + [pa.binary()]

@@ -177,7 +177,7 @@ class DataFrameWriter:
     def __init__(
         self, step: Step, schema: bytes | None, preferred: bytes | None, out: OutgoingRows, src: int, target: int
     ) -> None:
-        import pyarrow as pa  # type: ignore[import-untyped]
+        import pyarrow as pa
 
         node = step.tail
         assert isinstance(node, Write)

@@ -1,0 +1,212 @@
+"""Makes elements of record batches: casts, filters, converts and constructs a batch at once.
+
+Only when something of that fails is the batch divided, until the records are found that are bad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from functools import reduce
+from typing import Any
+
+from tidegate.io.records.columns import fit, values_of
+from tidegate.io.records.predicate import mask_of, matches
+from tidegate.io.records.problems import Problem, excerpt
+from tidegate.io.records.projection import Projection, Selection
+from tidegate.io.records.shapes import BadValue
+from tidegate.sdk.errors import shorten
+
+
+class BatchDecoder:
+    """Makes elements of batches with the columns of one file, which `projection` describes.
+
+    >>> import pyarrow as pa
+    >>> from tidegate.io.records.projection import project, selection_of
+    >>> from tidegate.io.records.schema import of_arrow
+    >>> batch = pa.record_batch({"city": ["Bonn", "Ulm"], "people": [331, 129]})
+    >>> columns = of_arrow(batch.schema)
+    >>> selection = selection_of("ReadFromParquet", as_=dict, where=[("people", ">", 200)])
+    >>> BatchDecoder(selection, project(columns, selection, columns, "cities.parquet")).decode(batch)
+    [{'city': 'Bonn', 'people': 331}]
+    """
+
+    def __init__(self, selection: Selection, projection: Projection) -> None:
+        self._selection = selection
+        self._projection = projection
+        names = tuple(column.name for column in projection.columns)
+        self._width = len(names)
+        self._make = selection.shape.maker(names)
+        self._all = (*projection.columns, *projection.for_conditions)
+
+    def decode(self, batch: Any) -> list[Any]:
+        """The elements of a batch's records, with a `Problem` in the place of each that is bad."""
+        try:
+            return self._decode(batch)
+        except _Refused:
+            return self._divided(batch, 0)
+
+    def _divided(self, batch: Any, offset: int) -> list[Any]:
+        try:
+            return self._decode(batch)
+        except _Refused as error:
+            rows = batch.num_rows
+            if rows == 1:
+                return [Problem(offset, error.column, error.reason, error.text or self._text(batch, error.column))]
+            half = rows // 2
+            return self._divided(batch.slice(0, half), offset) + self._divided(batch.slice(half), offset + half)
+
+    def _decode(self, batch: Any) -> list[Any]:
+        if not batch.num_rows:
+            return []
+        columns = [self._fitted(batch, column) for column in self._all]
+        if self._selection.where:
+            columns = self._filtered(columns)
+        if not columns or not len(columns[0]):
+            return []
+        values = [self._values(column.name, array) for column, array in zip(self._all[: self._width], columns)]
+        try:
+            return self._make(values)
+        except BadValue as error:
+            first = error.problems[0]
+            raise _Refused(first.column, first.reason, first.text) from error
+
+    def _fitted(self, batch: Any, column: Any) -> Any:
+        import pyarrow as pa
+
+        if not column.in_file:
+            return pa.nulls(batch.num_rows, column.type)
+        array = batch.column(column.name)
+        if not column.nullable and array.null_count:
+            raise _Refused(column.name, "it is null, and the schema doesn't allow that")
+        try:
+            return fit(array, column.type, self._selection.timezone)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+            raise _Refused(column.name, f"as {column.type}: {_own_words(error)}") from error
+
+    def _filtered(self, columns: list[Any]) -> list[Any]:
+        import pyarrow.compute as pc
+
+        by_name = {column.name: array for column, array in zip(self._all, columns)}
+        masks = [mask_of(condition, by_name[condition.column]) for condition in self._selection.where]
+        mask = reduce(pc.and_, masks)
+        if mask.true_count == len(mask):
+            return columns
+        return [column.filter(mask) for column in columns[: self._width]]
+
+    def _values(self, name: str, array: Any) -> list[Any]:
+        try:
+            return values_of(array)
+        except (ValueError, OverflowError) as error:
+            raise _Refused(name, _own_words(error)) from error
+
+    def _text(self, batch: Any, column: str | None) -> str:
+        names = [column] if column is not None and column in batch.schema.names else list(batch.schema.names)
+        try:
+            found = {name: batch.column(name)[0] for name in names}
+            text = str(found[column]) if column in found else str({name: str(each) for name, each in found.items()})
+        except (ValueError, OverflowError):
+            return ""
+        return excerpt(text)
+
+
+class DictDecoder:
+    """Makes elements of records that are dicts already, such as Avro's. The values have the types of the schema, or
+    are numbers where it has wider ones."""
+
+    def __init__(self, selection: Selection, projection: Projection | None) -> None:
+        """`projection` None: the dicts are the elements."""
+        self._selection = selection
+        self._names = None if projection is None else tuple(column.name for column in projection.columns)
+        self._make = None if self._names is None else selection.shape.maker(self._names)
+        self._columns = () if projection is None else projection.columns
+        self._fits = {} if projection is None else _value_fits(projection, selection.timezone)
+
+    def decode(self, records: Sequence[dict[str, Any]]) -> list[Any]:
+        """The elements of records, with a `Problem` in the place of each that is bad."""
+        if self._selection.where:
+            records = [record for record in records if matches(self._selection.where, record)]
+        if self._make is None:
+            return list(records)
+        try:
+            return self._decode(records)
+        except _Refused:
+            return [each for at, record in enumerate(records) for each in self._singly(at, record)]
+
+    def _singly(self, at: int, record: dict[str, Any]) -> list[Any]:
+        try:
+            return self._decode([record])
+        except _Refused as error:
+            text = error.text or shorten(record.get(error.column) if error.column else record)
+            return [Problem(at, error.column, error.reason, text)]
+
+    def _decode(self, records: Sequence[dict[str, Any]]) -> list[Any]:
+        assert self._make is not None
+        if not records:
+            return []
+        columns = []
+        for column in self._columns:
+            name = column.name
+            values = [record.get(name) for record in records]
+            if not column.nullable and None in values:
+                raise _Refused(name, "it is null, and the schema doesn't allow that")
+            if (fits := self._fits.get(name)) is not None:
+                try:
+                    values = [None if value is None else fits(value) for value in values]
+                except (ValueError, OverflowError, ArithmeticError) as error:
+                    raise _Refused(name, _own_words(error)) from error
+            columns.append(values)
+        try:
+            return self._make(columns)
+        except BadValue as error:
+            first = error.problems[0]
+            raise _Refused(first.column, first.reason, first.text) from error
+
+
+def _value_fits(projection: Projection, timezone: str | None) -> dict[str, Callable[[Any], Any]]:
+    """What to do with the values of columns that need more than Avro gives: naive times, and wider numbers."""
+    import decimal
+
+    from tidegate.io.records.types import kind_of
+
+    found: dict[str, Callable[[Any], Any]] = {}
+    for column in projection.columns:
+        match None if column.type is None else kind_of(column.type):
+            case "float":
+                found[column.name] = float
+            case "decimal":
+                found[column.name] = decimal.Decimal
+            case "timestamp":
+                found[column.name] = _instant_in(timezone)
+    return found
+
+
+def _instant_in(timezone: str | None) -> Callable[[Any], Any]:
+    from datetime import datetime
+    from zoneinfo import ZoneInfo
+
+    zone = ZoneInfo(timezone) if timezone is not None else None
+
+    def instant(value: datetime) -> datetime:
+        if value.tzinfo is not None:
+            return value.astimezone(UTC) if value.tzinfo is not UTC else value
+        earlier, later = (value.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        if earlier != later or earlier.astimezone(zone).replace(tzinfo=None, fold=0) != value:
+            raise ValueError(f"{value} is skipped or repeated by a clock change in {timezone}")
+        return earlier
+
+    return instant
+
+
+class _Refused(Exception):
+    """Something in a batch can't become an element."""
+
+    def __init__(self, column: str | None, reason: str, text: str | None = None) -> None:
+        super().__init__(reason)
+        self.column = column
+        self.reason = reason
+        self.text = text
+
+
+def _own_words(error: BaseException) -> str:
+    return str(error).strip().rstrip(".").splitlines()[0] if str(error) else type(error).__name__

@@ -1,0 +1,69 @@
+"""Records that can't be made: where they are and why, as an error or as a dead letter."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+from tidegate.sdk.errors import BuildError, ReadError
+
+BadRecords: TypeAlias = Literal["fail", "dead_letter"]
+
+
+class BadRecord(NamedTuple):
+    """A dead letter of a reader: a record that could not be made.
+
+    `line_or_row` counts from 1: the line of a CSV file or of JSON lines, else the row. `column` is None where the
+    record as a whole is bad. `text` is its beginning, as it is in the file.
+    """
+
+    file: str
+    line_or_row: int | None
+    column: str | None
+    reason: str
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """What is wrong with the record at an index of a batch."""
+
+    at: int
+    column: str | None
+    reason: str
+    text: str | None = None
+
+
+class SchemaMismatch(Exception):
+    """A column of a file whose type, or whose absence, doesn't fit the schema."""
+
+    def __init__(self, column: str, reason: str) -> None:
+        super().__init__(f"column {column!r}: {reason}")
+        self.column = column
+        self.reason = reason
+
+
+def read_error(file: str, unit: str, number: int | None, problem: Problem) -> ReadError:
+    """The failure that a problem is, unless dead letters are collected; `unit` is "line" or "row"."""
+    where = f"{file}, {unit} {number}" if number is not None else file
+    column = f", column {problem.column!r}" if problem.column is not None else ""
+    text = f": {problem.text}" if problem.text else ""
+    return ReadError(f"{where}{column}: {problem.reason}{text}")
+
+
+def bad_record(file: str, number: int | None, problem: Problem) -> BadRecord:
+    """The dead letter of a problem."""
+    return BadRecord(file, number, problem.column, problem.reason, problem.text)
+
+
+def excerpt(text: str | bytes, limit: int = 200) -> str:
+    """The beginning of a record for messages."""
+    if isinstance(text, bytes):
+        text = text[: 4 * limit].decode("utf-8", "backslashreplace")
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def check_bad_records(bad_records: str, of: str) -> None:
+    """BuildError for a choice that doesn't exist."""
+    if bad_records not in ("fail", "dead_letter"):
+        raise BuildError(f"{of}: bad_records is 'fail' or 'dead_letter', not {bad_records!r}")
