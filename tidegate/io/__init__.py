@@ -8,6 +8,8 @@ from typing import Any
 
 from tidegate.io.generators.iterables import FromIterable
 from tidegate.io.generators.sequence import GenerateSequence
+from tidegate.io.generators.socket_lines import ReadFromSocket
+from tidegate.io.generators.tail_file import TailFile
 from tidegate.io.spark import ReadFromSpark, WriteToSpark
 from tidegate.io.text.transforms import ReadFromText, ReadFromTextWithFilename, WriteToText
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, StagedFile, in_order
@@ -17,9 +19,11 @@ from tidegate.sdk.data.block import Block
 __all__ = [
     "FromIterable",
     "GenerateSequence",
+    "ReadFromSocket",
     "ReadFromSpark",
     "ReadFromText",
     "ReadFromTextWithFilename",
+    "TailFile",
     "WriteToSpark",
     "WriteToText",
     "Source",

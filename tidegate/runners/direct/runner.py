@@ -11,7 +11,7 @@ from tidegate.runners.direct.execute import Execution
 from tidegate.runners.direct.result import BackgroundRun
 from tidegate.runners.engine.checks.contracts import Checks
 from tidegate.runners.engine.operator import Context, Operator
-from tidegate.runners.engine.run_warnings import announce_endless_run, log_warnings
+from tidegate.runners.engine.run_warnings import announce_endless_run, announce_lossy_sources, log_warnings
 from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.plan import Plan, Step
 from tidegate.runners.planner import Traits, plan
@@ -89,6 +89,7 @@ class DirectRunner(Runner):
                 finally:
                     log_warnings(context.metrics, context.max_end_timers, pipeline)
 
+        announce_lossy_sources(pipeline)
         if self.watch is not None:
             self.watch(context.metrics)
         if scripted or all(collection.bounded for collection in pipeline.collections):

@@ -36,6 +36,13 @@ def announce_endless_run(pipeline: portable.Pipeline, options: RunOptions, *, pr
         print(f"tidegate: {text}", file=sys.stderr, flush=True)
 
 
+def announce_lossy_sources(pipeline: portable.Pipeline) -> None:
+    """Warn of each source that can't be read a second time, as a run starts."""
+    for node in pipeline.nodes:
+        if isinstance(node, portable.Read) and not node.replayable:
+            _warn(f"{node.label!r} {node.delivery_note}")
+
+
 def log_warnings(metrics: MetricCells, max_end_timers: int, pipeline: portable.Pipeline) -> None:
     """Log the warnings that follow from the counters of a finished run, at most one of each kind per step."""
     texts = [
@@ -44,11 +51,7 @@ def log_warnings(metrics: MetricCells, max_end_timers: int, pipeline: portable.P
         *without_timestamps(pipeline, metrics),
     ]
     for text in texts:
-        logging = sys.modules.get("logging")
-        if logging is not None and (logger := logging.getLogger(LOGGER)).hasHandlers():
-            logger.warning("%s", text)
-        else:
-            print(f"tidegate: warning: {text}", file=sys.stderr, flush=True)
+        _warn(text)
 
 
 def endless_timers(metrics: MetricCells, max_end_timers: int) -> Iterator[str]:
@@ -110,6 +113,14 @@ def without_timestamps(pipeline: portable.Pipeline, metrics: MetricCells) -> Ite
                 "global window had stamped with the end of time, so they share the windows there. Apply it before "
                 "that grouping, or assign timestamps after it, with tg.Map(lambda e: tg.TimestampedValue(e, …))"
             )
+
+
+def _warn(text: str) -> None:
+    logging = sys.modules.get("logging")
+    if logging is not None and (logger := logging.getLogger(LOGGER)).hasHandlers():
+        logger.warning("%s", text)
+    else:
+        print(f"tidegate: warning: {text}", file=sys.stderr, flush=True)
 
 
 def _waits(pipeline: portable.Pipeline, node: portable.Node) -> bool:

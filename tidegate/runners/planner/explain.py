@@ -51,6 +51,8 @@ def warnings(plan: Plan) -> Iterator[str]:
     pipeline = plan.pipeline
     for node in pipeline.nodes:
         match node:
+            case Read(replayable=False):
+                yield f"{node.label!r} {node.delivery_note}"
             case Write(delivery="at_least_once"):
                 yield f"{node.label!r} delivers at least once: after a failure it may write elements again"
             case GroupByKey() | CombinePerKey():
@@ -172,7 +174,8 @@ def _node_note(plan: Plan, node: Node) -> str:
         case Create(values=values):
             notes.insert(0, f"{values.count:,} element{'' if values.count == 1 else 's'}")
         case Read():
-            notes.insert(0, f"{node.name}, {'bounded' if node.bounded else 'unbounded'}")
+            delivery = "" if node.replayable else ", at_most_once"
+            notes.insert(0, f"{node.name}, {'bounded' if node.bounded else 'unbounded'}{delivery}")
         case AssignWindows(windowing=windowing):
             notes.insert(0, describe_windowing(windowing))
         case Write():

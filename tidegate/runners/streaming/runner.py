@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidegate.runners.engine.run_warnings import announce_endless_run, log_warnings
+from tidegate.runners.engine.run_warnings import announce_endless_run, announce_lossy_sources, log_warnings
 from tidegate.runners.plan import Plan
 from tidegate.runners.planner import Traits, plan
 from tidegate.runners.streaming.checkpoint.recovery import check_names
@@ -88,6 +88,7 @@ class StreamingRunner(Runner):
         return replace(submitted, job=replace(submitted.job, plan=self.plan(with_values(pipeline), options)))
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
+        announce_lossy_sources(pipeline)
         if not isinstance(options, DefaultOptions) and (view := options.view_as(self.options_model())).detach:
             return submit(self.submission(pipeline, options), view.session)
         submitted = self._submission(pipeline, options)

@@ -98,6 +98,10 @@ class Source(ABC, Generic[T_co]):
     """Whether a process with an open reader can be forked. False for client libraries with threads of their own: the
     streaming runner then writes checkpoints of that process's state in small steps, instead of in a forked child."""
 
+    replayable: bool = True
+    """False if elements can't be read a second time: after a failure, those that were in progress are lost. Runners say
+    so when a run starts, and `explain` does."""
+
     @property
     def name(self) -> str:
         """The name shown in `explain`, graphs and errors."""

@@ -140,6 +140,8 @@ def _look(node: Node) -> Look:
 
 def _note(pipeline: Pipeline, node: Node) -> str:
     match node:
+        case Read(replayable=False):
+            return "at most once"
         case Write(delivery=delivery):
             return delivery.replace("_", " ")
         case AssignWindows(windowing=windowing):
@@ -157,6 +159,8 @@ def _facts(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str]]:
             yield "elements", f"{values.count:,}"
         case Read(name=name):
             yield "source", name
+            if not node.replayable:
+                yield "delivery", "at most once"
         case ParDo() | CombinePerKey():
             yield "function", node.fn.name + (f", defined at {node.fn.where}" if node.fn.where else "")
         case Write():

@@ -196,11 +196,17 @@ class Read(NodeBase):
     name: str
     bounded: bool
     stamping: Stamping | None = None
+    replayable: bool = True
     kind: Literal["read"] = "read"
     forks_safely: bool = True
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         moved.set_fields(self, state)
+
+    @property
+    def delivery_note(self) -> str:
+        """What the author of a pipeline has to know about a source that is not replayable."""
+        return f"reads {self.name} at most once: after a failure, what it had read but not processed is lost"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,6 +123,7 @@ class Read(PTransform[Pipeline, PCollection[T]]):
             bounded=self.source.bounded,
             stamping=self.stamping,
             forks_safely=self.source.forks_safely,
+            replayable=self.source.replayable,
         )
         return out
 

@@ -12,6 +12,7 @@ from tidegate.sdk.connectors.sources import Batch, Position, Reader, Split
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.timestamps import element_column, element_micros
 from tidegate.sdk.errors import TidegateError
+from tidegate.sdk.metrics import in_step
 from tidegate.sdk.time import MIN_MICROS, clamp
 
 WATERMARKED: Final = "watermarked_readers"
@@ -71,7 +72,8 @@ class SplitReader:
 
     def _read(self, limit: int) -> Batch:
         try:
-            return self._reader.read(limit)
+            with in_step(self._step.label):
+                return self._reader.read(limit)
         except TidegateError as error:
             rethrow(located(error, self._step.label, self._step.where))
         except Exception as error:
