@@ -103,6 +103,9 @@ def _told(manifest: Manifest) -> Iterator[str]:
         )
         for id, position in reading["current"].items():
             yield f"    {id} goes on at {json.dumps(position, ensure_ascii=False)}"
+        if (enumerator := reading.get("enumerator")) is not None:
+            more = "finds no more splits" if enumerator["ended"] else "looks for more splits"
+            yield f"    its enumerator {more}, from {json.dumps(enumerator['state'], ensure_ascii=False)}"
     for commit in summary["commits"]:
         yield f"  {commit['step']}: {commit['pieces']} pieces of output became final with {commit['checkpoint']}"
 
@@ -117,11 +120,15 @@ def _size(part: TaskPart) -> int:
 
 def _reading(manifest: Manifest, label: str) -> dict[str, Any]:
     progress = [p for part in manifest.tasks for p in part.splits if p.step == label]
-    return {
-        "splits": len(manifest.lists[label]),
-        "finished": sum(len(p.finished) for p in progress),
+    forgotten = manifest.finished.get(label, 0)
+    reading: dict[str, Any] = {
+        "splits": len(manifest.lists[label]) + forgotten,
+        "finished": sum(len(p.finished) for p in progress) + forgotten,
         "current": {id: position for p in progress for id, position in p.current},
     }
+    if (enumerator := manifest.enumerators.get(label)) is not None:
+        reading["enumerator"] = {"state": enumerator.state, "ended": enumerator.ended}
+    return reading
 
 
 def _unpickled(found: Iterator[Entry]) -> Iterator[Entry]:

@@ -13,8 +13,20 @@ from tidegate.io.generators.tail_file import TailFile
 from tidegate.io.spark import ReadFromSpark, WriteToSpark
 from tidegate.io.text.transforms import ReadFromText, ReadFromTextWithFilename, WriteToText
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, StagedFile, in_order
-from tidegate.sdk.connectors.sources import Batch, Position, Reader, SimpleSource, Source, Split
+from tidegate.sdk.connectors.sources import (
+    AsyncReader,
+    Batch,
+    Columns,
+    Discovery,
+    Position,
+    Reader,
+    SimpleSource,
+    Source,
+    Split,
+    SplitEnumerator,
+)
 from tidegate.sdk.data.block import Block
+from tidegate.sdk.errors import PositionLost
 
 __all__ = [
     "FromIterable",
@@ -29,8 +41,13 @@ __all__ = [
     "Source",
     "SimpleSource",
     "Reader",
+    "AsyncReader",
+    "SplitEnumerator",
+    "Discovery",
+    "PositionLost",
     "Split",
     "Batch",
+    "Columns",
     "Block",
     "Position",
     "Sink",

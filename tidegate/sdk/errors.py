@@ -91,6 +91,11 @@ class ReadError(RunError):
     """Input that can't be read: a missing or broken file, a line that can't be decoded."""
 
 
+class PositionLost(ReadError):
+    """The position from which reading should resume no longer exists, for example because the system has deleted that
+    data meanwhile. To go on from another position would lose data in silence, so the job fails instead."""
+
+
 class WriteError(RunError):
     """Output that can't be written or committed."""
 

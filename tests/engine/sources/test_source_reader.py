@@ -174,5 +174,130 @@ def test_the_blocks_of_a_split_end_with_its_reader_closed_also_after_an_error() 
     assert source.closed == [0, 1]
 
 
+class Mixed(Scripts):
+    """Splits that say themselves whether they have an end."""
+
+    def __init__(self, *scripts: list[tg.io.Batch], ends: tuple[bool, ...]) -> None:
+        super().__init__(*scripts)
+        self.ends = ends
+
+    def splits(self, desired: int) -> list[tg.io.Split]:
+        return [tg.io.Split(str(number), bounded=ends) for number, ends in enumerate(self.ends)]
+
+
+def test_the_bounded_splits_of_an_unbounded_source_are_read_one_after_another_beside_the_others() -> None:
+    source = Mixed([some(1), some(2, end=True)], [some(10), some(20)], [some(3, end=True)], ends=(True, False, True))
+    reader = reader_of(source)
+    assert values(reader, 4) == [[10], [1], [20], [2]]
+    assert reader.finished == ["0"]
+    assert [id for id, _ in reader.positions()] == ["1", "2"]
+
+
+def test_more_splits_are_requested_while_only_unbounded_ones_are_read() -> None:
+    source = Mixed([some(1), some(2), some(3), some(4)], [some(10, end=True)], ends=(False, True))
+    reader = SourceReader(step_of(source), ManualClock())
+    unbounded, bounded = source.splits(1)
+    reader.assign([(unbounded, None)], more=True)
+    assert (values(reader, 1), reader.take_request()) == ([[1]], True)
+    assert (values(reader, 1), reader.take_request()) == ([[2]], False)
+    reader.assign([(bounded, None)], more=True)
+    assert (values(reader, 1), reader.take_request()) == ([[10]], True)
+    assert (values(reader, 1), reader.take_request()) == ([[3]], False)
+
+
+def test_a_split_that_is_discovered_later_holds_the_watermark_only_from_its_first_element_on() -> None:
+    source = Scripts(
+        [some(1, watermark=50), some(2, watermark=60), some(3, watermark=90)],
+        [nothing(), some(10, watermark=55), nothing()],
+    )
+    clock = ManualClock()
+    reader = SourceReader(step_of(source), clock)
+    first, later = source.splits(1)
+    reader.assign([(first, None)], more=True, backlog=False)
+    seen = []
+    reader.poll(10)
+    seen.append(reader.status)
+    reader.assign([(later, None)], more=True, backlog=False, late={later.id})
+    for _ in range(4):
+        reader.poll(10)
+        clock.advance(SECOND)
+        seen.append(reader.status)
+    assert [status.watermark for status in seen] == [50, 50, 60, 60, 60]
+    assert reader.active_watermarks == [90, 55]
+
+
+def test_a_late_split_that_had_been_read_before_a_restart_holds_the_watermark_at_once() -> None:
+    source = Scripts([some(1, watermark=50)], [nothing()])
+    reader = SourceReader(step_of(source), ManualClock())
+    first, later = source.splits(1)
+    reader.assign([(first, 0), (later, 0)], more=True, backlog=False, late={later.id})
+    reader.poll(10)
+    reader.poll(10)
+    assert reader.status == CollectionStatus(MIN_MICROS)
+
+
+def test_the_watermark_waits_for_the_backlog_and_is_idle_when_nothing_is_left_to_read() -> None:
+    source = Scripts([some(1, watermark=50, end=True)], [some(2, watermark=40, end=True)], bounded=True)
+    reader = SourceReader(step_of(source), ManualClock())
+    first, second = source.splits(1)
+    reader.assign([(first, None)], more=True, backlog=True)
+    reader.poll(10)
+    assert (reader.status, reader.take_request()) == (CollectionStatus(MIN_MICROS), True)
+    reader.assign([(second, None)], more=True, backlog=False)
+    reader.poll(10)
+    assert reader.status == CollectionStatus(50, idle=True)
+    assert (reader.next_poll, reader.take_request()) == (None, True)
+    reader.assign([], more=False)
+    assert reader.next_poll == 0
+    reader.poll(10)
+    assert reader.status.ended
+
+
+def test_finished_splits_are_forgotten_when_a_checkpoint_has_recorded_them() -> None:
+    source = Scripts([some(1, end=True)], [some(2, end=True)], bounded=True)
+    reader = reader_of(source)
+    reader.poll(10)
+    recorded = len(reader.finished)
+    reader.poll(10)
+    reader.forget_finished(recorded)
+    assert reader.finished == ["1"]
+
+
+class Endless(tg.io.Reader[int]):
+    def __init__(self) -> None:
+        self.at = 0
+
+    def read(self, limit: int) -> tg.io.Batch:
+        self.at += limit
+        return some(*range(self.at - limit, self.at))
+
+    def position(self) -> Any:
+        return self.at
+
+
+class EndlessSource(Scripts):
+    def reader(self, split: tg.io.Split, position: Any = None) -> tg.io.Reader[int]:
+        return Endless()
+
+
+@pytest.mark.parametrize(("rate", "tasks", "expected"), [(100.0, 1, 1000), (100.0, 4, 250), (0.5, 1, 5)])
+def test_a_step_reads_no_more_elements_than_its_rate_limit_allows(rate: float, tasks: int, expected: int) -> None:
+    clock = ManualClock()
+    source = EndlessSource([], [])
+    step = SourceStep("Reading", Where("page.py", 1), source, bounded=False, rate_limit=rate)
+    reader = SourceReader(step, clock, tasks=tasks)
+    reader.assign([(split, None) for split in source.splits(1)], more=False)
+    count = polls = 0
+    while clock.monotonic() < 10 * SECOND:
+        block = reader.poll(4096)
+        count += 0 if block is None else len(block)
+        assert count <= rate / tasks * clock.monotonic() / SECOND + 1
+        assert reader.next_poll is not None
+        clock.advance(max(0, reader.next_poll - clock.monotonic()))
+        polls += 1
+    assert abs(count - expected) <= max(2, rate / tasks / 10)
+    assert polls < 500
+
+
 def fail() -> None:
     raise OSError("no more")

@@ -90,7 +90,9 @@ def test_a_position_that_json_can_not_hold_is_refused() -> None:
     made = replace(
         manifest(), tasks=(TaskPart(TaskId(0, 0), 1, False, None, (SplitProgress("read", (), (("b", {1, 2}),)),)),)
     )
-    with pytest.raises(ManifestError, match="positions of readers and payloads of committables are numbers"):
+    with pytest.raises(
+        ManifestError, match="positions of readers, states of enumerators and payloads of committables are numbers"
+    ):
         dumps(made)
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.runners.streaming.checkpoint.recovery import remaining_splits
-from tidegate.runners.streaming.coordinator.split_assigner import SplitAssigner
-from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress
+from tidegate.runners.streaming.coordinator.split_assigner import SplitAssigner, SplitAssignment
+from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, EnumeratorState, SplitProgress
 
 
 def splits(count: int) -> list[AssignedSplit]:
@@ -116,3 +116,91 @@ def test_every_split_is_read_once_through_any_restarts_and_rescales(
         progress = [SplitProgress("read", (*before, *done), tuple(current))]
         finished += done
     assert sorted(finished) == sorted(split.id for split in all_splits)
+
+
+MORE = EnumeratorState(backlog=False)
+BACKLOG = EnumeratorState(backlog=True)
+ALL = EnumeratorState(backlog=False, ended=True)
+
+
+def named(*names: str, late: bool = True, bounded: bool | None = True) -> list[AssignedSplit]:
+    return [AssignedSplit(name, b"", late=late, bounded=bounded) for name in names]
+
+
+def test_a_task_that_requests_splits_before_they_are_discovered_waits_for_them() -> None:
+    dealt = SplitAssigner([], 2, bounded=False, enumerator=MORE)
+    first = dealt.assign(0)
+    assert (first.splits, first.more, first.backlog) == ((), True, False)
+    dealt.assign(1)
+    assert (dealt.request(1), dealt.request(0)) == (None, None)
+    given = dict(dealt.discovered(named("a", "b", "c"), MORE))
+    assert {index: ids(assignment.splits) for index, assignment in given.items()} == {1: ["a"], 0: ["b"]}
+    assert dealt.unassigned == 1
+    again = dealt.request(0)
+    assert again is not None
+    assert (ids(again.splits), again.more) == (["c"], True)
+
+
+def test_tasks_that_wait_hear_when_the_backlog_is_complete_and_when_no_split_will_follow() -> None:
+    dealt = SplitAssigner([], 1, bounded=True, enumerator=BACKLOG)
+    assert dealt.assign(0).backlog
+    assert dealt.request(0) is None
+    ((_, complete),) = dealt.discovered([], MORE)
+    assert (complete.splits, complete.more, complete.backlog) == ((), True, False)
+    assert dealt.request(0) is None
+    assert list(dealt.discovered([], MORE)) == []
+    ((_, ended),) = dealt.discovered([], ALL)
+    assert (ended.splits, ended.more) == ((), False)
+
+
+def test_a_task_that_has_read_all_hears_that_the_last_of_the_backlog_is_with_another() -> None:
+    dealt = SplitAssigner(named("a", "b", late=False), 2, bounded=True, enumerator=MORE)
+    first, second = dealt.assign(0), dealt.assign(1)
+    assert (first.backlog, second.backlog) == (True, False)
+    told = dealt.request(0)
+    assert told is not None
+    assert (told.splits, told.more, told.backlog) == ((), True, False)
+    assert dealt.request(0) is None
+
+
+def test_unbounded_splits_are_assigned_to_the_tasks_in_turn_as_they_are_discovered() -> None:
+    dealt = SplitAssigner(named("a", "b", "c", late=False, bounded=None), 2, bounded=False, enumerator=MORE)
+    assert [ids(dealt.assign(index).splits) for index in (0, 1)] == [["a", "c"], ["b"]]
+    given = dict(dealt.discovered(named("d", "e", bounded=None), MORE))
+    assert {index: ids(assignment.splits) for index, assignment in given.items()} == {1: ["d"], 0: ["e"]}
+
+
+@given(st.lists(st.integers(0, 4), max_size=12), st.integers(1, 4), st.data())
+def test_every_discovered_split_is_assigned_once(looks: list[int], parallelism: int, data: st.DataObject) -> None:
+    """Tasks request splits and looks find some in any order; in the end, each task hears that there are no more."""
+    dealt = SplitAssigner([], parallelism, bounded=False, enumerator=BACKLOG)
+    received: list[str] = []
+    more = dict.fromkeys(range(parallelism), True)
+    waiting: set[int] = set()
+
+    def receive(index: int, assignment: SplitAssignment | None) -> None:
+        if assignment is None:
+            waiting.add(index)
+            return
+        waiting.discard(index)
+        received.extend(ids(assignment.splits))
+        more[index] = assignment.more
+
+    for index in range(parallelism):
+        receive(index, dealt.assign(index))
+    left = list(looks)
+    found = 0
+    while left or any(more.values()):
+        asking = [index for index in more if more[index] and index not in waiting]
+        if asking and (not left or data.draw(st.booleans())):
+            index = data.draw(st.sampled_from(asking))
+            receive(index, dealt.request(index))
+            continue
+        count = left.pop(0) if left else 0
+        names = [f"s{found + n}" for n in range(count)]
+        found += count
+        assert left or asking or waiting
+        state = MORE if left else ALL
+        for index, assignment in dealt.discovered(named(*names), state):
+            receive(index, assignment)
+    assert sorted(received) == sorted(f"s{n}" for n in range(found))

@@ -151,8 +151,8 @@ def forget_finished_splits(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint records only the splits that are being read."""
     progress = SourceDriver.progress
 
-    def forgetful(self: SourceDriver) -> tuple[SplitProgress, ...]:
-        return tuple(replace(each, finished=()) for each in progress(self))
+    def forgetful(self: SourceDriver, checkpoint: int) -> tuple[SplitProgress, ...]:
+        return tuple(replace(each, finished=()) for each in progress(self, checkpoint))
 
     patch.setattr(SourceDriver, "progress", forgetful)
 

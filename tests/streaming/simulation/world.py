@@ -18,6 +18,7 @@ from zlib import crc32
 
 from tests.streaming.simulation.outside import OUTSIDES, Disk, Killed, Outside
 from tests.streaming.simulation.pipeline import Broken, Checker
+from tests.support.streaming.inline_work import InlineWork
 from tidegate.runners.engine.errors.transport import packed, unpacked
 from tidegate.runners.engine.time.clock import Clock, SystemClock
 from tidegate.runners.engine.time.watermarks import CollectionStatus
@@ -154,6 +155,18 @@ class WorkerProcess(Process):
 
     def store(self, name: str, state: bytes) -> PendingFile:
         return self.files.put(name, state)
+
+    def background(self) -> InlineWork:
+        """Work whose result arrives some time later."""
+
+        def arrival() -> Callable[[], bool]:
+            at = self.simulation.now + self.simulation.random.randrange(100) * MILLISECOND
+            return lambda: self.simulation.now >= at
+
+        return InlineWork(arrival)
+
+    def wake(self) -> None:
+        return
 
     def seconds(self) -> float:
         return self.simulation.now / SECOND

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import tidegate as tg
+from tests.support.streaming.inline_work import InlineWork
 from tidegate.runners.engine.errors.transport import unpacked
 from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
 from tidegate.runners.planner import Traits, plan
@@ -177,6 +178,12 @@ class InProcessJob:
 
     def store(self, name: str, state: bytes) -> PendingFile:
         return self.files.put(name, state)
+
+    def background(self) -> InlineWork:
+        return InlineWork()
+
+    def wake(self) -> None:
+        return
 
     def seconds(self) -> float:
         return self.moved.now() / SECOND

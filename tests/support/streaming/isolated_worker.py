@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.support.streaming.inline_work import InlineWork
 from tidegate.runners.engine.time.clock import ManualClock
 from tidegate.runners.streaming.model.topology import TaskId
 from tidegate.runners.streaming.state.memory import MemoryBackend
@@ -33,6 +34,11 @@ class IsolatedWorker:
 
     def store(self, name: str, state: bytes) -> Any:
         return self.files.put(name, state)
+
+    def background(self) -> InlineWork:
+        return InlineWork()
+
+    def wake(self) -> None: ...
 
     def seconds(self) -> float:
         return 0.0

@@ -110,6 +110,8 @@ class Execution:
             self._drive(self._graph.ticking(self.clock.now(), bounded=False))
             if event.block is not None:
                 self._push_block(step, event.collection, event.block)
+            elif event.wait > 0 and not source.ended:
+                self.clock.wait(self._seconds_to_next_event(event.wait, None), self.stop)
         for collection in step.outputs:
             self._drive(self._graph.updating(collection, CollectionStatus(ended=True)))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from tidegate.runners.engine.sources.discovery import SplitDiscovery, split_discovery
 from tidegate.runners.engine.sources.source_reader import SourceReader
 from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.engine.sources.test_stream import StreamScript
@@ -63,7 +64,10 @@ class _SourceFeed:
         self._collection = step.head.output()
         self._clock = clock
         self._reader = SourceReader(source, clock)
-        self._reader.assign([(split, None) for split in source.splits(1)], more=False)
+        discovery = split_discovery(source)
+        self._splits = None if discovery is None else _DiscoveredSplits(discovery, self._reader, clock)
+        if self._splits is None:
+            self._reader.assign([(split, None) for split in source.splits(1)], more=False)
 
     @property
     def ended(self) -> bool:
@@ -74,15 +78,60 @@ class _SourceFeed:
         return self._reader.is_watermarked
 
     def poll(self, size: int) -> Event:
+        if self._splits is not None:
+            self._splits.discover()
         block = self._reader.poll(size)
-        next_poll = self._reader.next_poll
-        if block is not None or next_poll is None:
+        if self._reader.take_request() and self._splits is not None:
+            self._splits.wanted = True
+        next_look = None if self._splits is None else self._splits.next_look
+        polls = [at for at in (self._reader.next_poll, next_look) if at is not None]
+        if block is not None or not polls:
             return Event(self._collection, block, self._reader.status)
+        next_poll = min(polls)
         wait = max(0, next_poll - self._clock.monotonic()) / SECOND
         return Event(self._collection, None, self._reader.status, wait)
 
     def close(self) -> None:
+        if self._splits is not None:
+            self._splits.close()
         self._reader.close()
+
+
+class _DiscoveredSplits:
+    """Looks for splits, and assigns them to the only reader. `wanted`: it has read all splits that it has."""
+
+    def __init__(self, discovery: SplitDiscovery, reader: SourceReader, clock: Clock) -> None:
+        self._discovery = discovery
+        self._reader = reader
+        self._clock = clock
+        self._at = 0
+        self._backlog = True
+        self._ended = False
+        self.wanted = True
+
+    @property
+    def next_look(self) -> int | None:
+        """When to look again (µs); None if not until the reader wants splits, or never."""
+        return self._at if self.wanted and not self._ended else None
+
+    def discover(self) -> None:
+        """Look for splits, if it is time."""
+        at = self.next_look
+        if at is None or self._clock.monotonic() < at:
+            return
+        look = self._discovery.look()
+        late = frozenset[str]() if self._backlog else frozenset(split.id for split in look.splits)
+        was_backlog, self._backlog = self._backlog, self._backlog and look.full
+        self._ended = look.end
+        self._at = self._clock.monotonic() + int(look.wait * SECOND)
+        if look.splits or look.end or was_backlog:
+            self.wanted = False
+            splits = [(split, None) for split in look.splits]
+            self._reader.assign(splits, more=not look.end, backlog=self._backlog, late=late)
+
+    def close(self) -> None:
+        """Release the enumerator."""
+        self._discovery.close()
 
 
 class _ScriptFeed:

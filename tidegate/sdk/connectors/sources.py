@@ -7,7 +7,11 @@ task opens a `Reader` for a split and reads one `Batch` after another. Between b
 enough for exactly-once reading: after a failure, the runner resumes from the positions of the last checkpoint.
 
 Bounded and unbounded sources differ in one respect: the batches of an unbounded reader never have `end`. A reader
-never blocks to wait for new data: it returns an empty batch, with `wait` as a hint when to read again.
+never blocks to wait for new data: it returns an empty batch, with `wait` as a hint when to read again. An `AsyncReader`
+may wait, because it runs on an event loop beside the task.
+
+A source whose splits are not all known at the start, such as a folder that new files appear in, returns a
+`SplitEnumerator`. The runner asks it for new splits while the job runs, and checkpoints its state.
 
     class Numbers(SimpleSource[int]):          # the simplest way, for bounded data in one split
         def generate(self, split, position):
@@ -21,9 +25,12 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from tidegate.sdk.data.block import Block
+
+if TYPE_CHECKING:
+    import pyarrow
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -38,17 +45,46 @@ class Split:
 
     `id` is unique within the source, stable, and readable in logs. `size` is the approximate number of bytes (None:
     unknown), by which runners balance load and assign several small splits to one task. `payload` is defined by the
-    connector and must be picklable.
+    connector and must be picklable. `bounded` says whether the split has an end (None: as the source); an unbounded
+    source may have bounded splits, such as the files of a folder that is followed, and tasks read those one by one.
     """
 
     id: str
     size: int | None = None
     payload: Any = None
+    bounded: bool | None = None
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        """Restore a pickled split, also one that was stored before splits had all of today's fields."""
+        for name, value in zip(_SPLIT_FIELDS, (*state, None), strict=False):
+            object.__setattr__(self, name, value)
+
+
+_SPLIT_FIELDS: Final = ("id", "size", "payload", "bounded")
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Elements as columns. A reader may return them in a batch instead of a block; `rows` makes the elements of them.
+
+    `rows` must be picklable and return one element for each row. The elements have no timestamps; `tg.Read` with
+    `timestamp` assigns them.
+    """
+
+    batch: pyarrow.RecordBatch
+    rows: Callable[[pyarrow.RecordBatch], list[Any]]
+
+    def __len__(self) -> int:
+        return int(self.batch.num_rows)
+
+    def block(self) -> Block:
+        """The rows as elements."""
+        return Block.of(self.rows(self.batch))
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The result of `Reader.read`: elements, then at most one watermark.
+    """The result of a reader's `read`: elements, then at most one watermark.
 
     `watermark` (µs) asserts that the split has no more elements with an earlier timestamp; it must not decrease.
     `idle`: the split does not hold back the watermark until its next batch with elements. `end`: these are the last
@@ -56,7 +92,7 @@ class Batch:
     there are elements.
     """
 
-    block: Block
+    block: Block | Columns
     watermark: int | None = None
     idle: bool = False
     end: bool = False
@@ -76,7 +112,8 @@ class Reader(ABC, Generic[T_co]):
     def read(self, limit: int) -> Batch:
         """The next elements, at most `limit`; fewer, or none, if no more are available now.
 
-        Raises ReadError, naming the place, for data that can't be read. Not called again after `end`.
+        Raises ReadError, naming the place, for data that can't be read, and PositionLost if the position to resume from
+        no longer exists. Not called again after `end`.
         """
 
     @abstractmethod
@@ -87,12 +124,71 @@ class Reader(ABC, Generic[T_co]):
         """Releases the reader's resources. Called once, also after an error."""
 
 
+class AsyncReader(ABC, Generic[T_co]):
+    """Reads a split from a position on, with asyncio.
+
+    Its methods run on one event loop, in a thread of the process that reads; the loop is shared by all readers of the
+    process. While a batch is processed, the next one may already be read: the runner remembers the position of each
+    batch. `now()` is as for `Reader`.
+    """
+
+    now: Callable[[], int] = staticmethod(lambda: time.time_ns() // 1000)
+
+    @abstractmethod
+    async def read(self, limit: int) -> Batch:
+        """The next elements, at most `limit`, as `Reader.read`; but it may wait for them. It is cancelled if the task
+        ends or fails meanwhile."""
+
+    @abstractmethod
+    def position(self) -> Position:
+        """The position directly after the last element read. Called after each `read`."""
+
+    async def close(self) -> None:
+        """Releases the reader's resources. Called once, also after an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The result of `SplitEnumerator.discover`: new splits, and when to look again (seconds).
+
+    `end`: no split will follow. A source ends when its enumerator and all its splits have ended.
+    """
+
+    splits: Sequence[Split] = ()
+    wait: float = 1.0
+    end: bool = False
+
+
+class SplitEnumerator(ABC):
+    """Finds the splits of a source while the job runs. Used by one thread at a time, in one process of the job."""
+
+    @abstractmethod
+    def discover(self, limit: int) -> Discovery:
+        """Look once: at most `limit` splits that no earlier call has returned, in the order in which to read them.
+
+        It may block: it never runs on the thread that processes elements. A look that returns `limit` splits is
+        followed by another one as soon as those are being read. The splits of the first look are the backlog, and so
+        are those of the looks directly after it for as long as each returns `limit` splits: they hold back the
+        watermark until they are read. A split that is found later holds it back only from its first element on.
+        """
+
+    @abstractmethod
+    def state(self) -> Position:
+        """What a new enumerator needs, in order to return every split that this one has not returned yet, and no other.
+
+        A value that survives JSON, and that doesn't grow forever: checkpoints store it. Called after each `discover`.
+        """
+
+    def close(self) -> None:  # noqa: B027
+        """Releases the enumerator's resources. Called once, also after an error."""
+
+
 class Source(ABC, Generic[T_co]):
     """Reads elements from an external system. Subclasses are frozen dataclasses, or otherwise picklable and
     immutable."""
 
     bounded: bool = True
-    """Whether the data is finite."""
+    """Whether the data is finite. A source that can both read what there is and follow it has a field for this."""
 
     forks_safely: bool = True
     """Whether a process with an open reader can be forked. False for client libraries with threads of their own: the
@@ -122,15 +218,34 @@ class Source(ABC, Generic[T_co]):
 
     @abstractmethod
     def splits(self, desired: int) -> list[Split]:
-        """The splits, in order: about `desired` (at least 1) of them, if the data can be divided that way.
+        """The splits, in order: about `desired` (at least 1) of them, if the data can be divided that way. Not called
+        if the source has an enumerator.
 
         A pure function of `desired` and the data: another call returns the same ids for the same parts. Raises
         ReadError if the source can't be inspected.
         """
 
+    def enumerator(self, state: Position = None) -> SplitEnumerator | None:
+        """An enumerator that finds splits while the job runs, or None if `splits` returns all there are.
+
+        `state` is None, or what an earlier enumerator of this job returned from `state`.
+        """
+        return None
+
     @abstractmethod
-    def reader(self, split: Split, position: Position = None) -> Reader[T_co]:
-        """A reader of `split`, from its start or from a position returned by an earlier reader of this split."""
+    def reader(self, split: Split, position: Position = None) -> Reader[T_co] | AsyncReader[T_co]:
+        """A reader of `split`, from its start or from a position returned by an earlier reader of this split.
+
+        Raises PositionLost if the position no longer exists.
+        """
+
+    def split_again(self, split: Split, position: Position, desired: int) -> list[Split] | None:
+        """The rest of a split from `position` on, divided into about `desired` splits; None if it can't be divided.
+
+        Called when a job resumes with more tasks than it has open splits. Each new split is read from its start, so its
+        payload says where that is; the new ids must differ from those of all other splits of the source.
+        """
+        return None
 
 
 class SimpleSource(Source[T_co]):

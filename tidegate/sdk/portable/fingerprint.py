@@ -22,7 +22,12 @@ from tidegate.sdk.user_code.sealing import import_ref
 from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
 
 _BATCH: Final = 4096
-_NOT_IN_DIGEST: Final = frozenset({"label", "composite", "numbered", "commit_by", "forks_safely"})
+_NOT_IN_DIGEST: Final = frozenset(
+    {
+        *("label", "composite", "numbered"),
+        *("commit_by", "forks_safely", "replayable", "rate_limit", "discovers", "divides"),
+    }
+)
 """The fields of nodes that are names, or say only how a step is run."""
 
 

@@ -190,15 +190,22 @@ class Stamping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read(NodeBase):
-    """Reads elements from a `Source` (sdk/connectors/sources.py), whose `forks_safely` it records."""
+    """Reads elements from a `Source` (sdk/connectors/sources.py), whose `forks_safely` it records.
+
+    `rate_limit`: elements per second of all tasks. `discovers`: the source may have an enumerator. `divides`: it may
+    divide the rest of a split.
+    """
 
     source: UserFn
     name: str
     bounded: bool
     stamping: Stamping | None = None
-    replayable: bool = True
     kind: Literal["read"] = "read"
     forks_safely: bool = True
+    replayable: bool = True
+    rate_limit: float | None = None
+    discovers: bool = False
+    divides: bool = False
 
     def __setstate__(self, state: Sequence[Any]) -> None:
         moved.set_fields(self, state)

@@ -77,7 +77,8 @@ class Read(PTransform[Pipeline, PCollection[T]]):
 
     `timestamp` returns the event time of an element; the watermark is the greatest event time so far minus
     `out_of_orderness`. With `ingestion_time`, elements get the time at which they are read instead. A split that
-    yields nothing for `idle_after` of processing time is idle: it does not hold back the watermark.
+    yields nothing for `idle_after` of processing time is idle: it does not hold back the watermark. `rate_limit` is the
+    greatest number of elements per second that all tasks of the step read together.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Read(PTransform[Pipeline, PCollection[T]]):
         out_of_orderness: DurationLike = 0,
         ingestion_time: bool = False,
         idle_after: DurationLike | None = None,
+        rate_limit: float | None = None,
         name: str | None = None,
     ) -> None:
         if timestamp is not None and ingestion_time:
@@ -96,8 +98,11 @@ class Read(PTransform[Pipeline, PCollection[T]]):
             raise BuildError(f"Read: out_of_orderness must not be negative, but is {out_of_orderness!r}")
         if idle_after is not None and Duration.of(idle_after).micros <= 0:
             raise BuildError(f"Read: idle_after must be positive, but is {idle_after!r}")
+        if rate_limit is not None and not 0 < rate_limit < float("inf"):
+            raise BuildError(f"Read: rate_limit must be a positive number of elements per second, not {rate_limit!r}")
         self.source = source
         self.label = name
+        self.rate_limit = None if rate_limit is None else float(rate_limit)
         self.stamping = None
         if timestamp is not None or ingestion_time or idle_after is not None:
             self.stamping = portable.Stamping(
@@ -124,6 +129,9 @@ class Read(PTransform[Pipeline, PCollection[T]]):
             stamping=self.stamping,
             forks_safely=self.source.forks_safely,
             replayable=self.source.replayable,
+            rate_limit=self.rate_limit,
+            discovers=type(self.source).enumerator is not Source.enumerator,
+            divides=type(self.source).split_again is not Source.split_again,
         )
         return out
 

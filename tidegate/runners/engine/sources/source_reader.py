@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 
 from tidegate.runners.engine.errors.attribution import close_all
+from tidegate.runners.engine.sources.rate_limit import RateLimiter
 from tidegate.runners.engine.sources.source_step import SourceStep
 from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import Clock
@@ -17,15 +19,36 @@ from tidegate.sdk.time import MIN_MICROS, SECOND
 
 @dataclass(slots=True)
 class _OpenSplit:
+    """`late`: the split was discovered after the backlog, so it holds the watermark only from its first element on."""
+
     reader: SplitReader
+    late: bool = False
     next_poll: int = 0
+
+    def is_due(self, now: int) -> bool:
+        return self.next_poll <= now or self.reader.ready
+
+    @property
+    def holds(self) -> bool:
+        """Whether the split holds back the watermark."""
+        return not self.reader.idle and (self.reader.has_read or not self.late)
+
+
+@dataclass(frozen=True, slots=True)
+class _AssignedSplit:
+    """A split that is not open yet."""
+
+    split: Split
+    position: Position
+    late: bool
 
 
 class SourceReader:
     """Reads one source step. `status` is the status of its collection as of the last poll.
 
     Bounded splits are read one after another. Unbounded ones are polled in turn, except those whose watermark is
-    beyond `max_watermark()`. Without `timely` the status changes only at the end of the source.
+    beyond `max_watermark()`. Without `timely` the status changes only at the end of the source. `tasks`: how many
+    readers share the step's rate limit. Another thread calls `wake` when there are elements to poll.
 
     >>> from tidegate.runners.engine.sources.created import Created
     >>> from tidegate.runners.engine.time.clock import ManualClock
@@ -50,6 +73,8 @@ class SourceReader:
         *,
         timely: bool = True,
         max_watermark: Callable[[], int | None] | None = None,
+        tasks: int = 1,
+        wake: Callable[[], None] | None = None,
     ) -> None:
         self.status = CollectionStatus()
         self.finished: list[str] = []
@@ -58,19 +83,52 @@ class SourceReader:
         self._clock = clock
         self._timely = timely
         self._max_watermark = max_watermark
+        self._wake = wake
+        self._limiter = None if step.rate_limit is None else RateLimiter(step.rate_limit / tasks, clock.monotonic())
         self._more = True
+        self._backlog = True
+        """Whether more splits of the backlog may be assigned."""
         self._requests = False
-        self._assigned: list[tuple[Split, Position]] = []
+        self._has_requested = False
+        self._is_new = False
+        """Whether an assignment has come that no poll has seen yet."""
+        self._unopened: list[_AssignedSplit] = []
+        """Unbounded splits, which are opened at the next poll."""
+        self._queue: deque[_AssignedSplit] = deque()
+        """Bounded splits, which are opened one at a time."""
+        self._unopened_backlog = 0
+        """How many of the splits that are not open yet are not late."""
         self._open_splits: list[_OpenSplit] = []
+        self._open_bounded: _OpenSplit | None = None
+        self._has_async = False
+        self._ended_watermark = MIN_MICROS
+        """The greatest watermark of a split that has ended."""
         self._turn = 0
         self._stopped = False
         self._has_read = False
 
-    def assign(self, splits: Iterable[tuple[Split, Position]], *, more: bool) -> None:
-        """Add splits to read, each from a position; `more`: further ones can be requested."""
-        self._assigned += splits
+    def assign(
+        self,
+        splits: Iterable[tuple[Split, Position]],
+        *,
+        more: bool,
+        backlog: bool | None = None,
+        late: Container[str] = (),
+    ) -> None:
+        """Add splits to read, each from a position; `more`: further ones can be requested.
+
+        `backlog`: the further ones may include some that hold back the watermark already (None: if there are any).
+        `late`: the ids of splits that were discovered after the backlog.
+        """
+        for split, position in splits:
+            assigned = _AssignedSplit(split, position, split.id in late)
+            self._unopened_backlog += not assigned.late
+            bounded = self._step.bounded if split.bounded is None else split.bounded
+            (self._queue if bounded else self._unopened).append(assigned)
         self._more = more
-        self._requests = False
+        self._backlog = more if backlog is None else backlog
+        self._requests = self._has_requested = False
+        self._is_new = True
 
     def take_request(self) -> bool:
         """Return whether all assigned splits have been read and more may be requested; True once per request."""
@@ -79,6 +137,7 @@ class SourceReader:
 
     def poll(self, limit: int) -> Block | None:
         """Read at most `limit` elements; None if there are none now. Updates `status` and `next_poll`."""
+        self._is_new = False
         if self._stopped:
             self._end()
             return None
@@ -86,12 +145,12 @@ class SourceReader:
         block = None
         if (entry := self._next()) is not None:
             block = self._read(entry, limit)
-        if not self._open_splits and not self._assigned:
-            if not self._more:
-                self.status = CollectionStatus(ended=True)
-            else:
-                self._requests = True
-        elif self._timely:
+        if not (self._more or self._open_splits or self._queue):
+            self.status = CollectionStatus(ended=True)
+            return block
+        if self._more and not self._has_requested and not self._queue and self._open_bounded is None:
+            self._requests = self._has_requested = True
+        if self._timely:
             self.status = self._current_status()
         return block
 
@@ -100,11 +159,14 @@ class SourceReader:
         """When to poll again (µs of the monotonic clock); None after the end, and until splits are assigned."""
         if self.status.ended:
             return None
-        if self._stopped or (self._assigned and self._opens_another):
+        if self._stopped or self._is_new or (self._queue and self._open_bounded is None):
             return 0
         if not self._open_splits:
             return None if self._more else 0
-        return min(entry.next_poll for entry in self._open_splits)
+        at = min(entry.next_poll for entry in self._open_splits)
+        if self._has_async and any(entry.reader.ready for entry in self._open_splits):
+            at = 0
+        return at if self._limiter is None else max(at, self._limiter.next_time(self._clock.monotonic()))
 
     @property
     def is_watermarked(self) -> bool:
@@ -114,7 +176,7 @@ class SourceReader:
     @property
     def active_watermarks(self) -> list[int]:
         """The watermark of each split that is not idle. A split that is still to be opened may have any watermark."""
-        return [MIN_MICROS] if self._more or self._assigned else self._open_watermarks()
+        return [MIN_MICROS] if self._awaits_backlog else self._open_watermarks()
 
     def stop(self) -> None:
         """Read nothing more: the next poll ends the source, after any checkpoint that has begun."""
@@ -123,40 +185,52 @@ class SourceReader:
     def positions(self) -> list[tuple[str, Position]]:
         """The id of each split that is not finished, and where a new reader would resume it."""
         positions = [(entry.reader.split.id, entry.reader.position()) for entry in self._open_splits]
-        return positions + [(split.id, position) for split, position in self._assigned]
+        return positions + [(assigned.split.id, assigned.position) for assigned in (*self._unopened, *self._queue)]
+
+    def forget_finished(self, count: int) -> None:
+        """Forget the first finished splits: a completed checkpoint records that they are finished."""
+        del self.finished[:count]
 
     def close(self) -> None:
         """Release the readers of the open splits."""
-        open_splits, self._open_splits = self._open_splits, []
+        open_splits, self._open_splits, self._open_bounded = self._open_splits, [], None
         close_all(entry.reader.close for entry in open_splits)
 
     def _end(self) -> None:
         """Record all assigned splits as finished: a job restored from here reads none of them again."""
         self.finished += [entry.reader.split.id for entry in self._open_splits]
-        self.finished += [split.id for split, _ in self._assigned]
-        self._assigned = []
+        self.finished += [assigned.split.id for assigned in (*self._unopened, *self._queue)]
+        self._unopened.clear()
+        self._queue.clear()
         self._more = False
         self.close()
         self.status = CollectionStatus(ended=True)
 
-    @property
-    def _opens_another(self) -> bool:
-        """Whether another split may be opened. Bounded ones are opened one at a time."""
-        return not (self._step.bounded and self._open_splits)
-
     def _open_assigned(self) -> None:
-        while self._assigned and self._opens_another:
-            split, position = self._assigned.pop(0)
-            self._open_splits.append(_OpenSplit(SplitReader(self._step, split, self._clock, position)))
+        """Open all unbounded splits, and a bounded one if none is open."""
+        while self._unopened:
+            self._open(self._unopened.pop(0))
+        if self._queue and self._open_bounded is None:
+            self._open_bounded = self._open(self._queue.popleft())
+
+    def _open(self, assigned: _AssignedSplit) -> _OpenSplit:
+        reader = SplitReader(self._step, assigned.split, self._clock, assigned.position, self._wake)
+        entry = _OpenSplit(reader, assigned.late)
+        self._open_splits.append(entry)
+        self._unopened_backlog -= not assigned.late
+        self._has_async = self._has_async or reader.is_async
+        return entry
 
     def _next(self) -> _OpenSplit | None:
         """The next split to poll, in turn; skips those that wait and those that watermark alignment pauses."""
         now = self._clock.monotonic()
+        if self._limiter is not None and not self._limiter.available(now):
+            return None
         limit = None if self._max_watermark is None else self._max_watermark()
         for offset in range(len(self._open_splits)):
             at = (self._turn + offset) % len(self._open_splits)
             entry = self._open_splits[at]
-            if entry.next_poll > now:
+            if not entry.is_due(now):
                 continue
             if limit is not None and entry.reader.watermark > limit:
                 entry.next_poll = now + SECOND // 100
@@ -167,25 +241,37 @@ class SourceReader:
 
     def _read(self, entry: _OpenSplit, limit: int) -> Block | None:
         reader = entry.reader
+        if self._limiter is not None:
+            limit = min(limit, self._limiter.available(self._clock.monotonic()))
         block = reader.poll(limit)
+        if self._limiter is not None:
+            self._limiter.spend(len(block))
         self._has_read = self._has_read or len(block) > 0
         if reader.ended:
             self._open_splits.remove(entry)
+            if entry is self._open_bounded:
+                self._open_bounded = None
+            self._ended_watermark = max(self._ended_watermark, reader.watermark)
             self.finished.append(reader.split.id)
             reader.close()
         elif not len(block):
             entry.next_poll = self._clock.monotonic() + int(max(reader.wait, 0.001) * SECOND)
         return block if len(block) else None
 
+    @property
+    def _awaits_backlog(self) -> bool:
+        """Whether a split of the backlog is still to be opened: it may have any watermark."""
+        return self._backlog or self._unopened_backlog > 0
+
     def _open_watermarks(self) -> list[int]:
-        return [entry.reader.watermark for entry in self._open_splits if not entry.reader.idle]
+        return [entry.reader.watermark for entry in self._open_splits if entry.holds]
 
     def _current_status(self) -> CollectionStatus:
-        """The minimum watermark of the splits that are not idle; it never goes back."""
-        if self._assigned or (self._more and self._step.bounded):
+        """The minimum watermark of the splits that hold it back; it never goes back."""
+        if self._awaits_backlog:
             return self.status
         watermarks = self._open_watermarks()
         if not watermarks:
-            idle = [entry.reader.watermark for entry in self._open_splits]
-            return CollectionStatus(max([self.status.watermark, *idle]), idle=True)
+            others = [entry.reader.watermark for entry in self._open_splits]
+            return CollectionStatus(max([self.status.watermark, self._ended_watermark, *others]), idle=True)
         return CollectionStatus(max(self.status.watermark, min(watermarks)))

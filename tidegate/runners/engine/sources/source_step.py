@@ -14,13 +14,16 @@ from tidegate.sdk.user_code.frames import Where
 
 @dataclass(frozen=True, slots=True)
 class SourceStep:
-    """A source, how its elements are stamped, and the step that errors name."""
+    """A source, how its elements are stamped, and the step that errors name. `rate_limit`: elements per second;
+    `discovers`: the source may have an enumerator."""
 
     label: str
     where: Where
     source: Source[Any]
     bounded: bool = True
     stamping: Stamping | None = None
+    rate_limit: float | None = None
+    discovers: bool = False
 
     def splits(self, desired: int) -> list[Split]:
         """The splits of the source, about `desired` of them."""
@@ -31,7 +34,15 @@ def source_step(node: Node) -> SourceStep:
     """The source of a `Read`, or the elements of a `Create` as a source."""
     match node:
         case Read():
-            return SourceStep(node.label, node.where, node.source.load(), node.bounded, node.stamping)
+            return SourceStep(
+                node.label,
+                node.where,
+                node.source.load(),
+                node.bounded,
+                node.stamping,
+                node.rate_limit,
+                node.discovers,
+            )
         case Create():
             return SourceStep(node.label, node.where, Created(node.values.load()))
         case _:

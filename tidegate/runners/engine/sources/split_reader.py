@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from tidegate.runners.engine.errors.attribution import guarded, located, quietly, rethrow, user_error
+from tidegate.runners.engine.sources.async_reader import AsyncReaderAdapter
+from tidegate.runners.engine.sources.rate_limit import RateLimiter
 from tidegate.runners.engine.sources.source_step import SourceStep
 from tidegate.runners.engine.time.clock import Clock
-from tidegate.sdk.connectors.sources import Batch, Position, Reader, Split
+from tidegate.sdk.connectors.sources import AsyncReader, Batch, Columns, Position, Reader, Split
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.timestamps import element_column, element_micros
 from tidegate.sdk.errors import TidegateError
 from tidegate.sdk.metrics import in_step
-from tidegate.sdk.time import MIN_MICROS, clamp
+from tidegate.sdk.time import MIN_MICROS, SECOND, clamp
 
 WATERMARKED: Final = "watermarked_readers"
 """Counts the readers of a live source, one in each task, that have read elements and advanced their watermark."""
 
 
 class SplitReader:
-    """Reads one split. `watermark` (µs) never goes back; `idle`, `ended` and `wait` (s) are those of the last poll."""
+    """Reads one split. `watermark` (µs) never goes back; `idle`, `ended` and `wait` (s) are those of the last poll.
 
-    def __init__(self, step: SourceStep, split: Split, clock: Clock, position: Position = None) -> None:
+    Another thread calls `wake` when an `AsyncReader` has a batch.
+    """
+
+    def __init__(
+        self,
+        step: SourceStep,
+        split: Split,
+        clock: Clock,
+        position: Position = None,
+        wake: Callable[[], None] | None = None,
+    ) -> None:
         self.split = split
         self.watermark = MIN_MICROS
         self.idle = False
@@ -30,14 +44,30 @@ class SplitReader:
         self.wait = 0.0
         self._step = step
         self._clock = clock
-        self._reader: Reader[Any] = guarded(
+        self.has_read = position is not None
+        """Whether elements have been read, here or before the job was restored."""
+        self._async: AsyncReaderAdapter | None = None
+        reader: Reader[Any] | AsyncReader[Any] = guarded(
             step.source.reader, split, position, step=step.label, where=step.where, method="reader"
         )
+        if isinstance(reader, AsyncReader):
+            reader = self._async = AsyncReaderAdapter(reader, position, wake)
+        self._reader: Reader[Any] = reader
         self._reader.now = clock.now
         stamping = step.stamping
         self._timestamp = stamping.timestamp.load() if stamping and stamping.timestamp else None
         self._greatest = MIN_MICROS
         self._last_elements = clock.monotonic()
+
+    @property
+    def is_async(self) -> bool:
+        """Whether the reader is an `AsyncReader`."""
+        return self._async is not None
+
+    @property
+    def ready(self) -> bool:
+        """Whether an `AsyncReader` has a batch, or an error, that no poll has returned yet."""
+        return self._async is not None and self._async.ready
 
     def poll(self, limit: int) -> Block:
         """Read at most `limit` elements; the block is empty if there are none now."""
@@ -45,18 +75,23 @@ class SplitReader:
         self.ended = batch.end
         self.wait = batch.wait
         block, watermark = self._stamped(batch)
+        self.has_read = self.has_read or len(block) > 0
         if watermark is not None and watermark > self.watermark:
             self.watermark = watermark
         self.idle = self._is_idle(batch)
         return block
 
-    def blocks(self, size: int) -> Iterator[Block]:
-        """Read the split to its end, in blocks of at most `size` elements, and close it."""
+    def blocks(self, size: int, limiter: RateLimiter | None = None) -> Iterator[Block]:
+        """Read the split to its end, in blocks of at most `size` elements, and close it. Waits where it has to."""
         try:
             while not self.ended:
-                block = self.poll(size)
+                block = self.poll(size if limiter is None else self._permitted(size, limiter))
+                if limiter is not None:
+                    limiter.spend(len(block))
                 if len(block):
                     yield block
+                elif not self.ended:
+                    self._wait()
         except BaseException:
             quietly(self.close)
             raise
@@ -70,10 +105,24 @@ class SplitReader:
         """Release the author's reader."""
         guarded(self._reader.close, step=self._step.label, where=self._step.where, method="close")
 
+    def _permitted(self, size: int, limiter: RateLimiter) -> int:
+        """Wait until elements may be read; returns how many."""
+        while not (available := limiter.available(self._clock.monotonic())):
+            now = self._clock.monotonic()
+            self._clock.wait((limiter.next_time(now) - now) / SECOND, threading.Event())
+        return min(size, available)
+
+    def _wait(self) -> None:
+        """Wait until there may be elements."""
+        if self._async is not None:
+            self._async.wait(self.wait)
+        else:
+            self._clock.wait(self.wait, threading.Event())
+
     def _read(self, limit: int) -> Batch:
         try:
             with in_step(self._step.label):
-                return self._reader.read(limit)
+                return _in_rows(self._reader.read(limit))
         except TidegateError as error:
             rethrow(located(error, self._step.label, self._step.where))
         except Exception as error:
@@ -81,6 +130,7 @@ class SplitReader:
 
     def _stamped(self, batch: Batch) -> tuple[Block, int | None]:
         """The elements with their timestamps, and the watermark that follows, if any."""
+        assert isinstance(batch.block, Block)
         block, stamping = batch.block, self._step.stamping
         if stamping is None:
             return block, batch.watermark
@@ -126,3 +176,8 @@ class SplitReader:
             step = self._step
             rethrow(user_error(error, step=step.label, where=step.where, element=value, method="timestamp"))
         return timestamps
+
+
+def _in_rows(batch: Batch) -> Batch:
+    """The batch with a block; elements that came as columns become rows."""
+    return replace(batch, block=batch.block.block()) if isinstance(batch.block, Columns) else batch

@@ -18,12 +18,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
-from tidegate.runners.engine.errors.attribution import guarded
+from tidegate.runners.engine.sources.discovery import all_splits
+from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.plan import Plan
 from tidegate.runners.spark.plan.artifacts import CLOSURE_BYTES, Artifact, Artifacts
 from tidegate.runners.spark.plan.task_spec import Inputs
 from tidegate.runners.spark.task_io.sources import encode_elements
-from tidegate.sdk.connectors.sources import Source
 from tidegate.sdk.portable.model import Create, Read, Values
 
 
@@ -38,8 +38,7 @@ def assign_inputs(plan: Plan, partitions: int, artifacts: Artifacts, exclude: Co
             case _ if step.id in exclude:
                 pass
             case Read() as node:
-                source: Source[Any] = node.source.load()
-                splits = guarded(source.splits, partitions, step=node.label, where=node.where, method="splits")
+                splits = all_splits(source_step(node), partitions)
                 assigned = balanced([split.size for split in splits], partitions)
                 inputs.splits[step.id] = [[splits[number] for number in numbers] for numbers in assigned]
             case Create() as node:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Final
 
+from tidegate.runners.engine.sources.rate_limit import RateLimiter
 from tidegate.runners.engine.sources.source_step import source_step
 from tidegate.runners.engine.sources.split_reader import SplitReader
 from tidegate.runners.engine.time.clock import SystemClock
@@ -54,8 +55,9 @@ def decode_elements(data: Any) -> Iterator[Block]:
             yield from blocks_of(columns)
 
 
-def read_splits(step: Step, splits: list[Split]) -> Iterator[Block]:
-    """The elements of these splits, one split after another."""
-    source = source_step(step.head)
+def read_splits(step: Step, splits: list[Split], partitions: int) -> Iterator[Block]:
+    """The elements of these splits, one split after another. The `partitions` of the step share its rate limit."""
+    source, clock = source_step(step.head), SystemClock()
+    limiter = None if source.rate_limit is None else RateLimiter(source.rate_limit / partitions, clock.monotonic())
     for split in splits:
-        yield from SplitReader(source, split, SystemClock()).blocks(BLOCK_SIZE)
+        yield from SplitReader(source, split, clock).blocks(BLOCK_SIZE, limiter)

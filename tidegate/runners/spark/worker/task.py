@@ -217,7 +217,8 @@ class LevelTask:
         inputs = self.spec.inputs
         for step in self._sources:
             if step.id in inputs.splits:
-                blocks = read_splits(step, inputs.splits[step.id][self.partition])
+                assigned = inputs.splits[step.id]
+                blocks = read_splits(step, assigned[self.partition], len(assigned))
             else:
                 blocks = read_elements(step, inputs, self.partition)
             yield from self._push_blocks(step, blocks, graph, context)

@@ -14,7 +14,12 @@ from typing import Literal
 from tidegate.runners.streaming.checkpoint.tracker import RetainedCheckpoint
 from tidegate.runners.streaming.model.step_state import StepFacts
 from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
+from tidegate.runners.streaming.protocol.worker_messages import (
+    AssignedSplit,
+    EnumeratorState,
+    SplitProgress,
+    StateHandle,
+)
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricCells
@@ -52,8 +57,12 @@ class PendingCommit:
 class Manifest:
     """A checkpoint as data.
 
-    `taken`: µs since 1970. `final`: all input had ended, so no checkpoint follows. `lists`: the splits of each source,
-    by its label. `counted`: the metrics of tasks that had ended earlier and have no files in this checkpoint.
+    `taken`: µs since 1970. `final`: all input had ended, so no checkpoint follows. `lists`: the splits of each source
+    that are not finished, by its label; `finished`: how many are. `enumerators`: how far the splits of each source with
+    an enumerator have been discovered. `counted`: the metrics of tasks that had ended earlier and have no files in this
+    checkpoint.
+
+    In older manifests, `lists` has the finished splits as well, and the progress of tasks names them.
     """
 
     job: str
@@ -70,6 +79,8 @@ class Manifest:
     lists: Mapping[str, tuple[AssignedSplit, ...]]
     commits: tuple[PendingCommit, ...] = ()
     counted: MetricCells = field(default_factory=MetricCells)
+    enumerators: Mapping[str, EnumeratorState] = field(default_factory=dict)
+    finished: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def folder(self) -> str:

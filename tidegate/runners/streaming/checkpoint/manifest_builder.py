@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from tidegate.runners.streaming.checkpoint.manifest import Manifest, PendingCommit, TaskPart
 from tidegate.runners.streaming.checkpoint.tracker import PendingCheckpoint
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.step_state import step_facts
 from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, Commit, Prepared
+from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, Commit, EnumeratorState, Prepared
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.metrics import MetricCells
 
@@ -39,17 +41,33 @@ def build_manifest(
     done_before: Iterable[TaskId],
     counted: Iterable[MetricCells],
     lists: Mapping[str, tuple[AssignedSplit, ...]],
+    enumerators: Mapping[str, EnumeratorState],
+    finished: Mapping[str, int],
     commits: Iterable[Commit],
     now: int,
 ) -> Manifest:
     """Build the manifest of a checkpoint that all tasks have acknowledged.
 
     `done_before`: the tasks of regions that ended before the current attempt; they store nothing in the checkpoint.
-    `counted`: the metrics of tasks that have ended. `commits`: all commits that may still be outstanding.
+    `counted`: the metrics of tasks that have ended. `lists`: the splits of each source; those that are finished now are
+    only counted, in addition to the `finished` ones that its list does not have any more. `commits`: all commits that
+    may still be outstanding.
     """
     topology, settings = job.topology, job.settings
+    ended: dict[str, set[str]] = {}
+    for part in (part for ack in pending.acks.values() for part in ack.splits):
+        ended.setdefault(part.step, set()).update(part.finished)
+    left = {label: tuple(s for s in splits if s.id not in ended.get(label, ())) for label, splits in lists.items()}
+    counts = Counter(finished)
+    counts.update({label: len(splits) - len(left[label]) for label, splits in lists.items()})
     tasks = [
-        TaskPart(ack.task, topology.parallelism(ack.task.stage), ack.ended, ack.handle, ack.splits)
+        TaskPart(
+            ack.task,
+            topology.parallelism(ack.task.stage),
+            ack.ended,
+            ack.handle,
+            tuple(replace(part, finished=()) for part in ack.splits),
+        )
         for ack in pending.acks.values()
     ]
     tasks += [TaskPart(task, topology.parallelism(task.stage), True, None) for task in done_before]
@@ -68,7 +86,9 @@ def build_manifest(
         final=pending.final,
         steps=step_facts(job.plan),
         tasks=tuple(sorted(tasks, key=lambda part: part.task)),
-        lists=lists,
+        lists=left,
+        enumerators=enumerators,
+        finished=dict(counts),
         commits=tuple(
             PendingCommit(job.plan.steps[commit.step].label, commit.run, commit.checkpoint, commit.committables)
             for commit in commits

@@ -12,7 +12,12 @@ from tidegate.runners.streaming.checkpoint.manifest import Manifest, ManifestErr
 from tidegate.runners.streaming.checkpoint.metrics_codec import metrics_in, metrics_out
 from tidegate.runners.streaming.model.step_state import StepFacts
 from tidegate.runners.streaming.model.topology import TaskId
-from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, SplitProgress, StateHandle
+from tidegate.runners.streaming.protocol.worker_messages import (
+    AssignedSplit,
+    EnumeratorState,
+    SplitProgress,
+    StateHandle,
+)
 from tidegate.sdk.connectors.sinks import Committable
 from tidegate.sdk.errors import shorten
 from tidegate.sdk.metrics import MetricCells
@@ -43,14 +48,16 @@ def dumps(manifest: Manifest) -> bytes:
             ],
             "tasks": [_task_out(part) for part in m.tasks],
             "splits": lists,
+            "enumerators": {label: _enumerator_out(state) for label, state in m.enumerators.items()},
+            "finished": dict(m.finished),
             "commits": [_commit_out(commit) for commit in m.commits],
             "counted": metrics_out(m.counted),
         }
         body = json.loads(json.dumps(body))  # the checksum must be that of the body as read back
     except (TypeError, ValueError) as error:
         raise ManifestError(
-            f"checkpoint {m.checkpoint} can't be written: {error}; positions of readers and payloads of committables "
-            "are numbers, strings, lists and dicts of them"
+            f"checkpoint {m.checkpoint} can't be written: {error}; positions of readers, states of enumerators and "
+            "payloads of committables are numbers, strings, lists and dicts of them"
         ) from None
     return json.dumps({"tidegate": FORMAT, "crc32": _crc32_of(body), "body": body}, indent=1).encode()
 
@@ -82,6 +89,11 @@ def _manifest_in(read: _Reader) -> Manifest:
         },
         commits=tuple(map(_commit_in, read.parts("commits"))),
         counted=_metrics_in(read.get("counted", dict)),
+        enumerators={
+            label: _enumerator_in(_Reader(state, f"enumerators of {label!r}"))
+            for label, state in read.get("enumerators", dict, {}).items()
+        },
+        finished=dict(read.get("finished", dict, {})),
     )
 
 
@@ -116,8 +128,9 @@ class _Reader:
         self._value = value
         self._what = what
 
-    def get(self, name: str, kind: type[T]) -> T:
-        value = self._value.get(name)
+    def get(self, name: str, kind: type[T], default: T | None = None) -> T:
+        """The field of that name and type; `default` is for a field that older manifests don't have."""
+        value = self._value.get(name, default)
         if type(value) is not kind:
             raise ManifestError(
                 f"the manifest is inconsistent: {name!r} of {self._what} is {shorten(value, 60)}, not {kind.__name__}"
@@ -197,7 +210,12 @@ def _position_in(value: Any) -> tuple[str, Any]:
 
 
 def _split_out(split: AssignedSplit) -> dict[str, Any]:
-    return {"id": split.id, "size": split.size, "payload": b64encode(split.payload).decode()}
+    fields: dict[str, Any] = {"id": split.id, "size": split.size, "payload": b64encode(split.payload).decode()}
+    if split.bounded is not None:
+        fields["bounded"] = split.bounded
+    if split.late:
+        fields["late"] = True
+    return fields
 
 
 def _split_in(read: _Reader) -> AssignedSplit:
@@ -206,7 +224,17 @@ def _split_in(read: _Reader) -> AssignedSplit:
         id=read.get("id", str),
         payload=b64decode(read.get("payload", str)),
         size=None if size is None else read.get("size", int),
+        bounded=None if read.any("bounded") is None else read.get("bounded", bool),
+        late=read.get("late", bool, False),
     )
+
+
+def _enumerator_out(enumerator: EnumeratorState) -> dict[str, Any]:
+    return {"state": enumerator.state, "backlog": enumerator.backlog, "ended": enumerator.ended}
+
+
+def _enumerator_in(read: _Reader) -> EnumeratorState:
+    return EnumeratorState(state=read.any("state"), backlog=read.get("backlog", bool), ended=read.get("ended", bool))
 
 
 def _commit_out(commit: PendingCommit) -> dict[str, Any]:

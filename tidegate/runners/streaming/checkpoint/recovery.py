@@ -21,7 +21,13 @@ from tidegate.runners.streaming.model.step_state import (
     step_facts,
 )
 from tidegate.runners.streaming.model.topology import TaskId, Topology
-from tidegate.runners.streaming.protocol.worker_messages import AssignedSplit, Commit, SplitProgress, StoredState
+from tidegate.runners.streaming.protocol.worker_messages import (
+    AssignedSplit,
+    Commit,
+    EnumeratorState,
+    SplitProgress,
+    StoredState,
+)
 from tidegate.runners.streaming.state.files import of_store
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.metrics import MetricCells
@@ -37,7 +43,8 @@ class Resume:
     """The state that a job is restored from. `origin` describes it for people.
 
     `restore`: the stored states that each task reads, of which it takes what its steps and key groups claim. `lists`:
-    the splits of each source step; `progress`: how far they are read; `readers`: by step, the task that had each split,
+    the splits of each source step; `enumerators`: how far they have been discovered; `finished`: how many finished ones
+    are no longer listed; `progress`: how far they are read; `readers`: by step, the task that had each split,
     if the parallelism is the same as before. `commits`: output that is final but may not be committed yet. `done`: the
     regions that had ended, which have nothing to restore; `counted`: their metrics. `final`: all input had ended.
     `next`: the number of the next checkpoint; `retained`: the checkpoints in the directory. `since`: the job's first
@@ -56,6 +63,8 @@ class Resume:
     retained: tuple[RetainedCheckpoint, ...] = ()
     since: int = 1
     counted: MetricCells = field(default_factory=MetricCells)
+    enumerators: Mapping[int, EnumeratorState] = field(default_factory=dict)
+    finished: Mapping[int, int] = field(default_factory=dict)
 
 
 def resumed(
@@ -96,6 +105,8 @@ def resumed(
         tuple(retained),
         manifest.epoch,
         manifest.counted,
+        {labels[label]: state for label, state in manifest.enumerators.items() if label in labels},
+        {labels[label]: count for label, count in manifest.finished.items() if label in labels},
     )
 
 

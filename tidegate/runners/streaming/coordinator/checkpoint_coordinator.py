@@ -232,6 +232,8 @@ class CheckpointCoordinator:
             done_before=regions.done_before(),
             counted=[self._finished.total_metrics] if pending.final else self._finished.metrics,
             lists=self._deployment.lists,
+            enumerators=self._deployment.enumerators,
+            finished=self._deployment.finished,
             commits=(*self.commits.outstanding, *commits),
             now=self._wall(),
         )
@@ -251,6 +253,7 @@ class CheckpointCoordinator:
         failed = self._checkpoints.failed
         unneeded = self._checkpoints.complete(manifest.retained.files, now)
         self.resume = resumed(self._job, manifest, f"checkpoint {pending.number}")
+        self._deployment.forget_finished(part for ack in pending.acks.values() for part in ack.splits)
         self.commits.add(self._new_commits)
         if pending.directory is not None:
             self._copy = _Copy(replace(manifest, commits=()), pending.directory, now)

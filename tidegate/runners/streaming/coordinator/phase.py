@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.streaming.checkpoint.job_record import RECORDED
 from tidegate.runners.streaming.coordinator.job_run import JobRun
@@ -27,11 +30,14 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     OutputAborted,
     PeerWatermark,
     Ready,
+    SplitsDiscovered,
+    SplitsDivided,
     SplitsListed,
     TaskFailed,
     ToCoordinator,
+    ToWorker,
 )
-from tidegate.sdk.errors import RunError
+from tidegate.sdk.errors import ReadError, RunError
 
 
 class Phase:
@@ -117,6 +123,15 @@ class Phase:
                 return self.fail(Failure(error, f"{what}: {text}" if text else what, from_user=True), now)
             case SplitsListed(step=step, splits=splits):
                 run.deployment.on_splits_listed(step, splits)
+            case SplitsDivided():
+                run.deployment.on_splits_divided(message)
+            case SplitsDiscovered(step=step):
+                try:
+                    self._send(run.deployment.on_splits_discovered(message))
+                except ValueError as error:
+                    node = run.job.plan.steps[step].head
+                    refused = located(ReadError(str(error)), node.label, node.where)
+                    return self.fail(Failure(packed(refused), f"{refused}", from_user=True), now)
             case _:
                 pass
         return self
@@ -170,6 +185,10 @@ class Phase:
             self.run.report_progress(now)
         self.run.out.add(outcome)
         return Over(self.run)
+
+    def _send(self, messages: Iterable[tuple[int, ToWorker]]) -> None:
+        for worker, message in messages:
+            self.run.out.send(worker, message)
 
     def _is_current(self, attempt: int) -> bool:
         return self.has_workers and attempt == self.run.attempt

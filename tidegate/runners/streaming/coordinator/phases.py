@@ -176,7 +176,7 @@ class Running(AttemptPhase):
         run = self.run
         match message:
             case RequestSplit(task=task, step=step):
-                run.out.send(task.index, run.deployment.assign(task, step))
+                self._send(run.deployment.request(task, step))
             case TaskEnded(task=task):
                 run.ended_tasks.add(message)
                 if run.regions.end(task) and run.job.settings.batch:
@@ -211,17 +211,15 @@ class Running(AttemptPhase):
         run.checkpoints.send_commits()
         region = None if run.checkpoints.ending is not None else run.regions.next
         if region is not None:
-            for request in run.deployment.to_list(region):
-                run.out.send(0, request)
-            if run.deployment.is_listed(region):
+            self._send(run.deployment.prepare(region))
+            if run.deployment.is_prepared(region):
                 self._deploy(region, now)
         return self._work_on_batch(now) if run.job.settings.batch else self._work_on_checkpoints(now)
 
     def _deploy(self, region: int, now: int) -> None:
         run = self.run
         run.wrote = True
-        for worker, message in run.deployment.deploy(region):
-            run.out.send(worker, message)
+        self._send(run.deployment.deploy(region))
         if run.draining:
             run.out.send_all(StopSources(drain=True))
         if run.regions.last_deployed and not run.job.settings.batch:

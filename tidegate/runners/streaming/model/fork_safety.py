@@ -6,6 +6,13 @@ import os
 import sys
 import threading
 
+from tidegate.sdk.portable.model import Pipeline, Read, Write
+
+
+def allows_forks(pipeline: Pipeline) -> bool:
+    """Return whether no connector of a pipeline says that its client makes forking unsafe."""
+    return all(node.forks_safely for node in pipeline.nodes if isinstance(node, (Read, Write)))
+
 
 def can_fork() -> bool:
     """Return whether this process has one thread. The system's count includes threads started by libraries."""

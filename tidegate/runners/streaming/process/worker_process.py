@@ -23,6 +23,7 @@ from typing import Final, Protocol
 from tidegate.runners.engine.errors.attribution import located
 from tidegate.runners.engine.errors.transport import packed
 from tidegate.runners.engine.time.clock import Clock, ManualClock, SystemClock
+from tidegate.runners.streaming.model.fork_safety import allows_forks
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.codec import decode_items, encode_items
@@ -118,6 +119,7 @@ class ProcessServices:
         self.peers = {worker: Link(peer) for worker, peer in peers.items()}
         self._directory = directory
         self._settings = job.settings
+        self._forks = allows_forks(job.plan.pipeline)
         self.loop = EventLoop()
         self._root = storage.root if isinstance(storage, LocalStorage) else None
         self._parts = (self._root or directory) / "chk-parts"
@@ -151,6 +153,14 @@ class ProcessServices:
         message = _CREDIT.pack(channel.edge, channel.source, channel.target, credit)
         self.peers[worker].post(CREDIT, [message], urgent=True)
 
+    def background(self) -> Background:
+        """Another background thread, which wakes the loop when its work is done."""
+        return Background(self.loop.wake)
+
+    def wake(self) -> None:
+        """End the current wait of the loop, or the next."""
+        self.loop.wake()
+
     def seconds(self) -> float:
         """A clock for measuring durations, in seconds."""
         return time.perf_counter()
@@ -164,7 +174,7 @@ class ProcessServices:
             create_directory = partial(store_directory, self._directory, task, attempt)
             full_every = settings.checkpoints.full_every
             return RocksBackend(operators, files, create_directory, budget=budget, full_every=full_every)
-        return MemoryBackend(operators, files, forks=True, full_every=settings.checkpoints.full_every)
+        return MemoryBackend(operators, files, forks=self._forks, full_every=settings.checkpoints.full_every)
 
     def store(self, name: str, state: bytes) -> PendingFile:
         """Begin to write a task's state to the checkpoint directory."""

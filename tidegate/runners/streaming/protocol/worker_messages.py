@@ -16,12 +16,29 @@ from tidegate.sdk.metrics import MetricCells
 
 @dataclass(frozen=True, slots=True)
 class AssignedSplit:
-    """A split assigned to a task. `payload`: the pickled `Split`; `position`: where to resume (None: at its start)."""
+    """A split assigned to a task. `payload`: the pickled `Split`; `position`: where to resume (None: at its start).
+
+    `bounded`: whether it has an end (None: as its source). `late`: it was discovered after the backlog.
+    """
 
     id: str
     payload: bytes
     size: int | None = None
     position: Any = None
+    bounded: bool | None = None
+    late: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EnumeratorState:
+    """How far a source's splits have been discovered. `state`: the enumerator's own state, a value that survives JSON.
+
+    `backlog`: the enumerator has not returned all splits that were there at the start. `ended`: no split will follow.
+    """
+
+    state: Any = None
+    backlog: bool = True
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,20 +137,45 @@ class Deploy:
 
 @dataclass(frozen=True, slots=True)
 class ListSplits:
-    """Ask a source for its splits; the answer is `SplitsListed`."""
+    """Ask a source for its splits; the answer is `SplitsListed`, or `SplitsDiscovered` if the source has an enumerator.
+
+    `enumerator`: the state to restore an enumerator from, which then waits for `DiscoverSplits`. `listed`: the job has
+    a list of all splits already; no answer is needed, but the source must not have an enumerator now.
+    """
 
     step: int
+    desired: int
+    enumerator: EnumeratorState | None = None
+    listed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DiscoverSplits:
+    """Let the enumerator of a source look for splits; the answer is `SplitsDiscovered` as soon as it finds any."""
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class DivideSplits:
+    """Ask a source to divide these splits, each from its position on; the answer is `SplitsDivided`. `desired`: into
+    how many splits each."""
+
+    step: int
+    splits: tuple[AssignedSplit, ...]
     desired: int
 
 
 @dataclass(frozen=True, slots=True)
 class AssignSplits:
-    """Splits for a source task. `more`: the task may request further splits when it has read these."""
+    """Splits for a source task. `more`: the task may request further splits when it has read these. `backlog`: further
+    ones may be of the backlog, and hold back the watermark already."""
 
     task: TaskId
     step: int
     splits: tuple[AssignedSplit, ...]
     more: bool
+    backlog: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +251,8 @@ class Cancel:
 ToWorker: TypeAlias = (
     Deploy
     | ListSplits
+    | DiscoverSplits
+    | DivideSplits
     | AssignSplits
     | TriggerBarrier
     | CheckpointCompleted
@@ -269,6 +313,23 @@ class SplitsListed:
 
     step: int
     splits: tuple[AssignedSplit, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SplitsDiscovered:
+    """New splits of a source, and the state of its enumerator after them."""
+
+    step: int
+    splits: tuple[AssignedSplit, ...]
+    enumerator: EnumeratorState
+
+
+@dataclass(frozen=True, slots=True)
+class SplitsDivided:
+    """The answer to `DivideSplits`: by the id of each split that can be divided, the splits that replace it."""
+
+    step: int
+    parts: tuple[tuple[str, tuple[AssignedSplit, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +407,8 @@ ToCoordinator: TypeAlias = (
     | TaskEnded
     | TaskFailed
     | SplitsListed
+    | SplitsDiscovered
+    | SplitsDivided
     | RequestSplit
     | Acknowledge
     | Decline

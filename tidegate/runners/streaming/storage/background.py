@@ -15,13 +15,28 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 Steps: TypeAlias = Generator[None, None, T]
 """Work in steps, each of which may take long. Its result is the generator's return value. Abandoned work is closed
 between two steps."""
+
+
+class PendingWork(Protocol[T_co]):
+    """Work that has been begun."""
+
+    def poll(self) -> T_co | None:
+        """The result, None until the work is done. Raises the work's error, if it failed."""
+
+
+class Work(Protocol):
+    """Does work in the background, in order."""
+
+    def begin(self, steps: Steps[T]) -> PendingWork[T]:
+        """Do this work after all earlier work. OSError if no thread can be started."""
 
 
 def outcome(steps: Steps[T]) -> T:

@@ -11,6 +11,7 @@ from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.protocol.stream_items import Item
 from tidegate.runners.streaming.protocol.worker_messages import ToCoordinator
 from tidegate.runners.streaming.state.uploads import PendingFile
+from tidegate.runners.streaming.storage.background import Work
 from tidegate.runners.streaming.storage.base import Storage
 
 if TYPE_CHECKING:
@@ -39,6 +40,12 @@ class WorkerServices(Protocol):
 
     def store(self, name: str, state: bytes) -> PendingFile:
         """Begin to store a task's state without blocking; it becomes durable before the manifest is stored."""
+
+    def background(self) -> Work:
+        """Another background thread for work that may block."""
+
+    def wake(self) -> None:
+        """End the current wait of the worker's loop, or the next; any thread may call this."""
 
     def seconds(self) -> float:
         """A clock for measuring durations, in seconds."""

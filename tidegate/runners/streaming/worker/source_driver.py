@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -16,7 +15,6 @@ from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Step
 from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.protocol.worker_messages import (
-    AssignedSplit,
     AssignSplits,
     RequestQuiescence,
     RequestSplit,
@@ -26,12 +24,6 @@ from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
 from tidegate.runners.streaming.worker.watermark_alignment import WatermarkAlignment
 from tidegate.sdk import moved
 from tidegate.sdk.portable.model import TestStream
-
-
-def list_splits(step: Step, desired: int) -> tuple[AssignedSplit, ...]:
-    """The splits of a source, pickled for the coordinator, which assigns them to tasks."""
-    splits = source_step(step.head).splits(desired)
-    return tuple(AssignedSplit(split.id, pickle.dumps(split, 5), split.size) for split in splits)
 
 
 @dataclass(slots=True)
@@ -95,6 +87,8 @@ class SourceDriver:
         self._trigger = trigger
         self.paused = False
         self._sources: dict[int, _Source] = {}
+        self._recorded: tuple[int, dict[int, int]] = 0, {}
+        """The last checkpoint, and how many splits of each source were finished in it."""
         self._script: _ScriptPlayer | None = None
         for step in env.plan.stage_steps(env.task.stage):
             if isinstance(step.head, TestStream):
@@ -107,7 +101,8 @@ class SourceDriver:
     def assign(self, message: AssignSplits) -> None:
         """Add splits to read."""
         splits = [(moved.loads(split.payload), split.position) for split in message.splits]
-        self._sources[message.step].reader.assign(splits, more=message.more)
+        late = frozenset(split.id for split in message.splits if split.late)
+        self._sources[message.step].reader.assign(splits, more=message.more, backlog=message.backlog, late=late)
 
     def stop(self, *, drain: bool) -> None:
         """Read nothing more. `drain`: the collections end here, and watermarks advance to the end of time."""
@@ -152,12 +147,21 @@ class SourceDriver:
         """The status of each source."""
         return [source.reader.status for source in self._sources.values()]
 
-    def progress(self) -> tuple[SplitProgress, ...]:
+    def progress(self, checkpoint: int) -> tuple[SplitProgress, ...]:
         """How far the splits of each source have been read, for a checkpoint."""
+        self._recorded = checkpoint, {id: len(source.reader.finished) for id, source in self._sources.items()}
         return tuple(
             SplitProgress(source.step.label, tuple(source.reader.finished), tuple(source.reader.positions()))
             for source in self._sources.values()
         )
+
+    def completed(self, checkpoint: int) -> None:
+        """A checkpoint is complete: forget the splits that are finished in it."""
+        recorded, counts = self._recorded
+        if recorded == checkpoint:
+            for id, count in counts.items():
+                self._sources[id].reader.forget_finished(count)
+            self._recorded = 0, {}
 
     def close(self) -> None:
         """Release the readers."""
@@ -198,9 +202,16 @@ class SourceDriver:
 
 
 def _reader(step: Step, env: TaskEnvironment, alignment: WatermarkAlignment | None) -> SourceReader:
-    source, clock = source_step(step.head), env.services.clock
-    if alignment is None or source.bounded:
-        return SourceReader(source, clock, timely=env.timely)
-    reader = SourceReader(source, clock, timely=env.timely, max_watermark=lambda: alignment.max_watermark)
-    alignment.add_source(lambda: reader.active_watermarks)
+    source = source_step(step.head)
+    aligned = None if source.bounded else alignment
+    reader = SourceReader(
+        source,
+        env.services.clock,
+        timely=env.timely,
+        max_watermark=None if aligned is None else lambda: aligned.max_watermark,
+        tasks=env.parallelism,
+        wake=env.services.wake,
+    )
+    if aligned is not None:
+        aligned.add_source(lambda: reader.active_watermarks)
     return reader

@@ -65,6 +65,7 @@ class TaskCheckpointer:
 
     def completed(self, checkpoint: int) -> None:
         """All tasks have stored their snapshots: later ones may build on this one's files."""
+        self._sources.completed(checkpoint)
         if self._backend is not None:
             self._backend.completed(checkpoint)
 
@@ -132,7 +133,7 @@ class TaskCheckpointer:
         missing = self._barriers.missing
         name = f"chk-{barrier.checkpoint:06}/{env.task}.{env.attempt}"
         prepared = self._outputs.prepare(last=ended)
-        splits = self._sources.progress()
+        splits = self._sources.progress(barrier.checkpoint)
         self._barriers.done()
         capture = self._capture(barrier, f"{name}.data")
         metrics = MetricCells()

@@ -36,6 +36,11 @@ class TaskEnvironment:
         return self.job.settings
 
     @property
+    def parallelism(self) -> int:
+        """How many tasks its stage has."""
+        return self.job.topology.parallelism(self.task.stage)
+
+    @property
     def steps(self) -> list[Step]:
         """The steps of the task that are operators: neither sources nor sinks."""
         return [step for step in self.plan.stage_steps(self.task.stage) if not (step.is_source or step.is_sink)]

@@ -25,6 +25,8 @@ from tidegate.runners.streaming.protocol.worker_messages import (
     Commit,
     Committed,
     Deploy,
+    DiscoverSplits,
+    DivideSplits,
     Heartbeat,
     ListSplits,
     OutputAborted,
@@ -39,13 +41,17 @@ from tidegate.runners.streaming.protocol.worker_messages import (
 )
 from tidegate.runners.streaming.state.restore import restored_state
 from tidegate.runners.streaming.worker.environment import WorkerServices
-from tidegate.runners.streaming.worker.source_driver import list_splits
 from tidegate.runners.streaming.worker.spill_directories import spill_directory
+from tidegate.runners.streaming.worker.split_enumeration import (
+    SplitEnumeration,
+    divide_splits,
+    list_splits,
+)
 from tidegate.runners.streaming.worker.task import Task
 from tidegate.runners.streaming.worker.watermark_alignment import watermark_alignment_of
 from tidegate.sdk.errors import PicklingError, TidegateError, UserCodeError
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.portable.model import TestStream, Write
+from tidegate.sdk.portable.model import Read, TestStream, Write
 from tidegate.sdk.time import SECOND
 
 
@@ -64,6 +70,8 @@ class Worker:
         """The metrics of closed tasks."""
         self._inputs: dict[ChannelId, InputChannel] = {}
         self._outputs: dict[ChannelId, OutputChannel] = {}
+        self._enumerations: dict[int, SplitEnumeration] = {}
+        """The enumerations of sources, by their steps."""
         self._failed = False
         self._last_heartbeat = 0
         self._watermark_alignment = watermark_alignment_of(job, index)
@@ -78,9 +86,14 @@ class Worker:
         match message:
             case Deploy():
                 self._guard(None, lambda: self._deploy(message))
-            case ListSplits(step=step, desired=desired):
-                self._guard(None, lambda: self._list_splits(step, desired))
-            case AssignSplits(task=task):
+            case ListSplits():
+                self._guard(None, lambda: self._list_splits(message))
+            case DiscoverSplits(step=step):
+                if step in self._enumerations:
+                    self._enumerations[step].discover()
+            case DivideSplits(step=step):
+                self._guard(None, lambda: self.services.report(divide_splits(self.job.plan.steps[step], message)))
+            case AssignSplits(task=task) if task in self._tasks:  # else it has ended, and has been closed
                 self._guard(task, lambda: self._tasks[task].assign(message))
             case TriggerBarrier(checkpoint=checkpoint, kind=kind, unaligned=unaligned, clock=clock):
                 for each in self._order:
@@ -128,6 +141,8 @@ class Worker:
                 worked = self._guard(task.id, task.step) or worked
                 self._guard(task.id, task.store_checkpoint)
                 self._guard(task.id, partial(task.flush, now))
+            for enumeration in self._enumerations.values():
+                worked = self._guard(None, partial(self._poll_enumeration, enumeration)) or worked
         if now - self._last_heartbeat >= self.job.settings.heartbeat * SECOND:
             self._last_heartbeat = now
             self._report_progress()
@@ -138,6 +153,7 @@ class Worker:
         instants = [self._last_heartbeat + int(self.job.settings.heartbeat * SECOND)]
         if not self._failed:
             instants += [at for task in self._order if (at := task.next_wake()) is not None]
+            instants += [at for each in self._enumerations.values() if (at := each.next_wake()) is not None]
         return min(instants)
 
     def close(self) -> None:
@@ -151,6 +167,8 @@ class Worker:
             else:
                 task.abandon()
         self._order = []
+        for enumeration in self._enumerations.values():
+            enumeration.close()
         self._report_progress()
 
     # -- parts
@@ -207,9 +225,20 @@ class Worker:
         parts = [part for part in restore if part.task.stage == task.id.stage]
         task.open(restored_state(parts, task.id, self.job, self.services.storage) if parts else None)
 
-    def _list_splits(self, step: int, desired: int) -> None:
-        splits = list_splits(self.job.plan.steps[step], desired)
-        self.services.report(SplitsListed(step, splits))
+    def _list_splits(self, message: ListSplits) -> None:
+        """List splits at once; those of a source that may have an enumerator in the background."""
+        step = self.job.plan.steps[message.step]
+        if message.enumerator is not None or (isinstance(step.head, Read) and step.head.discovers):
+            services = self.services
+            self._enumerations[step.id] = SplitEnumeration(step, message, services.background(), services.clock)
+        else:
+            self.services.report(SplitsListed(step.id, list_splits(step, message.desired)))
+
+    def _poll_enumeration(self, enumeration: SplitEnumeration) -> bool:
+        found = enumeration.poll()
+        if found is not None:
+            self.services.report(found)
+        return found is not None
 
     def _commit(self, message: Commit) -> None:
         node = self._sink_node(message.step)

@@ -1,0 +1,78 @@
+"""A source that follows a folder: each file is a split of lines, and new files are found while the job runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import tidegate as tg
+
+END = "zz-end"
+"""The file after which no other follows."""
+
+
+def add_file(folder: Path, name: str, lines: list[str]) -> None:
+    """Put a whole file into the folder at once."""
+    hidden = folder / f".{name}"
+    hidden.write_text("".join(f"{line}\n" for line in lines))
+    hidden.rename(folder / name)
+
+
+@dataclass(frozen=True)
+class GrowingFolder(tg.io.Source[str]):
+    """The lines of the files of a folder, which are found in the order of their names.
+
+    `gone`: the positions from which files can't be read any more, by the file's name. `size`: lines per batch.
+    """
+
+    folder: str
+    bounded: bool = False
+    size: int = 3
+    gone: tuple[str, ...] = ()
+
+    def splits(self, desired: int) -> list[tg.io.Split]:
+        raise AssertionError("the enumerator finds all splits")
+
+    def enumerator(self, state: tg.io.Position = None) -> FolderEnumerator:
+        return FolderEnumerator(self, state or "")
+
+    def reader(self, split: tg.io.Split, position: tg.io.Position = None) -> LinesReader:
+        if position is not None and split.id in self.gone:
+            raise tg.io.PositionLost(f"{split.id}: line {position} is not there any more")
+        return LinesReader(Path(self.folder, split.id), position or 0, self.size)
+
+
+class FolderEnumerator(tg.io.SplitEnumerator):
+    """Returns the files behind the last one that was returned."""
+
+    def __init__(self, source: GrowingFolder, last: str) -> None:
+        self.folder = source.folder
+        self.last = last
+
+    def discover(self, limit: int) -> tg.io.Discovery:
+        names = sorted(name for name in os.listdir(self.folder) if name > self.last and not name.startswith("."))
+        found = [name for name in names if name != END][:limit]
+        self.last = found[-1] if found else self.last
+        end = END in names and len(found) == len(names) - 1
+        return tg.io.Discovery([tg.io.Split(name, bounded=True) for name in found], wait=0.01, end=end)
+
+    def state(self) -> tg.io.Position:
+        return self.last
+
+
+class LinesReader(tg.io.Reader[str]):
+    """Reads a few lines at a time."""
+
+    def __init__(self, path: Path, at: int, size: int) -> None:
+        self.lines = path.read_text().splitlines()
+        self.at = at
+        self.size = size
+
+    def read(self, limit: int) -> tg.io.Batch:
+        lines = self.lines[self.at : self.at + min(self.size, limit)]
+        self.at += len(lines)
+        return tg.io.Batch(tg.io.Block.of(lines), end=self.at == len(self.lines))
+
+    def position(self) -> tg.io.Position:
+        return self.at
