@@ -143,10 +143,10 @@ class ForgetsWhenSuspended(Sums):
     [
         (Forgetful, "restored after 1 of 5 events"),
         (ForgetsToRestore, "restored after 1 of 5 events"),
-        (SharesItsState, "from a snapshot kept in memory"),
+        (SharesItsState, "from a snapshot in memory"),
         (CanNotBePickled, "the snapshot can't be pickled"),
         (SeesBlocks, r"with blocks cut as \[\[.*\]\]"),
-        (GivesMuchAtOnce, "gave a block of 5"),
+        (GivesMuchAtOnce, "emitted a block of 5"),
         (SharesWithItsTwin, "nearly always full"),
         (ForgetsWhenSuspended, "the hold is"),
     ],
@@ -162,7 +162,7 @@ def test_a_failure_says_where_and_what() -> None:
     text = str(caught.value)
     assert "at Watermark(micros=5) (number 1)" in text or "at Feed([4, 5])" in text
     assert "output 1 is Output(" in text
-    assert "where it was Output(" in text
+    assert "instead of Output(" in text
 
 
 def test_long_scripts_are_cut_in_some_ways_of_each_kind() -> None:

@@ -37,10 +37,10 @@ def holds(matcher: Any, actual: list[Any]) -> bool:
 def test_equal_to_says_what_is_missing_and_what_is_unexpected() -> None:
     assert said(equal_to([("a", 3), ("b", 1)]), [("b", 1), ("a", 2)]) == "\n".join(
         [
-            "expected 2 elements, found 2, of which 1 as expected",
-            "missing (expected, not there):",
+            "expected 2 elements, found 2, 1 matching",
+            "missing (expected, not found):",
             "  ('a', 3)",
-            "unexpected (there, not expected):",
+            "unexpected (found, not expected):",
             "  ('a', 2)",
         ]
     )
@@ -157,7 +157,7 @@ def test_per_window_names_the_windows_that_differ() -> None:
     assert holds(equal_to_per_window({(0, 10): [1], (10, 20): [2], tg.IntervalWindow(20, 30): [3]}), actual)
     text = said(equal_to_per_window({(0, 10): [1], (10, 20): [5], (40, 50): [9]}), actual)
     assert "in window (10, 20):\n" in text
-    assert "in window (20, 30), which was not expected to hold any:" in text
+    assert "in window (20, 30), which should be empty:" in text
     assert "in window (40, 50):" in text
     assert "(0, 10)" not in text
     with pytest.raises(tg.BuildError, match="dict"):
@@ -168,15 +168,15 @@ def test_contains() -> None:
     assert holds(contains(1, 2), [3, 2, 1])
     assert not holds(contains(1, 1), [1])
     text = said(contains(1, 9), [1, 2])
-    assert "missing (expected, not there):\n  9" in text
-    assert "others (there):\n  2" in text
+    assert "missing (expected, not found):\n  9" in text
+    assert "others (found):\n  2" in text
     with pytest.raises(tg.BuildError):
         contains()
 
 
 def test_is_empty_and_is_not_empty() -> None:
     assert holds(is_empty(), [])
-    assert said(is_empty(), [1]) == "expected no element, found 1\nunexpected (there):\n  1"
+    assert said(is_empty(), [1]) == "expected no element, found 1\nunexpected (found):\n  1"
     assert holds(is_not_empty(), [1])
     assert said(is_not_empty(), []) == "expected at least one element, found none"
 
@@ -187,7 +187,7 @@ def test_matches_wants_another_element_for_each_condition() -> None:
     text = said(matches(lambda n: n > 5, 1), [1, 2])
     assert "unmet" in text
     assert "test_matchers.py:" in text
-    assert "unmatched (there, and no condition is left that holds):\n  2" in text
+    assert "unmatched (found, and meets none of the remaining conditions):\n  2" in text
 
 
 def test_a_condition_that_raises_does_not_hold() -> None:

@@ -58,12 +58,12 @@ def test_a_failure_needs_no_debugger(tmp_path: Path) -> None:
     assert '>       assert_that(total(prices), equal_to([("pear", 7), ("plum", 3), ("fig", 1)]))' in shown
     said = [line[1:].strip() for line in shown if line.startswith("E ")]
     assert said == [
-        f"AssertionError: 'CombinePerKey(sum)' is not as asserted at {tmp_path / 'test_mine.py'}:9",
-        "expected 3 elements, found 2, of which 1 as expected",
-        "missing (expected, not there):",
+        f"AssertionError: 'CombinePerKey(sum)' fails the assertion at {tmp_path / 'test_mine.py'}:9",
+        "expected 3 elements, found 2, 1 matching",
+        "missing (expected, not found):",
         "('pear', 7)",
         "('fig', 1)",
-        "unexpected (there, not expected):",
+        "unexpected (found, not expected):",
         "('pear', 6)",
     ]
     assert "asserting.py" not in printed

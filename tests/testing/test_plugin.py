@@ -52,7 +52,7 @@ def test_a_failing_test_is_not_failed_again_by_its_pipeline(tmp_path: Path) -> N
     code, printed = run_pytest(tmp_path, test)
     assert code == 1
     assert "the first failure" in printed
-    assert "not as asserted" not in printed
+    assert "fails the assertion" not in printed
 
 
 def test_an_assertion_that_was_never_checked_fails_its_test(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_tests_that_use_the_fixture_run_on_each_runner_asked_for(tmp_path: Path)
 def test_a_runner_nobody_knows_is_an_error_of_usage(tmp_path: Path) -> None:
     code, printed = run_pytest(tmp_path, RUNNERS, "--tidegate-runner=flink")
     assert code == pytest.ExitCode.USAGE_ERROR
-    assert "--tidegate-runner: there is no runner 'flink'; there are: direct" in printed
+    assert "--tidegate-runner: there is no runner 'flink'; the runners are direct" in printed
 
 
 def test_a_runner_that_can_not_be_used_here_is_skipped_with_its_reason(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_a_failing_assertion_ends_at_its_line() -> None:
     assert type(error) is AssertionError
     assert last_line(error).endswith("# here")
     assert f"at {__file__}:" in str(error)
-    assert "'Create' is not as asserted" in str(error)
+    assert "'Create' fails the assertion" in str(error)
 
 
 def test_an_assertion_in_a_function_shows_who_called_it() -> None:
@@ -79,7 +79,7 @@ def test_all_failing_assertions_are_told() -> None:
     assert_that(numbers, equal_to([1]), "first")  # first
     assert_that(numbers | tg.Filter(lambda n: n > 2), is_not_empty(), "second")
     error = failure(pipeline)
-    assert str(error).startswith("2 of 3 assertions do not hold\n1) first: 'Create'")
+    assert str(error).startswith("2 of 3 assertions fail\n1) first: 'Create'")
     assert "\n2) second: 'Filter(<lambda>)'" in str(error)
     assert last_line(error).endswith("# first")
 
@@ -209,7 +209,7 @@ def test_a_pipeline_may_run_twice() -> None:
 def test_assert_that_refuses_what_it_can_not_check() -> None:
     with pytest.raises(tg.BuildError, match="TestPipeline"):
         assert_that(tg.Pipeline() | tg.Create([1]), equal_to([1]))
-    with pytest.raises(tg.BuildError, match="PCollection, not at list"):
+    with pytest.raises(tg.BuildError, match="PCollection, not list"):
         assert_that([1], equal_to([1]))  # type: ignore[arg-type]
     with pytest.raises(tg.BuildError, match="matcher"):
         assert_that(TestPipeline() | tg.Create([1]), [1])
@@ -260,7 +260,7 @@ def test_a_recorder_records_one_collection() -> None:
     recorder = PaneRecorder()
     numbers = tg.Pipeline() | tg.Create([1])
     _ = numbers | recorder
-    with pytest.raises(tg.BuildError, match="make another"):
+    with pytest.raises(tg.BuildError, match="create one for each"):
         _ = numbers | recorder
 
 

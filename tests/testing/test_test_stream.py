@@ -107,15 +107,15 @@ def test_the_portable_pipeline_travels() -> None:
         (lambda: TestStream().advance_processing_time(-1), "duration"),
         (
             lambda: TestStream().advance_watermark_to(20).add_elements([1]).advance_watermark_to(10),
-            "would go from 1970-01-01T00:00:20Z to 1970-01-01T00:00:10Z. Elements that come late may be behind",
+            "would go from 1970-01-01T00:00:20Z to 1970-01-01T00:00:10Z. To test late elements, add elements",
         ),
         (
             lambda: TestStream().advance_watermark_to(9, tag="b").advance_watermark_to(8, tag="b"),
             r"1970-01-01T00:00:08Z \(output 'b'\)",
         ),
         (lambda: TestStream().advance_watermark_to_infinity().advance_watermark_to(8), "a watermark never goes back"),
-        (lambda: TestStream().advance_watermark_to_infinity().add_elements([1]), "so no element can come: add these"),
-        (lambda: TestStream().advance_watermark_to(tg.MAX_TIMESTAMP).add_elements([1]), "so no element can come"),
+        (lambda: TestStream().advance_watermark_to_infinity().add_elements([1]), "so no element can follow: add these"),
+        (lambda: TestStream().advance_watermark_to(tg.MAX_TIMESTAMP).add_elements([1]), "so no element can follow"),
         (lambda: TestStream().with_outputs("a", "a"), "distinct"),
         (lambda: TestStream().with_outputs("main"), "distinct"),
         (lambda: TestStream().add_elements([1]).with_outputs(main="numbers"), "before the first event"),

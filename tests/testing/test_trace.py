@@ -361,7 +361,7 @@ def test_an_unknown_step_is_answered_with_those_there_are() -> None:
     _ = pipeline | tg.Create([("a", 1)]) | "mine" >> tg.GroupByKey() | tg.Map(lambda element: None)
     seen = trace(pipeline)
     assert seen.step("mine").label == "mine"
-    with pytest.raises(KeyError, match="there are: mine"):
+    with pytest.raises(KeyError, match="the traced steps are: mine"):
         seen.step("other")
 
 

@@ -101,7 +101,7 @@ def test_what_can_not_be_grouped_together_is_refused() -> None:
         _ = (a, single) | tg.CoGroupByKey()
     with pytest.raises(tg.BuildError, match="CoGroupByKey takes several collections"):
         _ = a | tg.CoGroupByKey()  # type: ignore[operator]
-    with pytest.raises(tg.BuildError, match="under strings, not under 1"):
+    with pytest.raises(tg.BuildError, match="a dict whose keys are strings, not 1"):
         _ = {1: a} | tg.CoGroupByKey()  # type: ignore[operator]
     with pytest.raises(tg.BuildError, match="no PCollection"):
         _ = () | tg.CoGroupByKey()
@@ -110,8 +110,8 @@ def test_what_can_not_be_grouped_together_is_refused() -> None:
 
 
 STR_AND_INT = (
-    "the keys of collection {0}, which 'a' gives, are str, and those of collection {1}, which 'b' gives, are int: "
-    "no two of them are ever equal. Convert the keys of one first"
+    "the keys of collection {0}, from 'a', are str, and those of collection {1}, from 'b', are int: "
+    "they can never be equal. Convert the keys of one first"
 )
 
 
@@ -139,7 +139,7 @@ def test_keys_that_can_never_be_equal_are_refused(join: Any, owner: str, names: 
 def test_one_of_several_collections_whose_keys_fit_no_other_is_refused() -> None:
     p = tg.Pipeline()
     a, b, c = (p | f"{k}{n}" >> tg.Create([(k, n)]) for n, k in enumerate(["k", "m", 3]))
-    with pytest.raises(tg.TypeCheckError, match=re.escape("number 2, which '32' gives, are int: no two")):
+    with pytest.raises(tg.TypeCheckError, match=re.escape("number 2, from '32', are int: they can never")):
         _ = (a, b, c) | tg.CoGroupByKey()
 
 

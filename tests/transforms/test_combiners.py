@@ -282,10 +282,10 @@ def test_the_capacity_of_a_quantile_sketch_keeps_its_error(error: float) -> None
         (lambda: combiners.Sample.FixedSizeGlobally(-1), "Sample: n must be a whole number of at least 1, not -1"),
         (lambda: combiners.ApproximateUnique.Globally(), "ApproximateUnique takes either size or error"),
         (lambda: combiners.ApproximateUnique.PerKey(16, 0.1), "ApproximateUnique takes either size or error"),
-        (lambda: combiners.ApproximateUnique.PerKey(error=0.6), "error is a share from 0.01 to 0.5, not 0.6"),
+        (lambda: combiners.ApproximateUnique.PerKey(error=0.6), "error must be from 0.01 to 0.5, not 0.6"),
         (lambda: combiners.ApproximateUnique.PerKey(15), "size must be at least 16, not 15"),
         (lambda: combiners.ApproximateQuantiles.Globally(1), "num_quantiles must be at least 2"),
-        (lambda: combiners.ApproximateQuantiles.Globally(3, error=0), "error is a share above 0 and up to 0.5, not 0"),
+        (lambda: combiners.ApproximateQuantiles.Globally(3, error=0), "error must be above 0 and at most 0.5, not 0"),
         (lambda: combiners.TupleCombineFn(), "a tuple of combiners must not be empty"),
     ],
 )

@@ -71,7 +71,7 @@ def test_keys_may_be_computed_or_constant() -> None:
     assert values_of([1, 2], tg.WithKeys(lambda x: -x)) == [(-1, 1), (-2, 2)]
     assert values_of([1, 2], tg.WithKeys(lambda x, n: x % n, 2)) == [(1, 1), (0, 2)]
     assert values_of(["a"], tg.WithKeys(str.upper)) == [("A", "a")]
-    with pytest.raises(tg.BuildError, match="further arguments only for a function, and 'k' is none"):
+    with pytest.raises(tg.BuildError, match="further arguments only if the key is a function, not 'k'"):
         tg.WithKeys("k", 1)
 
 

@@ -45,7 +45,7 @@ def test_parts_have_the_type_of_the_whole_and_take_extra_arguments() -> None:
 def test_a_part_that_is_not_there_names_the_element(number: Any) -> None:
     p = tg.Pipeline()
     _ = p | tg.Create(["elephant"]) | tg.Partition(lambda x, n: number, 2)
-    message = f"<lambda> gave partition {number!r} for 'elephant': it must be a whole number from 0 to 1"
+    message = f"<lambda> returned partition {number!r} for 'elephant': it must be an integer from 0 to 1"
     with pytest.raises(tg.UserCodeError, match=re.escape(message)) as failed:
         p.run()
     assert failed.value.step == "Partition(<lambda>)"

@@ -59,13 +59,13 @@ def test_replacing_and_splitting(texts: list[str]) -> None:
 
 
 def test_a_wrong_expression_or_group_is_refused_when_built() -> None:
-    with pytest.raises(tg.BuildError, match=re.escape("'(' is no regular expression: missing )")):
+    with pytest.raises(tg.BuildError, match=re.escape("'(' is not a regular expression: missing )")):
         Regex.find("(")
-    with pytest.raises(tg.BuildError, match=re.escape("has no group 2: it has those from 0 to 1, 'n'")):
+    with pytest.raises(tg.BuildError, match=re.escape("has no group 2: its groups are 0 to 1, 'n'")):
         Regex.find("(?P<n>a)", 2)
     with pytest.raises(tg.BuildError, match="has no group 'm'"):
         Regex.find_kv("(?P<n>a)", "m", "n")
-    with pytest.raises(tg.BuildError, match="None is no regular expression"):
+    with pytest.raises(tg.BuildError, match="None is not a regular expression"):
         Regex.split(None)  # type: ignore[arg-type]
 
 

@@ -61,7 +61,7 @@ def test_a_row_has_the_methods_of_a_named_tuple() -> None:
     changed = row._replace(n=4)
     assert (changed, type(changed)) == (named._replace(n=4), type(row))
     assert row.n == 3
-    with pytest.raises(ValueError, match="this row has no field 'm', but word, n"):
+    with pytest.raises(ValueError, match="this row has no field 'm'; it has word, n"):
         row._replace(m=1)
     odd = tg.Row(self=1, fields=2)
     assert odd._replace(self=3)._asdict() == {"self": 3, "fields": 2}
@@ -73,7 +73,7 @@ def test_a_row_can_not_be_changed_and_says_what_it_has() -> None:
         row.a = 2
     with pytest.raises(AttributeError):
         row.c = 2
-    with pytest.raises(AttributeError, match="this row has no field 'c', but a, b"):
+    with pytest.raises(AttributeError, match="this row has no field 'c'; it has a, b"):
         _ = row.c
     with pytest.raises(ValueError, match="can't begin with an underscore, as '_x' does"):
         tg.Row(_x=1)
@@ -179,10 +179,10 @@ def test_types_and_labels_of_groups() -> None:
         (lambda: tg.GroupBy(), "GroupBy takes at least one field or function"),
         (lambda: tg.Select(), "Select takes at least one field"),
         (lambda: tg.Select(3), "Select: a field is an attribute's name or a function, not 3"),
-        (lambda: tg.Select("a", "a"), "Select: the field 'a' is there already"),
+        (lambda: tg.Select("a", "a"), "Select: the field 'a' occurs twice"),
         (lambda: tg.GroupBy("a b"), "GroupBy: 'a b' can't name a field"),
         (lambda: tg.Select(_a=len), "Select: '_a' can't name a field"),
-        (lambda: tg.GroupBy("a").aggregate_field("b", sum, "a"), "aggregate_field: the field 'a' is there already"),
+        (lambda: tg.GroupBy("a").aggregate_field("b", sum, "a"), "aggregate_field: the field 'a' occurs twice"),
         (lambda: tg.GroupBy("a").aggregate_field(None, sum, "s"), "aggregate_field: a field is an attribute's name or"),
         (lambda: tg.GroupBy("a").aggregate_field("b", 3, "s"), "a combiner is a CombineFn or a callable"),
     ],

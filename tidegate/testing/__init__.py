@@ -1,11 +1,11 @@
-"""The testing kit: pipelines that check what they made, streams whose every event a test decides, recorders of panes.
+"""The testing kit: pipelines with assertions, streams that a test scripts event by event, recorders of panes.
 
     with TestPipeline() as pipeline:
         counts = pipeline | tg.Create(["a", "b", "a"]) | tg.CombinePerElement(len)
         assert_that(counts, equal_to([("a", 2), ("b", 1)]))
 
-Assertions are checked when the run is over, in the test's own process, on any runner. `strategies` (for hypothesis)
-and `harness` (for developers of the engine) are imported when they are first asked for.
+Assertions are checked after the run, in the test's process, on any runner. `strategies` (for hypothesis) and `harness`
+(for developers of the engine) are imported on first use.
 """
 
 from __future__ import annotations

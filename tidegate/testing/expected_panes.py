@@ -1,7 +1,7 @@
-"""The elements that a run gave, and patterns to compare them with.
+"""The elements that a run emitted, and patterns to compare them with.
 
-A `Recorded` is an element as it was: value, timestamp, window, pane. A `Fired` is what a test expects of one, and
-says nothing of what it leaves out. Both print as the call that would make the pattern.
+A `Recorded` is an element with its value, timestamp, window and pane. A `Fired` is a pattern for one: the parts that it
+leaves out may be anything. The repr of either is the call of `fired` that makes the pattern.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ class _Any:
 
 
 ANY: Final[Any] = _Any()
-"""A wildcard for a part that does not matter; it equals everything, also inside a value."""
+"""A wildcard for a part that doesn't matter: it equals everything, and can be used inside a value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An element as a run gave it. An element in several windows is recorded once in each.
+    """An element that a run emitted. An element in several windows is recorded once for each.
 
-    `window` is None where windows were not recorded.
+    `window` is None if windows were not recorded.
     """
 
     value: Any
@@ -74,7 +74,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """A pattern for a `Recorded`: equal to each whose parts equal those it gives. `fired` makes one."""
+    """A pattern that equals every `Recorded` with the same parts, ignoring those that are ANY. `fired` makes one."""
 
     value: Any = ANY
     window: Any = ANY
@@ -95,17 +95,17 @@ class Fired:
                     value, window, pane.timing, pane.index, timestamp,
                     pane.nonspeculative_index, pane.is_first, pane.is_last,
                 )  # fmt: skip
-                return all(_says(getattr(self, name), part) for name, part in zip(_PARTS, found, strict=True))
+                return all(_accepts(getattr(self, name), part) for name, part in zip(_PARTS, found, strict=True))
         return NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]  # a pattern equals many things
+    __hash__ = None  # type: ignore[assignment]  # a pattern equals values with different hashes
 
     def __repr__(self) -> str:
         parts = [] if self.value is ANY else [repr(self.value)]
         for name in _PARTS[1:]:
             part = getattr(self, name)
             if part is not ANY:
-                parts.append(f"{name}={_SHOWN.get(name, repr)(part)}")
+                parts.append(f"{name}={_REPRS.get(name, repr)(part)}")
         return f"fired({', '.join(parts)})"
 
 
@@ -120,9 +120,9 @@ def fired(
     is_first: bool | Any = ANY,
     is_last: bool | Any = ANY,
 ) -> Fired:
-    """The element and pane expected; parts that are left out may be anything.
+    """A pattern for an element and its pane; parts that are left out may be anything.
 
-    `window` is a window, or `(start, end)`, timestamps in any accepted form. `timing` is a `tg.Timing` or its name.
+    `window` is a window or `(start, end)`, with timestamps in any accepted form. `timing` is a `tg.Timing` or its name.
     """
     return Fired(
         value,
@@ -137,7 +137,7 @@ def fired(
 
 
 def early(value: Any = ANY, window: Any = ANY, index: int | Any = ANY, **parts: Any) -> Fired:
-    """`fired` with timing EARLY; an early pane has no place among those that are not."""
+    """`fired` with timing EARLY; early panes have no non-speculative index."""
     return fired(value, window, Timing.EARLY, index, nonspeculative_index=-1, **parts)
 
 
@@ -152,7 +152,7 @@ def late(value: Any = ANY, window: Any = ANY, index: int | Any = ANY, **parts: A
 
 
 def as_window(window: Any) -> Any:
-    """A window; `(start, end)` stands for an interval, of which the ends of time are the global window."""
+    """Convert `(start, end)` to an IntervalWindow, or to the global window if it spans all of time."""
     match window:
         case (start, end):
             interval = IntervalWindow(start, end)
@@ -164,14 +164,14 @@ def as_window(window: Any) -> Any:
 
 
 def window_text(window: Any) -> str:
-    """A window as `as_window` takes it, where it can."""
+    """A window in a form that `as_window` accepts, if it has one."""
     if type(window) is IntervalWindow:
         return f"({time_text(window.start_micros)}, {time_text(window.end_micros)})"
     return f"{window!r}()" if window is GLOBAL_WINDOW else repr(window)
 
 
 def time_text(micros: int) -> str:
-    """A time in seconds, or the end of time it is."""
+    """A time in seconds, or MIN_TIMESTAMP or MAX_TIMESTAMP."""
     if micros == MIN_MICROS:
         return "MIN_TIMESTAMP"
     if micros == MAX_MICROS:
@@ -193,12 +193,12 @@ def _as_timing(timing: Any) -> Timing:
     raise BuildError(f"a timing is one of {', '.join(repr(t.value) for t in Timing)}, not {shorten(timing)}")
 
 
-def _says(pattern: Any, part: Any) -> bool:
+def _accepts(pattern: Any, part: Any) -> bool:
     return pattern is ANY or same(pattern, part)
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values are equal. Arrays are equal if all their items are; if a comparison raises, they are not."""
+    """True if two values are equal. Arrays are if all their items are equal; values whose comparison raises are not."""
     try:
         equal = a == b
         if isinstance(equal, bool):
@@ -210,7 +210,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 _PARTS: Final = ("value", "window", "timing", "index", "timestamp", "nonspeculative_index", "is_first", "is_last")
-_SHOWN: Final[dict[str, Callable[[Any], str]]] = {
+_REPRS: Final[dict[str, Callable[[Any], str]]] = {
     "window": window_text,
     "timing": lambda timing: repr(timing.value),
     "timestamp": lambda timestamp: time_text(timestamp.micros),

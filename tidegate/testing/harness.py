@@ -1,10 +1,10 @@
-"""A harness for operators of the engine: it feeds one and re-runs it in every way a runner may treat it.
+"""A harness for operators of the engine: it runs an operator in every way that a runner may.
 
     check_operator(step_operator(pipeline, "GroupByKey"), [feed([("a", 1)], [3]), Watermark(10_000_000)])
 
-An operator's output must not depend on where blocks are cut, on whether its iterators are left suspended because the
-output has nowhere to go, or on a snapshot being taken and restored between any two events. `check_operator` tries all
-three and raises AssertionError that says where the runs part. Times are µs, as in the engine.
+An operator's output must not depend on where blocks are cut, on whether its iterators are suspended because the output
+is full, or on whether a snapshot is taken and restored between two events. `check_operator` tries all three and raises
+an AssertionError that names the first event at which two runs differ. Times are in µs, as in the engine.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from tidegate.sdk.pipeline import Pipeline
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 
 MakeOperator: TypeAlias = Callable[[Context], Operator]
-"""Makes a new operator that has seen nothing, in that context."""
+"""Makes a new operator in a context."""
 
 ALL_CUTS: Final = 6
-"""Up to how many places between elements every combination of cuts is tried."""
+"""The greatest number of possible cuts (places between elements) of which every combination is tried."""
 
 BUDGET: Final = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A block of an input collection; None for the operator's only one."""
+    """A block of an input collection, which is None for an operator with a single input."""
 
     block: Block
     collection: str | None = None
@@ -74,7 +74,7 @@ Event: TypeAlias = Feed | Watermark | SideWatermark | Clock
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One element an operator gave."""
+    """An element that the operator emitted."""
 
     collection: str
     value: Any
@@ -85,7 +85,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The output of an operator for one event, and its hold on the output watermark afterwards."""
+    """The output of an operator for one event (None: the end of input), and its watermark hold afterwards."""
 
     event: Event | None
     outputs: tuple[Output, ...]
@@ -99,70 +99,71 @@ def feed(
     panes: PanesColumn = NO_PANE,
     collection: str | None = None,
 ) -> Feed:
-    """A block of elements as an event."""
+    """Make an event of a block of elements."""
     return Feed(Block(values, timestamps, windows, panes), collection)
 
 
 def step_operator(pipeline: Pipeline, label: str, *, streaming: bool = True) -> MakeOperator:
-    """Makes the operator of the step that ends in the node `label`, as a runner would; KeyError if there is none.
+    """Return a function that makes the operator of the step whose last node is `label`, as a runner would.
 
-    With `streaming` bounded input is treated as a stream.
+    With `streaming`, bounded input is treated as a stream. Raises KeyError if there is no such step.
     """
     planned: Plan = plan(pipeline.sealed(), Traits(parallel=False, streaming=streaming))
     for step in planned.steps:
         if step.label == label and not step.is_source and not step.is_sink:
             return lambda context: build(step, planned, context)
-    raise KeyError(f"{label!r}; there are: {', '.join(repr(step.label) for step in planned.steps)}")
+    raise KeyError(f"no step {label!r}; the steps are {', '.join(repr(step.label) for step in planned.steps)}")
 
 
 def run_operator(make: MakeOperator, events: Sequence[Event], *, end: bool = True) -> list[Answer]:
-    """Feed an operator the events and then, with `end`, the end of input; what it answered to each."""
+    """Feed an operator the events and then, with `end`, the end of input; return its answer to each."""
     with _operator(make) as operator:
         answers = _play(operator, events)
         return answers + _end(operator) if end else answers
 
 
 def outputs(answers: Sequence[Answer]) -> list[Output]:
-    """All that was given, in order."""
+    """All output, in order."""
     return [output for answer in answers for output in answer.outputs]
 
 
 def check_operator(make: MakeOperator, events: Sequence[Event], *, end: bool = True) -> list[Answer]:
-    """Check that the operator gives the same however it is run; what it gives.
+    """Check that the operator's answers are the same however it is run, and return them.
 
     Raises AssertionError naming the way of running, the event and the first output that differs.
     """
-    plain = run_operator(make, events, end=end)
-    _check_full_outbox(make, events, plain, end)
+    expected = run_operator(make, events, end=end)
+    _check_full_outbox(make, events, expected, end)
     for cut in _cuts(events):
-        _compare(plain, _merged(cut, events, make, end), f"with blocks cut as {_sizes(cut)}")
+        _compare(expected, _merged(cut, events, make, end), f"with blocks cut as {_sizes(cut)}")
     for position in range(len(events) + 1):
         _check_restore(make, events, position, end)
-    return plain
+    return expected
 
 
 # ---- ways of running
 
 
-def _check_full_outbox(make: MakeOperator, events: Sequence[Event], plain: list[Answer], end: bool) -> None:
-    """One element at a time leaves, and whenever one has, a twin of the operator takes a step of its own."""
-    with _operator(make, block_size=1) as operator, _operator(make, block_size=1) as twin:
-        beside = _steps(twin, events, end)
+def _check_full_outbox(make: MakeOperator, events: Sequence[Event], expected: list[Answer], end: bool) -> None:
+    """Take the output one element at a time, and let a second operator run one step in between.
+
+    The second one finds operators that share state which they should not.
+    """
+    with _operator(make, block_size=1) as operator, _operator(make, block_size=1) as other:
+        other_steps = _steps(other, events, end)
         answers = []
         for event in (*events, *([None] if end else [])):
             found: list[Output] = []
             for collection, block in _answering(operator, event):
                 longest = len(event.block) if isinstance(event, Feed) else 1
                 if len(block) > longest:
-                    raise AssertionError(
-                        f"{_at(event)} gave a block of {len(block)}, and blocks were to hold one element"
-                    )
+                    raise AssertionError(f"{_at(event)}: emitted a block of {len(block)} elements; the block size is 1")
                 found += _elements(collection, block)
                 operator.hold()
                 operator.next_clock()
-                next(beside, None)
+                next(other_steps, None)
             answers.append(Answer(event, tuple(found), operator.hold()))
-        _compare(plain, answers, "with an output that is nearly always full")
+        _compare(expected, answers, "with an output that is nearly always full")
 
 
 def _steps(operator: Operator, events: Sequence[Event], end: bool) -> Iterator[None]:
@@ -172,7 +173,7 @@ def _steps(operator: Operator, events: Sequence[Event], end: bool) -> Iterator[N
 
 
 def _check_restore(make: MakeOperator, events: Sequence[Event], position: int, end: bool) -> None:
-    """Snapshot after `position` events; the operator goes on, and so does another from the snapshot: both alike."""
+    """Take a snapshot after `position` events; a restored operator must then answer as the original does."""
     before, after = events[:position], events[position:]
     where = f"restored after {position} of {len(events)} events"
     with _operator(make) as operator:
@@ -184,7 +185,7 @@ def _check_restore(make: MakeOperator, events: Sequence[Event], position: int, e
         except Exception as error:
             raise AssertionError(f"{where}: the snapshot can't be pickled: {error}") from error
         expected = _play(operator, after) + (_end(operator) if end else [])
-    for how, saved in (("", pickle.loads(frozen)), (" from a snapshot kept in memory", state)):
+    for how, saved in (("", pickle.loads(frozen)), (" from a snapshot in memory", state)):
         with _operator(make) as restored:
             restored.restore(saved)
             found = _play(restored, after) + (_end(restored) if end else [])
@@ -192,7 +193,7 @@ def _check_restore(make: MakeOperator, events: Sequence[Event], position: int, e
 
 
 def _merged(cut: list[list[Event]], events: Sequence[Event], make: MakeOperator, end: bool) -> list[Answer]:
-    """The answers to the pieces of each event as one."""
+    """The operator's answers to the events in pieces; the answers to one event's pieces are merged."""
     answers = []
     with _operator(make) as operator:
         for event, pieces in zip(events, cut, strict=True):
@@ -202,7 +203,7 @@ def _merged(cut: list[list[Event]], events: Sequence[Event], make: MakeOperator,
 
 
 def _cuts(events: Sequence[Event]) -> Iterator[list[list[Event]]]:
-    """The events with their blocks cut: in every way while there are few, else in some of each kind."""
+    """The events with their blocks cut: in every way if there are few, else in some ways from few cuts to many."""
     places = [
         (number, place)
         for number, event in enumerate(events)
@@ -220,7 +221,7 @@ def _cuts(events: Sequence[Event]) -> Iterator[list[list[Event]]]:
 
         seeded = random.Random(len(places))
         chosen = [set(places), *({place} for place in places[:64])]
-        chosen += [{place for place in places if seeded.random() < share} for share in (0.1, 0.3, 0.5, 0.7) * 4]
+        chosen += [{place for place in places if seeded.random() < density} for density in (0.1, 0.3, 0.5, 0.7) * 4]
     for cut in chosen:
         yield [_cut(event, [place for at, place in cut if at == number]) for number, event in enumerate(events)]
 
@@ -258,7 +259,7 @@ def _end(operator: Operator) -> list[Answer]:
 
 
 def _answering(operator: Operator, event: Event | None) -> Iterator[Emitted]:
-    """Call the operator as a runner does for an event; None is the end of input."""
+    """Call the operator as a runner would for an event; None is the end of input."""
     match event:
         case Feed(block=block, collection=collection):
             yield from operator.process(block, collection or "input")
@@ -294,14 +295,14 @@ def _compare(expected: list[Answer], found: list[Answer], how: str) -> None:
             raise AssertionError(f"{how}, {_at(want.event)} (number {number}):\n{_first_difference(want, have)}")
         if want.hold != have.hold:
             raise AssertionError(
-                f"{how}, {_at(want.event)} (number {number}): the hold is {have.hold} where it was {want.hold}"
+                f"{how}, {_at(want.event)} (number {number}): the hold is {have.hold} instead of {want.hold}"
             )
 
 
 def _first_difference(want: Answer, have: Answer) -> str:
     for number, (a, b) in enumerate(zip(want.outputs, have.outputs, strict=False), 1):
         if a != b:
-            return f"  output {number} is {b}\n  where it was {a}"
+            return f"  output {number} is {b}\n  instead of {a}"
     few, many = sorted((want.outputs, have.outputs), key=len)
     extra = "more" if many is have.outputs else "fewer"
     return f"  {len(have.outputs)} outputs, {extra} than {len(want.outputs)}: {many[len(few)]}"

@@ -1,7 +1,8 @@
-"""Matchers: what a collection should hold, and in words what is missing and what is there too much.
+"""Matchers: conditions on the elements of a collection, and descriptions of the differences.
 
-A matcher looks at what was recorded and returns what is wrong, or None. Order is never looked at: a collection has
-none. Equality is Python's `==`, so `1`, `1.0` and `True` are equal, and patterns such as `ANY` may stand inside.
+A matcher gets the recorded elements and returns a description of the mismatch, or None. It ignores order, which a
+collection doesn't have. Equality is Python's `==`: `1`, `1.0` and `True` are equal, and values may contain patterns
+such as `ANY`.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ from tidegate.sdk.windowing.window import window_end
 from tidegate.testing.expected_panes import Recorded, as_window, same, window_text
 
 LINES: Final = 20
-"""How many elements of one kind a message shows."""
+"""The most elements that a message lists under one heading."""
 
 
 class Matcher(ABC):
-    """A condition on a collection. With `per_window` it gets an element once for each of its windows."""
+    """A condition on a collection. With `per_window` it gets a `Recorded` for each window of each element."""
 
     per_window = False
 
     @abstractmethod
     def mismatch(self, actual: list[Any]) -> str | None:
-        """The differences of these elements (`Recorded` if `per_window`), in lines of text; None if there are none."""
+        """Describe how the elements (`Recorded` if `per_window`) differ from what is expected; None if they don't."""
 
 
 @dataclass(frozen=True, slots=True)
 class EqualTo(Matcher):
-    """These elements and no others."""
+    """Exactly these elements."""
 
     expected: tuple[Any, ...]
 
@@ -43,7 +44,7 @@ class EqualTo(Matcher):
 
 @dataclass(frozen=True, slots=True)
 class EqualToPerWindow(Matcher):
-    """In each window these elements and no others; in windows not named, none."""
+    """Exactly these elements in each window, and none in other windows."""
 
     expected: tuple[tuple[Any, tuple[Any, ...]], ...]
     per_window = True
@@ -57,14 +58,14 @@ class EqualToPerWindow(Matcher):
         for window in sorted({*wanted, *found}, key=lambda window: (window_end(window), repr(window))):
             problem = difference(wanted.get(window, ()), found.get(window, []))
             if problem:
-                note = "" if window in wanted else ", which was not expected to hold any"
+                note = "" if window in wanted else ", which should be empty"
                 wrong.append(f"in window {window_text(window)}{note}:\n{_indented(problem)}")
         return "\n".join(wrong) or None
 
 
 @dataclass(frozen=True, slots=True)
 class Contains(Matcher):
-    """At least these elements, each as often as it is given."""
+    """At least these elements, each at least as often as it is given."""
 
     expected: tuple[Any, ...]
 
@@ -72,8 +73,8 @@ class Contains(Matcher):
         missing, others = pair_up(self.expected, actual)
         if not missing:
             return None
-        lines = [f"{_count(actual)} there", *_listed("missing", "expected, not there", missing, others)]
-        return "\n".join(lines + _listed("others", "there", others, missing))
+        lines = [f"found {_count(actual)}", *_listed("missing", "expected, not found", missing, others)]
+        return "\n".join(lines + _listed("others", "found", others, missing))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class IsEmpty(Matcher):
     def mismatch(self, actual: list[Any]) -> str | None:
         if not actual:
             return None
-        return "\n".join([f"expected no element, found {len(actual)}", *_listed("unexpected", "there", actual, [])])
+        return "\n".join([f"expected no element, found {len(actual)}", *_listed("unexpected", "found", actual, [])])
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class IsNotEmpty(Matcher):
 
 @dataclass(frozen=True, slots=True)
 class Matches(Matcher):
-    """As many elements as conditions, each of which holds for another element."""
+    """As many elements as conditions, and each condition holds for a different element."""
 
     conditions: tuple[Any, ...]
 
@@ -105,9 +106,9 @@ class Matches(Matcher):
         if not unmet and not left:
             return None
         conditions = [_Described(condition) for condition in unmet]
-        lines = [f"{_count(actual)} there, {_count(self.conditions, 'condition')}"]
-        lines += _listed("unmet", "no element is left for which it holds", conditions, [])
-        lines += _listed("unmatched", "there, and no condition is left that holds", left, [])
+        lines = [f"found {_count(actual)} for {_count(self.conditions, 'condition')}"]
+        lines += _listed("unmet", "holds for none of the remaining elements", conditions, [])
+        lines += _listed("unmatched", "found, and meets none of the remaining conditions", left, [])
         return "\n".join(lines)
 
 
@@ -122,12 +123,12 @@ class Each(Matcher):
         if not failing:
             return None
         what = f"{_Described(self.condition)!r} does not hold for {len(failing)} of {_count(actual)}"
-        return "\n".join([what, *_listed("failing", "there", failing, [])])
+        return "\n".join([what, *_listed("failing", "found", failing, [])])
 
 
 @dataclass(frozen=True, slots=True)
-class Whole(Matcher):
-    """A function of all elements: it may raise AssertionError, or return False, for what is wrong."""
+class Satisfies(Matcher):
+    """A function of the list of all elements, which fails by raising AssertionError or returning False."""
 
     check: Callable[[list[Any]], Any]
 
@@ -140,16 +141,16 @@ class Whole(Matcher):
             if verdict is None or verdict is True:
                 return None
             what = f"{_Described(self.check)!r} returned {shorten(verdict)}; it should return True or None, or raise"
-        return "\n".join([what, f"{_count(actual)} there:", *_lines(actual, [])])
+        return "\n".join([what, f"found {_count(actual)}:", *_lines(actual, [])])
 
 
 def equal_to(expected: Iterable[Any]) -> Matcher:
-    """These elements and no others, in any order."""
+    """Exactly these elements, in any order."""
     return EqualTo(_elements("equal_to", expected))
 
 
 def equal_to_per_window(expected: Mapping[Any, Iterable[Any]]) -> Matcher:
-    """For each window, its elements, in any order; other windows hold none. A window may be written `(start, end)`."""
+    """Exactly these elements in each window, in any order, and none in others. `(start, end)` stands for a window."""
     if not isinstance(expected, Mapping):
         raise BuildError(f"equal_to_per_window takes a dict from window to elements, not {shorten(expected)}")
     return EqualToPerWindow(
@@ -175,7 +176,7 @@ def is_not_empty() -> Matcher:
 
 
 def matches(*conditions: Any) -> Matcher:
-    """As many elements as conditions, and for each condition another element for which it holds, in any order.
+    """As many elements as conditions, and each condition holds for a different element, in any order.
 
     A condition is a predicate, an object with a method `matches` (such as PyHamcrest's matchers), or a value.
     """
@@ -183,21 +184,21 @@ def matches(*conditions: Any) -> Matcher:
 
 
 def each(condition: Any) -> Matcher:
-    """A condition, as `matches` takes it, that holds for every element."""
+    """A condition, of the kinds that `matches` accepts, that holds for every element."""
     return Each(condition)
 
 
 def as_matcher(matcher: Any) -> Matcher:
-    """A Matcher as it is; a function of all elements, or a PyHamcrest matcher of the list of them, made one."""
+    """Convert a function of all elements, or a PyHamcrest matcher of the list of them, to a Matcher."""
     match matcher:
         case Matcher():
             return matcher
         case type() if issubclass(matcher, Matcher):
             pass
         case _ if hasattr(matcher, "matches") and hasattr(matcher, "describe_to"):
-            return Whole(lambda values: _hamcrest(matcher, values))
+            return Satisfies(lambda values: _hamcrest(matcher, values))
         case _ if callable(matcher):
-            return Whole(matcher)
+            return Satisfies(matcher)
     raise BuildError(
         f"assert_that takes a matcher, such as equal_to([1, 2]), or a function of the elements, not {shorten(matcher)}"
     )
@@ -207,22 +208,22 @@ def as_matcher(matcher: Any) -> Matcher:
 
 
 def difference(expected: Sequence[Any], actual: list[Any]) -> str | None:
-    """The differences between two bags, in words; None if they are equal."""
+    """Describe the difference between two bags of elements; None if they are equal."""
     missing, unexpected = pair_up(expected, actual)
     if not missing and not unexpected:
         return None
-    as_expected = len(expected) - len(missing)
-    lines = [f"expected {_count(expected)}, found {len(actual)}, of which {as_expected} as expected"]
-    lines += _listed("missing", "expected, not there", missing, unexpected)
-    lines += _listed("unexpected", "there, not expected", unexpected, missing)
+    matching = len(expected) - len(missing)
+    lines = [f"expected {_count(expected)}, found {len(actual)}, {matching} matching"]
+    lines += _listed("missing", "expected, not found", missing, unexpected)
+    lines += _listed("unexpected", "found, not expected", unexpected, missing)
     return "\n".join(lines + _hints(missing, unexpected))
 
 
 def pair_up(expected: Iterable[Any], actual: Iterable[Any]) -> tuple[list[Any], list[Any]]:
-    """The expected elements no actual one is left for, and the actual ones left over.
+    """Pair equal expected and actual elements; return the expected and the actual elements that remain.
 
-    Equal hashables are paired by hash, the rest by repr; what then remains is matched so that as few as can be
-    remain, since a pattern may be equal to several.
+    Equal hashables are paired by hash, then others by repr. Since a pattern may equal several elements, a maximum
+    matching pairs the rest, which leaves as few as possible.
     """
     missing, unexpected = _by_key(expected, actual, lambda value: value)
     missing, unexpected = _by_key(missing, unexpected, shorten)
@@ -230,18 +231,18 @@ def pair_up(expected: Iterable[Any], actual: Iterable[Any]) -> tuple[list[Any], 
 
 
 def _by_key(expected: Iterable[Any], actual: Iterable[Any], key: Callable[[Any], Any]) -> tuple[list[Any], list[Any]]:
-    waiting: dict[Hashable, list[int]] = {}
+    unpaired: dict[Hashable, list[int]] = {}
     wanted = list(expected)
     for position, value in enumerate(wanted):
         try:
-            waiting.setdefault(key(value), []).append(position)
+            unpaired.setdefault(key(value), []).append(position)
         except TypeError:
             continue
-    taken: set[int] = set()
+    paired: set[int] = set()
     left = []
     for value in actual:
         try:
-            positions = waiting.get(key(value), [])
+            positions = unpaired.get(key(value), [])
         except TypeError:
             positions = []
         found = next((position for position in positions if same(wanted[position], value)), None)
@@ -249,19 +250,19 @@ def _by_key(expected: Iterable[Any], actual: Iterable[Any], key: Callable[[Any],
             left.append(value)
         else:
             positions.remove(found)
-            taken.add(found)
-    return [value for position, value in enumerate(wanted) if position not in taken], left
+            paired.add(found)
+    return [value for position, value in enumerate(wanted) if position not in paired], left
 
 
 def _matched(
     wanted: Sequence[Any], actual: Sequence[Any], agrees: Callable[[Any, Any], bool]
 ) -> tuple[list[Any], list[Any]]:
-    """A largest matching (Kuhn's augmenting paths); what it leaves on either side."""
+    """Find a maximum matching (by Kuhn's augmenting paths); return the unmatched items of either side."""
     edges = [[j for j, value in enumerate(actual) if agrees(want, value)] for want in wanted]
     owner: dict[int, int] = {}
 
     def place(start: int) -> bool:
-        """Find an augmenting path from `start`, without recursion: streams of patterns may be long."""
+        """Find an augmenting path from `start`, without recursion, which long lists of patterns would exhaust."""
         path: list[tuple[int, Iterator[int]]] = [(start, iter(edges[start]))]
         steps: list[int] = []
         seen: set[int] = set()
@@ -275,8 +276,8 @@ def _matched(
             seen.add(j)
             steps.append(j)
             if j not in owner:
-                for (taker, _), taken in zip(path, steps, strict=True):
-                    owner[taken] = taker
+                for (i, _), step in zip(path, steps, strict=True):
+                    owner[step] = i
                 return True
             path.append((owner[j], iter(edges[owner[j]])))
         return False
@@ -285,11 +286,11 @@ def _matched(
     return unplaced, [value for j, value in enumerate(actual) if j not in owner]
 
 
-# ---- words
+# ---- messages
 
 
 class _Described:
-    """A condition, in a message."""
+    """A condition whose repr describes it in a message."""
 
     def __init__(self, condition: Any) -> None:
         self.condition = condition
@@ -307,12 +308,12 @@ def _listed(title: str, meaning: str, values: Sequence[Any], against: Sequence[A
 
 
 def _lines(values: Sequence[Any], against: Sequence[Any]) -> list[str]:
-    """One line for each, equal ones counted; with types where something on the other side looks the same."""
-    looks = {shorten(value, 300) for value in against}
+    """A line for each value, with a count of repetitions, and with its type if a value in `against` looks the same."""
+    reprs = {shorten(value, 300) for value in against}
     texts = []
     for value in values:
         text = shorten(value, 300)
-        texts.append(f"{text}   {_types(value)}" if text in looks else text)
+        texts.append(f"{text}   {_types(value)}" if text in reprs else text)
     lines = []
     for text, run in groupby(texts):
         times = sum(1 for _ in run)
@@ -322,7 +323,7 @@ def _lines(values: Sequence[Any], against: Sequence[Any]) -> list[str]:
 
 
 def _types(value: Any, depth: int = 0) -> str:
-    """The type of a value, and of what a tuple or list holds."""
+    """The type of a value, and of the items of a tuple or list."""
     kind = type(value)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     if kind in (tuple, list) and depth < 3:
@@ -355,7 +356,7 @@ def _hint_for(wanted: Any, found: Any) -> str | None:
             if len(wanted) == len(found) and len(wanted) > 1 and list(wanted) != list(found):
                 left = pair_up(wanted, found)
                 if not left[0] and not left[1]:
-                    return f"{shorten(found, 60)} holds what {shorten(wanted, 60)} does in another order: sort both"
+                    return f"{shorten(found, 60)} has the items of {shorten(wanted, 60)} in another order: sort both"
             if type(wanted) is not type(found) and list(wanted) == list(found):
                 return f"a {type(found).__name__} is never equal to a {type(wanted).__name__}"
     return None
@@ -373,7 +374,7 @@ def _pair(value: Any) -> tuple[Any, Any] | None:
 
 
 def _holds(condition: Any, value: Any) -> bool:
-    """Whether a predicate holds for an element. One that raises, as one of strings may for a number, does not."""
+    """True if a condition holds for an element. A predicate that raises (one for strings, of a number) doesn't hold."""
     method = getattr(condition, "matches", None)
     try:
         if callable(method):

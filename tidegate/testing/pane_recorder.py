@@ -35,24 +35,24 @@ class PaneRecorder(PTransform[PCollection[Any], None]):
         if not isinstance(input, PCollection):
             raise BuildError(f"PaneRecorder applies to a PCollection, not to {type(input).__name__}")
         if self._directory is not None:
-            raise BuildError("a PaneRecorder records one collection: make another for this one")
+            raise BuildError("this PaneRecorder already records another collection: create one for each")
         self._pipeline = input.pipeline
         self._directory = recording_directory(input.pipeline)
         record(input, self._directory, per_window=self.per_window)
 
     def records(self) -> list[Recorded]:
-        """The recorded elements, in the order in which each task received them. BuildError before the run ends."""
+        """The recorded elements, in order of arrival at each task. Raises BuildError before the run has ended."""
         pipeline = self._pipeline
         if pipeline is None or not pipeline.has_run or not pipeline.result.state.ended:
             raise BuildError("nothing has been recorded yet: run the pipeline, and wait until it finishes")
         return list(self.read())
 
     def values(self) -> list[Any]:
-        """The values alone."""
+        """The values of the recorded elements."""
         return [one.value for one in self.records()]
 
     def per_key(self) -> dict[Any, list[Recorded]]:
-        """Pairs by key, the key left out: the order within one is the same on every runner."""
+        """The values of recorded pairs by key. Within a key the order is the same on every runner."""
         found: dict[Any, list[Recorded]] = {}
         for one in self.records():
             key, value = one.value
@@ -66,7 +66,7 @@ class PaneRecorder(PTransform[PCollection[Any], None]):
             yield Recorded(value, Timestamp(micros=micros), window, pane)
 
     def forget(self) -> None:
-        """Drop what an earlier run recorded."""
+        """Delete what an earlier run recorded."""
         assert self._directory is not None
         for path in self._directory.iterdir():
             path.unlink()

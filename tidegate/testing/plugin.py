@@ -1,6 +1,6 @@
 """The pytest plugin: the fixture `pipeline`, and `--tidegate-runner` to run the tests that use it on other runners.
 
-Tidegate's pipelines are imported by the tests that use them, not when pytest starts.
+It imports the rest of Tidegate only when a test needs it, so that other tests start as fast as without the plugin.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     known = runner_names()
     for name in chosen:
         if name not in known:
-            raise pytest.UsageError(f"--tidegate-runner: there is no runner {name!r}; there are: {', '.join(known)}")
+            raise pytest.UsageError(
+                f"--tidegate-runner: there is no runner {name!r}; the runners are {', '.join(known)}"
+            )
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -49,7 +51,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(scope="session")
 def tidegate_runner(request: pytest.FixtureRequest) -> str:
-    """The name of the runner this test is for; a `TestPipeline()` made in the test runs on that."""
+    """The name of the runner for this test; a `TestPipeline()` made in the test runs on it."""
     name: str = getattr(request, "param", "direct")
     reason = _why_unavailable(name)
     if reason is not None:
@@ -59,7 +61,7 @@ def tidegate_runner(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def pipeline(tidegate_runner: str) -> TestPipeline:
-    """A TestPipeline, run when the test ends if the test has not run it itself."""
+    """A TestPipeline, which is run at the end of the test if the test has not run it."""
     from tidegate.testing.test_pipeline import TestPipeline
 
     return TestPipeline(tidegate_runner, name="test")
@@ -67,29 +69,29 @@ def pipeline(tidegate_runner: str) -> TestPipeline:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, Any, Any]:
-    """Run the test's pipeline after its body, as part of the test, so that a failure is the test's."""
+    """Run the test's pipeline after its body, as part of the test, so that a failure of the pipeline fails the test."""
     __tracebackhide__ = True
     runner: Any = pyfuncitem.funcargs.get(RUNNER_FIXTURE)
-    own: Any = pyfuncitem.funcargs.get("pipeline")
+    pipeline: Any = pyfuncitem.funcargs.get("pipeline")
     try:
         with _running_on(runner):
             result = yield
-            if _runs_at_the_end(own):
-                own.run()
+            if _runs_at_the_end(pipeline):
+                pipeline.run()
     except BaseException as error:
-        _forgotten()  # the test has failed already; its pipelines are no concern of the next one's
+        _unchecked_assertions()  # so that they don't fail the next test: this one has already failed
         if runner is not None:
             _skip_if_refused(runner, error)
         if not pyfuncitem.config.getoption("fulltrace", default=False):
-            _trim(error, pyfuncitem, own)
+            _trim(error, pyfuncitem, pipeline)
         raise
-    for at in _forgotten():
+    for at in _unchecked_assertions():
         pytest.fail(f"the assert_that at {at} was never checked: run its TestPipeline, best by `with`", pytrace=False)
     return result
 
 
 def _skip_if_refused(runner: str, error: BaseException) -> None:
-    """Skip a test that scripts a stream, where the runner that was chosen for it has none."""
+    """Skip a test that uses a TestStream if the runner chosen for it doesn't run those."""
     if "tidegate" not in sys.modules:
         return
     from tidegate.sdk.errors import UnsupportedError
@@ -98,18 +100,21 @@ def _skip_if_refused(runner: str, error: BaseException) -> None:
         pytest.skip(str(error).partition("\n")[0])
 
 
-def _runs_at_the_end(own: Any) -> bool:
-    """Whether the fixture `pipeline` is a TestPipeline that has steps and has not run."""
+def _runs_at_the_end(pipeline: Any) -> bool:
+    """True if the fixture `pipeline` is a TestPipeline that has steps and has not run."""
     if "tidegate.testing.test_pipeline" not in sys.modules:
         return False
     from tidegate.testing.test_pipeline import TestPipeline
 
-    return isinstance(own, TestPipeline) and not own.finished and not own.is_empty
+    return isinstance(pipeline, TestPipeline) and not pipeline.finished and not pipeline.is_empty
 
 
-def _trim(error: BaseException, item: pytest.Function, own: Any) -> None:
-    """Leave Tidegate's own frames out of an error that it raised. If the pipeline ran when the test's function had
-    returned, no frame of that is left: then the line of an assertion stands for it."""
+def _trim(error: BaseException, item: pytest.Function, pipeline: Any) -> None:
+    """Remove Tidegate's frames from the traceback of an error that it raised.
+
+    If the pipeline ran after the test's function had returned, the traceback has no frame of the test: it then points
+    to the line of an assertion.
+    """
     if "tidegate" not in sys.modules:
         return
     from tidegate.sdk.errors import TidegateError
@@ -117,18 +122,18 @@ def _trim(error: BaseException, item: pytest.Function, own: Any) -> None:
 
     if not isinstance(error, TidegateError):
         return
-    trace = shown = author_frames(error.__traceback__)
-    while shown is not None and shown.tb_frame.f_code.co_filename != str(item.path):
-        shown = shown.tb_next
-    if shown is None and own is not None and own.assertions:
-        trace = own.assertions[0].trace()
-    if trace is not None:  # else what there is hides itself
+    trace = test_frame = author_frames(error.__traceback__)
+    while test_frame is not None and test_frame.tb_frame.f_code.co_filename != str(item.path):
+        test_frame = test_frame.tb_next
+    if test_frame is None and pipeline is not None and pipeline.assertions:
+        trace = pipeline.assertions[0].trace()
+    if trace is not None:  # else only frames marked with __tracebackhide__ are left
         error.__traceback__ = trace
 
 
 @contextmanager
 def _running_on(runner: Any) -> Iterator[None]:
-    """TestPipelines that name no runner run on this one."""
+    """Make `runner` the runner of TestPipelines that name none."""
     if runner is None:
         yield
         return
@@ -141,8 +146,8 @@ def _running_on(runner: Any) -> Iterator[None]:
         test_pipeline.default_runner = before
 
 
-def _forgotten() -> list[Where]:
-    """The places of assertions that no run has checked; each is reported once."""
+def _unchecked_assertions() -> list[Where]:
+    """The places of assertions that no run has checked; each is returned once."""
     if "tidegate.testing.test_pipeline" not in sys.modules:
         return []
     from tidegate.testing.test_pipeline import unchecked

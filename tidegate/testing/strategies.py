@@ -17,12 +17,13 @@ from tidegate.testing.test_stream import TestStream
 
 
 def timestamps(start: TimestampLike = 0, length: DurationLike = 60) -> st.SearchStrategy[Timestamp]:
-    """Instants from `start` on, for `length`: mostly whole seconds, which is where windows begin and end."""
+    """Instants within `length` after `start`: mostly full seconds, where windows usually begin and end."""
     low = Timestamp.of(start).micros
     span = Duration.of(length).micros
-    whole = st.integers(0, max(0, span - 1) // SECOND).map(lambda seconds: seconds * SECOND)
-    near = st.tuples(whole, st.sampled_from([-1, 1])).map(lambda pair: min(max(sum(pair), 0), max(0, span - 1)))
-    return (whole | whole | near | st.integers(0, max(0, span - 1))).map(lambda micros: Timestamp(micros=low + micros))
+    seconds = st.integers(0, max(0, span - 1) // SECOND).map(lambda number: number * SECOND)
+    near = st.tuples(seconds, st.sampled_from([-1, 1])).map(lambda pair: min(max(sum(pair), 0), max(0, span - 1)))
+    anywhere = st.integers(0, max(0, span - 1))
+    return (seconds | seconds | near | anywhere).map(lambda micros: Timestamp(micros=low + micros))
 
 
 @st.composite
@@ -40,25 +41,25 @@ def streams(
 ) -> TestStream:
     """A stream of `(key, value)` pairs (plain values if `keys` is None), at most `out_of_orderness` out of order.
 
-    Elements are stamped from `start` on, for `length`. Watermarks stand anywhere between them; none of them is ahead
-    of an element that is still to come, unless `late`. `clock`: processing time advances, too.
+    Event times are within `length` after `start`. The watermark advances anywhere between elements, never beyond an
+    element that is still to come unless `late`. With `clock`, processing time advances too.
     """
     elements = draw(st.lists(_elements(keys, values, start, length), max_size=max_elements))
     bound = Duration.of(out_of_orderness).micros
     jitter = draw(st.lists(st.integers(0, bound), min_size=len(elements), max_size=len(elements)))
-    # An element that arrives at most `bound` after its event time is at most that much behind its predecessors.
+    # An element that arrives at most `bound` after its event time is at most that far behind its predecessors.
     order = sorted(range(len(elements)), key=lambda i: (elements[i].micros + jitter[i], i))
-    coming = [elements[i] for i in order]
+    remaining = [elements[i] for i in order]
     stream = TestStream()
     watermark = MIN_MICROS
-    while coming:
-        size = draw(st.integers(1, min(4, len(coming))))
-        block, coming = coming[:size], coming[size:]
+    while remaining:
+        size = draw(st.integers(1, min(4, len(remaining))))
+        block, remaining = remaining[:size], remaining[size:]
         stream.add_elements(block)
         for _ in range(draw(st.integers(0, 2))):
             event = draw(st.sampled_from(["watermark", "clock"]))
             if event == "watermark":
-                watermark = _advanced(draw, watermark, block, coming, late)
+                watermark = _advanced(draw, watermark, block, remaining, late)
                 if watermark > MIN_MICROS:
                     stream.advance_watermark_to(Timestamp(micros=watermark))
             elif event == "clock" and clock:
@@ -69,20 +70,20 @@ def streams(
 def _elements(
     keys: Sequence[Any] | None, values: st.SearchStrategy[Any] | None, start: TimestampLike, length: DurationLike
 ) -> st.SearchStrategy[TimestampedValue[Any]]:
-    some = st.integers(0, 9) if values is None else values
-    made = some if keys is None else st.tuples(st.sampled_from(list(keys)), some)
-    return st.builds(TimestampedValue, made, timestamps(start, length))
+    values = st.integers(0, 9) if values is None else values
+    elements = values if keys is None else st.tuples(st.sampled_from(list(keys)), values)
+    return st.builds(TimestampedValue, elements, timestamps(start, length))
 
 
 def _advanced(
     draw: st.DrawFn,
     watermark: int,
     block: Sequence[TimestampedValue[Any]],
-    coming: Sequence[TimestampedValue[Any]],
+    remaining: Sequence[TimestampedValue[Any]],
     late: bool,
 ) -> int:
-    """The instants to which the watermark may advance: up to the least coming timestamp, or beyond with late data."""
+    """Draw the next watermark: at most the least remaining timestamp, or beyond it if elements may be late."""
     greatest = max(element.micros for element in block) + 30 * SECOND
-    latest = greatest if late else min((element.micros for element in coming), default=greatest)
+    latest = greatest if late else min((element.micros for element in remaining), default=greatest)
     earliest = watermark if watermark > MIN_MICROS else min(element.micros for element in block)
     return max(watermark, draw(st.just(latest) | st.integers(min(earliest, latest), latest)))

@@ -1,7 +1,7 @@
-"""TestPipeline and assert_that: what is recorded while a pipeline runs is checked when it is over, here.
+"""TestPipeline and assert_that: a run records the elements, and the test's process checks them afterwards.
 
-The checks are no part of the pipeline: they need not be pickled, all of them are made even if a branch gave nothing,
-a failing one is an ordinary AssertionError at the line of its `assert_that`, and a pipeline that fails says why itself.
+The checks are not steps of the pipeline. So they need not be picklable, they are made even if a branch emitted nothing,
+a failure is an ordinary AssertionError at the line of its `assert_that`, and a failing pipeline raises its own error.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _HOME: Final = __file__.rsplit("testing", 1)[0]
 _STANDARD: Final = os.path.dirname(os.__file__)
 
 default_runner: str | Runner | None = None
-"""The runner of a TestPipeline that names none; None: the one of its options. The plugin sets it."""
+"""The runner of a TestPipeline that names none; None for the runner in its options. The plugin sets it."""
 
 _pipelines: Final[weakref.WeakSet[TestPipeline]] = weakref.WeakSet()
 
 
 class TestPipeline(Pipeline):
-    """A Pipeline whose `run` waits for its end and then checks every `assert_that`.
+    """A Pipeline whose `run` waits for the end of the run and then checks every `assert_that`.
 
         with TestPipeline() as pipeline:
             assert_that(pipeline | tg.Create([1, 2]) | tg.Map(str), equal_to(["1", "2"]))
 
-    `timeout` (s): an unbounded pipeline that has not ended by then is cancelled, and that is a failure.
+    A pipeline that has not ended after `timeout` (s) is cancelled, and the test fails.
     """
 
     __test__ = False  # pytest: not a test class
@@ -63,16 +63,16 @@ class TestPipeline(Pipeline):
 
     @property
     def is_empty(self) -> bool:
-        """Whether no step has been applied."""
+        """True if no step has been applied."""
         return not self._steps.nodes
 
     def runs_on(self, name: str) -> bool:
-        """Whether its runner has that name."""
+        """True if the pipeline's runner has that name."""
         runner = self.runner or self.options.runner
         return name == (runner if isinstance(runner, str) else runner.name)
 
     def run(self) -> PipelineResult:
-        """Run to the end, then check. AssertionError lists every assertion that fails."""
+        """Run to the end, then check. Raises AssertionError, which lists every assertion that fails."""
         __tracebackhide__ = True
         self.finished = True
         for assertion in self.assertions:
@@ -85,8 +85,8 @@ class TestPipeline(Pipeline):
         if not result.wait_until_finish(self.timeout).ended:
             result.cancel()
             raise AssertionError(
-                f"the pipeline had not ended after {self.timeout:g} s, and was cancelled: give its sources an end, the "
-                "options run_for, or the TestPipeline a longer timeout"
+                f"the pipeline had not ended after {self.timeout:g} s and was cancelled: make its sources end, set the "
+                "option run_for, or give the TestPipeline a longer timeout"
             )
         _check(self.assertions)
         return result
@@ -99,14 +99,14 @@ class TestPipeline(Pipeline):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         __tracebackhide__ = True
-        self.finished = True  # the author has seen the error
+        self.finished = True  # even after an error, which the author sees: the plugin needn't report assertions
         if kind is None and not self._ran_in_block():
             self.run()
 
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """One `assert_that`: what it looks at, and the author's frames at the line where it stands."""
+    """One `assert_that`: its collection and matcher, and the author's frames at its line."""
 
     collection: str
     matcher: Matcher
@@ -117,7 +117,7 @@ class Assertion:
     frames: tuple[tuple[FrameType, int, int], ...]
 
     def failure(self) -> str | None:
-        """The failure and the place of the assertion; None if it holds."""
+        """Describe the failure, with the place of the assertion; None if the assertion holds."""
         records = list(self.recorder.read())
         problem = self.matcher.mismatch(
             records if self.panes or self.matcher.per_window else [record.value for record in records]
@@ -125,7 +125,7 @@ class Assertion:
         if problem is None:
             return None
         title = f"{self.label}: " if self.label else ""
-        return f"{title}{self.collection!r} is not as asserted at {self.where}\n" + problem
+        return f"{title}{self.collection!r} fails the assertion at {self.where}\n" + problem
 
     def trace(self) -> TracebackType | None:
         """A traceback that ends at the assertion's line."""
@@ -136,31 +136,31 @@ class Assertion:
 
 
 def assert_that(pcoll: PCollection[Any], matcher: Any, label: str | None = None, *, panes: bool = False) -> None:
-    """Check, when the run is over, what a collection of a `TestPipeline` held.
+    """Check the elements of a collection of a `TestPipeline` after the run.
 
-    `matcher` is one of `equal_to`, `contains`, …, or a function of the list of all elements that raises
-    AssertionError or returns False. With `panes` it is given each element in each of its windows as a `Recorded`, to
-    be compared with `fired(...)`.
+    `matcher` is `equal_to(...)`, `contains(...)` or another matcher, or a function of the list of all elements that
+    fails by raising AssertionError or returning False. With `panes`, the matcher gets a `Recorded` for each window of
+    each element, to compare with `fired(...)`.
     """
     pipeline = getattr(pcoll, "pipeline", None)
     if not isinstance(pcoll, PCollection):
-        raise BuildError(f"assert_that looks at a PCollection, not at {type(pcoll).__name__}")
+        raise BuildError(f"assert_that takes a PCollection, not {type(pcoll).__name__}")
     if not isinstance(pipeline, TestPipeline):
         raise BuildError(
-            "assert_that works in a TestPipeline, which checks when the run is over: "
+            "assert_that needs a TestPipeline, which checks the assertions after the run: "
             "write `with tidegate.testing.TestPipeline() as pipeline:`"
         )
-    asked = as_matcher(matcher)
-    recorder = _Asserted(label, per_window=panes or asked.per_window)
+    converted = as_matcher(matcher)
+    recorder = _AssertionRecorder(label, per_window=panes or converted.per_window)
     _ = pcoll | recorder
     frames = _author_frames(sys._getframe(1))
     where = Where(frames[0][0].f_code.co_filename, frames[0][2]) if frames else Where("<unknown>", 0)
-    pipeline.assertions.append(Assertion(pcoll.id, asked, recorder, panes, label, where, frames))
+    pipeline.assertions.append(Assertion(pcoll.id, converted, recorder, panes, label, where, frames))
     pipeline.finished = False
 
 
-class _Asserted(PaneRecorder):
-    """The recorder of an assertion; its name in drawings of the pipeline."""
+class _AssertionRecorder(PaneRecorder):
+    """Records the collection of an assertion; drawings of the pipeline show it as `assert_that`."""
 
     def default_label(self) -> str:
         return "assert_that"
@@ -172,7 +172,7 @@ def unchecked() -> list[TestPipeline]:
 
 
 def _names_runner(options: Any) -> bool:
-    """Whether options name a runner."""
+    """True if the options name a runner."""
     match options:
         case None:
             return False
@@ -184,7 +184,7 @@ def _names_runner(options: Any) -> bool:
 
 
 def _check(assertions: list[Assertion]) -> None:
-    """Raise one AssertionError for all that do not hold, at the line of the first of them."""
+    """Raise one AssertionError for all assertions that fail, at the line of the first."""
     __tracebackhide__ = True
     failed = [(assertion, text) for assertion in assertions if (text := assertion.failure()) is not None]
     if not failed:
@@ -192,12 +192,12 @@ def _check(assertions: list[Assertion]) -> None:
     first, message = failed[0]
     if len(failed) > 1:
         parts = [f"{number}) {text}" for number, (_, text) in enumerate(failed, 1)]
-        message = "\n".join([f"{len(failed)} of {len(assertions)} assertions do not hold", *parts])
+        message = "\n".join([f"{len(failed)} of {len(assertions)} assertions fail", *parts])
     raise AssertionError(message).with_traceback(first.trace())
 
 
 def _author_frames(frame: FrameType | None) -> tuple[tuple[FrameType, int, int], ...]:
-    """The author's frames from the innermost outwards, up to whoever called the author's code."""
+    """The author's frames, innermost first, up to the first frame of other code that called them."""
     found = []
     while frame is not None:
         file = frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""TestStream: a stream whose every element, watermark and tick of the clock a test decides (SEMANTICS, TestStream)."""
+"""TestStream: a stream whose elements, watermarks and processing time a test scripts (SEMANTICS, TestStream)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.testing.expected_panes import time_text
 
 @dataclass(frozen=True, slots=True)
 class Elements:
-    """Elements for one output, each with its timestamp (µs)."""
+    """Elements for one output, with their timestamps (µs)."""
 
     values: tuple[Any, ...]
     timestamps: tuple[int, ...]
@@ -31,13 +31,13 @@ Event: TypeAlias = Elements | portable.AdvanceWatermark | portable.AdvanceClock 
 
 
 class TestStream(PTransform[Pipeline, Any]):
-    """An unbounded collection made event by event (the names are Beam's):
+    """An unbounded collection scripted event by event (the names are Beam's):
 
         pipeline | TestStream().add_elements([tg.TimestampedValue("a", 3)]).advance_watermark_to(10)
 
-    The runner settles everything one event causes before it sends the next. The end of the script is the end of
-    input. Elements and watermarks may go to several outputs, by `tag`, each with its own watermark; a stream with
-    tags gives a `MultiOutput`, as `ParDo.with_outputs` does.
+    The runner finishes all processing that an event causes before it sends the next one. The end of the script is the
+    end of input. Elements and watermarks may go to several outputs, by `tag`, each with its own watermark; the result
+    is then a `MultiOutput`, as with `ParDo.with_outputs`.
     """
 
     __test__ = False  # pytest: not a test class
@@ -51,7 +51,7 @@ class TestStream(PTransform[Pipeline, Any]):
     def add_elements(
         self, elements: Iterable[Any], *, timestamp: TimestampLike | None = None, tag: str | None = None
     ) -> Self:
-        """Send elements together. `TimestampedValue`s have their timestamps; the others get `timestamp`, or none."""
+        """Add elements that arrive together. Those that are not `TimestampedValue`s get `timestamp`, if it is given."""
         if isinstance(elements, (str, bytes)) or not isinstance(elements, Iterable):
             raise BuildError(f"add_elements takes a list of elements, not {shorten(elements)}")
         micros = MIN_MICROS if timestamp is None else any_timestamp("add_elements", "timestamp", timestamp).micros
@@ -71,26 +71,26 @@ class TestStream(PTransform[Pipeline, Any]):
         return self._add(Elements(tuple(values), tuple(timestamps), tag or self.main_tag)) if values else self
 
     def advance_watermark_to(self, watermark: TimestampLike, *, tag: str | None = None) -> Self:
-        """Say that no element before `watermark` is expected. BuildError for one that would go back."""
+        """Advance the watermark: no earlier element is expected. Raises BuildError if the watermark would go back."""
         micros = any_timestamp("advance_watermark_to", "watermark", watermark).micros
         return self._add(portable.AdvanceWatermark(micros, tag or self.main_tag))
 
     def advance_watermark_to_infinity(self, *, tag: str | None = None) -> Self:
-        """Say that no element at all is expected."""
+        """Advance the watermark to the end of time: no further element is expected."""
         return self._add(portable.AdvanceWatermark(MAX_MICROS, tag or self.main_tag))
 
     def advance_processing_time(self, duration: DurationLike) -> Self:
-        """Let the clock move on."""
+        """Advance processing time by `duration`."""
         return self._add(
             portable.AdvanceClock(positive_duration("advance_processing_time", "duration", duration).micros)
         )
 
     def idle(self, tag: str | None = None) -> Self:
-        """Say that an output gives nothing for now, and so holds back nobody's watermark until its next event."""
+        """Mark an output as idle: until its next event it doesn't hold back the watermark of later steps."""
         return self._add(portable.Idle(tag or self.main_tag))
 
     def with_outputs(self, *tags: str, main: str = portable.MAIN) -> Self:
-        """Declare outputs, also such as no event uses; `main` is the one of events without a tag."""
+        """Declare the outputs, including those without events; `main` is the output of events without a tag."""
         if len({main, *tags}) != len(tags) + 1 or not all(isinstance(tag, str) and tag for tag in (main, *tags)):
             raise BuildError(f"output tags are distinct non-empty strings, not {(main, *tags)!r}")
         if main != self.main_tag and self.events:
@@ -115,12 +115,12 @@ class TestStream(PTransform[Pipeline, Any]):
             case portable.AdvanceWatermark(to=to, tag=tag) if to < (before := self._watermark(tag)):
                 raise BuildError(
                     f"a watermark never goes back: this one would go from {format_micros(before)} to "
-                    f"{format_micros(to)}{_of_output(tag)}. Elements that come late may be behind the watermark: "
-                    "give them their own times"
+                    f"{format_micros(to)}{_of_output(tag)}. To test late elements, add elements with timestamps "
+                    "behind the watermark"
                 )
             case Elements(tag=tag) if self._watermark(tag) == MAX_MICROS:
                 raise BuildError(
-                    f"the watermark has gone to the end of time{_of_output(tag)}, so no element can come: add these "
+                    f"the watermark is at the end of time{_of_output(tag)}, so no element can follow: add these "
                     "before advance_watermark_to_infinity(), which the end of the script implies"
                 )
         self.events += (event,)
@@ -161,7 +161,7 @@ def _of_output(tag: str) -> str:
 
 
 def element_type(value: Any) -> Any:
-    """The type of an element; of a short tuple with those of its items."""
+    """The type of an element, including the types of the items of a short tuple."""
     if type(value) is tuple and 0 < len(value) <= 8:
         return tuple[tuple(element_type(item) for item in value)]  # type: ignore[misc]
     return type(value)
@@ -185,11 +185,11 @@ def _call(event: Event, main: str) -> str:
     """The call that adds an event."""
     match event:
         case Elements(values=values, timestamps=timestamps):
-            shown = ", ".join(
+            elements = ", ".join(
                 repr(value) if micros == MIN_MICROS else f"TimestampedValue({value!r}, {time_text(micros)})"
                 for value, micros in zip(values, timestamps, strict=True)
             )
-            text = f"add_elements([{shown}]"
+            text = f"add_elements([{elements}]"
         case portable.AdvanceWatermark(to=to):
             text = "advance_watermark_to_infinity(" if to == MAX_MICROS else f"advance_watermark_to({time_text(to)}"
         case portable.AdvanceClock(by=by):

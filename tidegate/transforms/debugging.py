@@ -1,4 +1,4 @@
-"""LogElements: see what passes by."""
+"""LogElements: print or log each element on its way through."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ T = TypeVar("T")
 
 
 class LogElements(Transform):
-    """The same collection; each element is printed, or logged if `level` is given (`logging.INFO`, …).
+    """Print each element, or log it if `level` is given (`logging.INFO`, …), and emit it unchanged.
 
-    `prefix` goes before each. With `with_timestamp`, `with_window` or `with_pane` these follow; with the window, an
-    element in several windows is logged, and passed on, once for each. Lines go to standard output, or to the logger
-    `tidegate.elements`, of whatever process runs the step.
+    `prefix` comes before the element; its timestamp, window and pane follow it if `with_timestamp`, `with_window` and
+    `with_pane` ask for them. With the window, an element in several windows is logged, and emitted, once for each.
+    Lines go to standard output, or to the logger `tidegate.elements`, of the process that runs the step.
     """
 
     def __init__(
@@ -33,13 +33,13 @@ class LogElements(Transform):
     ) -> None:
         self.prefix = prefix
         self.level = level
-        self.asked: dict[str, Any] = {}
+        self.metadata: dict[str, Any] = {}
         if with_timestamp:
-            self.asked["timestamp"] = DoFn.TimestampParam
+            self.metadata["timestamp"] = DoFn.TimestampParam
         if with_window:
-            self.asked["window"] = DoFn.WindowParam
+            self.metadata["window"] = DoFn.WindowParam
         if with_pane:
-            self.asked["pane"] = DoFn.PaneInfoParam
+            self.metadata["pane"] = DoFn.PaneInfoParam
         self.label = name
 
     def __call__(self, pcoll: PCollection[T]) -> PCollection[T]:
@@ -47,14 +47,14 @@ class LogElements(Transform):
         return result
 
     def expand(self, input: PCollection[T]) -> PCollection[T]:
-        step: Map[T, T] = Map(logged, self.prefix, self.level, **self.asked)
+        step: Map[T, T] = Map(logged, self.prefix, self.level, **self.metadata)
         step.keeps_key = True
         return step.expand(input)  # type: ignore[no-any-return]
 
 
-def logged(element: T, prefix: str, level: int | None, **asked: Any) -> T:
-    """The element, once its line is out."""
-    line = f"{prefix}{element}" + "".join([f", {name}={value!r}" for name, value in asked.items()])
+def logged(element: T, prefix: str, level: int | None, **metadata: Any) -> T:
+    """Write the element's line and return the element."""
+    line = f"{prefix}{element}" + "".join([f", {name}={value!r}" for name, value in metadata.items()])
     if level is None:
         sys.stdout.write(line + "\n")
     else:

@@ -1,4 +1,4 @@
-"""Steps over one element at a time: halves of pairs, texts of elements, constants."""
+"""Transforms of one element at a time: keys and values of pairs, conversion to text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ K = TypeVar("K")
 
 
 class Impulse(PTransform[Pipeline, PCollection[bytes]]):
-    """One element, `b""`: something to begin with."""
+    """A collection of one element, `b""`, for a pipeline to start from."""
 
     def __init__(self, *, name: str | None = None) -> None:
         self.label = name
@@ -50,7 +50,7 @@ class Impulse(PTransform[Pipeline, PCollection[bytes]]):
 
 
 class Keys(ElementStep[Any, Any]):
-    """The first of each pair."""
+    """The key of each pair."""
 
     form: Form = "map"
     title = "Keys"
@@ -64,7 +64,7 @@ class Keys(ElementStep[Any, Any]):
 
 
 class Values(ElementStep[Any, Any]):
-    """The second of each pair."""
+    """The value of each pair."""
 
     form: Form = "map"
     title = "Values"
@@ -78,7 +78,7 @@ class Values(ElementStep[Any, Any]):
 
 
 class KvSwap(ElementStep[Any, Any]):
-    """Each pair the other way round: `(value, key)`."""
+    """Swap each pair: `(value, key)`."""
 
     form: Form = "map"
     title = "KvSwap"
@@ -92,10 +92,11 @@ class KvSwap(ElementStep[Any, Any]):
 
 
 class Wrapping(ElementStep[E, R]):
-    """A step whose function belongs to the library and calls the author's: `wrapper(element, fn, *args, **kwargs)`.
+    """A step that runs a function of the library, which calls the author's: `wrapper(element, fn, *args, **kwargs)`.
 
-    The arguments are bound to the author's function, so that it may ask for what any function of a step may. `simple`
-    is the wrapper for the usual case, a function of one argument: passing on no arguments costs 100 ns.
+    The arguments are bound to the author's function, so that it can have side inputs and injected parameters like the
+    function of any step. `simple` is the wrapper for the usual case, a function of the element alone: passing on empty
+    arguments would cost 100 ns per element.
     """
 
     simple: Callable[..., Any]
@@ -107,8 +108,8 @@ class Wrapping(ElementStep[E, R]):
         kind = type(self)
         if self.form == "map":
             refuse_generator(kind.__name__, fn)
-        alone = not args and not kwargs and takes_one(fn)
-        super().__init__(kind.simple if alone else kind.wrapper, args, kwargs, name)
+        only_element = not args and not kwargs and takes_one(fn)
+        super().__init__(kind.simple if only_element else kind.wrapper, args, kwargs, name)
         self.inner = fn
         self.title = f"{type(self).__name__}({name_of(fn)})"
 
@@ -123,7 +124,7 @@ class Wrapping(ElementStep[E, R]):
 
 
 class WithKeys(Wrapping[E, Any], Generic[E, R]):
-    """`(key, element)` for each element: the key is `key(element, *args, **kwargs)`, or `key` itself if no function."""
+    """`(key, element)`, where `key` is a function, called as `key(element, *args, **kwargs)`, or the key itself."""
 
     form: Form = "map"
     simple = staticmethod(with_computed_key)
@@ -141,7 +142,7 @@ class WithKeys(Wrapping[E, Any], Generic[E, R]):
         if callable(key):
             super().__init__(key, args, kwargs, name)
         elif args or kwargs:
-            raise BuildError(f"WithKeys takes further arguments only for a function, and {shorten(key)} is none")
+            raise BuildError(f"WithKeys takes further arguments only if the key is a function, not {shorten(key)}")
         else:
             ElementStep.__init__(self, with_key, (key,), {}, name)
             self.title = f"WithKeys({shorten(key, 40)})"
@@ -163,7 +164,7 @@ class WithKeys(Wrapping[E, Any], Generic[E, R]):
 
 
 class ValueStep(Wrapping[Any, Any], Generic[R]):
-    """A step over the values of pairs: the keys stay, and so does a grouping by them."""
+    """A step that changes only the values of pairs; elements that are partitioned by key remain so."""
 
     def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], name: str | None) -> None:
         super().__init__(fn, args, kwargs, name)
@@ -180,7 +181,7 @@ class ValueStep(Wrapping[Any, Any], Generic[R]):
         return pair_type(kv_of(element_type)[0], self.value_type(signature_of(self.inner).result))
 
     def value_type(self, result: Any) -> Any:
-        """The type of the new values, where the function's result has type `result`."""
+        """The type of the new values if the function returns `result`."""
         return result
 
 
@@ -212,10 +213,10 @@ class FlatMapValues(ValueStep[R]):
 
 
 class CombineValues(ElementStep[Any, Any], Generic[R]):
-    """A combiner's result over the values of each group, after a GroupByKey: `(key, result)`.
+    """Combine the values of each group that a GroupByKey made: `(key, result)`.
 
-    A group without values, such as an empty on-time pane, gives the combiner's result for no input, and nothing where
-    there is none, as for `min`, `max` and plain callables.
+    For a group without values, such as an empty on-time pane, the result is the combiner's result for no input; nothing
+    is emitted if it has none, like `min`, `max` and plain callables.
     """
 
     form: Form = "process"
@@ -249,13 +250,13 @@ class _CombineGroup(DoFn):
     def process(self, element: tuple[Any, Iterable[Any]]) -> Iterable[Any]:
         key, values = element
         if not self.combiner.has_identity:
-            # The on-time pane of a window may be empty: there is no result, as CombinePerKey would give none.
-            rest = iter(values)
-            first = next(rest, NOTHING)
+            # The on-time pane of a window may be empty; CombinePerKey emits nothing for it either.
+            iterator = iter(values)
+            first = next(iterator, NOTHING)
             if first is NOTHING:
                 return ()
-            if rest is values:
-                values = chain((first,), rest)
+            if iterator is values:
+                values = chain((first,), iterator)
         return ((key, self.combiner.apply(values)),)
 
     def teardown(self) -> None:
@@ -263,7 +264,7 @@ class _CombineGroup(DoFn):
 
 
 class ToString:
-    """Elements as text."""
+    """Convert elements to text."""
 
     @staticmethod
     def Element(*, name: str | None = None) -> Map[Any, str]:
@@ -272,12 +273,12 @@ class ToString:
 
     @staticmethod
     def Kvs(delimiter: str = ",", *, name: str | None = None) -> Map[tuple[Any, Any], str]:
-        """A pair as key and value with `delimiter` between them."""
+        """The key and the value of each pair, with `delimiter` between them."""
         return titled(Map(text_of_pair, delimiter, name=name), "ToString.Kvs")
 
     @staticmethod
     def Iterables(delimiter: str = ",", *, name: str | None = None) -> Map[Iterable[Any], str]:
-        """The items of an iterable with `delimiter` between them."""
+        """The items of each iterable, joined with `delimiter`."""
         return titled(Map(text_of_items, delimiter, name=name), "ToString.Iterables")
 
 
@@ -285,6 +286,6 @@ Titled = TypeVar("Titled", bound=Any)
 
 
 def titled(step: Titled, title: str) -> Titled:
-    """The step, with `title` as its automatic label; unlike a label given by the author it may occur twice."""
+    """Set the step's automatic label, which may occur twice, unlike one given by the author; return the step."""
     step.title = title
     return step

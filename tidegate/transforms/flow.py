@@ -1,4 +1,4 @@
-"""Transforms that route elements: Partition, Tee, Distinct, and BatchElements."""
+"""Transforms that route, deduplicate or batch elements: Partition, Tee, Distinct and BatchElements."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ T = TypeVar("T")
 
 
 class Partition(PTransform[PCollection[E], tuple[PCollection[E], ...]]):
-    """`n` collections: an element goes to number `fn(element, n, *args, **kwargs)`, from 0 to n-1.
+    """Split a collection into `n`: an element goes to number `fn(element, n, *args, **kwargs)`, from 0 to n-1.
 
-    Any other number is an error that names the element.
+    Any other number raises an error that names the element.
     """
 
     @overload
@@ -49,16 +49,16 @@ class Partition(PTransform[PCollection[E], tuple[PCollection[E], ...]]):
 
 
 def routed(element: Any, fn: Callable[..., int], n: int, *args: Any, **kwargs: Any) -> Any:
-    """The element, tagged with the number of its part unless that is 0, the main output."""
-    found = fn(element, n, *args, **kwargs)
+    """The element, tagged with the number of its partition; untagged for number 0, the main output."""
+    result = fn(element, n, *args, **kwargs)
     try:
-        number = index(found)
+        number = index(result)
     except TypeError:
         number = -1
     if not 0 <= number < n:
         raise ValueError(
-            f"{name_of(fn)} gave partition {shorten(found, 40)} for {shorten(element, 60)}: "
-            f"it must be a whole number from 0 to {n - 1}"
+            f"{name_of(fn)} returned partition {shorten(result, 40)} for {shorten(element, 60)}: "
+            f"it must be an integer from 0 to {n - 1}"
         )
     return TaggedOutput(str(number), element) if number else element
 
@@ -79,11 +79,11 @@ class _Route(Wrapping[Any, Any]):
 
 
 class Tee(PTransform[PCollection[T], PCollection[T]]):
-    """The same collection; beside it each of `transforms` is applied to it, such as a write or a log."""
+    """Apply each of `transforms`, such as a write or a log, to the collection and return the collection itself."""
 
     def __init__(self, *transforms: Callable[[PCollection[T]], Any] | PTransform[PCollection[T], Any]) -> None:
         if not transforms:
-            raise BuildError("Tee takes at least one transform, to be applied on the side")
+            raise BuildError("Tee takes at least one transform to apply to the collection")
         self.transforms = transforms
 
     def expand(self, input: PCollection[T]) -> PCollection[T]:
@@ -93,7 +93,7 @@ class Tee(PTransform[PCollection[T], PCollection[T]]):
 
 
 class Distinct(Transform):
-    """Each different element once per window; equal as keys are equal, so `1` and `1.0` are one."""
+    """Each distinct element once per window. Elements are compared as keys are, so `1` and `1.0` are equal."""
 
     def __init__(self, *, name: str | None = None) -> None:
         self.label = name
@@ -109,9 +109,9 @@ class Distinct(Transform):
 class BatchElements(Transform):
     """Lists of at most `max_batch_size` elements of one window, in order, stamped with the window's end.
 
-    Batches never reach beyond a bundle, so nothing waits and nothing depends on a clock. All are full but the last two
-    of a bundle and window: these share what is left, so that with `min_batch_size` up to half of the maximum no batch
-    is smaller than that unless the bundle had fewer elements.
+    A batch never spans bundles, so no element waits and no clock is involved. All batches are full except the last two
+    of each window in a bundle, which divide the remaining elements between them. So if `min_batch_size` is at most half
+    of the maximum, a batch is smaller only where the bundle has fewer elements.
     """
 
     def __init__(self, min_batch_size: int = 1, max_batch_size: int = 1000, *, name: str | None = None) -> None:
@@ -131,7 +131,7 @@ class BatchElements(Transform):
 
 
 class Batching(DoFn):
-    """Gathers elements by window until there are enough for a full batch and one more of the least size."""
+    """Buffers elements by window until they fill a batch and leave enough for one of the minimum size."""
 
     def __init__(self, least: int, most: int) -> None:
         self.least = least

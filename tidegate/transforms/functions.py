@@ -1,6 +1,7 @@
-"""The functions that steps of the library run for each element, under names that workers can import.
+"""The functions that the library's steps run for each element, at module level so that workers can import them.
 
-Where one makes its result on the spot (`return a, b`), the engine sees that it is a plain value and looks at none.
+If a function builds its result in the return statement (`return a, b`), the engine knows that it returns plain values,
+never a `TimestampedValue` or the like, and doesn't inspect each result.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ K = TypeVar("K")
 
 
 def takes_one(fn: Any) -> bool:
-    """Whether `fn` surely asks for nothing beside its one argument: no defaults, which may be markers."""
+    """True only if `fn` certainly takes nothing but the element: it has no defaults, which could be markers."""
     if isinstance(fn, FunctionType):
         return not (fn.__defaults__ or fn.__kwdefaults__)
     return isinstance(fn, (BuiltinFunctionType, MethodDescriptorType)) or fn in (str, int, float, bool, len)
@@ -33,18 +34,18 @@ def value_of(pair: tuple[Any, T]) -> T:
 
 
 def swapped(pair: tuple[K, T]) -> tuple[T, K]:
-    """The pair the other way round."""
+    """`(value, key)`."""
     key, value = pair
     return value, key
 
 
 def with_key(element: T, key: K) -> tuple[K, T]:
-    """The element under a key."""
+    """`(key, element)`."""
     return key, element
 
 
 def with_computed_key(element: T, fn: Callable[[T], K]) -> tuple[K, T]:
-    """The element under the key that `fn` gives it."""
+    """`(fn(element), element)`."""
     return fn(element), element
 
 
@@ -54,7 +55,7 @@ def with_computed_key_from(element: T, fn: Callable[..., K], *args: Any, **kwarg
 
 
 def with_mapped_value(pair: tuple[K, T], fn: Callable[[T], R]) -> tuple[K, R]:
-    """The pair with `fn` of its value."""
+    """`(key, fn(value))`."""
     key, value = pair
     return key, fn(value)
 
@@ -66,7 +67,7 @@ def with_mapped_value_from(pair: tuple[K, T], fn: Callable[..., R], *args: Any, 
 
 
 def with_each_value(pair: tuple[K, T], fn: Callable[[T], Iterable[R] | None]) -> Iterable[tuple[K, R]] | None:
-    """The key with each item that `fn` gives for the value, one at a time: there may be very many."""
+    """`(key, item)` for each item of `fn(value)`, lazily: there may be very many."""
     key, value = pair
     items = fn(value)
     return None if items is None else zip(repeat(key), items)
@@ -82,13 +83,13 @@ def with_each_value_from(
 
 
 def tagged(pair: tuple[K, T], number: int) -> tuple[K, tuple[int, T]]:
-    """The pair with its value marked as one of collection `number`."""
+    """`(key, (number, value))`, where `number` is the number of the pair's collection."""
     key, value = pair
     return key, (number, value)
 
 
 def untagged(pair: tuple[K, tuple[int, T]]) -> tuple[K, T]:
-    """The pair as it was before `tagged`."""
+    """`(key, value)`: the inverse of `tagged`."""
     key, (_, value) = pair
     return key, value
 

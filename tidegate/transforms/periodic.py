@@ -1,4 +1,4 @@
-"""Elements by the clock: an impulse each time an interval has passed."""
+"""PeriodicImpulse and PeriodicSequence: elements emitted at regular instants of processing time."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from tidegate.sdk.windowing.assigners import FixedWindows, GlobalWindows
 
 
 class PeriodicImpulse(PTransform[Pipeline, PCollection[Timestamp]]):
-    """An element each `interval` of processing time from `start` (None: when the run begins) until before `stop`.
+    """An element every `interval` of processing time, from `start` (None: when the run begins) to before `stop`.
 
-    Each is its own instant, as a `Timestamp`, and has it as its event time; the watermark follows to the next one.
-    Instants that have passed already are given at once. With `apply_windowing` each is in a fixed window of its own.
+    Each element is its instant, a `Timestamp`, which is also its event time; the watermark then advances to the next
+    instant. Instants in the past are emitted at once. With `apply_windowing` each element is in a fixed window of its
+    own.
     """
 
     def __init__(
@@ -54,10 +55,10 @@ class PeriodicImpulse(PTransform[Pipeline, PCollection[Timestamp]]):
 
 
 class PeriodicSequence(PTransform[PCollection[tuple[Any, Any, Any]], PCollection[Timestamp]]):
-    """For each `(start, stop, interval)` the instants from `start` until before `stop`, stamped with themselves.
+    """For each element `(start, stop, interval)`, the instants from `start` to before `stop`, each its own timestamp.
 
-    On a stream each comes when its time has come (at once if that has passed), and holds the watermark until then; a
-    sequence that is already going on is not begun again. On bounded input, where no time passes, all come at once.
+    On a stream an instant is emitted when the clock reaches it (at once if it is past), and the watermark is held at
+    the next one; a repeated element starts no second sequence. On bounded input all instants are emitted at once.
     """
 
     def expand(self, input: PCollection[tuple[Any, Any, Any]]) -> PCollection[Timestamp]:

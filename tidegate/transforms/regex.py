@@ -15,14 +15,14 @@ Group: TypeAlias = int | str
 
 
 class Regex:
-    """`pcoll | Regex.find(r"[0-9]+")`: each is a step over a collection of text.
+    """Steps over a collection of text, such as `pcoll | Regex.find(r"[0-9]+")`.
 
-    A group is given by number or name; group 0 is the whole match. A group that took no part in a match gives None.
-    BuildError for an expression that can't be compiled, or a group it does not have.
+    A group is given by number or name; group 0 is the whole match. A group that took no part in the match is None.
+    Raises BuildError if the expression can't be compiled or doesn't have the group.
     """
 
     ALL: Final = "__all__"
-    """As a group of `find_all`: all of them."""
+    """As the group of `find_all`: all groups."""
 
     @staticmethod
     def matches(regex: Pattern, group: Group = 0, *, name: str | None = None) -> FlatMap[str, str]:
@@ -52,9 +52,9 @@ class Regex:
     def find_all(
         regex: Pattern, group: Group = 0, outputEmpty: bool = True, *, name: str | None = None
     ) -> Map[str, list[Any]]:
-        """A list of the group in all matches within the element; with `Regex.ALL` of tuples of all groups.
+        """A list of the group in each match within the element; with `Regex.ALL`, of tuples of all groups.
 
-        Without `outputEmpty`, matches whose group (for `Regex.ALL`: whose first) is empty are left out.
+        Without `outputEmpty`, matches whose group (for `Regex.ALL`, whose first group) is empty are left out.
         """
         pattern = _compiled(regex) if group == Regex.ALL else _compiled(regex, group)
         if group == Regex.ALL:
@@ -81,7 +81,7 @@ class Regex:
 
     @staticmethod
     def split(regex: Pattern, outputEmpty: bool = False, *, name: str | None = None) -> Map[str, list[str]]:
-        """The list of what lies between the matches; empty parts only with `outputEmpty`."""
+        """A list of the text between matches; empty parts are included only with `outputEmpty`."""
         return titled(Map(_split, _compiled(regex), outputEmpty, name=name), "Regex.split")
 
 
@@ -89,14 +89,14 @@ def _compiled(regex: Pattern, *groups: Group) -> re.Pattern[str]:
     try:
         pattern = re.compile(regex)
     except (re.error, TypeError) as error:
-        raise BuildError(f"{shorten(regex)} is no regular expression: {error}") from None
+        raise BuildError(f"{shorten(regex)} is not a regular expression: {error}") from None
     for group in groups:
         known = group in pattern.groupindex if isinstance(group, str) else group in range(pattern.groups + 1)
         if not known:
             known_names = "".join(f", {name!r}" for name in pattern.groupindex)
             raise BuildError(
                 f"the expression {shorten(pattern.pattern)} has no group {group!r}: "
-                f"it has those from 0 to {pattern.groups}{known_names}"
+                f"its groups are 0 to {pattern.groups}{known_names}"
             )
     return pattern
 

@@ -1,4 +1,4 @@
-"""Making visible what an element carries: its timestamp, window and pane become part of the value."""
+"""Reify: make the timestamp, window and pane of an element part of its value."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _window_in_value(
 
 
 class Reify:
-    """`Reify.Timestamp()` and its kin. Results are plain tuples, so that they travel and compare as values do."""
+    """`Reify.Timestamp()` and its siblings. Results are plain tuples, which compare and serialize like any value."""
 
     class Timestamp(PTransform[PCollection[Any], PCollection[Any]]):
         """`element` becomes `(element, timestamp)`."""

@@ -1,4 +1,4 @@
-"""Waiting: elements that pass only when other collections are done with their window."""
+"""WaitOn: hold back elements until other collections have finished their windows."""
 
 from __future__ import annotations
 

@@ -241,10 +241,10 @@ def test_elements_that_no_column_holds_are_refused_when_built(hint: Any, said: s
     ("elements", "schema", "said"),
     [
         ([{"a": 1}, {"a": "x"}], None, "don't fit one table"),
-        ([(1, "x"), (2, 3)], "a int, b string", "field 'b': 3 is no string"),
+        ([(1, "x"), (2, 3)], "a int, b string", "field 'b': 3 is not of type string"),
         ([{"a": 1, "z": 2}], "a int", "has the field 'z', and the columns are a"),
         ([(1, 2, 3)], "a int, b int", "has 3 parts, and there are 2 columns"),
-        ([{"a": object}], None, "is no value that a column can hold"),
+        ([{"a": object}], None, "is not a value that a column can hold"),
         ([1], "a int", "1 has no named fields"),
         ([(1,)], "a wint", "'a wint' is not a valid Spark schema"),
         ([], None, "the columns can.t be inferred, because there are no elements: give schema="),
@@ -478,7 +478,9 @@ def test_other_runners_refuse_by_name(spark: Any, tmp_path: Path) -> None:
     for write in (tg.ToDataFrame(), tg.io.WriteToSpark(tmp_path / "out", format="json")):
         p = tg.Pipeline()
         _ = p | tg.Create([{"a": 1}]) | write
-        with pytest.raises(UnsupportedError, match=r"only the spark runner writes to a .*: say --runner spark"):
+        with pytest.raises(
+            UnsupportedError, match=r"only the spark runner writes to a .*: run the pipeline with --runner spark"
+        ):
             p.run()
     p = tg.Pipeline()
     _ = p | tg.Create([1]) | tg.Map(print)

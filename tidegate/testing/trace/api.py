@@ -1,4 +1,4 @@
-"""Seeing windows: a run of a pipeline recorded on the direct runner, drawn as event time against processing time.
+"""`trace`: record a run of a pipeline on the direct runner, and draw it as event time against processing time.
 
     trace(pipeline).save("trace.html")
 
@@ -19,14 +19,16 @@ if TYPE_CHECKING:
 
 
 def trace(pipeline: Pipeline, *, clock: Clock | None = None) -> Trace:
-    """Run a pipeline on the direct runner, to its end, and return what was seen of it.
+    """Run a pipeline to its end on the direct runner, and return a record of the run.
 
-    The pipeline's options apply; of its runner, only the clock is used. A TestPipeline checks its assertions. `clock`
-    is processing time (a TestStream has its own clock). Raises what the run raises, and BuildError for anything but a
-    pipeline.
+    The pipeline's options apply, but of its runner only the clock. A TestPipeline checks its assertions. `clock`
+    provides processing time (a TestStream has its own clock). Raises the errors of the run, and BuildError for anything
+    but a pipeline.
     """
     if not isinstance(pipeline, Pipeline):
-        raise BuildError(f"trace takes a Pipeline, not {type(pipeline).__name__}: build one, and trace it unrun")
+        raise BuildError(
+            f"trace takes a Pipeline, not {type(pipeline).__name__}: build one and trace it before it runs"
+        )
     from tidegate.testing.trace.tracer import Tracer
 
     tracer = Tracer(clock=clock or getattr(pipeline.runner, "clock", None))

@@ -1,4 +1,4 @@
-"""What a trace records of a grouping or a stateful step: elements, windows, panes and watermarks, as plain data."""
+"""The record of a traced grouping or stateful step: elements, windows, panes and watermarks, as plain data."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Final, Literal, TypeAlias
 from tidegate.sdk.time import MIN_MICROS
 
 UNSTAMPED: Final = MIN_MICROS
-"""The timestamp of elements that nobody stamped."""
+"""The timestamp of elements that were given none."""
 
 Standing: TypeAlias = Literal["in time", "behind", "late", "dropped late", "dropped closed", "no window"]
-"""The status of an element on arrival (SEMANTICS, Lateness): `behind` the watermark, but in a window that has not
-ended; `late` for a window that has; refused because its windows have expired, or because the trigger has finished; or
-in no window at all."""
+"""The status of an element on arrival (SEMANTICS, Lateness).
+
+`behind` the watermark, but in a window that has not ended; `late`, in windows that have ended; dropped because its
+windows have expired (`dropped late`) or because their trigger has finished (`dropped closed`); or in `no window`.
+"""
 
 Timing: TypeAlias = Literal["early", "on_time", "late", "unknown"]
 
@@ -55,7 +57,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Firing:
-    """One pane of one key, or an element that a stateful step gave. `window` is a number in `Traced.windows`, or None.
+    """A pane of a key, or an element emitted by a stateful step. `window` is an index in `Traced.windows`, or None.
 
     `name`, `start` and `end` are the window's, as in `Window`; `timestamp` is in µs.
     """
@@ -77,10 +79,10 @@ class Firing:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """The record of one step. Of a long run it is a sample: one in `every` elements, windows or panes.
+    """The record of one step. For a long run it is a sample: one in `every` elements, windows or panes.
 
-    `watermark` holds (moment, µs) for each advance; `counts` the number of elements, panes, and of those dropped;
-    `facts` what the step is, in words.
+    `watermark` has (moment, µs) for each advance, `counts` the numbers of elements, dropped elements and panes, and
+    `facts` a description of the step.
     """
 
     label: str

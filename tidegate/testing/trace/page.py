@@ -1,4 +1,4 @@
-"""A trace as one HTML page that needs nothing else: the page, `page.html`, draws what it is given as data."""
+"""A trace as one self-contained HTML page: scripts in the template `page.html` draw the embedded data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.testing.trace.model import Moment, Traced
 
 
 def page(name: str, steps: Sequence[Traced], error: str | None) -> str:
-    """The page of a run of the pipeline `name`; each step has a tab. `error` is what the run failed with."""
+    """The page for a run of the pipeline `name`, with a tab for each step. `error` is the run's error, if it failed."""
     data = {"title": visible(name), "error": error, "steps": [_step(step) for step in steps]}
     # In a script element only "<" could end it or open a comment.
     text = json.dumps(data, ensure_ascii=True, separators=(",", ":")).replace("<", "\\u003c")
@@ -24,13 +24,13 @@ def page(name: str, steps: Sequence[Traced], error: str | None) -> str:
 
 
 class _Page(Template):
-    """The scripts of a page are full of dollars."""
+    """A template with `@@` for `$`, which scripts use a lot."""
 
     delimiter = "@@"
 
 
 def _step(step: Traced) -> dict[str, Any]:
-    """A step as the page takes it. Times are in seconds, null at the ends of time; a moment is (event, clock)."""
+    """A step as data for the page. Times are in seconds, null at the ends of time; a moment is (event, clock)."""
     return {
         "label": visible(step.label),
         "where": step.where,

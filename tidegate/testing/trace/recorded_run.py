@@ -1,4 +1,4 @@
-"""A recorded run: what was seen of each of its steps, and the page that shows it."""
+"""Trace: the records of a run's steps, and the page that shows them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A recorded run: its groupings and stateful steps, in the pipeline's order. `error` is what it failed with."""
+    """A recorded run: its groupings and stateful steps, in the pipeline's order, and its `error` if it failed."""
 
     name: str
     steps: tuple[Traced, ...]
     error: str | None = None
 
     def step(self, label: str) -> Traced:
-        """The step of that label path, or whose path ends so. KeyError, with those there are, if there is none."""
+        """The step whose label path is `label` or ends in `/label`. Raises KeyError, listing the steps, if none is."""
         for step in self.steps:
             if step.label == label or step.label.endswith("/" + label):
                 return step
-        raise KeyError(f"no traced step {label!r}; there are: {', '.join(step.label for step in self.steps) or 'none'}")
+        traced = ", ".join(step.label for step in self.steps) or "none"
+        raise KeyError(f"no traced step {label!r}; the traced steps are: {traced}")
 
     def __repr__(self) -> str:
         steps = ", ".join(repr(step.label) for step in self.steps) or "nothing"
@@ -36,7 +37,7 @@ class Trace:
         return f'<iframe style="width: 100%; height: 640px; border: 0" srcdoc="{escape(self.html())}"></iframe>'
 
     def html(self) -> str:
-        """The picture, as a page that needs nothing else."""
+        """The picture, as a self-contained page."""
         from tidegate.testing.trace.page import page
 
         return page(self.name, self.steps, self.error)

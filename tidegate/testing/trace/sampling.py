@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 MOST_DRAWN: Final = 3000
-"""How many elements of all keys a picture shows, and how many late and dropped ones beside them."""
+"""The most elements of all keys that a picture shows, and also the most late and dropped elements."""
 
 
 class Sample(Generic[T]):
@@ -46,7 +46,7 @@ class Sample(Generic[T]):
 
 
 def drawn(samples: list[Sample[T]]) -> tuple[list[T], int]:
-    """The items of several samples that a picture shows, and how many each stands for; the densest is thinned first."""
+    """The items of several samples to draw, and how many each represents; the densest samples are thinned first."""
     every = 1
     while sum(len(sample.thinned(every)) for sample in samples) > max(MOST_DRAWN, len(samples)):
         every *= 2

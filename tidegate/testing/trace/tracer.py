@@ -22,7 +22,7 @@ from tidegate.testing.trace.watcher import Watcher
 
 
 class Tracer(DirectRunner):
-    """The direct runner, recording. `trace` gives what has been seen so far; a failure shows in it too."""
+    """A direct runner that records its run. `trace` returns what has been recorded so far, even after a failure."""
 
     drops_unread: ClassVar[bool] = False
 
@@ -35,7 +35,7 @@ class Tracer(DirectRunner):
         self._began = False
 
     def plan(self, pipeline: portable.Pipeline, options: RunOptions) -> Plan:
-        self._plan = apart(super().plan(pipeline, options))
+        self._plan = isolate_groupings(super().plan(pipeline, options))
         return self._plan
 
     def run(self, pipeline: portable.Pipeline, options: RunOptions) -> PipelineResult:
@@ -45,11 +45,11 @@ class Tracer(DirectRunner):
 
     @property
     def began(self) -> bool:
-        """Whether a run has created its operators."""
+        """True once a run has created its operators."""
         return self._began
 
     def trace(self, error: BaseException | None = None) -> Trace:
-        """The record of the run; `error` is what it failed with, if it did."""
+        """The record of the run; `error` is its error, if it failed."""
         steps = tuple(watcher.traced() for watcher in self._watchers)
         return Trace(self._name, steps, None if error is None else shorten_error(error))
 
@@ -80,8 +80,8 @@ def _is_traced(step: Step) -> bool:
     return step.groups and step.phase != "parts"
 
 
-def apart(plan: Plan) -> Plan:
-    """The plan with each grouping in a step of its own, so that what enters it can be seen."""
+def isolate_groupings(plan: Plan) -> Plan:
+    """Put each grouping in a step of its own, so that its input can be recorded."""
     serial = count(max((step.id for step in plan.steps), default=0) + 1)
     steps: list[Step] = []
     edges = list(plan.edges)

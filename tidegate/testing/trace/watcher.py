@@ -27,7 +27,7 @@ from tidegate.testing.trace.sampling import Sample, drawn
 from tidegate.testing.trace.window_tracker import TrackedKey, TrackedWindow, WindowTracker, text_of
 
 MOST_SINGLE: Final = 20_000
-"""After this many elements, only every second one is passed alone; after as many again, every third; and so on."""
+"""After this many elements only every second one is passed singly, after twice as many every third, and so on."""
 MOST_FIRINGS: Final = 1500
 MOST_ADVANCES: Final = 2000
 
@@ -130,21 +130,23 @@ class Watcher(Operator):
 
     @property
     def _interval(self) -> int:
-        """One element in how many is passed alone, and recorded."""
+        """One element in so many is passed singly, and recorded."""
         return 1 + self._counts["elements"] // MOST_SINGLE
 
     def _gap(self) -> int:
-        """How many elements to pass together before the next one alone: `_interval - 1` on average.
+        """The number of elements to pass together before the next single one: `_interval - 1` on average.
 
-        The number varies, so that it never keeps step with keys that alternate: multiples of the golden ratio, modulo
+        The number varies, so that it doesn't stay in step with alternating keys: multiples of the golden ratio, modulo
         1, are spread evenly.
         """
         self._spacing = (self._spacing + 0.618033988749895) % 1.0
         return int(self._spacing * (2 * self._interval - 1))
 
     def _pass(self, block: Block, collection: str) -> Iterator[Emitted]:
-        """Pass elements that are counted but not recorded. They count as events, too, so that equal distances in a
-        picture stand for equal numbers of elements."""
+        """Pass elements that are counted but not recorded.
+
+        They count as events, so that equal distances in a picture represent equal numbers of elements.
+        """
         self._event += len(block)
         self._key = None
         before = self._dropped()
@@ -217,7 +219,7 @@ class Watcher(Operator):
         late, closed = self._counters
         return counted.get(late, 0), counted.get(closed, 0)
 
-    # -- what comes out
+    # -- output
 
     def _seen(self, emitted: Iterator[Emitted], at: Moment | None = None) -> Iterator[Emitted]:
         """Record what the operator emits, and pass it on.
@@ -248,7 +250,7 @@ class Watcher(Operator):
             yield collection, block
 
     def _pane_of(self, value: Any) -> tuple[TrackedKey | None, Any]:
-        """The record of the key that was emitted, as far as the output shows it, and the value."""
+        """The record of the emitted key, if the output shows it, and the value."""
         if not isinstance(self._node, ParDo):
             return (self._tracker.unkeyed, value) if self._key_of == "none" else (self._tracker.key(value[0]), value[1])
         if isinstance(value, tuple) and len(value) == 2:

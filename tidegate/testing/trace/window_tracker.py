@@ -18,10 +18,10 @@ from tidegate.testing.trace.model import Arrival, Moment
 from tidegate.testing.trace.sampling import Sample
 
 MOST_KEYS: Final = 60
-"""Keys beyond these are counted, not shown."""
+"""Further keys are counted, but not shown."""
 MOST_PER_KEY: Final = 400
 MOST_MARKED: Final = 200
-"""Of late and dropped elements, which are sampled apart from the others, so that thinning doesn't lose them."""
+"""For late and dropped elements, which are sampled separately, so that thinning doesn't lose them."""
 MOST_WINDOWS: Final = 1500
 MOST_OPEN: Final = 20_000
 VALUE_LENGTH: Final = 100
@@ -75,7 +75,7 @@ class WindowTracker:
         return len(self.keys) + len(self._unlisted)
 
     def key(self, key: Any, *, new: bool = True) -> TrackedKey | None:
-        """The record of a key; of a new one, too, unless `new` is False. None for a key that is counted, not shown."""
+        """The record of a key, created for a new key if `new`. None for a key that is counted but not shown."""
         try:
             found = self.keys.get(key)
         except TypeError:

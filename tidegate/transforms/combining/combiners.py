@@ -1,7 +1,7 @@
 """`tg.combiners`: the usual aggregates, over a whole collection (`Globally`), `PerKey`, or `PerElement`.
 
-A `Globally` form gives its result for no elements too, on bounded input in the global window; elsewhere windows without
-elements give nothing, and with `.without_defaults()` they do nowhere.
+For bounded input in the global window, a `Globally` form emits a result even if there are no elements, unless it is
+used `.without_defaults()`. Otherwise windows without elements emit nothing.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Key = Callable[[Any], Any]
 
 
 def _globally(fn: CombineFn[Any, Any, R], title: str, name: str | None) -> CombineGlobally[R]:
-    """The combiner over everything. An empty window gives nothing where no window can be known to be empty."""
+    """Combine all elements. The default for no elements is emitted only where a window can be known to be empty."""
     step = titled(CombineGlobally(fn, name=name), title)
     step.defaults = "where_known"
     return step
@@ -78,17 +78,17 @@ class Count:
 
     @staticmethod
     def PerKey(*, name: str | None = None) -> CombinePerKey[int]:
-        """`(key, how many values)`."""
+        """`(key, number of values)`."""
         return titled(CombinePerKey(CountFn(), name=name), "Count.PerKey")
 
     @staticmethod
     def PerElement(*, name: str | None = None) -> CombinePerElement[int]:
-        """`(element, how often it occurs)`."""
+        """`(element, number of occurrences)`."""
         return titled(CombinePerElement(CountFn(), name=name), "Count.PerElement")
 
 
 class MeanFn(CombineFn[Any, tuple[Any, int], float]):
-    """The arithmetic mean; NaN of nothing."""
+    """The arithmetic mean; NaN for no elements."""
 
     def create_accumulator(self) -> tuple[Any, int]:
         return 0, 0
@@ -121,7 +121,7 @@ class Mean:
 
 
 class TopFn(CombineFn[T, list[T], list[T]]):
-    """The `n` greatest by `key`, the greatest first; the least with `reverse`. Of equals the earlier go first."""
+    """The `n` greatest by `key`, greatest first, or with `reverse` the `n` least. Equal elements keep their order."""
 
     def __init__(self, n: int, key: Key | None = None, reverse: bool = False) -> None:
         self.n = positive_count("Top", "n", n)
@@ -155,15 +155,15 @@ class TopFn(CombineFn[T, list[T], list[T]]):
 class Top:
     """The greatest or least elements, by `<` of themselves or of `key(element)`, the most extreme first.
 
-    Pairs are compared by their first items first: of pairs `(word, count)`, `Top.Of(10)` gives the last words of the
-    alphabet, and `Top.Of(10, key=lambda pair: pair[1])` those with the highest counts.
+    Pairs are compared by their first items first: for pairs `(word, count)`, `Top.Of(10)` returns the words that come
+    last in the alphabet, and `Top.Of(10, key=lambda pair: pair[1])` those with the highest counts.
     """
 
     @staticmethod
     def Of(
         n: int, key: Key | None = None, reverse: bool = False, *, name: str | None = None
     ) -> CombineGlobally[list[Any]]:
-        """One list of the `n` greatest, or with `reverse` of the least."""
+        """One list of the `n` greatest elements, or with `reverse` of the `n` least."""
         return _globally(TopFn[Any](n, key, reverse), f"Top.Of({n})", name)
 
     @staticmethod
@@ -195,10 +195,10 @@ class Top:
 
 
 class Sample:
-    """Elements drawn at random, without putting them back.
+    """A random sample without replacement.
 
-    What is drawn follows from `seed` and the elements: the same run gives the same sample. Where a runner combines in
-    parts, how it cuts them matters too, so other runners may draw another, equally fair one.
+    The sample depends on `seed`, on the elements, and on how the runner divides them before combining. So repeating a
+    run draws the same sample, and another runner may draw another, equally fair one.
     """
 
     @staticmethod
@@ -215,7 +215,7 @@ class Sample:
 
 
 class LatestFn(CombineFn[tuple[Timestamp, T], Any, Any]):
-    """Of `(timestamp, element)` pairs the element with the greatest timestamp, of several the last; None of nothing."""
+    """Of `(timestamp, element)` pairs, the element with the greatest timestamp (the last of several); else None."""
 
     def create_accumulator(self) -> Any:
         return None
@@ -235,12 +235,12 @@ class LatestFn(CombineFn[tuple[Timestamp, T], Any, Any]):
 
 
 def timed(element: T, timestamp: Any = DoFn.TimestampParam) -> tuple[Timestamp, T]:
-    """The element after its timestamp."""
+    """`(timestamp, element)`."""
     return timestamp, element
 
 
 def timed_value(pair: tuple[K, V], timestamp: Any = DoFn.TimestampParam) -> tuple[K, tuple[Timestamp, V]]:
-    """The pair, its value after its timestamp."""
+    """`(key, (timestamp, value))`."""
     key, value = pair
     return key, (timestamp, value)
 
@@ -303,7 +303,7 @@ def _approximate_unique(size: int | None, error: float | None) -> ApproximateUni
         raise BuildError("ApproximateUnique takes either size or error")
     if error is not None:
         if not 0.01 <= error <= 0.5:
-            raise BuildError(f"ApproximateUnique: error is a share from 0.01 to 0.5, not {shorten(error)}")
+            raise BuildError(f"ApproximateUnique: error must be from 0.01 to 0.5, not {shorten(error)}")
         size = ceil(4 / error**2)
     size = positive_count("ApproximateUnique", "size", size)
     if size < 16:
@@ -312,10 +312,11 @@ def _approximate_unique(size: int | None, error: float | None) -> ApproximateUni
 
 
 class ApproximateUnique:
-    """About how many different elements there are, by a sketch of the `size` smallest hashes of them all.
+    """An estimate of the number of distinct elements, from a sketch of their `size` smallest hashes.
 
-    Exact up to `size` different elements. Beyond, the estimate is within `error` (a share: 2/√size) of the truth with
-    95 % confidence; give one of the two. Elements differ as keys do, and must be such as can be keys.
+    The result is exact up to `size` distinct elements. Beyond that, it is within the fraction `error` (2/√size) of the
+    true number with 95 % confidence. Give either `size` or `error`. Elements are compared as keys are, so their types
+    must be usable as keys.
     """
 
     @staticmethod
@@ -327,7 +328,7 @@ class ApproximateUnique:
 
     @staticmethod
     def PerKey(size: int | None = None, error: float | None = None, *, name: str | None = None) -> CombinePerKey[int]:
-        """`(key, about how many different values)`."""
+        """`(key, estimated number of distinct values)`."""
         return titled(CombinePerKey(_approximate_unique(size, error), name=name), "ApproximateUnique.PerKey")
 
 
@@ -336,16 +337,17 @@ def _approximate_quantiles(n: int, key: Key | None, reverse: bool, error: float 
         raise BuildError("ApproximateQuantiles: num_quantiles must be at least 2: the least and the greatest")
     error = min(0.01, 0.5 / n) if error is None else error
     if not 0 < error <= 0.5:
-        raise BuildError(f"ApproximateQuantiles: error is a share above 0 and up to 0.5, not {shorten(error)}")
+        raise BuildError(f"ApproximateQuantiles: error must be above 0 and at most 0.5, not {shorten(error)}")
     return ApproximateQuantilesFn(n, error, key, reverse)
 
 
 class ApproximateQuantiles:
-    """`num_quantiles` elements at even distances in rank, from the least to the greatest; all in one list.
+    """One list of `num_quantiles` elements, evenly spaced in rank from the least to the greatest.
 
-    They are ordered by `<` of themselves or of `key(element)`; `reverse` begins with the greatest. The rank of each is
-    within `error` of where it should be, a share of all (by default 0.01, or half of 1/num_quantiles if that is less),
-    for up to 10^12 elements; in practice far closer. The first and the last are exact. No elements give an empty list.
+    They are ordered by `<` of themselves or of `key(element)`; with `reverse` the greatest comes first. The first and
+    the last are exact. The rank of each of the others is off by at most the fraction `error` of the number of elements
+    (by default 0.01, or half of 1/num_quantiles if that is less) for up to 10^12 elements; in practice by far less. The
+    list is empty if there are no elements.
     """
 
     @staticmethod
@@ -400,7 +402,7 @@ class ToSet(CombineGlobally[set[Any]]):
 
 
 class DictFn(CombineFn[tuple[K, V], dict[K, V], dict[K, V]]):
-    """A dict of pairs; of several values of a key it holds the last."""
+    """A dict of all pairs; the last value of a key wins."""
 
     def create_accumulator(self) -> dict[K, V]:
         return {}
@@ -421,7 +423,7 @@ class DictFn(CombineFn[tuple[K, V], dict[K, V], dict[K, V]]):
 
 
 class ToDict(CombineGlobally[dict[Any, Any]]):
-    """One dict of all pairs; where a key has several values, the last to arrive."""
+    """One dict of all pairs; the last value of a key to arrive wins."""
 
     title = "ToDict"
 

@@ -1,4 +1,4 @@
-"""Small summaries of many values that can be merged: distinct counts, quantiles, samples."""
+"""Small, mergeable summaries of many values: distinct counts, quantiles, samples."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _MASK: Final = (1 << 64) - 1
 
 
 class UniqueSketch:
-    """The `size` smallest 64-bit hashes of all distinct values: exact up to so many, an estimate beyond.
+    """The `size` smallest 64-bit hashes of all distinct values: the count is exact up to `size`, an estimate beyond.
 
     The k-th smallest of n evenly spread hashes lies near k/n of their range, so n is about (k-1) / its position, with
-    a relative standard error of 1/√(k-2) (Bar-Yossef et al. 2002; Beyer et al. 2007). Values count as keys do: equal
-    ones have one hash, the same in every process.
+    a relative standard error of 1/√(k-2) (Bar-Yossef et al. 2002; Beyer et al. 2007). Values are hashed as keys are:
+    equal values have the same hash, in every process.
     """
 
     __slots__ = ("hashes", "limit", "size")
@@ -29,24 +29,24 @@ class UniqueSketch:
         self.size = size
         self.hashes: set[int] = set()
         self.limit = 1 << 64
-        """Hashes from here on are too large to be among the smallest."""
+        """Hashes at or above the limit are not among the smallest."""
 
     def add(self, hash: int) -> None:
-        """One more value, by its hash."""
+        """Add a value, given its hash."""
         if hash < self.limit:
             self.hashes.add(hash)
             if len(self.hashes) >= 2 * self.size + 16:
                 self.trim()
 
     def trim(self) -> None:
-        """Keep the smallest alone."""
+        """Drop all but the smallest hashes."""
         if len(self.hashes) > self.size:
             smallest = sorted(self.hashes)[: self.size]
             self.hashes = set(smallest)
             self.limit = smallest[-1]
 
     def merge(self, other: UniqueSketch) -> None:
-        """Take in another sketch of the same size."""
+        """Merge another sketch of the same size into this one."""
         self.limit = min(self.limit, other.limit)
         self.hashes |= other.hashes
         self.trim()
@@ -87,19 +87,19 @@ class ApproximateUniqueFn(CombineFn[Any, UniqueSketch, int]):
 
 
 def hash64(data: bytes) -> int:
-    """64 bits that are the same in every process."""
+    """A 64-bit hash that is the same in every process."""
     from hashlib import blake2b
 
     return int.from_bytes(blake2b(data, digest_size=8).digest(), "little")
 
 
 class QuantileSketch:
-    """Values in levels: one on level h stands for 2^h. A full level is sorted, and every second value moves up.
+    """Values in levels: a value on level h represents 2^h. A full level is sorted, and every second value moves up.
 
-    That moves no rank by more than 2^h, and can happen to level h at most N / (capacity · 2^h) times among N values,
-    however sketches were merged. So where H levels have been halved a rank is wrong by at most N · H / capacity (Munro
-    and Paterson 1980; Agarwal et al., Mergeable summaries, 2012). The least and the greatest value are exact, and so is
-    everything until `capacity`, an even number, of values have come.
+    Halving level h changes a rank by at most 2^h, and happens at most N / (capacity · 2^h) times for N values, however
+    sketches are merged. So once H levels have been halved, a rank is off by at most N · H / capacity (Munro and
+    Paterson 1980; Agarwal et al., Mergeable summaries, 2012). The least and the greatest value are exact, and so is
+    every value until `capacity`, an even number, of them have been added.
     """
 
     __slots__ = ("capacity", "count", "ends", "halved", "key", "levels")
@@ -110,28 +110,29 @@ class QuantileSketch:
         self.count = 0
         self.levels: list[list[Any]] = [[]]
         self.ends: list[Any] = []
-        """The least and the greatest of what has been halved."""
+        """The least and the greatest of the values in levels that have been halved."""
         self.halved = 0
+        """The number of times that a level has been halved."""
 
     def add(self, value: Any) -> None:
-        """One more value."""
+        """Add a value."""
         self.count += 1
         self.levels[0].append(value)
         if len(self.levels[0]) >= self.capacity:
             self.shrink()
 
     def merge(self, other: QuantileSketch) -> None:
-        """Take in another sketch of the same capacity and key."""
+        """Merge another sketch of the same capacity and key into this one."""
         self.count += other.count
         self.ends += other.ends
         while len(self.levels) < len(other.levels):
             self.levels.append([])
-        for mine, theirs in zip(self.levels, other.levels, strict=False):
-            mine += theirs
+        for level, other_level in zip(self.levels, other.levels, strict=False):
+            level += other_level
         self.shrink()
 
     def shrink(self) -> None:
-        """Halve each level that is full, from the first up. Odd and even places take turns, so that errors cancel."""
+        """Halve each full level, from the bottom up, at odd and even positions alternately, so that errors cancel."""
         height = 0
         while height < len(self.levels):
             level = self.levels[height]
@@ -147,7 +148,7 @@ class QuantileSketch:
             height += 1
 
     def quantiles(self, n: int) -> list[Any]:
-        """The least value, n - 2 at even distances in rank, and the greatest; [] of no values."""
+        """The least value, n - 2 values evenly spaced in rank, and the greatest; [] for no values."""
         if not self.count:
             return []
         weighted = [(value, 1 << height) for height, level in enumerate(self.levels) for value in level]
@@ -155,12 +156,12 @@ class QuantileSketch:
         weighted.sort(key=itemgetter(0) if key is None else lambda pair: key(pair[0]))
         least, greatest = self._least_and_greatest([*self.ends, weighted[0][0], weighted[-1][0]])
         found = [least]
-        passed, rest = 0, iter(weighted)
+        passed, remaining = 0, iter(weighted)
         value = least
         for at in range(1, n - 1):
             rank = (at * (self.count - 1) + (n - 1) // 2) // (n - 1)
             while passed <= rank:
-                value, weight = next(rest)
+                value, weight = next(remaining)
                 passed += weight
             found.append(value)
         return [*found, greatest]
@@ -171,11 +172,11 @@ class QuantileSketch:
 
 
 MOST_VALUES: Final = 1 << 40
-"""The error bound holds for up to this many values (10^12); each doubling beyond adds one capacity-th."""
+"""The error bound holds for up to this many values (10^12); each doubling of them adds 1/capacity to the error."""
 
 
 def quantile_capacity(error: float) -> int:
-    """A capacity, an even number, that keeps ranks among `MOST_VALUES` values within `error` (a share)."""
+    """An even capacity for which ranks among `MOST_VALUES` values are off by at most the fraction `error`."""
     height = ceil(log2(MOST_VALUES))
     while True:
         capacity = 2 * ceil(height / error / 2)
@@ -186,7 +187,7 @@ def quantile_capacity(error: float) -> int:
 
 
 class ApproximateQuantilesFn(CombineFn[T, QuantileSketch, list[T]]):
-    """`n` quantiles, with ranks within the share `error`; see `QuantileSketch`."""
+    """`n` quantiles, with ranks off by at most the fraction `error`; see `QuantileSketch`."""
 
     def __init__(self, n: int, error: float, key: Callable[[Any], Any] | None, reverse: bool) -> None:
         self.n = n
@@ -213,10 +214,10 @@ class ApproximateQuantilesFn(CombineFn[T, QuantileSketch, list[T]]):
 
 
 class Reservoir:
-    """The `size` values of lowest priority, which a stream of random numbers gives them in turn.
+    """The `size` values of lowest priority; each value gets its priority from a random number generator.
 
-    The stream begins from `seed` and the first value, so that parts that are combined apart differ. Any two reservoirs
-    merge into a fair sample of both.
+    The generator is seeded with `seed` and the first value, so that reservoirs filled separately draw different
+    priorities. Any two reservoirs merge into a fair sample of both.
     """
 
     __slots__ = ("kept", "limit", "seed", "size", "state")
@@ -227,10 +228,10 @@ class Reservoir:
         self.state: int | None = None
         self.kept: list[tuple[int, Any]] = []
         self.limit = 1 << 64
-        """Priorities from here on are too high to be kept."""
+        """Values with a priority at or above the limit are dropped."""
 
     def add(self, value: Any) -> None:
-        """One more value."""
+        """Add a value."""
         state = self.state
         if state is None:
             import pickle
@@ -244,13 +245,13 @@ class Reservoir:
                 self.trim()
 
     def merge(self, other: Reservoir) -> None:
-        """Take in another reservoir of the same size."""
+        """Merge another reservoir of the same size into this one."""
         self.kept += other.kept
         self.limit = min(self.limit, other.limit)
         self.trim()
 
     def trim(self) -> None:
-        """Keep those of lowest priority alone, the lowest first."""
+        """Drop all but the values of lowest priority, and sort those, the lowest first."""
         self.kept.sort(key=itemgetter(0))
         if len(self.kept) > self.size:
             del self.kept[self.size :]
@@ -258,7 +259,7 @@ class Reservoir:
 
 
 class SampleFn(CombineFn[T, Reservoir, list[T]]):
-    """`size` of the elements, each as likely as any other; see `Reservoir`."""
+    """A sample of `size` elements, in which each is equally likely; see `Reservoir`."""
 
     def __init__(self, size: int, seed: int) -> None:
         self.size = size

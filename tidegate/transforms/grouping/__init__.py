@@ -1,1 +1,1 @@
-"""Transforms that group: by key, by fields, joins, batches, deduplication."""
+"""Transforms that group: grouping by fields, co-grouping and joins, batches, deduplication."""

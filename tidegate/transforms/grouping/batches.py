@@ -1,4 +1,4 @@
-"""Batches of a key's values: by how many, by how large, by how long the first has waited."""
+"""GroupIntoBatches: batches of a key's values, limited by count, by bytes and by waiting time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LIMIT = ProcessingTimer("limit")
 
 
 def byte_size(value: Any) -> int:
-    """The size of a value: its length if it is text or bytes, else that of its pickle."""
+    """The size of a value in bytes: of text in UTF-8, of bytes, or else of the value's pickle."""
     if isinstance(value, str):
         return len(value.encode())
     if isinstance(value, (bytes, bytearray, memoryview)):
@@ -49,8 +49,8 @@ class _Batching(DoFn):
         key: Any = DoFn.StateParam(_KEY),
         limit: Any = DoFn.TimerParam(_LIMIT),
     ) -> Iterable[tuple[Any, list[Any]]]:
-        grown = self.measure(pair[1]) if self.size_bytes is not None else 0
-        if self.size_bytes is not None and count.read() and size.read() + grown > self.size_bytes:
+        value_bytes = self.measure(pair[1]) if self.size_bytes is not None else 0
+        if self.size_bytes is not None and count.read() and size.read() + value_bytes > self.size_bytes:
             yield from self._flush(values, count, size, key)
             limit.clear()
         if not count.read():
@@ -59,7 +59,7 @@ class _Batching(DoFn):
                 limit.set(now + self.wait)
         values.add(pair[1])
         count.add(1)
-        size.add(grown)
+        size.add(value_bytes)
         full = self.size is not None and count.read() >= self.size
         if full or (self.size_bytes is not None and size.read() >= self.size_bytes):
             yield from self._flush(values, count, size, key)
@@ -90,18 +90,18 @@ class _Batching(DoFn):
         batch = list(values.read())
         if not batch:
             return []
-        found = [(key.read(), batch)]
+        batches = [(key.read(), batch)]
         for cell in (values, count, size, key):
             cell.clear()
-        return found
+        return batches
 
 
 class GroupIntoBatches(PTransform[PCollection[Any], PCollection[Any]]):
-    """`(key, list of values)` each time a key (in a window) has `batch_size` values, or `batch_size_bytes` of them, or
-    its first has waited `max_buffering_duration` of processing time; what is left comes when the window expires.
+    """Emit `(key, list of values)` each time a key (in a window) has buffered `batch_size` values or `batch_size_bytes`
+    bytes, or its first value has waited for `max_buffering_duration` of processing time.
 
-    `element_size` measures a value in bytes (by default text and bytes by length, the rest by pickle). A value larger
-    than the limit makes a batch of its own.
+    The rest is emitted when the window expires. `element_size` measures a value in bytes (by default the length of text
+    and bytes, and the size of the pickle of anything else). A value larger than the limit is a batch by itself.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""CoGroupByKey: several keyed collections grouped by one key."""
+"""CoGroupByKey: group several keyed collections by key."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ D = TypeVar("D")
 
 
 class CoGroupByKey(Transform):
-    """All values of each key (and window), in a list for each collection.
+    """Group several collections by key (and window), with one list of values for each collection.
 
-    `{"users": users, "orders": orders} | CoGroupByKey()` gives `(key, {"users": [...], "orders": [...]})`, and
-    `(users, orders) | CoGroupByKey()` gives `(key, ([...], [...]))`: a key that occurs anywhere is there, with empty
-    lists where it does not occur. The lists of one key have to fit into memory. Raises BuildError when the windows or
-    triggers of the collections differ, and TypeCheckError when keys of their types can never be equal.
+    `{"users": users, "orders": orders} | CoGroupByKey()` emits `(key, {"users": [...], "orders": [...]})`, and
+    `(users, orders) | CoGroupByKey()` emits `(key, ([...], [...]))`. The list of a collection in which the key doesn't
+    occur is empty. The lists of one key have to fit into memory. Raises BuildError if the windows or triggers of the
+    collections differ, and TypeCheckError if keys of their types can never be equal.
     """
 
     late_tag: str | None = None
@@ -66,7 +66,7 @@ class CoGroupByKey(Transform):
         return pipeline_of(pcolls, self).apply(self, pcolls)
 
     def with_late_data(self, tag: str) -> CoGroupByKey:
-        """Give `out.main` and `out.<tag>`: pairs of any collection that every window refused."""
+        """Return `out.main` and `out.<tag>`: the pairs (of any collection) that were too late for all their windows."""
         if not isinstance(tag, str) or not tag or tag == MAIN:
             raise BuildError(f"with_late_data takes a tag other than {MAIN!r}, not {tag!r}")
         other = copy.copy(self)
@@ -82,7 +82,7 @@ class CoGroupByKey(Transform):
         parts = list(input.values() if isinstance(input, Mapping) else input)
         names = [repr(tag) for tag in tags] if tags is not None else [f"number {at}" for at in range(len(parts))]
         if tags is not None and not all(isinstance(tag, str) for tag in tags):
-            raise BuildError(f"CoGroupByKey takes collections under strings, not under {', '.join(names)}")
+            raise BuildError(f"CoGroupByKey takes a dict whose keys are strings, not {', '.join(names)}")
         for part, name in zip(parts, names, strict=True):
             _check(parts[0], names[0], part, name)
         check_keys("CoGroupByKey", parts, names)
@@ -97,20 +97,20 @@ class CoGroupByKey(Transform):
         return MultiOutput({MAIN: grouped[MAIN], self.late_tag: late})
 
 
-def _check(first: PCollection[Any], its_name: str, part: PCollection[Any], name: str) -> None:
+def _check(first: PCollection[Any], first_name: str, part: PCollection[Any], name: str) -> None:
     reason = clash(part.element_type, tuple[Any, Any]) if part.pipeline.checks_types else None
     if reason:
-        held = type_name(part.element_type)
-        raise TypeCheckError(f"CoGroupByKey takes pairs (key, value), but collection {name} holds {held}: {reason}")
+        actual = type_name(part.element_type)
+        raise TypeCheckError(f"CoGroupByKey takes pairs (key, value), but collection {name} holds {actual}: {reason}")
     reason = compatible(first.windowing, part.windowing)
     if reason:
-        raise BuildError(f"collections {its_name} and {name} can't be grouped together: {reason}")
+        raise BuildError(f"collections {first_name} and {name} can't be grouped together: {reason}")
 
 
 def check_keys(owner: str, parts: Sequence[PCollection[Any]], names: Sequence[str]) -> None:
-    """Raise TypeCheckError if the keys of one of the collections are of a type that no key of another can be equal to.
+    """Raise TypeCheckError if no key of one of the collections can ever equal a key of the others, by their types.
 
-    Types that are not known, or that may overlap, agree.
+    Types that are unknown, or that may overlap, pass.
     """
     if len(parts) < 2 or not parts[0].pipeline.checks_types:
         return
@@ -119,14 +119,13 @@ def check_keys(owner: str, parts: Sequence[PCollection[Any]], names: Sequence[st
         others = [other for number, other in enumerate(keys) if number != at]
         if any(clash(key, other) is None or clash(other, key) is None for other in others):
             continue
-        beside = 1 if at == 0 else 0
-        one, other = sorted((at, beside))
+        one, other = sorted((at, 1 if at == 0 else 0))
         left, right = names_apart(keys[one], keys[other])
         raise TypeCheckError(
-            f"{owner}: the keys of collection {names[one]}, which {parts[one].id!r} gives, are {left}, and those of "
-            f"collection {names[other]}, which {parts[other].id!r} gives, are {right}: no two of them are ever equal. "
-            "Convert the keys of one first, as in `tg.MapTuple(lambda key, value: (str(key), value))`; if what is "
-            "known of a type is wrong, say .with_output_types(...) at the step that gives it"
+            f"{owner}: the keys of collection {names[one]}, from {parts[one].id!r}, are {left}, and those of "
+            f"collection {names[other]}, from {parts[other].id!r}, are {right}: they can never be equal. "
+            "Convert the keys of one first, as in `tg.MapTuple(lambda key, value: (str(key), value))`; if one of the "
+            "types is wrong, add .with_output_types(...) to the step that produces it"
         )
 
 

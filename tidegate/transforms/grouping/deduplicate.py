@@ -1,4 +1,4 @@
-"""Dropping repetitions by time: an element, or a key, that has been seen within a duration does not pass again."""
+"""Deduplicate and DeduplicatePerKey: drop an element, or a key, that repeats within a duration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _FirstByEventTime(DoFn):
     ) -> Iterable[Any]:
         if not seen.read():
             seen.write(True)
-            if timestamp + self.duration <= window.max_timestamp():  # beyond it the window's state goes anyway
+            if timestamp + self.duration <= window.max_timestamp():  # else the window expires first
                 forget.set(timestamp + self.duration)
             yield element
 
@@ -63,9 +63,9 @@ class _FirstByClock(DoFn):
 
 
 class DeduplicatePerKey(PTransform[PCollection[Any], PCollection[Any]]):
-    """The first pair of each key (and window); further ones pass again `duration` after it.
+    """Emit the first pair of each key (and window), and drop further ones until `duration` after it.
 
-    `time` is the clock that counts: event time (the watermark forgets the key), or processing time.
+    `time` is the time domain of `duration`: event time, in which the watermark has to pass the end, or processing time.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class DeduplicatePerKey(PTransform[PCollection[Any], PCollection[Any]]):
 
 
 class Deduplicate(DeduplicatePerKey):
-    """The first of equal elements (in each window); equal ones pass again `duration` after it."""
+    """Emit the first of equal elements (in each window), and drop further ones until `duration` after it."""
 
     def expand(self, input: PCollection[Any]) -> PCollection[Any]:
         first = input | Map(_as_key, name="Key") | DeduplicatePerKey(self.duration, self.time, name="PerKey")

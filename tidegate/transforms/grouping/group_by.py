@@ -1,4 +1,4 @@
-"""GroupBy: groups, and aggregates of groups, by fields or functions of the elements."""
+"""GroupBy: group elements by fields or functions of them, and aggregate the groups."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ from tidegate.transforms.rows.row import (
 
 
 class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]]]):
-    """The elements that agree in some fields: `GroupBy("user")`, `GroupBy(len)`, `GroupBy("user", day=day_of)`.
+    """Group elements by fields or functions of them: `GroupBy("user")`, `GroupBy(len)`, `GroupBy("user", day=day_of)`.
 
-    Gives `(key, elements)`. The key is the value itself for one unnamed field or function, else a Row of them all, in
-    which a function without a name is the field `key0`, `key1`, … by its place.
+    Emits `(key, elements)`. For a single unnamed field or function the key is its value; else the key is a Row of all
+    of them, in which a function without a name is the field `key0`, `key1`, … by its position.
     """
 
     def __init__(self, *fields: Expression, name: str | None = None, **named: Expression) -> None:
@@ -57,14 +57,14 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         return f"GroupBy({', '.join(self.keys)})"
 
     def aggregate_field(self, field: Expression, combiner: Any, dest: str) -> Aggregate:
-        """Combine a field of each group's elements instead: `.aggregate_field("price", sum, "revenue")`.
+        """Combine a field of each group's elements: `.aggregate_field("price", sum, "revenue")`.
 
-        May be said several times. Gives a Row for each group: the keys, then each aggregate under its `dest`.
+        May be called several times. Emits a Row for each group: the keys, then each aggregate as the field `dest`.
         """
         return Aggregate(self).aggregate_field(field, combiner, dest)
 
     def with_late_data(self, tag: str) -> GroupBy:
-        """Give `out.main` and `out.<tag>`: the elements that every window refused, as they came."""
+        """Return `out.main` and `out.<tag>`: the elements, unchanged, that were too late for all their windows."""
         other = copy.copy(self)
         other.grouping = self.grouping.with_late_data(tag)
         return other
@@ -81,7 +81,7 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         return MultiOutput({MAIN: self._named(grouped[MAIN], element), tag: late})
 
     def _named(self, grouped: PCollection[Any], element: Any) -> PCollection[tuple[Any, Iterable[Any]]]:
-        """The groups, their keys under the names of their fields."""
+        """The groups, with Rows as keys unless there is a single unnamed field."""
         if self.single:
             return grouped
         hint = pair_type(Row, Iterable[element])
@@ -90,14 +90,14 @@ class GroupBy(PTransform[PCollection[Any], PCollection[tuple[Any, Iterable[Any]]
         return grouped | named
 
     def key_function(self) -> Any:
-        """The key of an element: the value itself, or a plain tuple, which is cheaper than a Row and equal to it."""
+        """A function from an element to its key: a single value, or a tuple, which is cheaper than the equal Row."""
         if self.single:
             return function_of(next(iter(self.keys.values())))
         return values_function(self.keys.values())
 
 
 class Aggregate(PTransform[PCollection[Any], PCollection[Row]]):
-    """A `GroupBy` whose groups are combined field by field; made by `GroupBy(...).aggregate_field(...)`."""
+    """A `GroupBy` that combines fields of each group; `GroupBy(...).aggregate_field(...)` returns one."""
 
     def __init__(self, by: GroupBy) -> None:
         self.by = by
@@ -109,7 +109,7 @@ class Aggregate(PTransform[PCollection[Any], PCollection[Row]]):
         return self.by.default_label()
 
     def aggregate_field(self, field: Expression, combiner: Any, dest: str) -> Aggregate:
-        """One more aggregate; as `GroupBy.aggregate_field`."""
+        """Add another aggregate; see `GroupBy.aggregate_field`."""
         more = copy.copy(self)
         every = {**self.by.keys, **self.fields}
         add_field("aggregate_field", every, dest, field)
@@ -118,9 +118,9 @@ class Aggregate(PTransform[PCollection[Any], PCollection[Row]]):
         return more
 
     def with_late_data(self, tag: str) -> Aggregate:
-        """Give `out.main` and `out.<tag>`: the elements that every window refused, as they came.
+        """Return `out.main` and `out.<tag>`: the elements, unchanged, that were too late for all their windows.
 
-        Predicates of triggers, delta functions and evictors then see elements, and not the fields that are combined.
+        Trigger predicates, delta functions and evictors then get the elements rather than the combined fields.
         """
         other = copy.copy(self)
         other.by = self.by.with_late_data(tag)
@@ -145,9 +145,9 @@ class Aggregate(PTransform[PCollection[Any], PCollection[Row]]):
 
 
 class OfElements(WithArguments):
-    """A combiner over what a function gives for each element: the grouping gets, and may refuse, elements as they are.
+    """Applies `value` to each element before combining it, so that the grouping sees, and drops if late, the elements.
 
-    Where the combiner is one of all values at once, these stay elements until it is called.
+    If the inner combiner needs all values at once, the elements are buffered, and converted when it is called.
     """
 
     def __init__(self, inner: CombineFn[Any, Any, Any], value: Callable[[Any], Any]) -> None:
@@ -175,12 +175,12 @@ class OfElements(WithArguments):
 
 
 def key_and_value(element: Any, key: Any, value: Any) -> tuple[Any, Any]:
-    """The results of two functions for an element, as a pair."""
+    """`(key(element), value(element))`."""
     return key(element), value(element)
 
 
 class RowKey:
-    """A function that gives the key of a pair its names."""
+    """A function that converts the key of a pair, a tuple, to a Row."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
@@ -195,7 +195,7 @@ class RowKey:
 
 
 class ResultRow:
-    """A function from a group's key and aggregates to one row."""
+    """A function that converts a group's key and aggregates to one Row."""
 
     def __init__(self, names: tuple[str, ...], one_key: bool, one_value: bool) -> None:
         self.parts = names, one_key, one_value

@@ -1,4 +1,4 @@
-"""Joins of two keyed collections: by key and window, or by key and nearness in event time."""
+"""Joins of two keyed collections: by key and window, or by key and event-time interval."""
 
 from __future__ import annotations
 
@@ -65,27 +65,27 @@ class _Join(Transform):
 class Join:
     """`left | Join.inner(right)`: `(key, (left value, right value))` for each pair of values of a key and window.
 
-    `left`, `right` and `full` give None for what has no partner. Both collections must have equal windowing.
+    `left`, `right` and `full` put None in place of a missing partner. Both collections must have the same windowing.
     """
 
     @staticmethod
     def inner(other: PCollection[Any], *, name: str | None = None) -> _Join:
-        """Only keys that both have."""
+        """Only keys that both collections have."""
         return _Join(other, _inner, "inner", name)
 
     @staticmethod
     def left(other: PCollection[Any], *, name: str | None = None) -> _Join:
-        """Every value of this collection."""
+        """Every value of the left collection."""
         return _Join(other, _left, "left", name)
 
     @staticmethod
     def right(other: PCollection[Any], *, name: str | None = None) -> _Join:
-        """Every value of the other collection."""
+        """Every value of the right collection."""
         return _Join(other, _right, "right", name)
 
     @staticmethod
     def full(other: PCollection[Any], *, name: str | None = None) -> _Join:
-        """Every value of both."""
+        """Every value of both collections."""
         return _Join(other, _full, "full", name)
 
 
@@ -95,7 +95,7 @@ _CLEAN = EventTimer("clean")
 
 
 class _Near(DoFn):
-    """Keeps each side's values while a partner may still come: the watermark says when none can."""
+    """Buffers each side's values until the watermark shows that no partner can arrive any more."""
 
     def __init__(self, lower: Duration, upper: Duration) -> None:
         self.lower = lower
@@ -120,8 +120,8 @@ class _Near(DoFn):
             for other, left in lefts.read_range(at - self.upper, _after(at - self.lower)):
                 yield TimestampedValue((key, (left, value)), max(at, other))
             last = at - self.lower
-        done = _after(max(at, last))
-        clean.set(done, tag=str(done.micros))
+        expiry = _after(max(at, last))
+        clean.set(expiry, tag=str(expiry.micros))
 
     @on_timer(_CLEAN)
     def cleaned(
@@ -144,8 +144,9 @@ def _after(at: Timestamp) -> Timestamp:
 class IntervalJoin(Transform):
     """`left | IntervalJoin(right, lower, upper)`: pairs of a key with `lower <= right time - left time <= upper`.
 
-    Bounds are inclusive; `IntervalJoin(right, within=d)` means from -d to d. Result: `(key, (left, right))` at the
-    later of the two times, in the global window. A value is kept until the watermark says that no partner can come.
+    Bounds are inclusive; `IntervalJoin(right, within=d)` means from -d to d. Emits `(key, (left, right))` in the global
+    window, with the later of the two timestamps. A value is buffered until the watermark shows that no partner can
+    arrive any more.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Elements with named fields as columns, and ToDataFrame, which hands them to the author's own Spark code.
+"""ToDataFrame, which passes a collection to the author's own Spark code, and the conversion of elements to columns.
 
-What the columns are follows from the element type where that names its fields and their types (a NamedTuple, a
-dataclass, a TypedDict), from a schema that is given, or else from the values. Only the Spark runner makes DataFrames.
+The columns come from a given schema, else from the element type if it declares its fields and their types (a
+NamedTuple, a dataclass, a TypedDict), else from the values. Only the Spark runner makes DataFrames.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from tidegate.sdk.typehints.hints import class_of, field_types, is_typed_dict, i
 
 
 class ToDataFrame(Write):
-    """The elements as a DataFrame of Spark's: `result.dataframe(label)`, `label` being this step's.
+    """Convert the elements to a Spark DataFrame, which `result.dataframe(label)` returns for this step's label.
 
         with tg.Pipeline(options=["--runner", "spark"]) as p:
             p | tg.Create([1, 2]) | tg.Select(n=lambda x: x, square=lambda x: x * x) | "squares" >> tg.ToDataFrame()
         p.result.dataframe("squares").show()
 
-    Elements are Rows, NamedTuples, dataclasses or dicts. `schema` is Spark's DDL, such as `"word string, n bigint"`;
-    with it elements may also be plain tuples. Without it the element type says what the columns are, if it names the
-    types of its fields, else the values do. The DataFrame is made once, by one Spark action, and cached until it is
-    unpersisted. Timestamps and windows are no columns: bring them in with `tg.Reify`.
+    Elements are Rows, NamedTuples, dataclasses or dicts. `schema` is in Spark's DDL, such as `"word string, n bigint"`;
+    with it elements may also be plain tuples. Without it the columns come from the element type if it declares its
+    fields' types, else from the values. The DataFrame is computed once, by one Spark action, and cached until it is
+    unpersisted. Timestamps and windows are not among its columns: add them with `tg.Reify`.
 
-    Raises BuildError when applied to elements without named fields, or with a field that no column can hold.
+    Raises BuildError if the elements have no named fields, or a field of a type that no column can hold.
     """
 
     def __init__(self, schema: str | None = None, *, name: str | None = None) -> None:
@@ -52,7 +52,7 @@ class ToDataFrame(Write):
 
 @dataclass(frozen=True, slots=True)
 class FrameSink(Sink[Any]):
-    """Elements for a DataFrame. `columns`: what they are, as Spark's DDL; None: as their values are."""
+    """Collects elements for a DataFrame. `columns` is its schema in Spark's DDL; None infers it from the values."""
 
     columns: str | None = None
 
@@ -62,37 +62,39 @@ class FrameSink(Sink[Any]):
 
     def attempt(self, run: str, task: int) -> Attempt[Any]:
         raise UnsupportedError(
-            f"only the spark runner writes to a {self.name}: say --runner spark, or look at the elements themselves in "
-            "a test"
+            f"only the spark runner writes to a {self.name}: run the pipeline with --runner spark, or test its "
+            "elements without this step"
         )
 
     def abort(self, run: str) -> None:
-        """There is nothing: what Spark writes, Spark removes."""
+        """Do nothing: Spark removes what it has written itself."""
 
-    def record_batch(self, values: Sequence[Any], schema: Any, wished: Any = None) -> Any:
-        """Elements as an Arrow record batch, of a schema or, None, of what they are: of what `wished`, a schema, says
-        of a column's name, if it holds all its values without loss.
+    def record_batch(self, values: Sequence[Any], schema: Any, preferred: Any = None) -> Any:
+        """Convert elements to an Arrow record batch with the given schema; None infers it from the elements.
 
-        RunError, naming field and value, for one that does not fit.
+        An inferred column gets its type from the schema `preferred`, if that has the column and the type holds all its
+        values without loss. Raises RunError, naming the field and the value, for a value that doesn't fit.
         """
         import pyarrow as pa
 
         columns = fields_of(values, None if schema is None else schema.names)
         types = {} if schema is None else {field.name: field.type for field in schema}
-        kept = {} if wished is None else {field.name: field for field in wished}
+        preferences = {} if preferred is None else {field.name: field for field in preferred}
         arrays = [
-            _kept(name, column, kept[name]) if name in kept else _array(name, column, types.get(name))
+            _preferred_array(name, column, preferences[name])
+            if name in preferences
+            else _array(name, column, types.get(name))
             for name, column in columns.items()
         ]
         return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
     @property
     def kept(self) -> bool:
-        """Whether the author keeps it."""
+        """True if the author gets the DataFrame; false if `save_dataframe` writes it somewhere."""
         return True
 
     def save_dataframe(self, frame: Any) -> None:
-        raise AssertionError("it is kept")
+        raise AssertionError("the author gets this DataFrame; it isn't saved")
 
 
 # -- from an element type to columns
@@ -114,13 +116,13 @@ _COLUMNS: Final[dict[Any, str]] = {
 
 
 class _Unknown(Exception):
-    """A type does not say what its columns are."""
+    """A type doesn't determine its columns."""
 
 
 def columns_of(hint: Any, step: str) -> str | None:
-    """The columns of elements of a type, as Spark's DDL; None if it does not say.
+    """The columns for elements of a type, in Spark's DDL; None if the type doesn't determine them.
 
-    BuildError, in the name of `step`, for a type without named fields, or with one that no column holds.
+    Raises BuildError, in the name of `step`, for a type without named fields, or with a field that no column can hold.
     """
     hint = plain_hint(hint)
     if hint is Any or is_union(hint):
@@ -129,7 +131,7 @@ def columns_of(hint: Any, step: str) -> str | None:
     if not (hasattr(cls, "_fields") or dataclasses.is_dataclass(cls) or issubclass(cls, Mapping) or is_typed_dict(cls)):
         raise BuildError(
             f"{step} takes elements with named fields (Row, NamedTuple, dataclass, dict), not {type_name(hint)}: "
-            "make rows of them with tg.Select, or give schema=…"
+            "convert them to rows with tg.Select, or give schema=…"
         )
     try:
         return ", ".join(
@@ -140,7 +142,7 @@ def columns_of(hint: Any, step: str) -> str | None:
 
 
 def _typed(hint: Any) -> list[tuple[str, Any]]:
-    """The fields of a type, with their types; _Unknown if it does not say."""
+    """The fields of a type, with their types. Raises _Unknown if it doesn't declare them all."""
     cls, _ = class_of(hint)
     if not isinstance(cls, type) or not (
         hasattr(cls, "_fields") or dataclasses.is_dataclass(cls) or is_typed_dict(cls)
@@ -157,7 +159,7 @@ def _typed(hint: Any) -> list[tuple[str, Any]]:
 
 
 def _column(hint: Any, what: str, step: str) -> str:
-    """The type of a column of values of a type."""
+    """The DDL type of a column whose values have type `hint`; `what` describes the field in messages."""
     hint = plain_hint(hint)
     if is_union(hint):
         members = [member for member in map(plain_hint, get_args(hint)) if member is not types.NoneType]
@@ -194,9 +196,9 @@ def _column(hint: Any, what: str, step: str) -> str:
 
 
 def fields_of(values: Sequence[Any], names: Sequence[str] | None) -> dict[str, list[Any]]:
-    """Elements, column by column. `names`: what the columns are; None: what the elements have.
+    """The values of elements by column. `names` are the columns; None uses the fields of the elements.
 
-    RunError for one without named fields, or with a field that is no column.
+    Raises RunError for an element without named fields, or with a field that is not a column.
     """
     kinds = set(map(type, values))
     if len(kinds) == 1:
@@ -212,7 +214,7 @@ def fields_of(values: Sequence[Any], names: Sequence[str] | None) -> dict[str, l
     known = set(names)
     for value, row in zip(values, rows, strict=True):
         if not row.keys() <= known:
-            _stranger(value, min(row.keys() - known, key=str), names)
+            _refuse_field(value, min(row.keys() - known, key=str), names)
     return {name: [row.get(name) for row in rows] for name in names}
 
 
@@ -231,7 +233,7 @@ def _by_name(
         return named
     for field in fields:
         if field not in names:
-            _stranger(values[0], field, names)
+            _refuse_field(values[0], field, names)
     return {name: named.get(name) or [None] * len(values) for name in names}
 
 
@@ -246,61 +248,63 @@ def _as_dict(value: Any, names: Sequence[str] | None) -> dict[str, Any]:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     raise RunError(
-        f"{shorten(value)} has no named fields: a DataFrame is made of Rows, NamedTuples, dataclasses or dicts"
+        f"{shorten(value)} has no named fields: a DataFrame takes Rows, NamedTuples, dataclasses or dicts"
         + ("" if names is None else f", or of tuples of {len(names)}")
     )
 
 
-def _stranger(value: Any, field: str, names: Sequence[str]) -> NoReturn:
+def _refuse_field(value: Any, field: str, names: Sequence[str]) -> NoReturn:
     raise RunError(f"{shorten(value)} has the field {field!r}, and the columns are {', '.join(names)}")
 
 
 def _array(name: str, column: list[Any], type: Any) -> Any:
     import pyarrow as pa
 
-    fit = _fitting(column)
+    convert = _converter(column)
     try:
-        return pa.array([fit(value) for value in column] if fit else column, type)
+        return pa.array([convert(value) for value in column] if convert else column, type)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError) as error:
-        raise RunError(_misfit(name, column, type, fit, str(error))) from None
+        raise RunError(_conversion_error(name, column, type, convert, str(error))) from None
 
 
-def _kept(name: str, column: list[Any], wished: Any) -> Any:
-    """A column as a field is wished to be, or else as its values are."""
+def _preferred_array(name: str, column: list[Any], preferred: Any) -> Any:
+    """A column of the preferred field's type if that represents its values without loss, else of an inferred type."""
     import pyarrow as pa
 
-    kind = wished.type
-    fit = _fitting(column)
-    plain = [fit(value) for value in column] if fit else column
+    kind = preferred.type
+    convert = _converter(column)
+    plain = [convert(value) for value in column] if convert else column
     try:
         array = pa.array(plain, kind)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, OverflowError):
         return _array(name, column, None)
     if pa.types.is_string(kind):
-        longest = int((wished.metadata or {}).get(b"length", 0))
+        longest = int((preferred.metadata or {}).get(b"length", 0))
         fits = not longest or all(value is None or len(value) <= longest for value in plain)
-        return array if fits else array.cast(pa.large_string())  # a string, but not of the wished kind
+        return array if fits else array.cast(pa.large_string())  # a string type other than the preferred one
     exact = pa.types.is_integer(kind) or pa.types.is_decimal(kind) or pa.types.is_float64(kind)
-    return array if exact or _same_again(array, plain) else _array(name, column, None)
+    return array if exact or _round_trips(array, plain) else _array(name, column, None)
 
 
-def _same_again(array: Any, values: list[Any]) -> bool:
-    """Whether an Arrow array returns the values that it was made from, times with or without a zone unchanged."""
+def _round_trips(array: Any, values: list[Any]) -> bool:
+    """True if an Arrow array returns the very values it was made from, including the time zones of datetimes."""
     import pyarrow as pa
 
     if pa.types.is_nested(array.type):
-        return _alike(array.to_pylist(maps_as_pydicts="strict"), values)
-    return _alike(array.to_pylist(), values)
+        return _equal_values(array.to_pylist(maps_as_pydicts="strict"), values)
+    return _equal_values(array.to_pylist(), values)
 
 
-def _alike(found: Any, value: Any) -> bool:
+def _equal_values(found: Any, value: Any) -> bool:
     match value:
         case list() | tuple() if isinstance(found, list):
-            return len(found) == len(value) and all(map(_alike, found, value))
+            return len(found) == len(value) and all(map(_equal_values, found, value))
         case Mapping() if isinstance(found, Mapping):
-            # A struct gives None for what a dict does not have.
-            there = {key: part for key, part in found.items() if part is not None or key in value}
-            return there.keys() == value.keys() and all(_alike(there[key], part) for key, part in value.items())
+            # A struct has None for a key that is not in the dict.
+            present = {key: part for key, part in found.items() if part is not None or key in value}
+            return present.keys() == value.keys() and all(
+                _equal_values(present[key], part) for key, part in value.items()
+            )
         case float() if value != value:
             return isinstance(found, float) and found != found
         case datetime.date():
@@ -308,30 +312,34 @@ def _alike(found: Any, value: Any) -> bool:
     return bool(found == value)
 
 
-def _misfit(name: str, column: list[Any], type: Any, fit: Callable[[Any], Any] | None, said: str) -> str:
-    """Which value is at fault, in words."""
+def _conversion_error(
+    name: str, column: list[Any], type: Any, convert: Callable[[Any], Any] | None, reason: str
+) -> str:
+    """A message that names the first value that Arrow can't convert."""
     import pyarrow as pa
 
     for value in column:
         try:
-            pa.array([fit(value) if fit else value], type)
+            pa.array([convert(value) if convert else value], type)
         except Exception:
-            return f"field {name!r}: {shorten(value)} is no {type or 'value that a column can hold'} ({said})"
-    return f"field {name!r}: its values don't fit one column ({said}); convert them, or give schema=…"
+            problem = "is not a value that a column can hold" if type is None else f"is not of type {type}"
+            return f"field {name!r}: {shorten(value)} {problem} ({reason})"
+    return f"field {name!r}: its values don't fit one column ({reason}); convert them, or give schema=…"
 
 
-_AS_THEY_ARE: Final = frozenset(
+_ARROW_VALUES: Final = frozenset(
     {str, int, float, bool, bytes, type(None), datetime.date, datetime.datetime, datetime.timedelta, decimal.Decimal}
 )
+"""Types whose values Arrow converts itself."""
 
 
-def _fitting(column: list[Any]) -> Callable[[Any], Any] | None:
-    """A function that converts these values to Arrow's; None if none is needed."""
-    return None if set(map(type, column)) <= _AS_THEY_ARE else _plain
+def _converter(column: list[Any]) -> Callable[[Any], Any] | None:
+    """A function that converts these values to values that Arrow accepts; None if they need no conversion."""
+    return None if set(map(type, column)) <= _ARROW_VALUES else _plain
 
 
 def _plain(value: Any) -> Any:
-    """A value as Arrow takes it: dicts for whatever has fields, lists for sequences, datetimes for Timestamps."""
+    """Convert a value to one that Arrow accepts: records to dicts, sequences to lists, Timestamps to datetimes."""
     match value:
         case Timestamp():
             return value.to_utc_datetime()

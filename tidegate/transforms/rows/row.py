@@ -1,4 +1,4 @@
-"""Row, an immutable record with named fields, and Select, which makes rows of elements."""
+"""Row, an immutable record with named fields, and Select, which converts elements to rows."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ Expression: TypeAlias = str | Callable[[Any], Any]
 class Row(tuple[Any, ...]):
     """`Row(word="tide", n=3)`: an immutable record; fields are attributes, in the order given.
 
-    It is a tuple as a NamedTuple is: it unpacks, compares, hashes and groups by its values in order, whatever their
-    names: `Row(a=1, b=2) == (1, 2)`. Rows of one set of names share a class, made when first needed; a pickle holds
-    the names. `_fields`, `_asdict()` and `_replace(…)` are a NamedTuple's. Raises ValueError for a name that begins
-    with an underscore.
+    Like a NamedTuple it is a tuple: it unpacks, compares, hashes and groups by its values in order, whatever their
+    names, and has `_fields`, `_asdict()` and `_replace(…)`. Rows with the same names have the same class, created on
+    first use; a pickle stores the names. Raises ValueError for a name that begins with an underscore.
+
+        >>> row = Row(word="tide", n=3)
+        >>> row.n, row == ("tide", 3), row._replace(n=4)
+        (3, True, Row(word='tide', n=4))
     """
 
     __slots__ = ()
@@ -34,7 +37,7 @@ class Row(tuple[Any, ...]):
         return tuple.__new__(row_class(tuple(fields)), fields.values())
 
     def _asdict(self) -> dict[str, Any]:
-        """The values by field, as a NamedTuple's method of this name gives them."""
+        """The values by field name, as for a NamedTuple."""
         return dict(zip(self._fields, self, strict=True))
 
     def as_dict(self) -> dict[str, Any]:
@@ -45,12 +48,15 @@ class Row(tuple[Any, ...]):
         """A row with other values in some fields. Raises ValueError for a name that is no field."""
         unknown = [name for name in fields if name not in self._fields]
         if unknown:
-            raise ValueError(f"this row has no field {unknown[0]!r}, but {', '.join(self._fields) or 'none'}")
+            raise ValueError(self._no_field(unknown[0]))
         return row_of(self._fields, [fields.get(name, value) for name, value in self._asdict().items()])
 
     def __getattr__(self, name: str) -> Any:
-        """Only for names that are no field: AttributeError."""
-        raise AttributeError(f"this row has no field {name!r}, but {', '.join(self._fields) or 'none'}")
+        """Raise AttributeError: Python calls this only for names that are not fields."""
+        raise AttributeError(self._no_field(name))
+
+    def _no_field(self, name: str) -> str:
+        return f"this row has no field {name!r}; it has {', '.join(self._fields) or 'none'}"
 
     def __repr__(self) -> str:
         return f"Row({', '.join(f'{name}={value!r}' for name, value in zip(self._fields, self, strict=True))})"
@@ -70,7 +76,7 @@ def row_class(fields: tuple[str, ...]) -> type[Row]:
 
 
 def row_of(fields: tuple[str, ...], values: Iterable[Any]) -> Row:
-    """A row of these names and values."""
+    """A row with these names and values."""
     return row_maker(fields)(values)
 
 
@@ -81,9 +87,9 @@ def row_maker(fields: tuple[str, ...]) -> Callable[[Iterable[Any]], Row]:
 
 
 class Select(PTransform[PCollection[Any], PCollection[Row]]):
-    """A Row of each element: `Select("word", n=len)` has the attribute `word`, and `n`, a function of the element.
+    """Convert elements to Rows: `Select("word", n=len)` copies the attribute `word` and sets `n` to `len(element)`.
 
-    A function without a name becomes the field `arg0`, `arg1`, … by its place.
+    A function given without a name becomes the field `arg0`, `arg1`, … by its position.
     """
 
     def __init__(self, *fields: Expression, name: str | None = None, **named: Expression) -> None:
@@ -101,7 +107,7 @@ class Select(PTransform[PCollection[Any], PCollection[Row]]):
 
 
 class RowOf:
-    """A function from an element to the row of what the expressions give for it."""
+    """A function from an element to the Row of its expressions' values."""
 
     def __init__(self, expressions: dict[str, Expression]) -> None:
         self.expressions = expressions
@@ -118,7 +124,7 @@ class RowOf:
 def expressions_of(
     owner: str, unnamed: str, fields: Iterable[Expression], named: dict[str, Expression]
 ) -> dict[str, Expression]:
-    """The expressions by the names their values will have; BuildError for a name given twice or a bad expression."""
+    """The expressions by field name. Raises BuildError for a name given twice or a bad expression."""
     found: dict[str, Expression] = {}
     for at, field in enumerate(fields):
         add_field(owner, found, field if isinstance(field, str) else f"{unnamed}{at}", field)
@@ -128,11 +134,11 @@ def expressions_of(
 
 
 def add_field(owner: str, found: dict[str, Any], name: str, field: Any) -> None:
-    """Add one expression under a name; BuildError as `expressions_of`."""
+    """Add an expression as field `name`. Raises BuildError as `expressions_of` does."""
     if not isinstance(field, str) and not callable(field):
         raise BuildError(f"{owner}: a field is an attribute's name or a function, not {shorten(field)}")
     if name in found:
-        raise BuildError(f"{owner}: the field {name!r} is there already: give one of them another name")
+        raise BuildError(f"{owner}: the field {name!r} occurs twice: give one of them another name")
     if not name.isidentifier() or name.startswith("_"):
         rule = "names are identifiers that don't begin with an underscore"
         raise BuildError(f"{owner}: {name!r} can't name a field: {rule}")
@@ -160,7 +166,7 @@ class _Values:
 
 
 def expression_type(expression: Expression, element_type: Any) -> Any:
-    """The type of an expression's values for elements of some type."""
+    """The type of an expression's values for elements of type `element_type`."""
     if not isinstance(expression, str):
         return signature_of(expression).result
     plain = plain_hint(element_type)
