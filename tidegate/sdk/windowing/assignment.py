@@ -131,42 +131,44 @@ def _fixed(size: int, offset: int) -> Callable[[int], Bounds]:
     return window
 
 
-def _sliding(size: int, period: int, offset: int) -> Callable[[int], tuple[Bounds, ...]]:
-    # All timestamps of [since, until) have the same windows, and most elements fall where the last one did.
-    known: tuple[int, int, tuple[Bounds, ...]] = (0, 0, ())
+def _cached(compute: Callable[[int], tuple[int, int, tuple[Bounds, ...]]]) -> Callable[[int], tuple[Bounds, ...]]:
+    """Cache the windows of the last timestamp, which most elements share with the one before.
+
+    `compute` returns `(since, until, windows)`: all timestamps of [since, until) have these windows.
+    """
+    since, until = 0, 0
+    cached: tuple[Bounds, ...] = ()
 
     def windows(ts: int) -> tuple[Bounds, ...]:
-        nonlocal known
-        since, until, same = known
-        if since <= ts < until:
-            return same
-        last = ts - (ts - offset) % period  # the latest start that is not after ts
-        first = last - (size - 1 - (ts - last)) // period * period  # the earliest whose window still holds ts
-        same = tuple([(clamp(start), clamp(start + size)) for start in range(first, last + 1, period)])
-        known = max(last, first - period + size), min(last + period, first + size) if same else last + period, same
-        return same
+        nonlocal since, until, cached
+        if not since <= ts < until:
+            since, until, cached = compute(ts)
+        return cached
 
     return windows
 
 
-def _cumulative(size: int, step: int, offset: int) -> Callable[[int], tuple[Bounds, ...]]:
-    known: tuple[int, int, tuple[Bounds, ...]] = (0, 0, ())
+def _sliding(size: int, period: int, offset: int) -> Callable[[int], tuple[Bounds, ...]]:
+    def windows(ts: int) -> tuple[int, int, tuple[Bounds, ...]]:
+        last = ts - (ts - offset) % period  # the latest start that is not after ts
+        first = last - (size - 1 - (ts - last)) // period * period  # the earliest start of a window that contains ts
+        found = tuple([(clamp(start), clamp(start + size)) for start in range(first, last + 1, period)])
+        until = min(last + period, first + size) if found else last + period
+        return max(last, first - period + size), until, found
 
-    def windows(ts: int) -> tuple[Bounds, ...]:
-        nonlocal known
-        since, until, same = known
-        if since <= ts < until:
-            return same
+    return _cached(windows)
+
+
+def _cumulative(size: int, step: int, offset: int) -> Callable[[int], tuple[Bounds, ...]]:
+    def windows(ts: int) -> tuple[int, int, tuple[Bounds, ...]]:
         into = (ts - offset) % size
         start = ts - into
         since = ts - into % step
         ends = range(since + step, start + size + 1, step)
-        # At the end of time several ends saturate to one, which is one window.
-        same = tuple(dict.fromkeys([(clamp(start), clamp(end)) for end in ends]))
-        known = since, since + step, same
-        return same
+        # At the end of time several ends saturate to the same one, which makes one window.
+        return since, since + step, tuple(dict.fromkeys([(clamp(start), clamp(end)) for end in ends]))
 
-    return windows
+    return _cached(windows)
 
 
 def _sessions_by_element(gap: UserFn) -> Callable[[int, Any], tuple[IntervalWindow, ...]]:

@@ -163,6 +163,11 @@ def window_end(window: Any) -> int:
         raise TypeError(f"{shorten(window)} is not a window: it needs an `end` that is a Timestamp") from error
 
 
+def window_order(window: Any) -> tuple[int, Any]:
+    """The sort key of windows: their end, then the window's own order."""
+    return window_end(window), window
+
+
 def encode_window(window: Any) -> bytes:
     """A window as bytes, the same for equal windows.
 

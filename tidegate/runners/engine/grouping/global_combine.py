@@ -12,7 +12,6 @@ from tidegate.runners.engine.grouping import fold_codegen
 from tidegate.runners.engine.grouping.accumulation import copy_accumulator
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE
 from tidegate.runners.engine.grouping.combiners import load_combiner, set_up, tear_down
-from tidegate.runners.engine.memory.spill import window_order
 from tidegate.runners.engine.operator import Context, Emitted, Operator
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState
 from tidegate.runners.plan import Phase
@@ -21,7 +20,7 @@ from tidegate.sdk.data.block import Block, DerivedFrom, Same
 from tidegate.sdk.metrics import in_step
 from tidegate.sdk.portable.model import CombinePerKey
 from tidegate.sdk.windowing.assigners import GlobalWindows
-from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end, window_order
 
 
 class GlobalCombine(Operator):

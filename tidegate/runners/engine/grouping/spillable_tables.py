@@ -10,13 +10,14 @@ from typing import Any
 from tidegate.runners.engine.errors.attribution import combiner_method, guarded, located, rethrow
 from tidegate.runners.engine.memory.gauge import MemoryGauge, mean_size, oldest_and_newest
 from tidegate.runners.engine.memory.sizing import LIST, LIST_ITEM, TABLE_ENTRY
-from tidegate.runners.engine.memory.spill import Spill, window_order
+from tidegate.runners.engine.memory.spill import Spill
 from tidegate.runners.engine.operator import Context
 from tidegate.sdk.authoring.combine import CombineFn, CountFn
 from tidegate.sdk.data.block import BLOCK_SIZE
 from tidegate.sdk.data.keys import check_keys
 from tidegate.sdk.errors import KeyEncodingError, PicklingError
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
+from tidegate.sdk.windowing.window import window_order
 
 
 class SpillableTables:

@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from tidegate.runners.engine.grouping.batch_table import ONLY_PANE, Grouping
 from tidegate.runners.engine.grouping.global_combine import GlobalCombine
-from tidegate.runners.engine.memory.spill import window_order
 from tidegate.runners.engine.operator import Context, Emitted
 from tidegate.runners.engine.state.keyed_state import CELLS, KeyedState, of_keys, without
 from tidegate.runners.plan import Phase
@@ -21,7 +20,7 @@ from tidegate.sdk.data.block import Block, DerivedFrom, Each, Same
 from tidegate.sdk.portable.model import CombinePerKey, GroupByKey
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
 from tidegate.sdk.windowing.assigners import GlobalWindows
-from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end, window_order
 
 MAX_BUNDLE_ENTRIES: Final = 1 << 16
 """How many entries of partial results, over all windows, are buffered until the bundle ends."""

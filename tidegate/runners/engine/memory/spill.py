@@ -27,7 +27,7 @@ from tidegate.runners.engine.memory.spill_file import SpillFile, new_file
 from tidegate.sdk.data.coders import Reducers, decode_columns, encode_columns
 from tidegate.sdk.data.keys import partition_of
 from tidegate.sdk.user_code.redefined_classes import dumps
-from tidegate.sdk.windowing.window import window_end
+from tidegate.sdk.windowing.window import window_order
 
 PARTITIONS: Final = 32
 _HEADER: Final = struct.Struct("<QQ")
@@ -225,11 +225,6 @@ class Spill:
         if not huge:
             partition.file.remove()
         yield from deeper.drain()
-
-
-def window_order(window: Any) -> tuple[int, Any]:
-    """The sort key of windows: their end, then their start."""
-    return window_end(window), window
 
 
 def _by_window(tables: dict[Any, dict[Any, Any]]) -> Iterator[tuple[Any, dict[Any, Any]]]:

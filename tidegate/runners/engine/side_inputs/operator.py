@@ -16,12 +16,12 @@ from typing import Any, Final, Literal, TypeAlias
 from tidegate.runners.engine.memory.gauge import SAMPLE, mean_size
 from tidegate.runners.engine.memory.spill_file import SpillFile, new_file
 from tidegate.runners.engine.operator import Context, Emitted, Operator
-from tidegate.runners.engine.side_inputs.view import SideView, window_order
+from tidegate.runners.engine.side_inputs.view import SideView
 from tidegate.runners.engine.state.keyed_state import Touched
 from tidegate.sdk.data.block import Block, Each, PanesColumn, Same, TimestampsColumn, take_panes, take_timestamps
 from tidegate.sdk.portable.model import KeyOf
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS
-from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end, window_order
 
 Columns: TypeAlias = tuple[list[Any], TimestampsColumn, PanesColumn]
 """Values, timestamps and panes of elements of one window."""

@@ -23,7 +23,7 @@ from tidegate.sdk.windowing.assigners import CustomAssigner, GlobalWindows, Merg
 from tidegate.sdk.windowing.assignment import assign, assign_windows
 from tidegate.sdk.windowing.strategy import DISCARDING, WindowingStrategy
 from tidegate.sdk.windowing.triggers import AfterWatermark, DefaultTrigger
-from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end
+from tidegate.sdk.windowing.window import GLOBAL_WINDOW, window_end, window_order
 
 ViewOf: TypeAlias = Callable[[Any], Any]
 """From a main window to the argument that the author's function receives."""
@@ -230,11 +230,6 @@ def _window_at(windowing: WindowingStrategy) -> Callable[[int], Any]:
         case _:
             by_time = assign_windows(assigner)
             return lambda t: min(by_time(t), key=window_order, default=None)
-
-
-def window_order(window: Any) -> tuple[int, Any]:
-    """The sort key of windows: by (end, start)."""
-    return window_end(window), window
 
 
 def _as_dict(values: list[Any]) -> dict[Any, Any]:

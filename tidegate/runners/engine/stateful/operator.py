@@ -26,7 +26,7 @@ from tidegate.runners.engine.stateful.windows import StatefulWindows
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.time import MAX_MICROS, MIN_MICROS, Timestamp
-from tidegate.sdk.windowing.window import window_end
+from tidegate.sdk.windowing.window import window_end, window_order
 
 _NO_ELEMENTS: Final = Block(())
 
@@ -105,7 +105,7 @@ class StatefulOperator(KeyedOperator):
         due = timers.due()
         at_end = timers.at_end() if micros == MAX_MICROS else {}
         expired = self._windows.pop_expired(micros)
-        for window in sorted({*due, *at_end, *expired}, key=_window_order):
+        for window in sorted({*due, *at_end, *expired}, key=window_order):
             of_window = due.get(window, {}), at_end.get(window, {})
             if not self._paused:
                 yield from self._evaluate(window, *of_window, expired=window in expired)
@@ -135,7 +135,7 @@ class StatefulOperator(KeyedOperator):
             return
         self._tables.sweep(micros)
         due = self._timers.due()
-        for window in sorted(due, key=_window_order):
+        for window in sorted(due, key=window_order):
             yield from self._evaluate(window, due[window], {}, expired=False)
         yield from self._loops.flush()
         self._report()
@@ -259,7 +259,3 @@ class StatefulOperator(KeyedOperator):
 
     def wakeups(self, state: KeyedState) -> dict[Any, Wakeups]:
         return self._snapshots.wakeups(state)
-
-
-def _window_order(window: Any) -> tuple[int, Any]:
-    return window_end(window), window

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from zlib import crc32
 
 from tidegate.runners.engine.rescale import KeyFilter
 from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.streaming.model.job_spec import Job
 from tidegate.runners.streaming.model.topology import ChannelId, TaskId
 from tidegate.runners.streaming.network.partitioner import elements_owned, owner
-from tidegate.runners.streaming.protocol.worker_messages import StateHandle, StoredState
-from tidegate.runners.streaming.state.files import StateFile
+from tidegate.runners.streaming.protocol.worker_messages import StoredState
+from tidegate.runners.streaming.state.files import StateFile, checked
 from tidegate.runners.streaming.state.task_state import TaskState, loads
 from tidegate.runners.streaming.storage.base import Storage
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.data.keys import key_group
-from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import MetricCells
 
 
@@ -38,7 +36,7 @@ class TaskRestore:
 def restored_state(parts: Sequence[StoredState], task: TaskId, job: Job, storage: Storage | None) -> TaskRestore:
     """The state of a task, from the parts that the tasks of its steps have stored. RunError if one can't be read."""
     assert storage is not None
-    states = [(part, loads(read(storage, part.handle))) for part in parts]
+    states = [(part, loads(checked(part.handle.files[0], storage.read))) for part in parts]
     parallelism = job.topology.parallelism(task.stage)
     assigned = [(part, state) for part, state in states if min(part.task.index, parallelism - 1) == task.index]
     metrics = MetricCells()
@@ -64,18 +62,6 @@ def restored_state(parts: Sequence[StoredState], task: TaskId, job: Job, storage
     incoming = _redistributed([state.incoming for _, state in states], task, job)
     files = tuple(part.handle.files[1:] for part, _ in states)
     return TaskRestore(TaskState(standings, outgoing, incoming, metrics, clock), files, keeps)
-
-
-def read(storage: Storage, handle: StateHandle) -> bytes:
-    """Read the file with a task's own state. RunError if it can't be read or is not as it was written."""
-    name, size, check = handle.files[0]
-    try:
-        data = storage.read(name)
-    except OSError as error:
-        raise RunError(f"the state in {name} can't be read: {error}") from error
-    if len(data) != size or crc32(data) != check:
-        raise RunError(f"the state in {name} is damaged: take an earlier checkpoint")
-    return data
 
 
 def _redistributed(
