@@ -1,4 +1,4 @@
-"""Sessions fired by the watermark give the panes of the general path; their state is restored, rescaled and evicted."""
+"""Sessions fired by the watermark emit the panes of the general path; their state is restored, rescaled and evicted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NAMES = ["count", *sorted(RESULTS)]
     autouse=True,
 )
 def buffering(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many times are buffered before they are added to sessions, and when none are."""
+    """The limits that decide how many timestamps are buffered before they are added to sessions."""
     for name, n in zip(("_MAX_BUFFERED", "_MIN_TIMES_PER_KEY", "_BLOCKS_UNBUFFERED"), request.param, strict=True):
         monkeypatch.setattr(streaming, name, n)
 
@@ -184,23 +184,27 @@ def made(draw: Any) -> tuple[Make, list[Any]]:
 
 @settings(max_examples=80, deadline=None)
 @given(made(), test_rescale.ats, test_rescale.sizes)
-def test_sessions_continue_in_any_number_of_tasks(case: Any, at: int, sizes: tuple[int, int]) -> None:
-    test_rescale.goes_on_anywhere(*case, at, sizes)
+def test_sessions_can_be_restored_by_any_number_of_tasks(case: Any, at: int, sizes: tuple[int, int]) -> None:
+    assert test_rescale.run_rescaled(*case, at, sizes) == test_rescale.run_alone(*case)
 
 
 @settings(max_examples=80, deadline=None)
 @given(made(), test_rescale.some_places)
-def test_sessions_can_be_snapshotted_incrementally(case: Any, places: frozenset[int]) -> None:
-    test_rescale.builds_up(*case, places)
+def test_sessions_can_be_restored_from_incremental_snapshots(case: Any, places: frozenset[int]) -> None:
+    from_incremental, from_full = test_rescale.runs_from_snapshots(*case, places)
+    assert from_incremental == from_full
 
 
 @pytest.mark.parametrize("batch", [1, 1 << 14], ids=["one at a time", "all"])
 @settings(max_examples=80, deadline=None)
-@given(case=made(), budget=test_tiered.budgets, leaving=test_tiered.leavings)
-def test_sessions_of_spilled_keys_fire_too(batch: int, case: Any, budget: int, leaving: frozenset[int]) -> None:
+@given(case=made(), budget=test_tiered.budgets, evictions=test_tiered.evictions)
+def test_sessions_of_evicted_keys_fire_all_the_same(
+    batch: int, case: Any, budget: int, evictions: frozenset[int]
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tidegate.runners.engine.state.tiered.BATCH", batch)
-        test_tiered.gives_the_same(*case, budget, leaving)
+        found, expected = test_tiered.tiered_and_resident_runs(*case, budget, evictions)
+    assert found == expected
 
 
 # ---- wakeups

@@ -1,4 +1,4 @@
-"""Operators of whose keys only a few are in memory give what they give with all of them there."""
+"""A tiered operator, with only a few keys in memory, emits what it would with all of them in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tidegate as tg
 from tests.engine.stateful import test_timers as timers
-from tests.engine.test_rescale import Make, answer, by_key, on_time, windowed
+from tests.engine.test_rescale import Make, Observation, answer, by_key, on_time, windowed
 from tests.support.operator_driver import SECOND, Clock, Elements, Event, Watermark, operator_factory
 from tests.support.window_operators import ASSIGNERS, RESULTS, combine, group, window_operator
 from tidegate.runners.engine.grouping.accumulation import Buffer
@@ -29,7 +29,7 @@ BRIEF = tg.ValueStateSpec("brief", ttl=10)
 
 
 class Brief(tg.DoFn):
-    """Keeps its last value for a short time."""
+    """Stores its last value for a short time."""
 
     def process(self, element: Any, brief: Any = tg.DoFn.StateParam(BRIEF)) -> Iterator[Any]:
         brief.write(element[1])
@@ -41,7 +41,7 @@ def briefly(p: tg.Pipeline) -> Any:
 
 
 class DictCold:
-    """The store as one would write it if all fitted in memory."""
+    """A store of evicted keys, in a dict."""
 
     def __init__(self) -> None:
         self.records: dict[Any, bytes] = {}
@@ -74,71 +74,82 @@ class DictCold:
         yield from list(self.records.items())
 
 
-def paged(make: Make, budget: int = 0) -> TieredOperator:
+def tiered_operator(make: Make, budget: int = 0) -> TieredOperator:
     return TieredOperator(make(), DictCold(), budget)  # type: ignore[arg-type]
 
 
-def gives_the_same(make: Make, events: list[Event], budget: int, leaving: frozenset[int]) -> None:
-    """Also where every key leaves memory after some events."""
-    plain, some = make(), paged(make, budget)
-    plain.open()
-    some.open()
+def tiered_and_resident_runs(
+    make: Make, events: list[Event], budget: int, evictions: frozenset[int]
+) -> tuple[list[Observation], list[Observation]]:
+    """Run a tiered operator, which evicts all keys after the events numbered in `evictions`, and one without tiers."""
+    resident, operator = make(), tiered_operator(make, budget)
+    resident.open()
+    operator.open()
+    found, expected = [], []
     for number, event in enumerate((*events, None)):
-        assert by_key(answer(some, event)) == by_key(answer(plain, event)), event
-        assert some.hold() == plain.hold()
-        assert some.next_clock() == plain.next_clock() or some.next_clock() is not None
-        if number in leaving:
-            some.spill(list(some.resident_keys()))
+        found.append((by_key(answer(operator, event)), operator.hold()))
+        expected.append((by_key(answer(resident, event)), resident.hold()))
+        assert operator.next_clock() is not None or resident.next_clock() is None, "a tiered operator has to wake, too"
+        if number in evictions:
+            operator.spill(list(operator.resident_keys()))
+    return found, expected
 
 
 budgets = st.sampled_from([0, 800, 1 << 20])
-leavings = st.frozensets(st.integers(0, 20))
+evictions = st.frozensets(st.integers(0, 20))
 
 
 @pytest.fixture(params=[1, tiered.BATCH], ids=["one at a time", "all"], autouse=True)
 def batch(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """How many keys are woken at a time."""
+    """The number of keys that are loaded at a time."""
     monkeypatch.setattr(tiered, "BATCH", request.param)
 
 
 @settings(max_examples=120, deadline=None)
-@given(windowed(), budgets, leavings)
-def test_windows_whose_keys_sleep_fire_all_the_same(case: Any, budget: int, leaving: frozenset[int]) -> None:
-    gives_the_same(*case, budget, leaving)
+@given(windowed(), budgets, evictions)
+def test_windows_of_evicted_keys_fire_all_the_same(case: Any, budget: int, evictions: frozenset[int]) -> None:
+    found, expected = tiered_and_resident_runs(*case, budget, evictions)
+    assert found == expected
 
 
 @settings(max_examples=80, deadline=None)
-@given(on_time(), budgets, leavings)
-def test_tables_whose_keys_sleep_fire_all_the_same(case: Any, budget: int, leaving: frozenset[int]) -> None:
-    gives_the_same(*case, budget, leaving)
+@given(on_time(), budgets, evictions)
+def test_tables_of_evicted_keys_fire_all_the_same(case: Any, budget: int, evictions: frozenset[int]) -> None:
+    found, expected = tiered_and_resident_runs(*case, budget, evictions)
+    assert found == expected
 
 
 @settings(max_examples=120, deadline=None)
-@given(timers.scripts, budgets, leavings)
-def test_timers_of_keys_that_sleep_fire_all_the_same(events: Any, budget: int, leaving: frozenset[int]) -> None:
-    gives_the_same(timers.step, [Clock(0), *events], budget, leaving)
+@given(timers.scripts, budgets, evictions)
+def test_timers_of_evicted_keys_fire_all_the_same(events: Any, budget: int, evictions: frozenset[int]) -> None:
+    found, expected = tiered_and_resident_runs(timers.step, [Clock(0), *events], budget, evictions)
+    assert found == expected
 
 
 @settings(max_examples=60, deadline=None)
 @given(windowed(), st.integers(0, 12), budgets, budgets)
-def test_a_snapshot_of_a_paged_operator_goes_on_anywhere(case: Any, at: int, budget: int, other: int) -> None:
+def test_a_snapshot_of_a_tiered_operator_can_be_restored_with_tiers_and_without(
+    case: Any, at: int, budget: int, other_budget: int
+) -> None:
     make, events = case
-    plain, some = make(), paged(make, budget)
+    original, operator = make(), tiered_operator(make, budget)
     for event in events[:at]:
-        answer(plain, event)
-        answer(some, event)
-    state = some.snapshot()
-    there, here = paged(make, other), make()
-    there.restore(state)
-    here.restore(merged([select_keys(state, lambda key: key == "a"), select_keys(state, lambda key: key != "a")]))
+        answer(original, event)
+        answer(operator, event)
+    state = operator.snapshot()
+    with_tiers, without_tiers = tiered_operator(make, other_budget), make()
+    with_tiers.restore(state)
+    without_tiers.restore(
+        merged([select_keys(state, lambda key: key == "a"), select_keys(state, lambda key: key != "a")])
+    )
     for event in (*events[at:], None):
-        expected = by_key(answer(plain, event))
-        assert by_key(answer(there, event)) == expected
-        assert by_key(answer(here, event)) == expected
+        expected = by_key(answer(original, event))
+        assert by_key(answer(with_tiers, event)) == expected
+        assert by_key(answer(without_tiers, event)) == expected
 
 
-def told(entries: Any) -> list[str]:
-    """Stored state in words that show what is in it, whoever holds it."""
+def contents(entries: Any) -> list[str]:
+    """The contents of state entries as text, whatever class they are stored in."""
 
     def plain(stored: Any) -> Any:
         match stored:
@@ -154,87 +165,105 @@ def told(entries: Any) -> list[str]:
     return sorted(repr(plain(entry)) for entry in entries)
 
 
-def takes_what_was_there(make: Make, events: list[Event], at: int, budget: int, looks: frozenset[int]) -> None:
-    """Whatever happens before all has been looked up; `looks`: before which events a piece is."""
-    some = paged(make, budget)
-    some.open()
+def captured_and_snapshotted(
+    make: Make, events: list[Event], at: int, budget: int, reads: frozenset[int]
+) -> tuple[dict[Any, list[str]], dict[Any, list[str]]]:
+    """The state, by key, that a capture begun after `at` events writes, and a snapshot taken at that instant.
+
+    The operator continues while the capture's pieces are read: one before each event numbered in `reads`, and the rest
+    at the end.
+    """
+    operator = tiered_operator(make, budget)
+    operator.open()
     for event in events[:at]:
-        answer(some, event)
-    there = by_keys(some.inner.snapshot(list(some.resident_keys())))
-    pieces = some.begin_capture(None).pieces()
-    taken: list[Any] = []
+        answer(operator, event)
+    snapshot = by_keys(operator.inner.snapshot(list(operator.resident_keys())))
+    pieces = operator.begin_capture(None).pieces()
+    read: list[Any] = []
     for number, event in enumerate((*events[at:], None)):
-        if number in looks:
-            taken.append(next(pieces, None))
-        answer(some, event)
-    found: dict[Any, Any] = {}
-    for piece in (*taken, *pieces):
+        if number in reads:
+            read.append(next(pieces, None))
+        answer(operator, event)
+    captured: dict[Any, Any] = {}
+    for piece in (*read, *pieces):
         if piece is not None:
             piece.tables.pop(tiered.RESIDENT, None)
             for key, entries in by_keys(piece).items():
-                assert key not in found
-                found[key] = entries
-    assert {key: told(found.get(key, ())) for key in there} == {key: told(entries) for key, entries in there.items()}
-    assert some.capture is None
+                assert key not in captured
+                captured[key] = entries
+    assert operator.capture is None
+    return (
+        {key: contents(captured.get(key, ())) for key in snapshot},
+        {key: contents(entries) for key, entries in snapshot.items()},
+    )
 
 
 @settings(max_examples=120, deadline=None)
-@given(windowed(), st.integers(0, 12), budgets, leavings)
-def test_windows_are_taken_as_they_were(case: Any, at: int, budget: int, looks: frozenset[int]) -> None:
-    takes_what_was_there(*case, at, budget, looks)
+@given(windowed(), st.integers(0, 12), budgets, evictions)
+def test_a_capture_has_the_windows_as_they_were_when_it_began(
+    case: Any, at: int, budget: int, reads: frozenset[int]
+) -> None:
+    captured, snapshot = captured_and_snapshotted(*case, at, budget, reads)
+    assert captured == snapshot
 
 
 @settings(max_examples=120, deadline=None)
-@given(on_time(), st.integers(0, 12), budgets, leavings)
-def test_tables_are_taken_as_they_were(case: Any, at: int, budget: int, looks: frozenset[int]) -> None:
-    takes_what_was_there(*case, at, budget, looks)
+@given(on_time(), st.integers(0, 12), budgets, evictions)
+def test_a_capture_has_the_tables_as_they_were_when_it_began(
+    case: Any, at: int, budget: int, reads: frozenset[int]
+) -> None:
+    captured, snapshot = captured_and_snapshotted(*case, at, budget, reads)
+    assert captured == snapshot
 
 
 @settings(max_examples=120, deadline=None)
-@given(timers.scripts, st.integers(0, 12), budgets, leavings)
-def test_timers_are_taken_as_they_were(events: Any, at: int, budget: int, looks: frozenset[int]) -> None:
-    takes_what_was_there(timers.step, [Clock(0), *events], at, budget, looks)
+@given(timers.scripts, st.integers(0, 12), budgets, evictions)
+def test_a_capture_has_the_timers_as_they_were_when_it_began(
+    events: Any, at: int, budget: int, reads: frozenset[int]
+) -> None:
+    captured, snapshot = captured_and_snapshotted(timers.step, [Clock(0), *events], at, budget, reads)
+    assert captured == snapshot
 
 
 def test_only_as_many_keys_stay_in_memory_as_there_is_room_for() -> None:
     strategy = WindowingStrategy(ASSIGNERS["global"])
-    some = paged(lambda: window_operator(combine(RESULTS["sum"][0]), strategy), 200_000)
+    operator = tiered_operator(lambda: window_operator(combine(RESULTS["sum"][0]), strategy), 200_000)
     windows = assign(strategy.assigner)(0, None)
     for start in range(0, 5_000, 100):
-        answer(some, Elements(tuple(((f"key {n}", 1), 0, windows) for n in range(start, start + 100))))
-        assert len(some.resident_keys()) < 1_000
-    assert len(some.snapshot()) == 5_000
-    assert sum(value for _, (_, value), *_ in answer(some, None)) == 5_000
+        answer(operator, Elements(tuple(((f"key {n}", 1), 0, windows) for n in range(start, start + 100))))
+        assert len(operator.resident_keys()) < 1_000
+    assert len(operator.snapshot()) == 5_000
+    assert sum(value for _, (_, value), *_ in answer(operator, None)) == 5_000
 
 
-def test_a_key_that_cannot_be_found_is_an_error_as_ever() -> None:
-    some = paged(lambda: window_operator(group(), WindowingStrategy(ASSIGNERS["global"])))
+def test_an_element_without_a_key_is_refused_as_without_tiers() -> None:
+    operator = tiered_operator(lambda: window_operator(group(), WindowingStrategy(ASSIGNERS["global"])))
     with pytest.raises(Exception, match="pairs"):
-        answer(some, Elements(((7, 0, assign(ASSIGNERS["global"])(0, None)),)))
+        answer(operator, Elements(((7, 0, assign(ASSIGNERS["global"])(0, None)),)))
 
 
-def test_state_that_is_gone_is_gone_from_the_store_too() -> None:
+def test_state_that_is_cleared_is_deleted_from_the_store_too() -> None:
     make = lambda: window_operator(group(), WindowingStrategy(ASSIGNERS["fixed"]))  # noqa: E731
-    some = paged(make)
-    answer(some, Elements(((("a", 1), 3, assign(ASSIGNERS["fixed"])(3, None)),)))
-    answer(some, Watermark(5))
-    assert isinstance(some.cold, DictCold)
-    assert list(some.cold.records) == ["a"]
-    answer(some, Watermark(10))
-    some.spill(list(some.resident_keys()))
-    assert not some.cold.records
+    operator = tiered_operator(make)
+    answer(operator, Elements(((("a", 1), 3, assign(ASSIGNERS["fixed"])(3, None)),)))
+    answer(operator, Watermark(5))
+    assert isinstance(operator.cold, DictCold)
+    assert list(operator.cold.records) == ["a"]
+    answer(operator, Watermark(10))
+    operator.spill(list(operator.resident_keys()))
+    assert not operator.cold.records
 
 
-def test_what_has_outlived_its_time_to_live_goes_in_time_though_its_key_has_slept() -> None:
-    """Its date then stands behind those of keys that were there meanwhile."""
-    some = paged(operator_factory(briefly, "step"), 1 << 20)
-    answer(some, Clock(0))
-    answer(some, Elements(((("old", 1), 0, (GLOBAL_WINDOW,)),)))
-    some.spill(["old"])
-    answer(some, Clock(5 * SECOND))
-    answer(some, Elements(((("new", 1), 0, (GLOBAL_WINDOW,)),)))
-    assert some.next_clock() == 10 * SECOND
-    answer(some, Clock(10 * SECOND))
-    assert list(by_keys(some.snapshot())) == ["new"]
-    some.spill(["old", "new"])
-    assert some.next_clock() == 15 * SECOND
+def test_state_expires_at_its_time_to_live_although_its_key_was_evicted_in_between() -> None:
+    """When the key is loaded again, its expiry is queued after those of keys that arrived later."""
+    operator = tiered_operator(operator_factory(briefly, "step"), 1 << 20)
+    answer(operator, Clock(0))
+    answer(operator, Elements(((("old", 1), 0, (GLOBAL_WINDOW,)),)))
+    operator.spill(["old"])
+    answer(operator, Clock(5 * SECOND))
+    answer(operator, Elements(((("new", 1), 0, (GLOBAL_WINDOW,)),)))
+    assert operator.next_clock() == 10 * SECOND
+    answer(operator, Clock(10 * SECOND))
+    assert list(by_keys(operator.snapshot())) == ["new"]
+    operator.spill(["old", "new"])
+    assert operator.next_clock() == 15 * SECOND
