@@ -25,7 +25,7 @@ def test_a_missing_file_is_told_when_the_pipeline_is_built(tmp_path: Path) -> No
     (tmp_path / "sales.txt").touch()
     assert error_message(reading(tmp_path / "sale.txt")) == (
         f"BuildError: no file matches '{tmp_path}/sale.txt': looked in {tmp_path}; there is sales.txt. "
-        "If it may be that there is none, say allow_empty=True\n  in step 'read/Read', applied at HERE"
+        "If there may be no such file, set allow_empty=True\n  in step 'read/Read', applied at HERE"
     )
 
 
@@ -33,8 +33,8 @@ def test_a_gzip_that_is_cut_short_is_told_with_its_step(tmp_path: Path) -> None:
     path = tmp_path / "sales.txt.gz"
     path.write_bytes(gzip.compress(bytes(range(256)) * 40, mtime=0)[:60])
     assert error_message(reading(path)) == (
-        f"ReadError: {path}: not a whole gzip file: EOFError: it ends in the middle: it was cut short. "
-        "If it is not gzip at all, say compression='none'\n  in step 'read/Read', applied at HERE"
+        f"ReadError: {path}: not a valid gzip file: EOFError: it is truncated. "
+        "If it is not gzip, pass compression='none'\n  in step 'read/Read', applied at HERE"
     )
 
 
@@ -42,8 +42,8 @@ def test_a_gzip_that_is_none_is_told_with_its_step(tmp_path: Path) -> None:
     path = tmp_path / "sales.txt.gz"
     path.write_text("plain text\n")
     assert error_message(reading(path)) == (
-        f"ReadError: {path}: not a whole gzip file: error: Error -3 while decompressing data: incorrect header check. "
-        "If it is not gzip at all, say compression='none'\n  in step 'read/Read', applied at HERE"
+        f"ReadError: {path}: not a valid gzip file: error: Error -3 while decompressing data: incorrect header check. "
+        "If it is not gzip, pass compression='none'\n  in step 'read/Read', applied at HERE"
     )
 
 
@@ -51,8 +51,8 @@ def test_a_line_that_is_no_text_is_told_with_its_number_and_step(tmp_path: Path)
     path = tmp_path / "sales.txt"
     path.write_bytes(b"first\ncaf\xe9 au lait\n")
     assert error_message(reading(path)) == (
-        f"ReadError: {path}, line 2 (byte 9): 0xe9 is not utf-8. If the file is in another encoding, say so with "
-        "encoding=…; errors='replace' puts U+FFFD in the place of what can't be decoded\n"
+        f"ReadError: {path}, line 2 (byte 9): 0xe9 is not valid utf-8. If the file is in another encoding, pass "
+        "encoding=…; errors='replace' replaces bytes that can't be decoded by U+FFFD\n"
         "  in step 'read/Read', applied at HERE"
     )
 

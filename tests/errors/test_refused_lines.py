@@ -42,7 +42,7 @@ REFUSED = [
         '(x | tg.ParDo(Each()).with_outputs("negative", main="m")).negativ',
         "the step has no output 'negativ'; it has: m, ",
     ),
-    ('x | tg.io.WriteToText("o/{date}/x")', "{date} can't stand in a path"),
+    ('x | tg.io.WriteToText("o/{date}/x")', "{date} is not a placeholder"),
     ("x | tg.Map([1, 2])", "Map takes a function, not [1, 2]"),
     ("(x, y) | tg.Flatten()", "Flatten: PCollections of two different pipelines"),
     ("for each in x: pass", "PCollection('Create') can't be iterated"),

@@ -68,7 +68,9 @@ def test_a_line_that_is_none_names_the_element(runner: str, tmp_path: Path) -> N
     _ = p | tg.Create(VISITS[:1]) | "write" >> tg.io.WriteToText(f"{tmp_path}/out", format=forgetful)
     with pytest.raises(tg.UserCodeError) as caught:
         p.run()
-    assert "TypeError: forgetful gave None as the line of an element, which is a str or bytes" in str(caught.value)
+    assert "TypeError: forgetful returned None as the line of an element, which must be a str or bytes" in str(
+        caught.value
+    )
     assert "in step 'write/Format'" in str(caught.value)
     assert "('de', 'ada')" in str(caught.value)
     assert files(tmp_path) == {}
@@ -79,7 +81,7 @@ def test_a_line_that_is_none_names_the_element(runner: str, tmp_path: Path) -> N
     ("format", "says"),
     [
         (of_a_number, r"format=of_a_number takes int, but its input holds tuple\[str, str\]"),
-        (as_length, "format=as_length gives int, and a line is a str or bytes"),
+        (as_length, "format=as_length returns int, but a line is a str or bytes"),
         ("{}", "format is a function of an element, not '{}'"),
     ],
 )

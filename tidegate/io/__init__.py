@@ -1,7 +1,7 @@
-"""Connectors, and what authors build their own from.
+"""Connectors, and the interfaces for an author's own.
 
-`tg.Read` reads any `Source`, `tg.Write` writes to any `Sink`; the connectors here are built on those alone. What a
-connector needs beyond the standard library is imported when it is used.
+`tg.Read` reads any `Source`, and `tg.Write` writes to any `Sink`; the connectors here use nothing else. A connector
+imports third-party packages only when it is used.
 """
 
 from typing import Any

@@ -1,4 +1,4 @@
-"""Streams of bytes: whole lines of them, and text in other encodings as UTF-8."""
+"""Streams of bytes: reading complete lines, and recoding text to UTF-8."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, BinaryIO, Final, Literal, TypeAlias
 from tidegate.sdk.errors import BuildError, ReadError
 
 PIECE: Final = 1 << 17
-"""Bytes read at a time; a block's lines come from one piece, so it is also about what a block weighs at the most."""
+"""The bytes of one read. The lines of a block are from one piece, which therefore limits the size of a block, too."""
 
 DecodeErrors: TypeAlias = Literal["strict", "replace", "ignore", "backslashreplace"]
 
 
 class Recoded(io.RawIOBase):
-    """A stream of bytes in some encoding, as UTF-8."""
+    """Recodes a stream of bytes to UTF-8."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Recoded(io.RawIOBase):
             try:
                 text = self._decoder.decode(piece, final=not piece)
             except UnicodeDecodeError as error:
-                # The decoder's object starts with what it had kept of earlier pieces.
+                # The error's bytes start with those that the decoder had buffered from earlier pieces.
                 offset = self._read - len(error.object) + error.start
                 before = error.object[: error.start].decode(error.encoding, "replace")
                 raise self._undecodable(offset, self._lines + before.count("\n"), error) from error
@@ -57,22 +57,27 @@ class Recoded(io.RawIOBase):
 
 
 def check_encoding(encoding: str, of: str) -> None:
-    """BuildError for what is not a text encoding."""
+    """Raise BuildError, naming the transform `of`, if Python has no such text encoding."""
     try:
         "".encode(encoding)
     except (LookupError, TypeError):
-        raise BuildError(f"{of}: {encoding!r} is not an encoding that Python knows; 'utf-8' is the usual one") from None
+        raise BuildError(f"{of}: Python has no text encoding {encoding!r}; most files are in 'utf-8'") from None
 
 
-def whole_lines(stream: BinaryIO, at: int, end: int | None, size: int | None, name: str) -> Iterator[tuple[int, bytes]]:
-    """Runs of whole lines that start in `[at, end)`, each with the offset of its first byte. The stream is at `at`.
+def complete_lines(
+    stream: BinaryIO, at: int, end: int | None, size: int | None, name: str
+) -> Iterator[tuple[int, bytes]]:
+    """Pieces that consist of complete lines, each with its offset: all lines that start in `[at, end)`.
 
-    The last one may lack its line end. Reads nothing behind `size`.
+    The stream is at the offset `at`, and is not read beyond `size`. The last line of the file needs no line end.
+
+    >>> list(complete_lines(io.BytesIO(b"one\\ntwo\\nthree"), 0, 5, 13, "numbers.txt"))
+    [(0, b'one\\n'), (4, b'two\\n')]
     """
     if end is not None and at >= end:
         return
     read = at
-    carried: list[bytes] = []
+    unfinished: list[bytes] = []
     while True:
         finishing = end is not None and read >= end
         stop = size if finishing else end
@@ -83,37 +88,37 @@ def whole_lines(stream: BinaryIO, at: int, end: int | None, size: int | None, na
                     f"{name}: it ends at byte {read} and had {size} bytes when the run started: "
                     "it was changed while it was read"
                 )
-            if carried:
-                yield at, b"".join(carried)
+            if unfinished:
+                yield at, b"".join(unfinished)
             return
         read += len(data)
-        # Until `end` all lines are ours; the one that reaches over it is the last.
+        # The last line of the split is the one that contains the byte before `end`.
         cut = (data.find(b"\n") if finishing else data.rfind(b"\n")) + 1
         if not cut:
-            carried.append(data)
+            unfinished.append(data)
             continue
-        whole = b"".join((*carried, data[:cut])) if carried or cut < len(data) else data
-        yield at, whole
-        at += len(whole)
-        carried = [data[cut:]] if cut < len(data) else []
+        piece = b"".join((*unfinished, data[:cut])) if unfinished or cut < len(data) else data
+        yield at, piece
+        at += len(piece)
+        unfinished = [data[cut:]] if cut < len(data) else []
         if finishing or (end is not None and at >= end):
             return
 
 
-def forward(stream: BinaryIO, to: int) -> None:
-    """To the byte at `to`: by a jump, or by reading up to it."""
+def skip_to(stream: BinaryIO, offset: int) -> None:
+    """Move from the start of the stream to an offset, by reading if the stream can't seek."""
     if stream.seekable():
-        stream.seek(to)
+        stream.seek(offset)
         return
-    while to > 0:
-        data = stream.read(min(PIECE, to))
+    while offset > 0:
+        data = stream.read(min(PIECE, offset))
         if not data:
             return
-        to -= len(data)
+        offset -= len(data)
 
 
 def needs_recoding(encoding: str) -> bool:
-    """Whether the byte 0x0a does not always end a line."""
+    """Whether the byte 0x0a may occur elsewhere than at the end of a line, or a line may end otherwise."""
     name = codecs.lookup(encoding).name
     return name.startswith(("utf-16", "utf-32", "utf-7", "iso2022", "hz")) or "\n".encode(encoding)[-1:] != b"\n"
 

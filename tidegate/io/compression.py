@@ -1,7 +1,7 @@
-"""Compressed files as streams of bytes: gzip, bzip2, xz and zstandard alike, and zip for reading.
+"""Streams of gzip, bzip2, xz and zstandard, for reading and writing, and of zip archives, for reading.
 
-All of them but zip allow several compressed streams one after another in one file, and mean their concatenation.
-Reading follows that; writing uses it, so that files can be joined without being decompressed.
+Except for zip, a file may contain several compressed streams; decompressed, it is their concatenation. Sinks rely on
+this to join files without decompressing them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAMES: Final = ("auto", "none", *dict.fromkeys(_SUFFIXES.values()))
 
 
 def of_path(path: str, compression: Compression) -> Compression:
-    """What `auto` means for a path, by its suffix; anything else as given."""
+    """The compression of a path: that of its suffix if `compression` is `auto`, and else `compression`."""
     if compression != "auto":
         return compression
     lower = path.lower()
@@ -36,7 +36,7 @@ def of_path(path: str, compression: Compression) -> Compression:
 
 
 def check(compression: str, of: str) -> None:
-    """BuildError for a compression that doesn't exist, or whose package is missing (`of` says where it is used)."""
+    """Raise BuildError, naming the transform `of`, for an unknown compression or one whose module is missing."""
     if compression not in _NAMES:
         raise BuildError(f"{of}: compression is one of {', '.join(map(repr, _NAMES))}, not {compression!r}")
     module = {"zstd": "zstandard", "gzip": "zlib", "bz2": "bz2", "xz": "lzma", "zip": "zlib"}.get(compression)
@@ -45,19 +45,21 @@ def check(compression: str, of: str) -> None:
     try:
         import_module(module)
     except ImportError:
-        cure = "pip install 'tidegate[zstd]'" if compression == "zstd" else "this Python was built without it"
-        raise BuildError(f"{of}: {compression} needs the module {module}: {cure}") from None
+        advice = "pip install 'tidegate[zstd]'" if compression == "zstd" else "this Python was built without it"
+        raise BuildError(f"{of}: {compression} needs the module {module}: {advice}") from None
 
 
 def decompressing(file: BinaryIO, compression: Compression) -> BinaryIO:
-    """The plain bytes of an open file, which stays the caller's to close. What is broken raises one of `broken()`."""
+    """A stream of an open file's decompressed bytes. The caller closes the file. Corrupt data raises one of the
+    exceptions in `broken()`."""
     if compression == "none":
         return file
     return cast(BinaryIO, io.BufferedReader(_Decompressed(file, _decompressor(compression)), 1 << 16))
 
 
 def compressor(compression: Compression) -> Any:
-    """A fresh object with `compress(data)` and `flush()`, whose output depends on the data alone (no time, no name)."""
+    """A new object with `compress(data)` and `flush()`. Its output depends on the data alone: it has no timestamp and
+    no file name."""
     match compression:
         case "gzip":
             import zlib
@@ -79,7 +81,7 @@ def compressor(compression: Compression) -> Any:
 
 
 def zip_members(file: BinaryIO) -> list[tuple[str, int]]:
-    """The files in a zip archive, in its order, with their uncompressed sizes."""
+    """The files in a zip archive with their uncompressed sizes, in the order of the archive."""
     import zipfile
 
     with zipfile.ZipFile(file) as archive:
@@ -87,19 +89,19 @@ def zip_members(file: BinaryIO) -> list[tuple[str, int]]:
 
 
 def zip_member(file: BinaryIO, name: str) -> BinaryIO:
-    """The plain bytes of one file in a zip archive, which stays the caller's to close."""
+    """A stream of one file's decompressed bytes. The caller closes the archive."""
     import zipfile
 
     return cast(BinaryIO, zipfile.ZipFile(file).open(name))
 
 
 def broken() -> tuple[type[Exception], ...]:
-    """The exceptions of the decompressors for data of another format, truncated or encrypted."""
+    """The exceptions that decompressors raise for data that is truncated, encrypted or of another format."""
     import sys
 
     # bz2 raises OSError and ValueError; zipfile RuntimeError (a password is needed) and NotImplementedError.
     errors: tuple[type[Exception], ...] = (EOFError, OSError, ValueError, RuntimeError, NotImplementedError)
-    # A module that has not been imported can't have raised, and may not be installed.
+    # A module that has not been imported can't have raised an exception, and may not be installed.
     for module, name in (
         ("zlib", "error"),
         ("lzma", "LZMAError"),
@@ -112,7 +114,7 @@ def broken() -> tuple[type[Exception], ...]:
 
 
 class _Plain:
-    """No compression, in the form of one."""
+    """The compressor of `none`: returns data unchanged."""
 
     def compress(self, data: bytes) -> bytes:
         return data
@@ -122,48 +124,48 @@ class _Plain:
 
 
 class _Decompressed(io.RawIOBase):
-    """One or several compressed streams, one after another, as one stream of plain bytes."""
+    """The decompressed bytes of one or more consecutive compressed streams."""
 
-    # Small pieces bound what a highly compressed one becomes in memory.
+    # Highly compressed data may expand a thousandfold; small pieces limit the memory this takes.
     PIECE = 1 << 14
 
-    def __init__(self, file: BinaryIO, new: Callable[[], Any]) -> None:
+    def __init__(self, file: BinaryIO, decompressor: Callable[[], Any]) -> None:
         self._file = file
-        self._new = new
+        self._decompressor = decompressor
         self._stream: Any = None
-        self._plain = memoryview(b"")
+        self._decompressed = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._plain:
+        while not self._decompressed:
             piece = self._file.read(self.PIECE)
             if not piece:
                 if self._stream is not None:
-                    raise EOFError("it ends in the middle: it was cut short")
+                    raise EOFError("it is truncated")
                 return 0
-            self._plain = memoryview(self._feed(piece))
-        size = min(len(self._plain), len(buffer))
-        buffer[:size] = self._plain[:size]
-        self._plain = self._plain[size:]
+            self._decompressed = memoryview(self._feed(piece))
+        size = min(len(self._decompressed), len(buffer))
+        buffer[:size] = self._decompressed[:size]
+        self._decompressed = self._decompressed[size:]
         return size
 
     def _feed(self, piece: bytes) -> bytes:
-        plain = []
+        decompressed = []
         while piece:
             if self._stream is None:
-                # Zeros between and after streams are padding (tapes, xz).
+                # Between and after streams, zeros are padding (tapes, xz).
                 piece = piece.lstrip(b"\0")
                 if not piece:
                     break
-                self._stream = self._new()
-            plain.append(self._stream.decompress(piece))
+                self._stream = self._decompressor()
+            decompressed.append(self._stream.decompress(piece))
             if not self._stream.eof:
                 break
             piece = self._stream.unused_data
             self._stream = None
-        return b"".join(plain)
+        return b"".join(decompressed)
 
 
 def _decompressor(compression: Compression) -> Callable[[], Any]:
@@ -183,6 +185,6 @@ def _decompressor(compression: Compression) -> Callable[[], Any]:
         case "zstd":
             import zstandard
 
-            # Without this, a frame written with a long window is refused (`zstd --long`).
+            # The default limit refuses frames with a long window (`zstd --long`).
             return lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
     raise AssertionError(compression)

@@ -1,9 +1,9 @@
-"""File systems: this machine's, and those that fsspec can reach, behind one interface.
+"""The local file system and those of fsspec, behind one interface.
 
-A path is a string as authors write it: a local path (`~` and `file://` allowed) or a URL (`s3://…`, `memory://…`,
-also chained as fsspec chains them). `store_of(path)` says where it lives and how it is called there; a `Store` has
-the few operations that sources and sinks of files need. None of them relies on an atomic rename across a store that
-has none: `move` makes the target appear whole, by renaming where that works and else by copying one object.
+Authors write a path as a string: a local path (`~` and `file://` allowed) or a URL (`s3://…`, `memory://…`, also
+chained as fsspec chains them). `store_of(path)` returns its `Store` and its path within the store. A `Store` has only
+the operations that sources and sinks of files need. No caller depends on an atomic rename: `move` renames where the
+store can, and otherwise copies one object, so that the target never appears in part.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from typing import Any, BinaryIO, Final, cast
 from tidegate.sdk.errors import BuildError, TidegateError
 
 WORK_PREFIX: Final = ".tidegate-"
-"""Folders of unfinished output start with it; patterns don't look into them."""
+"""The prefix of folders with unfinished output. Patterns don't match files in them."""
 
 _MAGIC: Final = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file: its path within its store, and its size in bytes (None: unknown until read, a pipe or web page).
+    """A file: its path within its store, and its size in bytes. The size of a pipe or web page is None: it is unknown
+    until the file has been read.
 
-    `tag` differs when the file has been written again: its ETag, or when it was modified; None where a store has none.
+    `tag` changes when the file is written again. It is the ETag or the time of modification; None if the store has
+    neither.
     """
 
     path: str
@@ -42,72 +44,73 @@ class FileInfo:
 
 
 class Store(ABC):
-    """A place for files. Paths are the store's own, with `/` between folders. Missing files are FileNotFoundError,
-    all other trouble is OSError or what the remote file system raises."""
+    """A file system. Paths are relative to the store, with `/` between folders. Operations raise FileNotFoundError for
+    a missing file, and OSError or an exception of the remote file system for other failures."""
 
     @abstractmethod
     def find(self, path: str) -> FileInfo | None:
-        """The file of exactly this name."""
+        """The file with exactly this path; None if there is none."""
 
     @abstractmethod
     def glob(self, pattern: str) -> list[FileInfo]:
-        """The files that match, in no order; `**` matches any folders."""
+        """The matching files, in no particular order; `**` matches any number of folders."""
 
     @abstractmethod
     def open(self, path: str) -> BinaryIO:
-        """For reading."""
+        """Open a file for reading."""
 
     @abstractmethod
     def info_of(self, file: BinaryIO, path: str) -> FileInfo | None:
-        """What an opened file is: the one that is read, even if another has taken its path."""
+        """The file that is open, even if another one has replaced it under its path."""
 
     @abstractmethod
     def create(self, path: str) -> BinaryIO:
-        """For writing, with the folders it needs; `finish` makes it last."""
+        """Create a file for writing, and the folders it is in. It is durable only after `finish`."""
 
     appends: bool = False
-    """Whether a closed file can be opened again for appending."""
+    """Whether the store can append to a closed file."""
 
     def append(self, path: str) -> BinaryIO:
-        """A created file again, for writing at its end; only where the store `appends`."""
+        """Open an existing file to write at its end. Only stores with `appends` can."""
         raise NotImplementedError
 
     @abstractmethod
     def finish(self, file: BinaryIO) -> None:
-        """Closes a created file: when this returns, it survives a crash."""
+        """Close a created file durably: once this returns, the file survives a crash."""
 
     @abstractmethod
     def move(self, source: str, target: str) -> None:
-        """`target` is `source`, whole, whatever it was before; `source` is gone. Makes the folders that it needs."""
+        """Move a file, replacing `target` if it exists, and create the folders that `target` is in. Readers see the
+        old target or the new one, never a part."""
 
     @abstractmethod
     def remove(self, path: str) -> None:
-        """Removes a file, if it is there."""
+        """Remove a file, if it exists."""
 
     @abstractmethod
     def remove_folder(self, path: str) -> None:
-        """Removes a folder and all in it, if it is there."""
+        """Remove a folder with its contents, if it exists."""
 
     @abstractmethod
     def remove_empty_folder(self, path: str) -> None:
-        """Removes a folder if it is there and empty."""
+        """Remove a folder, if it exists and is empty."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str] | None:
-        """The names directly in a folder, sorted; None if there is no such folder."""
+        """The sorted names of a folder's entries; None if there is no such folder."""
 
     @abstractmethod
     def check_writable(self, folder: str) -> None:
-        """BuildError when files can surely not be written there. Writes nothing."""
+        """Raise BuildError if it is certain that no file can be created in the folder. Writes nothing."""
 
     @abstractmethod
     def url(self, path: str) -> str:
-        """The path as authors write it, for messages."""
+        """The path in the form that authors write, for messages."""
 
 
 def store_of(path: str) -> tuple[Store, str]:
-    """The store of a path or pattern, and its name there. BuildError when fsspec, or its driver for the protocol,
-    is missing."""
+    """The store of a path or pattern, and the path within it. Raises BuildError if fsspec, or its driver for the
+    protocol, is not installed."""
     if path.startswith("file://"):
         return Local(), path.removeprefix("file://")
     if "://" not in path and "::" not in path:
@@ -117,27 +120,28 @@ def store_of(path: str) -> tuple[Store, str]:
     except ImportError:
         raise BuildError(f"{path}: reading and writing URLs needs fsspec: pip install 'tidegate[remote]'") from None
     try:
-        fs, own = fsspec.url_to_fs(path)
+        fs, path_in_store = fsspec.url_to_fs(path)
     except ImportError as error:
         raise BuildError(f"{path}: {error}") from error
     except ValueError as error:
         raise BuildError(f"{path}: {error}; a local path has no '://'") from error
-    return Remote(fs), own
+    return Remote(fs), path_in_store
 
 
 def folder_of(path: str) -> str:
-    """The folder a path of some store lies in; "" for a bare name."""
+    """The folder that contains the path; "" for a bare name."""
     head, slash, _ = path.rpartition("/")
     return head or slash
 
 
 def join(folder: str, name: str) -> str:
-    """`name` in `folder`, "" being where relative paths start."""
+    """The path of `name` in `folder`; with "" as the folder, `name` itself."""
     return name if not folder else folder + name if folder.endswith("/") else f"{folder}/{name}"
 
 
 def match(pattern: str) -> list[FileInfo]:
-    """The files of a path or pattern, sorted by name. A path that exists is taken literally, `*` and all."""
+    """The files of a path or pattern, sorted by path. If a file of exactly that name exists, `*` and `?` in it are not
+    wildcards."""
     store, path = store_of(pattern)
     exact = store.find(path)
     if exact is not None:
@@ -150,7 +154,7 @@ def match(pattern: str) -> list[FileInfo]:
 
 
 def explain_no_match(pattern: str) -> str:
-    """Why no file matches: what is in the folder that was looked in, or which folder is not there."""
+    """The reason why no file matches: the folder that is missing, or what the searched folder contains instead."""
     store, path = store_of(pattern)
     parts = path.split("/")
     magic = next((i for i, part in enumerate(parts) if _MAGIC & set(part)), len(parts) - 1)
@@ -171,9 +175,9 @@ def explain_no_match(pattern: str) -> str:
         case _ if near:
             has = f"; there is {', '.join(near)}"
         case 1:
-            has = "; its only name is not like it"
+            has = "; the only name in it is not similar"
         case several:
-            has = f"; none of its {several} names is like it"
+            has = f"; none of the {several} names in it is similar"
     return f"looked in {shown}{has}"
 
 
@@ -205,7 +209,7 @@ class Local(Store):
             try:
                 return open(path, "wb", buffering=1 << 18)
             except FileNotFoundError:
-                pass  # someone swept the folder, empty at that moment, between the two calls
+                pass  # another process removed the folder, which was empty, between the two calls
         return open(path, "wb", buffering=1 << 18)
 
     def append(self, path: str) -> BinaryIO:
@@ -232,7 +236,7 @@ class Local(Store):
     def remove_folder(self, path: str) -> None:
         import shutil
 
-        # A straggler may still be adding files, which the next sweep will remove.
+        # An old worker may still be creating files here. The next cleanup removes those.
         shutil.rmtree(path, ignore_errors=True)
 
     def remove_empty_folder(self, path: str) -> None:
@@ -248,15 +252,18 @@ class Local(Store):
             return None
 
     def check_writable(self, folder: str) -> None:
-        there = os.path.abspath(folder or ".")
-        while not os.path.lexists(there):
-            there = os.path.dirname(there)
-        if not os.path.isdir(there):
-            raise BuildError(f"can't write to {folder}: {there} is not a folder")
-        if not os.access(there, os.W_OK | os.X_OK):
-            raise BuildError(f"can't write to {folder or '.'}: no permission to write in {there}")
-        if os.stat(there).st_dev in _devices_of_kernel():  # where root has the permission, and yet can make no file
-            raise BuildError(f"can't write to {folder or '.'}: {there} is the kernel's, and holds no files of others")
+        existing = os.path.abspath(folder or ".")
+        while not os.path.lexists(existing):
+            existing = os.path.dirname(existing)
+        if not os.path.isdir(existing):
+            raise BuildError(f"can't write to {folder}: {existing} is not a folder")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise BuildError(f"can't write to {folder or '.'}: no permission to write in {existing}")
+        if os.stat(existing).st_dev in _kernel_devices():  # root has the permission, and still can't create files
+            raise BuildError(
+                f"can't write to {folder or '.'}: {existing} belongs to a file system of the kernel, in which programs "
+                "can't create files"
+            )
 
     def url(self, path: str) -> str:
         return path
@@ -291,7 +298,7 @@ class Remote(Store):
         try:
             return cast(BinaryIO, self.fs.open(path, "wb"))
         except FileNotFoundError:
-            # Only now: object stores need no folders, and may take a wish for one as one for a bucket.
+            # Not before the first try: object stores need no folders, and may create a bucket instead.
             self.fs.makedirs(folder_of(path), exist_ok=True)
             return cast(BinaryIO, self.fs.open(path, "wb"))
 
@@ -299,8 +306,8 @@ class Remote(Store):
         file.close()
 
     def move(self, source: str, target: str) -> None:
-        # On object stores: a copy within the store, which appears whole, and a delete. If the delete is lost, the
-        # next try copies the same bytes again.
+        # An object store copies the object, which becomes visible only when it is complete, and deletes the source. If
+        # the process dies before the deletion, the next attempt copies the same bytes again.
         self.fs.mv(source, target)
 
     def remove(self, path: str) -> None:
@@ -320,7 +327,7 @@ class Remote(Store):
     def remove_empty_folder(self, path: str) -> None:
         self.fs.invalidate_cache(path)
         try:
-            # Object stores have no folders but for the objects in them, and rmdir may mean a bucket there.
+            # In an object store, a folder exists only as a prefix of objects, and rmdir may remove a bucket.
             if self.fs.isdir(path) and not self.fs.ls(path, detail=False):
                 self.fs.rmdir(path)
         except OSError:
@@ -334,14 +341,14 @@ class Remote(Store):
             return None
 
     def check_writable(self, folder: str) -> None:
-        """Only writing would show."""
+        """No check: only a write would show a missing permission."""
 
     def url(self, path: str) -> str:
         return str(self.fs.unstrip_protocol(path))
 
 
 def describe(error: BaseException) -> str:
-    """An error of the file system for the end of a message: its own words, without the path told twice."""
+    """The text of a file system's error, for the end of a message that already names the path."""
     if isinstance(error, TidegateError):
         return str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -377,19 +384,19 @@ def _remote_info(path: str, info: dict[str, Any]) -> FileInfo:
 
 
 def _make_folders(folder: str) -> None:
-    """Make a folder and those it lies in, so that they survive a crash."""
-    made = []
-    there = folder
-    while there and not os.path.isdir(there):
-        made.append(there)
-        there = os.path.dirname(there)
+    """Create a folder and its parents durably: they survive a crash."""
+    created = []
+    parent = folder
+    while parent and not os.path.isdir(parent):
+        created.append(parent)
+        parent = os.path.dirname(parent)
     os.makedirs(folder, exist_ok=True)
-    for path in made:
+    for path in created:
         _sync_folder(os.path.dirname(path) or ".")
 
 
-def _devices_of_kernel() -> set[int]:
-    """The file systems of Linux in which programs make no files."""
+def _kernel_devices() -> set[int]:
+    """The devices of Linux's own file systems, in which programs can't create files."""
     return {os.stat(folder).st_dev for folder in ("/proc", "/sys") if os.path.ismount(folder)}
 
 

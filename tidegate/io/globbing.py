@@ -1,4 +1,5 @@
-"""Patterns of local files. As `glob`, but what can't be listed is an error: `glob` takes it for empty."""
+"""Matches patterns of local paths. Unlike `glob`, it raises an error for a folder that can't be listed, instead of
+treating it as empty."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ _MAGIC: Final = re.compile(r"[*?\[]")
 
 
 def paths_like(pattern: str) -> list[str]:
-    """The files and folders that match, each once; `**` matches any folders, and hidden names match only patterns that
-    begin with a dot. Raises OSError for a folder on the way that can't be listed."""
+    """The matching files and folders, without repetitions. `**` matches any number of folders, and hidden names match
+    only patterns that begin with a dot. Raises OSError if a folder that has to be searched can't be listed."""
     segments = [segment for segment in pattern.split("/") if segment]
     return list(dict.fromkeys(_matching("/" if pattern.startswith("/") else "", segments)))
 
@@ -52,7 +53,7 @@ def _matching(folder: str, segments: list[str]) -> Iterator[str]:
 
 
 def _names(folder: str) -> list[tuple[str, bool]]:
-    """The entries of a folder, and whether each is a folder. A link that leads back to itself is skipped."""
+    """The names in a folder, each with whether it is a folder. A link to itself is no folder."""
     try:
         with os.scandir(folder or ".") as entries:
             return [(entry.name, _is_folder(entry)) for entry in entries]

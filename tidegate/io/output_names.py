@@ -1,9 +1,16 @@
-"""Names of output files that depend on what is written: `{destination}` and `{window}` in a prefix.
+"""Names of output files that depend on the elements: `{destination}` and `{window}` in a prefix.
 
-A prefix such as `out/{destination}/{window:%Y-%m-%d}` is a `NameTemplate`. A step in front of the sink fills it in:
-it makes of each element the pair `(address, element)`, where an address holds the text of each placeholder, in the
-order in which they stand. A sink that takes such pairs keeps the elements of each address apart and asks the template
-for the prefix of their files. Any sink that writes files can share both. `{{` and `}}` are literal braces.
+A prefix such as `out/{destination}/{window:%Y-%m-%d}` is a `NameTemplate`. A step before the sink turns each element
+into `(address, element)`; an address is the text of each placeholder, in the order of the prefix. The sink writes the
+elements of each address to files of their own, whose prefix it gets from the template. All file sinks can use this.
+`{{` and `}}` are literal braces.
+
+>>> template = NameTemplate.of("out/{destination}/part")
+>>> addressing = Addressing(template, lambda order: order["country"], None)
+>>> addressed({"country": "de", "amount": 3}, addressing)
+(('de',), {'country': 'de', 'amount': 3})
+>>> template.filled(("de",))
+'out/de/part'
 """
 
 from __future__ import annotations
@@ -25,7 +32,7 @@ from tidegate.sdk.user_code.user_fn import name_of
 from tidegate.sdk.windowing.window import GlobalWindow
 
 Address: TypeAlias = tuple[str, ...]
-"""The text of each placeholder of a template, in order."""
+"""The text of each placeholder of a template, in the order of the prefix."""
 
 _BRACES: Final = re.compile(r"(?P<escape>\{\{|\}\})|\{(?P<name>[^\W\d]\w*)(?P<rest>[^{}]*)\}")
 _REST: Final = re.compile(r"(?:\.(?P<edge>\w+))?(?::(?P<format>[^{}]*))?")
@@ -39,14 +46,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """One `{…}` of a prefix. A window without an `edge` or a format is written as both its edges."""
+    """One `{…}` of a prefix. `{window}`, without an `edge` or a format, stands for both edges of the window."""
 
     kind: Literal["destination", "window"]
     edge: Literal["start", "end"] | None = None
     format: str | None = None
 
     def of_window(self, window: Any, zone: tzinfo | None) -> str:
-        """The text of a window. ValueError for one that has no such edge."""
+        """The text of a window. Raises ValueError if the window doesn't have the edge."""
         if isinstance(window, GlobalWindow):
             return "global"
         start, end = getattr(window, "start", None), window.end
@@ -54,10 +61,10 @@ class Placeholder:
             if start is None:
                 return checked_segments(str(window).replace("/", "-"), "window")
             return f"{_instant(start.micros, None, zone)}-{_instant(end.micros, None, zone)}"
-        at = end if self.edge == "end" else start
-        if at is None:
-            raise ValueError(f"window {window} has no start to name a file by: write {{window.end:…}}")
-        return _instant(at.micros, self.format, zone)
+        instant = end if self.edge == "end" else start
+        if instant is None:
+            raise ValueError(f"window {window} has no start for the name of a file: write {{window.end:…}}")
+        return _instant(instant.micros, self.format, zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +76,21 @@ class NameTemplate:
 
     @staticmethod
     def of(prefix: str) -> NameTemplate:
-        """The template that a prefix is; BuildError for a placeholder that can't be filled in."""
+        """Parse a prefix. Raises BuildError for an unknown placeholder."""
         found = _BRACES.finditer(prefix)
         return NameTemplate(prefix, tuple(_placeholder(brace) for brace in found if not brace["escape"]))
 
-    def names(self, kind: str) -> bool:
-        """Whether it has a placeholder of this kind."""
+    def has(self, kind: str) -> bool:
+        """Whether the prefix has a placeholder of this kind."""
         return any(placeholder.kind == kind for placeholder in self.placeholders)
 
     def filled(self, address: Address) -> str:
-        """The prefix of an address's files."""
+        """The prefix of the files of an address."""
         return _filled(self.prefix, iter(address))
 
     @property
     def fixed_folder(self) -> str:
-        """The folder that all files of the template are in or below."""
+        """The deepest folder that contains the files of every address, directly or in subfolders."""
         first = next((found for found in _BRACES.finditer(self.prefix) if not found["escape"]), None)
         return files.folder_of(_filled(self.prefix[: first.start()] if first else self.prefix, iter(())))
 
@@ -91,28 +98,26 @@ class NameTemplate:
 def with_address(
     of: str, template: NameTemplate, destination: Callable[[Any], str | int] | None, zone: tzinfo | None = None
 ) -> PTransform[PCollection[Any], PCollection[tuple[Address, Any]]]:
-    """The step that gives each element its address. `zone` is the time zone that windows are written in; None is UTC.
-
-    Raises BuildError, naming the transform `of`, if the template and `destination` don't go together.
-    """
+    """The step that adds its address to each element. `zone` is the time zone in which windows are formatted; None is
+    UTC. Raises BuildError, naming the transform `of`, if only one of `destination` and `{destination}` is there."""
     if destination is not None and not callable(destination):
         raise BuildError(f"{of}: destination is a function of an element, not {shorten(destination)}")
-    if destination is not None and not template.names("destination"):
+    if destination is not None and not template.has("destination"):
         raise BuildError(
-            f"{of}: destination= names files where the path says {{destination}}, and {template.prefix!r} does "
-            f"not: write '{template.prefix}-{{destination}}', or '{{destination}}/{template.prefix}' for folders"
+            f"{of}: destination= needs a path with {{destination}}, which {template.prefix!r} does not have: write "
+            f"'{template.prefix}-{{destination}}', or '{{destination}}/{template.prefix}' for folders"
         )
-    if destination is None and template.names("destination"):
+    if destination is None and template.has("destination"):
         raise BuildError(
-            f"{of}: {template.prefix!r} has {{destination}}: say what it is for an element, as in "
+            f"{of}: {template.prefix!r} has {{destination}}: add a function of an element, as in "
             "destination=lambda row: row.country"
         )
-    step = addressed_in_window if template.names("window") else addressed
+    step = addressed_in_window if template.has("window") else addressed
     return Map(step, Addressing(template, destination, zone), name="Address")
 
 
 class Addressing:
-    """Makes addresses: the same object for the same one, so that a block holds (and pickles) each address once."""
+    """Computes addresses. Equal addresses are the same object, so that a block pickles each of them only once."""
 
     def __init__(
         self, template: NameTemplate, destination: Callable[[Any], str | int] | None, zone: tzinfo | None
@@ -120,72 +125,75 @@ class Addressing:
         self.template = template
         self._destination = destination
         self._zone = zone
-        self._known: dict[tuple[str | None, Any], Address] = {}
+        self._cache: dict[tuple[str | None, Any], Address] = {}
 
     def address(self, element: Any, window: Any) -> Address:
-        """The address of an element. TypeError or ValueError for a destination that can't be (part of) a file name."""
+        """The address of an element. Raises TypeError or ValueError for a destination that can't be part of a path."""
         text = None
         if self._destination is not None:
-            given = self._destination(element)
-            text = given if type(given) is str else self._text(given)
-        found = self._known.get((text, window))
-        if found is None:
+            destination = self._destination(element)
+            text = destination if type(destination) is str else self._text(destination)
+        address = self._cache.get((text, window))
+        if address is None:
             if text is not None:
                 checked_segments(text, "destination")
-            if len(self._known) >= _KNOWN_AT_ONCE:
-                self._known.clear()
-            found = self._known[text, window] = tuple(
+            if len(self._cache) >= _CACHED_ADDRESSES:
+                self._cache.clear()
+            address = self._cache[text, window] = tuple(
                 placeholder.of_window(window, self._zone) if placeholder.kind == "window" else str(text)
                 for placeholder in self.template.placeholders
             )
-        return found
+        return address
 
     def _text(self, destination: Any) -> str:
         if isinstance(destination, bool) or not isinstance(destination, (str, int)):
-            what = name_of(self._destination)
-            raise TypeError(f"{what} gave {shorten(destination, 60)} as a destination: it must be a str, or an int")
+            function = name_of(self._destination)
+            raise TypeError(
+                f"{function} returned {shorten(destination, 60)} as a destination: it must be a str, or an int"
+            )
         return str(destination)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Addressing, (self.template, self._destination, self._zone)
 
 
-_KNOWN_AT_ONCE: Final = 100_000
+_CACHED_ADDRESSES: Final = 100_000
 
 
 def addressed(element: Any, addressing: Addressing) -> tuple[Address, Any]:
-    """An element with its address, where windows have no part in it."""
+    """An element with its address, if the prefix has no `{window}`."""
     return addressing.address(element, None), element
 
 
 def addressed_in_window(element: Any, addressing: Addressing, window: Any = DoFn.WindowParam) -> tuple[Address, Any]:
-    """An element of a window with its address."""
+    """An element with its address, if the prefix has `{window}`."""
     return addressing.address(element, window), element
 
 
 def checked_segments(text: str, what: str) -> str:
-    """`text`, if it may be (part of) a file name; `/` makes folders. Data must not lead out of the output's folder."""
+    """Return `text` if it may be part of a path, where `/` separates folders. Raises ValueError if it may not, above
+    all for text that would lead out of the output folder."""
     segments = text.split("/")
-    bad = (
+    fault = (
         "is empty"
         if not text
         else "has an empty folder name"
         if "" in segments
-        else "leads out of the output's folder"
+        else "leads out of the output folder"
         if "." in segments or ".." in segments
-        else "has a character that can't be printed"
+        else "has a control character"
         if _UNPRINTABLE.search(text)
-        else "is a name that Tidegate keeps for unfinished output"
+        else "is a name that Tidegate reserves for unfinished output"
         if any(segment.startswith(files.WORK_PREFIX) for segment in segments)
         else ""
     )
-    if bad:
-        raise ValueError(f"the {what} {shorten(text, 60)} {bad}, so no file can be named by it")
+    if fault:
+        raise ValueError(f"the {what} {shorten(text, 60)} {fault}, so it can't be part of a file's name")
     return text
 
 
 def zone_of(name: str, of: str) -> tzinfo | None:
-    """The time zone of a name; None for UTC, which is written with a Z."""
+    """The time zone of this name; None for UTC, which is formatted as Z."""
     if name == "UTC":
         return None
     try:
@@ -195,7 +203,7 @@ def zone_of(name: str, of: str) -> tzinfo | None:
 
 
 def _filled(prefix: str, texts: Iterator[str]) -> str:
-    """A prefix with these texts for its placeholders, and its escaped braces as single ones."""
+    """The prefix with its placeholders replaced by these texts, and its doubled braces by single ones."""
     return _BRACES.sub(lambda found: found["escape"][0] if found["escape"] else next(texts), prefix)
 
 
@@ -210,22 +218,22 @@ def _placeholder(found: re.Match[str]) -> Placeholder:
             return Placeholder("window", edge, format or None)
     import difflib
 
-    near = [kind for kind in _KINDS if len(name) > 2 and kind.startswith(name.lower())]
-    near = near or difflib.get_close_matches(name.lower(), _KINDS, 1)
-    hint = f" Did you mean {{{near[0]}}}?" if near and name not in _KINDS else ""
+    similar = [kind for kind in _KINDS if len(name) > 2 and kind.startswith(name.lower())]
+    similar = similar or difflib.get_close_matches(name.lower(), _KINDS, 1)
+    hint = f" Did you mean {{{similar[0]}}}?" if similar and name not in _KINDS else ""
     raise BuildError(
-        f"{found.group()} can't stand in a path: there are {{destination}}, {{window}}, {{window:%Y-%m-%d}}, "
+        f"{found.group()} is not a placeholder; those are {{destination}}, {{window}}, {{window:%Y-%m-%d}}, "
         f"{{window.start:%H%M}} and {{window.end:%H%M}}.{hint} A literal brace is written {{{{"
     )
 
 
 def _check_format(placeholder: str, format: str) -> None:
-    """BuildError for a code that not every platform's strftime knows: some would write it as it stands."""
+    """Raise BuildError for a code that strftime doesn't support on every platform; some would not replace it."""
     for code in _UNKNOWN_CODE.findall(format.replace("%%", "")):
         if code not in _CODES:
-            what = f"{code} is no code" if code != "%" else "a single % at the end is no code"
+            what = code if code != "%" else "a single % at the end"
             raise BuildError(
-                f"{placeholder} can't stand in a path: {what} that strftime knows on each platform. Those are "
+                f"{placeholder}: strftime does not support {what} on every platform. The supported codes are "
                 f"{' '.join(sorted(_CODES, key=lambda known: (known.lower(), known)))}, and %% for a percent sign"
             )
 

@@ -1,8 +1,8 @@
-"""Tables, DataFrames and RDDs of Spark's: `ReadFromSpark` and `WriteToSpark`, for the Spark runner alone.
+"""Reading and writing Spark's tables, DataFrames and RDDs; only on the Spark runner.
 
-A pipeline can so stand in the middle of a Spark job: Arrow batches of a DataFrame, or the pickles that an RDD is made
-of, go straight into its first steps, on the executors, and what it gives is written by Spark's own writers. PySpark is
-imported only where an RDD is opened.
+These connectors let a pipeline run in the middle of a Spark job. The Arrow batches of a DataFrame, or the pickles in an
+RDD, go to the pipeline's first steps on the executors, and Spark's own writers write the results. PySpark is imported
+only when an RDD is opened.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from tidegate.transforms.rows.row import Row, row_maker
 Mode: TypeAlias = Literal["error", "append", "overwrite", "ignore"]
 _MODES: Final = ("error", "append", "overwrite", "ignore")
 _COMMITTING: Final = frozenset({"avro", "csv", "delta", "hudi", "iceberg", "json", "orc", "parquet", "text"})
-"""Formats whose output appears once, however often a task is tried."""
+"""Formats for which Spark commits output, so that tasks that run again don't write it twice."""
 
 
 class ReadFromSpark(Read[Any]):
-    """The rows of a DataFrame, or of a table by its name, as `tg.Row`s with the columns as fields; the elements of an
-    RDD as they are.
+    """Reads the rows of a DataFrame, or of a table by its name, as `tg.Row`s with the columns as fields, or the
+    elements of an RDD.
 
         pipeline | tg.io.ReadFromSpark(spark.table("sales").where("amount > 0"))
         pipeline | tg.io.ReadFromSpark("sales", columns=["customer", "amount"])
         pipeline | tg.io.ReadFromSpark(sc.textFile("sales.csv").map(parsed).persist())
 
-    Each partition of a DataFrame or an RDD goes to the steps where it is, batch by batch; nothing is collected, and
-    what Spark has persisted is not computed again. Both belong to the process that made them: what is compiled to run
-    elsewhere has to name a table. Elements of classes of your own script travel on if they are known:
-    `.with_output_types(Visit)`.
+    The executors run the steps on each partition of a DataFrame or an RDD, batch by batch; nothing is collected on the
+    driver, and data that Spark has persisted is not computed again. A DataFrame or RDD exists only in the process that
+    created it: a pipeline that is compiled to run elsewhere must read a table. For elements whose classes are defined
+    in your script, declare the type: `.with_output_types(Visit)`.
 
-    - `columns`: which columns, in this order; all of them unless given.
+    - `columns`: the columns to read, in this order; all of them by default.
     - `as_dicts`: dicts instead of Rows, for columns whose names can't be fields (`_1`).
-    - `timestamp`: from an element to its event time.
+    - `timestamp`: a function from an element to its event time.
 
-    Structs come as dicts, maps as dicts, arrays as lists, timestamps as aware datetimes. Raises BuildError when applied
-    to anything else, or to an RDD with `columns` or `as_dicts`; when running, for columns that are not there or can't
-    be fields, and for what belongs to another session.
+    Structs and maps become dicts, arrays lists, and timestamps aware datetimes. Raises BuildError when applied to
+    anything else, or to an RDD with `columns` or `as_dicts`; at run time, for columns that don't exist or can't be
+    fields, and for a DataFrame or RDD of another session.
     """
 
     def __init__(
@@ -73,51 +73,49 @@ class ReadFromSpark(Read[Any]):
                 return "ReadFromSpark"
 
 
-def _source_of(given: Any, columns: Iterable[str] | None, as_dicts: bool) -> SparkSource | RddSource:
-    held: _Held | None = None
+def _source_of(data: Any, columns: Iterable[str] | None, as_dicts: bool) -> SparkSource | RddSource:
+    frame: _Handle | None = None
     table: str | None = None
-    if isinstance(given, str):
-        table = given
-    elif all(hasattr(given, part) for part in ("mapInArrow", "schema", "sparkSession")):
-        held = _Held(given)
-    elif all(hasattr(given, part) for part in ("mapPartitions", "_jrdd_deserializer", "ctx")):
+    if isinstance(data, str):
+        table = data
+    elif all(hasattr(data, part) for part in ("mapInArrow", "schema", "sparkSession")):
+        frame = _Handle(data)
+    elif all(hasattr(data, part) for part in ("mapPartitions", "_jrdd_deserializer", "ctx")):
         if columns is not None or as_dicts:
             raise BuildError("ReadFromSpark: columns and as_dicts are for DataFrames and tables, not for an RDD")
-        return RddSource(_Held(given))
+        return RddSource(_Handle(data))
     else:
-        raise BuildError(
-            f"ReadFromSpark takes a DataFrame or an RDD of Spark's, or a table's name, not {shorten(given)}"
-        )
+        raise BuildError(f"ReadFromSpark takes a Spark DataFrame or RDD, or a table's name, not {shorten(data)}")
     if isinstance(columns, str):
         raise BuildError(f"ReadFromSpark: columns is a list of names, not one {columns!r}")
-    return SparkSource(held, table, None if columns is None else tuple(columns), as_dicts)
+    return SparkSource(frame, table, None if columns is None else tuple(columns), as_dicts)
 
 
-class _Held:
-    """A DataFrame or RDD of this process. Pickled, it is a number by which this process finds it again."""
+class _Handle:
+    """A reference to a DataFrame or RDD of this process. Unpickled in this process, it is the same handle; in another
+    one, where the object doesn't exist, it is only the handle's id."""
 
-    def __init__(self, thing: Any) -> None:
-        self.thing = thing
-        self.number = f"{os.getpid()}-{id(self):x}-{os.urandom(4).hex()}"
-        _held[self.number] = self
+    def __init__(self, value: Any) -> None:
+        self.value = value
+        self.id = f"{os.getpid()}-{id(self):x}-{os.urandom(4).hex()}"
+        _handles[self.id] = self
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
-        return _found, (self.number,)
+        return _resolve, (self.id,)
 
 
-_held: Final[weakref.WeakValueDictionary[str, _Held]] = weakref.WeakValueDictionary()
+_handles: Final[weakref.WeakValueDictionary[str, _Handle]] = weakref.WeakValueDictionary()
 
 
-def _found(number: str) -> _Held | str:
-    """The object; in another process, such as a task's, its number."""
-    return _held.get(number, number)
+def _resolve(handle_id: str) -> _Handle | str:
+    return _handles.get(handle_id, handle_id)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSource(Source[Any]):
-    """A DataFrame, or a table by its name; see `ReadFromSpark` for what the fields mean."""
+    """A DataFrame, or a table by its name; the fields are explained at `ReadFromSpark`."""
 
-    held: _Held | str | None
+    frame: _Handle | str | None
     table: str | None
     columns: tuple[str, ...] | None
     as_dicts: bool
@@ -132,11 +130,11 @@ class SparkSource(Source[Any]):
 
     def check(self) -> None:
         if self.table is not None and not self.table.strip():
-            raise BuildError("ReadFromSpark: there is no table's name")
+            raise BuildError("ReadFromSpark: the table's name is empty")
         if self.columns is not None and (not self.columns or len(set(self.columns)) < len(self.columns)):
-            raise BuildError(f"ReadFromSpark: columns are some names, each once, not {list(self.columns)}")
-        if isinstance(self.held, _Held):
-            self._select(self.held.thing)
+            raise BuildError(f"ReadFromSpark: columns must be one or more different names, not {list(self.columns)}")
+        if isinstance(self.frame, _Handle):
+            self._select(self.frame.value)
 
     def splits(self, desired: int) -> list[Split]:
         raise UnsupportedError(_ONLY_ON_SPARK)
@@ -146,20 +144,20 @@ class SparkSource(Source[Any]):
 
     @property
     def session(self) -> Any:
-        """The Spark session of the DataFrame; None for a table, which any session reads."""
-        return self.held.thing.sparkSession if isinstance(self.held, _Held) else None
+        """The Spark session of the DataFrame; None for a table, which any session can read."""
+        return self.frame.value.sparkSession if isinstance(self.frame, _Handle) else None
 
     def open_dataframe(self, session: Any) -> Any:
         """The DataFrame with the chosen columns."""
-        match self.held:
-            case _Held(thing=frame):
-                if not _same(frame.sparkSession, session):
+        match self.frame:
+            case _Handle(value=frame):
+                if not _can_share_query(frame.sparkSession, session):
                     raise BuildError(
                         "the DataFrame belongs to another Spark session than the one that runs the pipeline"
                     )
                 return self._select(frame)
             case str():
-                raise BuildError(_elsewhere("DataFrame"))
+                raise BuildError(_in_another_process("DataFrame"))
         return self._select(session.table(self.table))
 
     def elements_of(self, batch: Any, loads: Callable[[Any], Any]) -> Iterator[Sequence[Any]]:
@@ -172,27 +170,27 @@ class SparkSource(Source[Any]):
             yield list(map(row_maker(names), zip(*columns, strict=True)))
 
     def _select(self, frame: Any) -> Any:
-        there = frame.columns
+        existing = frame.columns
         for column in self.columns or ():
-            if column not in there:
-                raise BuildError(f"ReadFromSpark: {self.name} has no column {column!r}, but {', '.join(there)}")
-        names = list(self.columns or there)
+            if column not in existing:
+                raise BuildError(f"ReadFromSpark: {self.name} has no column {column!r}, but {', '.join(existing)}")
+        names = list(self.columns or existing)
         if not names or len(set(names)) < len(names):
-            raise BuildError(f"ReadFromSpark: the columns of {self.name} need names of their own, and are {names}")
-        unfit = [name for name in names if name.startswith("_")]
-        if unfit and not self.as_dicts:
+            raise BuildError(f"ReadFromSpark: the columns of {self.name} must have different names, and are {names}")
+        no_fields = [name for name in names if name.startswith("_")]
+        if no_fields and not self.as_dicts:
             raise BuildError(
-                f"ReadFromSpark: the column {unfit[0]!r} can't be a field of a Row: rename it "
-                "(DataFrame.withColumnRenamed), or say as_dicts=True"
+                f"ReadFromSpark: the column {no_fields[0]!r} can't be a field of a Row: rename it "
+                "(DataFrame.withColumnRenamed), or set as_dicts=True"
             )
         return frame if self.columns is None else frame.select(*[f"`{name}`" for name in names])
 
 
 @dataclass(frozen=True, slots=True)
 class RddSource(Source[Any]):
-    """An RDD of Python objects, read as Spark has it: pickles of many elements each, a row of bytes for each pickle."""
+    """An RDD of Python objects, read as a DataFrame of Spark's pickles, each of which contains many elements."""
 
-    held: _Held | str
+    rdd: _Handle | str
 
     @property
     def name(self) -> str:
@@ -206,10 +204,11 @@ class RddSource(Source[Any]):
 
     @property
     def session(self) -> Any:
-        """A session of the RDD's SparkContext; None where there is no RDD. BuildError if its SparkContext is over."""
-        if not isinstance(self.held, _Held):
+        """A session of the RDD's SparkContext; None in another process. Raises BuildError if the SparkContext has been
+        stopped."""
+        if not isinstance(self.rdd, _Handle):
             return None
-        context = self.held.thing.ctx
+        context = self.rdd.value.ctx
         if context._jsc is None:
             raise BuildError("the SparkContext of the RDD has been stopped")
         from pyspark.sql import SparkSession
@@ -217,14 +216,14 @@ class RddSource(Source[Any]):
         return SparkSession.builder.getOrCreate()
 
     def open_dataframe(self, session: Any) -> Any:
-        """Its pickles, as the only column of a DataFrame."""
-        if not isinstance(self.held, _Held):
-            raise BuildError(_elsewhere("RDD"))
-        rdd = self.held.thing
+        """The DataFrame whose only column contains the RDD's pickles."""
+        if not isinstance(self.rdd, _Handle):
+            raise BuildError(_in_another_process("RDD"))
+        rdd = self.rdd.value
         if getattr(session, "_sc", None) is not rdd.ctx:
             raise BuildError(
-                "the RDD belongs to another SparkContext than the session that runs the pipeline; over Spark Connect "
-                "there are none"
+                "the RDD belongs to another SparkContext than the session that runs the pipeline; Spark Connect does "
+                "not support RDDs"
             )
         from pyspark.sql import DataFrame
 
@@ -234,69 +233,74 @@ class RddSource(Source[Any]):
 
     def elements_of(self, batch: Any, loads: Callable[[Any], Any]) -> Iterator[Sequence[Any]]:
         """The elements of an Arrow record batch of pickles."""
-        some: list[Any] = []
+        elements: list[Any] = []
         for data in batch.column(0):
-            some += loads(data.as_buffer())
-            if len(some) >= BLOCK_SIZE:
-                yield some
-                some = []
-        if some:
-            yield some
+            elements += loads(data.as_buffer())
+            if len(elements) >= BLOCK_SIZE:
+                yield elements
+                elements = []
+        if elements:
+            yield elements
 
 
 def _in_pickled_lists(rdd: Any) -> bool:
-    """Whether an RDD, as it is in the JVM, consists of pickles of several elements each, as most do."""
+    """Whether the RDD is stored in the JVM as pickled lists of elements, as most are."""
     from pyspark.serializers import AutoBatchedSerializer, BatchedSerializer, CPickleSerializer
 
-    form = rdd._jrdd_deserializer
-    return type(form) in (AutoBatchedSerializer, BatchedSerializer) and type(form.serializer) is CPickleSerializer
-
-
-_ONLY_ON_SPARK: Final = (
-    "only the spark runner reads DataFrames, tables and RDDs: say --runner spark; in a test, put elements into a Create"
-)
-
-
-def _elsewhere(what: str) -> str:
+    serializer = rdd._jrdd_deserializer
     return (
-        f"the {what} belongs to the process in which the pipeline was written: to run it elsewhere, read a table by "
-        "its name"
+        type(serializer) in (AutoBatchedSerializer, BatchedSerializer)
+        and type(serializer.serializer) is CPickleSerializer
     )
 
 
-def _same(one: Any, other: Any) -> bool:
-    """Whether sessions can share a query: those of one SparkContext do, those of Connect only with themselves."""
+_ONLY_ON_SPARK: Final = (
+    "only the spark runner reads DataFrames, tables and RDDs: use --runner spark, or, in a test, tg.Create instead"
+)
+
+
+def _in_another_process(what: str) -> str:
+    return (
+        f"the {what} exists only in the process in which the pipeline was built: to run it in another one, read a "
+        "table by its name"
+    )
+
+
+def _can_share_query(one: Any, other: Any) -> bool:
+    """Whether two sessions can use each other's DataFrames: they need the same SparkContext; with Spark Connect, they
+    have to be the same session."""
     return one is other or (hasattr(one, "_sc") and hasattr(other, "_sc") and one._sc is other._sc)
 
 
 def _values(column: Any) -> list[Any]:
-    """A column of Arrow's as Python values; numbers by way of numpy, which is several times as fast."""
+    """An Arrow column as Python values. Numbers are converted with numpy, which is several times as fast."""
     import pyarrow as pa
 
     kind = column.type
     if column.null_count == 0 and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         column = column.to_numpy(zero_copy_only=False)
-        found: list[Any] = column.tolist()
+        values: list[Any] = column.tolist()
     else:
-        found = column.to_pylist(maps_as_pydicts="strict") if pa.types.is_nested(kind) else column.to_pylist()
-    return found
+        values = column.to_pylist(maps_as_pydicts="strict") if pa.types.is_nested(kind) else column.to_pylist()
+    return values
 
 
 class WriteToSpark(Write):
-    """Elements with named fields into a table, or into files, by Spark's own writers, in one Spark action.
+    """Writes elements with named fields to a table or to files, with Spark's own writers, in one Spark action.
 
         totals | tg.io.WriteToSpark("reports.daily", mode="overwrite")
         totals | tg.io.WriteToSpark("s3a://bucket/daily", format="parquet", partition_by=["day"])
 
-    `target` is a table's name; with a `format` (`"parquet"`, `"orc"`, `"json"`, `"csv"`, `"jdbc"`…) it is a path, or
-    None for formats that have none. `table=True` with a format makes a table of that format.
+    `target` is a table's name; with a `format` (`"parquet"`, `"orc"`, `"json"`, `"csv"`, `"jdbc"`…), it is a path, or
+    None for formats without one. `table=True` and a format write a table of that format.
 
-    - `mode`, if something is there: `"error"`, `"append"`, `"overwrite"` or `"ignore"`, as Spark's.
-    - `partition_by`: columns by which files are laid out. `options`: those of the format.
-    - `schema`: what the columns are, as Spark's DDL; else as in `tg.ToDataFrame`.
+    - `mode`: what to do if the target exists: `"error"`, `"append"`, `"overwrite"` or `"ignore"`, as in Spark.
+    - `partition_by`: the columns to partition the files by. `options`: the format's options.
+    - `schema`: the columns in Spark's DDL; inferred as in `tg.ToDataFrame` by default.
 
-    It is written when all steps have succeeded, before the run's other sinks are committed. Raises BuildError when
-    applied to elements without named fields, or for an unknown mode; when running, what Spark's writer raises.
+    The output is written after all steps have succeeded, and before the run's other sinks are committed. Raises
+    BuildError when applied to elements without named fields, or for an unknown mode; at run time, the errors of Spark's
+    writer.
     """
 
     def __init__(
@@ -315,7 +319,7 @@ class WriteToSpark(Write):
             raise BuildError(f"WriteToSpark takes a table's name or a path, not {shorten(target)}")
         if isinstance(partition_by, str):
             raise BuildError(f"WriteToSpark: partition_by is a list of columns, not one {partition_by!r}")
-        self._made = SparkSink(
+        self._declared = SparkSink(
             schema,
             None if target is None else os.fspath(target),
             format,
@@ -324,7 +328,7 @@ class WriteToSpark(Write):
             tuple(partition_by),
             tuple(sorted((str(key), value) for key, value in (options or {}).items())),
         )
-        super().__init__(self._made, name=name)
+        super().__init__(self._declared, name=name)
 
     def default_label(self) -> str:
         return f"WriteToSpark({self.sink.name})"
@@ -332,13 +336,15 @@ class WriteToSpark(Write):
     def expand(self, input: PCollection[Any]) -> None:
         from dataclasses import replace
 
-        self.sink = replace(self._made, columns=self._made.columns or columns_of(input.element_type, "WriteToSpark"))
+        self.sink = replace(
+            self._declared, columns=self._declared.columns or columns_of(input.element_type, "WriteToSpark")
+        )
         super().expand(input)
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSink(FrameSink):
-    """What Spark's writers write; see `WriteToSpark` for what the fields mean."""
+    """A target of Spark's writers; the fields are explained at `WriteToSpark`."""
 
     target: str | None = None
     format: str | None = None
@@ -360,19 +366,19 @@ class SparkSink(FrameSink):
         if self.mode not in _MODES:
             raise BuildError(f"WriteToSpark: mode is one of {', '.join(map(repr, _MODES))}, not {self.mode!r}")
         if self.table and not (self.target or "").strip():
-            raise BuildError("WriteToSpark: there is no table's name; for files, give a path and a format")
+            raise BuildError("WriteToSpark: the table's name is empty; to write files, pass a path and a format")
 
     def writes(self) -> Hashable | None:
-        """The table or path, unless its rows are added to those of others."""
+        """The table or path, unless rows are appended to it, which several sinks may do."""
         return None if self.mode == "append" or self.target is None else (self.table, self.target)
 
     @property
     def kept(self) -> bool:
-        """It is written."""
+        """False: the DataFrame is written, not returned to the author."""
         return False
 
     def save_dataframe(self, frame: Any) -> None:
-        """Write it."""
+        """Write the DataFrame to the target."""
         missing = [column for column in self.partition_by if column not in frame.columns]
         if missing:
             raise RunError(

@@ -258,6 +258,7 @@ NAMES: Final[Mapping[tuple[str, str], tuple[str, str]]] = {
         "CollectionStatus",
     ),
     ("tidegate.runners.spark.task_io.writer", "Committing"): ("tidegate.runners.spark.driver.sinks", "SinkCommit"),
+    ("tidegate.io.spark", "_found"): ("tidegate.io.spark", "_resolve"),
     ("tidegate.sdk.user_code.user_fn", "Where"): ("tidegate.sdk.user_code.frames", "Where"),
     ("tidegate.sdk.pipeline", "PTransform"): ("tidegate.sdk.steps.transform", "PTransform"),
     ("tidegate.sdk.pipeline", "Transform"): ("tidegate.sdk.steps.transform", "Transform"),

@@ -191,7 +191,7 @@ def test_a_destination_that_leads_out_is_an_error_that_names_the_element(tmp_pat
     with pytest.raises(tg.UserCodeError) as caught:
         p.run()
     message = str(caught.value)
-    assert "leads out of the output's folder" in message
+    assert "leads out of the output folder" in message
     assert "element: '../x y'" in message
     assert re.search(r"step 'WriteToText/Address', applied at .*test_destinations\.py:\d+", message)
     assert list(tmp_path.iterdir()) == []
@@ -200,10 +200,10 @@ def test_a_destination_that_leads_out_is_an_error_that_names_the_element(tmp_pat
 @pytest.mark.parametrize(
     ("path", "more", "message"),
     [
-        ("out", {"destination": str}, "destination= names files where the path says {destination}"),
-        ("out/{destination}", {}, "say what it is for an element"),
+        ("out", {"destination": str}, "destination= needs a path with {destination}"),
+        ("out/{destination}", {}, "add a function of an element"),
         ("out/{destination}", {"destination": "de"}, "destination is a function of an element, not 'de'"),
-        ("out/{window.middle}", {}, "can't stand in a path"),
+        ("out/{window.middle}", {}, "is not a placeholder"),
         ("out/{window}", {"timezone": "Mars/Base"}, "there is no time zone 'Mars/Base'"),
     ],
 )

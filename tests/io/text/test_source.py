@@ -134,9 +134,9 @@ def test_a_broken_compressed_file_is_named(tmp_path: Path, suffix: str, damage: 
     with pytest.raises(ReadError) as caught:
         lines_of(TextSource((str(path),), errors="replace"))
     message = str(caught.value)
-    assert message.startswith(f"{path}: not a whole {flag} file: ")
-    assert message.endswith(f"If it is not {flag} at all, say compression='none'")
-    assert ("cut short" in message) == (damage == "cut")
+    assert message.startswith(f"{path}: not a valid {flag} file: ")
+    assert message.endswith(f"If it is not {flag}, pass compression='none'")
+    assert ("truncated" in message) == (damage == "cut")
 
 
 def test_a_gzip_with_a_wrong_checksum_is_refused(tmp_path: Path) -> None:
@@ -165,8 +165,7 @@ def test_a_broken_zip_is_named(tmp_path: Path) -> None:
     with pytest.raises(ReadError) as caught:
         TextSource((str(path),)).splits(1)
     assert str(caught.value) == (
-        f"{path}: not a whole zip file: BadZipFile: File is not a zip file. "
-        "If it is not zip at all, say compression='none'"
+        f"{path}: not a valid zip file: BadZipFile: File is not a zip file. If it is not zip, pass compression='none'"
     )
 
 
@@ -175,7 +174,7 @@ def test_a_damaged_zip_member_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("a.txt", "one line of text\n")
     path.write_bytes(path.read_bytes().replace(b"one line", b"two line", 1))
-    with pytest.raises(ReadError, match=re.escape(f"{path}!a.txt: not a whole zip file: BadZipFile: Bad CRC-32")):
+    with pytest.raises(ReadError, match=re.escape(f"{path}!a.txt: not a valid zip file: BadZipFile: Bad CRC-32")):
         lines_of(TextSource((str(path),)))
 
 
@@ -188,8 +187,8 @@ def test_an_undecodable_line_is_named_with_its_number_in_the_file(
     with pytest.raises(ReadError) as caught:
         lines_of(TextSource((str(path),), min_split_size=1), desired=desired)
     assert str(caught.value) == (
-        f"{path}, line 4 (byte 22): 0xe9 is not utf-8. If the file is in another encoding, say so with encoding=…; "
-        "errors='replace' puts U+FFFD in the place of what can't be decoded"
+        f"{path}, line 4 (byte 22): 0xe9 is not valid utf-8. If the file is in another encoding, pass encoding=…; "
+        "errors='replace' replaces bytes that can't be decoded by U+FFFD"
     )
 
 
@@ -291,7 +290,7 @@ def test_what_is_appended_while_reading_is_not_read_and_what_is_cut_off_is_repor
         f"{path}: it ends at byte 4 and had 7 bytes when the run started: it was changed while it was read"
     )
     path.unlink()
-    with pytest.raises(ReadError, match=re.escape(f"{path}: the file is gone; it was there when the run started")):
+    with pytest.raises(ReadError, match=re.escape(f"{path}: the file no longer exists; it did when the run started")):
         drain(source, split)
 
 
@@ -320,7 +319,7 @@ def test_files_behind_a_url_are_read_and_cut_alike() -> None:
             TextSource(("memory://text_source/c.txt",)).check()
         assert str(caught.value) == (
             "no file matches 'memory://text_source/c.txt': looked in memory:///text_source; there is a.txt. "
-            "If it may be that there is none, say allow_empty=True"
+            "If there may be no such file, set allow_empty=True"
         )
     finally:
         memory.rm("/text_source", recursive=True)
@@ -345,8 +344,8 @@ def few(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("pattern", "problem"),
     [
-        ("nope.log", "looked in {0}; none of its 4 names is like it"),
-        ("one/nope.log", "looked in {0}/one; its only name is not like it"),
+        ("nope.log", "looked in {0}; none of the 4 names in it is similar"),
+        ("one/nope.log", "looked in {0}/one; the only name in it is not similar"),
         ("one/runs.log", "looked in {0}/one; there is run.log"),
     ],
 )
@@ -360,7 +359,7 @@ def test_of_a_few_files_only_near_names_are_offered(few: Path, pattern: str, pro
     ("pattern", "problem"),
     [
         ("order.csv", "looked in {0}; there is orders.csv, orders_2.csv"),
-        ("*.parquet", "looked in {0}; none of its 5 names is like it"),
+        ("*.parquet", "looked in {0}; none of the 5 names in it is similar"),
         ("nowhere/*.csv", "there is no folder {0}/nowhere"),
         ("empty/*.csv", "looked in {0}/empty, which is empty"),
         ("empty", "it is a folder: for the files in it, say {0}/empty/*"),
@@ -370,7 +369,7 @@ def test_a_path_that_matches_nothing_is_refused_with_what_there_is(folder: Path,
     source = TextSource((f"{folder}/{pattern}",))
     message = (
         f"no file matches '{folder}/{pattern}': {problem.format(folder)}. "
-        "If it may be that there is none, say allow_empty=True"
+        "If there may be no such file, set allow_empty=True"
     )
     with pytest.raises(BuildError) as built:
         source.check()
@@ -382,8 +381,8 @@ def test_a_path_that_matches_nothing_is_refused_with_what_there_is(folder: Path,
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"encoding": "utf-9"}, "ReadFromText: 'utf-9' is not an encoding that Python knows; 'utf-8' is the usual one"),
-        ({"encoding": "rot13"}, "ReadFromText: 'rot13' is not an encoding that Python knows; 'utf-8' is the usual one"),
+        ({"encoding": "utf-9"}, "ReadFromText: Python has no text encoding 'utf-9'; most files are in 'utf-8'"),
+        ({"encoding": "rot13"}, "ReadFromText: Python has no text encoding 'rot13'; most files are in 'utf-8'"),
         (
             {"errors": "lenient"},
             "ReadFromText: errors is one of 'strict', 'replace', 'ignore', 'backslashreplace', not 'lenient'",
@@ -392,8 +391,8 @@ def test_a_path_that_matches_nothing_is_refused_with_what_there_is(folder: Path,
             {"compression": "gz"},
             "ReadFromText: compression is one of 'auto', 'none', 'gzip', 'bz2', 'xz', 'zstd', 'zip', not 'gz'",
         ),
-        ({"skip_header_lines": -1}, "ReadFromText: skip_header_lines is a whole number from 0 on, not -1"),
-        ({"min_split_size": 0}, "ReadFromText: min_split_size is a whole number from 1 on, not 0"),
+        ({"skip_header_lines": -1}, "ReadFromText: skip_header_lines must be a whole number of at least 0, not -1"),
+        ({"min_split_size": 0}, "ReadFromText: min_split_size must be a whole number of at least 1, not 0"),
     ],
 )
 def test_an_option_that_means_nothing_is_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:

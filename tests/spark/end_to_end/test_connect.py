@@ -124,7 +124,7 @@ def test_an_rdd_is_refused_over_connect(remote: list[str], spark_session: Any) -
         rdd = p | "rdd" >> tg.io.ReadFromSpark(spark_session.sparkContext.parallelize([1]))
         _ = (frame, rdd) | tg.Flatten() | tg.Map(print)
         with pytest.raises(
-            BuildError, match=r"the RDD belongs to another SparkContext .* over Spark Connect there are none"
+            BuildError, match=r"the RDD belongs to another SparkContext .* Spark Connect does not support RDDs"
         ):
             p.run()
     finally:

@@ -447,12 +447,12 @@ def test_nothing_is_written_when_a_step_fails(flags: list[str], tmp_path: Path) 
 @pytest.mark.parametrize(
     ("build", "said"),
     [
-        (lambda p: p | tg.io.ReadFromSpark([1]), "takes a DataFrame or an RDD of Spark's, or a table's name"),
-        (lambda p: p | tg.io.ReadFromSpark(" "), "there is no table's name"),
+        (lambda p: p | tg.io.ReadFromSpark([1]), "takes a Spark DataFrame or RDD, or a table's name"),
+        (lambda p: p | tg.io.ReadFromSpark(" "), "the table's name is empty"),
         (lambda p: p | tg.io.ReadFromSpark("t", columns="id"), "columns is a list of names"),
-        (lambda p: p | tg.io.ReadFromSpark("t", columns=["a", "a"]), "each once"),
+        (lambda p: p | tg.io.ReadFromSpark("t", columns=["a", "a"]), "one or more different names"),
         (lambda p: p | tg.Create([{"a": 1}]) | tg.io.WriteToSpark("x", mode="replace"), "mode is one of 'error'"),  # type: ignore[arg-type]
-        (lambda p: p | tg.Create([{"a": 1}]) | tg.io.WriteToSpark(None), "there is no table's name"),
+        (lambda p: p | tg.Create([{"a": 1}]) | tg.io.WriteToSpark(None), "the table's name is empty"),
         (lambda p: p | tg.Create([{"a": 1}]) | tg.io.WriteToSpark("t", partition_by="a"), "partition_by is a list"),
         (lambda p: p | tg.Create([1]) | tg.io.WriteToSpark("t"), "takes elements with named fields"),
     ],
@@ -473,7 +473,7 @@ def test_columns_that_can_not_be_fields_are_refused_with_what_to_do(spark: Any) 
 def test_other_runners_refuse_by_name(spark: Any, tmp_path: Path) -> None:
     p = tg.Pipeline()
     _ = p | tg.io.ReadFromSpark("t") | tg.Map(print)
-    with pytest.raises(UnsupportedError, match="only the spark runner reads DataFrames, tables and RDDs: say --runner"):
+    with pytest.raises(UnsupportedError, match="only the spark runner reads DataFrames, tables and RDDs: use --runner"):
         p.run()
     for write in (tg.ToDataFrame(), tg.io.WriteToSpark(tmp_path / "out", format="json")):
         p = tg.Pipeline()
@@ -494,10 +494,10 @@ def test_a_dataframe_does_not_leave_its_process(
     p = tg.Pipeline(options=flags)
     _ = p | tg.io.ReadFromSpark(spark.range(3)) | tg.Map(print)
     (tmp_path / "job.json").write_text(dump(p.sealed(values=True)))
-    monkeypatch.setattr("tidegate.io.spark._held", {})  # as in another process
+    monkeypatch.setattr("tidegate.io.spark._handles", {})  # as in another process
     said = CliRunner().invoke(app, ["run", str(tmp_path / "job.json"), *flags])
     assert said.exit_code == 2
-    assert "the DataFrame belongs to the process in which the pipeline was written" in said.output
+    assert "the DataFrame exists only in the process in which the pipeline was built" in said.output
 
 
 # -- many of them

@@ -286,10 +286,10 @@ def test_an_rdd_does_not_leave_its_process(
     p = tg.Pipeline(options=flags)
     _ = p | tg.io.ReadFromSpark(sc.parallelize([1])) | tg.Map(print)
     (tmp_path / "job.json").write_text(dump(p.sealed(values=True)))
-    monkeypatch.setattr("tidegate.io.spark._held", {})  # as in another process
+    monkeypatch.setattr("tidegate.io.spark._handles", {})  # as in another process
     said = CliRunner().invoke(app, ["run", str(tmp_path / "job.json"), *flags])
     assert said.exit_code == 2
-    assert "the RDD belongs to the process in which the pipeline was written" in said.output
+    assert "the RDD exists only in the process in which the pipeline was built" in said.output
 
 
 STOPPED = """

@@ -1,1 +1,1 @@
-"""Text files."""
+"""Reading and writing text files."""

@@ -1,12 +1,12 @@
-"""Lines of text files, read in big pieces.
+"""The source that reads lines of text files, in pieces of 128 KiB.
 
-A plain file is cut into splits by byte offsets; a line belongs to the split that its first byte is in, so any cuts
-give the same lines. A reader takes 128 KiB of whole lines at a time, decodes it at once and splits it at `\\n`. Its
-position is `[offset, lines]`: where that piece starts, and how many of its lines have been given.
+An uncompressed file is divided into splits by byte offsets. A line belongs to the split that contains its first byte,
+so the lines are the same wherever a file is divided. A reader reads a piece of complete lines, decodes it at once and
+splits it at `\\n`. Its position is `[offset, lines]`: the start of the piece, and how many of its lines have been read.
 
-Compressed files, members of zip archives, and encodings in which a line does not end with the byte 0x0a (UTF-16)
-are read as one stream each; offsets count plain bytes there (UTF-8 for recoded ones), and resuming reads up to them
-again.
+Compressed files, members of zip archives, and files in encodings in which a line does not end with the byte 0x0a
+(UTF-16) are one split each. Their offsets refer to the decompressed bytes (in UTF-8, if the file has to be recoded); a
+reader that resumes reads the file from the start and discards the data before its position.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from tidegate.io.byte_streams import (
     DecodeErrors,
     Recoded,
     check_encoding,
-    forward,
+    complete_lines,
     needs_recoding,
-    whole_lines,
+    skip_to,
     without_bom,
 )
 from tidegate.io.compression import Compression
@@ -40,10 +40,8 @@ _DECODE_ERRORS: Final = ("strict", "replace", "ignore", "backslashreplace")
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """A split's payload: bytes `[start, end)` of a file (of a zip member, if there is one). `end` None: to its end.
-
-    `size` is the file's when the splits were made: what is appended later is not read.
-    """
+    """The payload of a split: the bytes `[start, end)` of a file or of a member of a zip archive; without `end`, all of
+    them. `size` is that of the file when it was split: data appended later is not read."""
 
     pattern: str
     path: str
@@ -55,7 +53,7 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class TextSource(Source[Any]):
-    """The lines of the files that match some patterns; see `ReadFromText` for what the fields mean."""
+    """The lines of all files that match the patterns; the fields are explained at `ReadFromText`."""
 
     patterns: tuple[str, ...]
     compression: Compression = "auto"
@@ -76,12 +74,14 @@ class TextSource(Source[Any]):
         return tuple[str, str] if self.with_filename else str
 
     def check(self) -> None:
-        for what, value, least in (
+        for argument, value, minimum in (
             ("skip_header_lines", self.skip_header_lines, 0),
             ("min_split_size", self.min_split_size, 1),
         ):
-            if type(value) is not int or value < least:
-                raise BuildError(f"ReadFromText: {what} is a whole number from {least} on, not {value!r}")
+            if type(value) is not int or value < minimum:
+                raise BuildError(
+                    f"ReadFromText: {argument} must be a whole number of at least {minimum}, not {value!r}"
+                )
         check_encoding(self.encoding, "ReadFromText")
         if self.errors not in _DECODE_ERRORS:
             raise BuildError(
@@ -89,7 +89,7 @@ class TextSource(Source[Any]):
             )
         _compression.check(self.compression, "ReadFromText")
         if not self.patterns or not all(self.patterns):
-            raise BuildError("ReadFromText: there is no path to read from")
+            raise BuildError("ReadFromText: the path is empty")
         for used in sorted({_compression.of_path(file.path, self.compression) for _, file in self._files(BuildError)}):
             _compression.check(used, "ReadFromText")
 
@@ -108,7 +108,7 @@ class TextSource(Source[Any]):
         return _LineReader(self, split.payload, position)
 
     def _files(self, error: type[Exception]) -> list[tuple[str, files.FileInfo]]:
-        """The files of each pattern in order, with the pattern; one that several match only once."""
+        """The files that match, each once and with the first pattern that it matches, in the order of the patterns."""
         found: dict[str, tuple[str, files.FileInfo]] = {}
         for pattern in self.patterns:
             try:
@@ -118,7 +118,7 @@ class TextSource(Source[Any]):
             if not matched and not self.allow_empty:
                 raise error(
                     f"no file matches {pattern!r}: {files.explain_no_match(pattern)}. "
-                    "If it may be that there is none, say allow_empty=True"
+                    "If there may be no such file, set allow_empty=True"
                 )
             for file in matched:
                 found.setdefault(files.store_of(pattern)[0].url(file.path), (pattern, file))
@@ -131,7 +131,7 @@ class TextSource(Source[Any]):
             for member, unpacked in _zip_members(pattern, file.path, url):
                 yield Split(f"{url}!{member}", unpacked, FilePart(pattern, file.path, member))
         elif compression != "none" or needs_recoding(self.encoding) or not file.size:
-            # Files in /proc claim a size of 0: only reading them shows.
+            # A size of 0 doesn't mean that the file is empty: files in /proc have it, too.
             yield Split(url, file.size, FilePart(pattern, file.path))
         else:
             count = max(1, file.size // size)
@@ -142,7 +142,7 @@ class TextSource(Source[Any]):
 
 
 class _LineReader(Reader[Any]):
-    """Reads the lines of one split; opens its file at the first `read`."""
+    """Reads the lines of one split. The first `read` opens the file."""
 
     def __init__(self, source: TextSource, part: FilePart, position: Position) -> None:
         self._source = source
@@ -155,7 +155,8 @@ class _LineReader(Reader[Any]):
         if position is not None:
             self._offset, self._next = position
         self._skip = self._next
-        """Lines still to pass over when resuming: pieces are not cut again where they were."""
+        """When resuming: how many lines remain to be skipped. They may extend over several pieces, because pieces may
+        end elsewhere than they did before."""
         self._encoding = "utf-8" if needs_recoding(source.encoding) else without_bom(source.encoding)
         store, _ = files.store_of(part.pattern)
         self._store = store
@@ -179,13 +180,13 @@ class _LineReader(Reader[Any]):
             self._open.pop().close()
 
     def _fill(self) -> bool:
-        """The next piece's lines into `_values`; False when there is none."""
+        """Read the next piece's lines into `_values`. Returns False at the end of the split."""
         try:
             if self._pieces is None:
                 self._pieces = self._start()
             offset, piece = next(self._pieces, (None, b""))
         except FileNotFoundError as error:
-            raise ReadError(f"{self._url}: the file is gone; it was there when the run started") from error
+            raise ReadError(f"{self._url}: the file no longer exists; it did when the run started") from error
         except _compression.broken() as error:
             raise self._broken(error) from error
         if offset is None:
@@ -199,19 +200,19 @@ class _LineReader(Reader[Any]):
         part, resume = self._part, self._offset
         stream = self._stream()
         if resume is not None:
-            forward(stream, resume)
-            return whole_lines(stream, resume, part.end, part.size, self._url)
+            skip_to(stream, resume)
+            return complete_lines(stream, resume, part.end, part.size, self._url)
         body = sum(len(stream.readline()) for _ in range(self._source.skip_header_lines))
         first = body
         if part.start > body:
-            # Line ends belong to the line before them: from one byte ahead, the next line starts here or later.
+            # Start one byte early, because that byte may be the end of a line: then a line starts exactly here.
             stream.seek(part.start - 1)
             first = part.start - 1 + len(stream.readline())
         self._offset = first
-        return whole_lines(stream, first, part.end, part.size, self._url)
+        return complete_lines(stream, first, part.end, part.size, self._url)
 
     def _stream(self) -> BinaryIO:
-        """The file's bytes, decompressed, in an encoding whose lines end with the byte 0x0a."""
+        """The file's decompressed bytes, recoded if necessary, so that lines end with the byte 0x0a."""
         part, source = self._part, self._source
         file = self._store.open(part.path)
         self._open.append(file)
@@ -257,7 +258,8 @@ class _LineReader(Reader[Any]):
         return lines
 
     def _line_number(self, offset: int) -> int | None:
-        """Of the byte at `offset`, from 1; reads the file again up to there, for an error's sake."""
+        """The number, from 1, of the line that contains the byte at `offset`, for an error's message. Reads the file
+        again up to there; None if that fails."""
         try:
             stream, number = self._stream(), 1
             while offset > 0:
@@ -271,21 +273,21 @@ class _LineReader(Reader[Any]):
             return None
 
     def _undecodable(self, offset: int, line: int | None, error: UnicodeDecodeError) -> ReadError:
-        bad = " ".join(f"0x{byte:02x}" for byte in error.object[error.start : error.end][:4])
+        invalid = " ".join(f"0x{byte:02x}" for byte in error.object[error.start : error.end][:4])
         where = f"line {line} (byte {offset})" if line is not None else f"byte {offset}"
         return ReadError(
-            f"{self._url}, {where}: {bad} is not {self._source.encoding}. "
-            "If the file is in another encoding, say so with encoding=…; "
-            "errors='replace' puts U+FFFD in the place of what can't be decoded"
+            f"{self._url}, {where}: {invalid} is not valid {self._source.encoding}. "
+            "If the file is in another encoding, pass encoding=…; "
+            "errors='replace' replaces bytes that can't be decoded by U+FFFD"
         )
 
     def _broken(self, error: Exception) -> ReadError:
         part = self._part
         compression = "zip" if part.member is not None else _compression.of_path(part.path, self._source.compression)
-        own_words = files.describe(error)
+        reason = files.describe(error)
         if compression == "none" or (isinstance(error, OSError) and error.errno is not None):
-            return ReadError(f"{self._url}: can't be read: {own_words}")
-        return ReadError(f"{self._url}: not a whole {compression} file: {own_words}.{_hint(compression)}")
+            return ReadError(f"{self._url}: can't be read: {reason}")
+        return ReadError(f"{self._url}: not a valid {compression} file: {reason}.{_hint(compression)}")
 
 
 def _zip_members(pattern: str, path: str, url: str) -> list[tuple[str, int]]:
@@ -293,8 +295,8 @@ def _zip_members(pattern: str, path: str, url: str) -> list[tuple[str, int]]:
         with files.store_of(pattern)[0].open(path) as file:
             return _compression.zip_members(file)
     except _compression.broken() as error:
-        raise ReadError(f"{url}: not a whole zip file: {files.describe(error)}.{_hint('zip')}") from error
+        raise ReadError(f"{url}: not a valid zip file: {files.describe(error)}.{_hint('zip')}") from error
 
 
 def _hint(compression: str) -> str:
-    return f" If it is not {compression} at all, say compression='none'"
+    return f" If it is not {compression}, pass compression='none'"

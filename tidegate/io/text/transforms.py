@@ -1,4 +1,4 @@
-"""Text files, a line an element: `ReadFromText` and `WriteToText`."""
+"""Reading and writing text files line by line: `ReadFromText` and `WriteToText`."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ Path: TypeAlias = str | os.PathLike[str]
 
 
 class ReadFromText(PTransform[Pipeline, PCollection[str]]):
-    """The lines of text files, as `str`, without their line ends.
+    """Reads the lines of text files, as `str` without line ends.
 
-    `path` is a path, a pattern (`*`, `?`, `[…]`, `**`) or several of them: local (`~` allowed) or any URL that fsspec
-    knows. Files are read in the order of the list, those of a pattern by name; a file that is named twice is read
-    once. Relative paths are resolved where the pipeline runs.
+    `path` is a path, a pattern (`*`, `?`, `[…]`, `**`) or several of them: local (`~` allowed), or any URL that fsspec
+    supports. Files are read in the order of the list, and those of a pattern in the order of their names; a file that
+    several patterns match is read once. Relative paths are resolved where the pipeline runs.
 
-    A line ends with `\\n` or `\\r\\n` and nothing else; the last one may lack its end. A byte order mark at the start
-    of a file is not part of its first line.
+    A line ends with `\\n` or `\\r\\n` and nothing else; the last line of a file needs no end. A byte order mark at the
+    start of a file is not part of its first line.
 
-    - `compression`: `"auto"` goes by the suffix (.gz, .bz2, .xz, .zst, .zip); or `"none"`, `"gzip"`, `"bz2"`, `"xz"`,
-      `"zstd"`, `"zip"`. All members of a zip archive are read, in its order.
-    - `skip_header_lines`: so many at the start of each file (and zip member) are left out.
-    - `strip_trailing_newlines=False` keeps the line ends.
-    - `encoding`, `errors`: `"strict"` fails at what can't be decoded, naming the line; `"replace"` puts U+FFFD there;
-      `"ignore"` and `"backslashreplace"` as Python's.
-    - `allow_empty`: a pattern without a file is no error.
-    - `min_split_size`: plain files above it (in bytes) may be cut, so that several workers read them at once.
+    - `compression`: `"auto"` to choose by the suffix (.gz, .bz2, .xz, .zst, .zip), or `"none"`, `"gzip"`, `"bz2"`,
+      `"xz"`, `"zstd"`, `"zip"`. All members of a zip archive are read, in the order of the archive.
+    - `skip_header_lines`: how many lines to skip at the start of each file (and zip member).
+    - `strip_trailing_newlines=False` leaves line ends on the lines.
+    - `encoding`; `errors`: what to do with bytes that can't be decoded. `"strict"` fails and names the line,
+      `"replace"` inserts U+FFFD, and `"ignore"` and `"backslashreplace"` mean what they mean in Python.
+    - `allow_empty`: accept a path or pattern that matches no file.
+    - `min_split_size`: uncompressed files larger than this (in bytes) may be split among workers.
 
-    Raises BuildError when applied, if a path matches nothing; ReadError when running, for what is broken.
+    Raises BuildError when applied, if a path matches nothing; at run time, ReadError for a file that can't be read.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class ReadFromText(PTransform[Pipeline, PCollection[str]]):
 
 
 class ReadFromTextWithFilename(PTransform[Pipeline, PCollection[tuple[str, str]]]):
-    """As `ReadFromText`, with the same arguments; each element is `(file, line)`. The file is named as its pattern
-    names it, a zip archive's member `archive.zip!member`."""
+    """Like `ReadFromText`, with the same arguments, but each element is `(file, line)`. The file is a path or URL in
+    the form of its pattern; a member of a zip archive is `archive.zip!member`."""
 
     def __init__(self, path: Path | Iterable[Path], *, name: str | None = None, **options: Any) -> None:
         self.label = name
@@ -90,37 +90,37 @@ class ReadFromTextWithFilename(PTransform[Pipeline, PCollection[tuple[str, str]]
 
 
 class WriteToText(PTransform[PCollection[Any], None]):
-    """Each element as a line: `str` as it is, `bytes` unchanged, anything else as `str(element)`.
+    """Writes each element as a line of text: `str` and `bytes` unchanged, anything else as `str(element)`.
 
-    Files are named `file_path_prefix`, then the shard (`-00000-of-00003`), then `file_name_suffix`. They appear when
-    the run has succeeded: until then everything is under `.tidegate-<run>/` beside them, so a failed run leaves what an
-    earlier one wrote as it was. Success replaces it: files of the same prefix, template and suffix that this run did
-    not write are removed, so that `prefix-*` is never a mixture of two runs. (Should the machine die, its
-    `.tidegate-…` folder stays; it may be deleted when its run is over.)
+    The name of a file is `file_path_prefix`, the shard (`-00000-of-00003`) and `file_name_suffix`. Files become visible
+    when the run succeeds. Until then they are under `.tidegate-<run>/` in the same folder, so a failed run doesn't
+    change the output of an earlier one. A successful run replaces that output: it also removes files of the same
+    prefix, template and suffix that it did not write, so that `prefix-*` never mixes two runs. (If the machine
+    crashes, the `.tidegate-…` folder remains; you may delete it when its run is over.)
 
-    A stream removes none. On the streaming runner it writes files at each checkpoint,
-    `<prefix>-<run>-<checkpoint><shard><suffix>`; on direct, which has no checkpoints, once, when it stops.
+    A stream removes no files. On the streaming runner, it writes files at each checkpoint, named
+    `<prefix>-<run>-<checkpoint><shard><suffix>`; on the direct runner, which has no checkpoints, when it stops.
 
-    - `num_shards`: how many files, some of them empty if need be; 0: one for each task that writes.
-    - `shard_name_template`: runs of `S` become the shard's number, runs of `N` how many there are, in as many digits.
-      `""` means one file with exactly the name `prefix + suffix`.
+    - `num_shards`: the number of files, some of which may be empty; 0 for one file per writing task.
+    - `shard_name_template`: `SSS` stands for the shard's number, `NNN` for the number of shards, each with as many
+      digits as it has letters. `""` means a single file named `prefix + suffix`.
     - `header`, `footer`: a line at the start and the end of each file.
-    - `compression`: `"auto"` goes by the file's name (.gz, .bz2, .xz, .zst); or `"none"`, `"gzip"`, `"bz2"`, `"xz"`,
-      `"zstd"`.
-    - `append_trailing_newlines=False`: elements follow each other directly.
-    - `format`: a function of an element that gives its line, `str` or `bytes`; else the element is its own line.
-    - `destination`: a function of an element, as it is before `format`, that gives a `str` (or `int`), which takes the
-      place of `{destination}` in the prefix. `/` makes folders; what would lead out of them is an error that names the
-      element.
-    - `{window}` in the prefix is the element's window, as `20130101T000000Z-20130102T000000Z`; `{window:%Y-%m-%d}` its
-      start in that format, `{window.end:%H%M}` its end; `global` in the global window. An element in several windows
-      is in the files of each. `timezone` says in which zone they are written. The format's codes are those that
-      Python documents for `strftime`. A literal brace is written `{{` or `}}`.
+    - `compression`: `"auto"` to choose by the file's name (.gz, .bz2, .xz, .zst), or `"none"`, `"gzip"`, `"bz2"`,
+      `"xz"`, `"zstd"`.
+    - `append_trailing_newlines=False`: write elements without line ends.
+    - `format`: a function from an element to its line, a `str` or `bytes`. By default, the element itself is the line.
+    - `destination`: a function from an element (before `format`) to the `str` or `int` that replaces `{destination}`
+      in the prefix. `/` creates folders; a destination outside the output folder is an error that names the element.
+    - `{window}` in the prefix stands for the element's window, as in `20130101T000000Z-20130102T000000Z`;
+      `{window:%Y-%m-%d}` for its start in that format, and `{window.end:%H%M}` for its end. The global window is
+      `global`. An element in several windows is written to the files of each. Times are in the zone `timezone`, and
+      formats have the codes that Python documents for `strftime`. A literal brace is written `{{` or `}}`.
 
-    Where prefixes differ, files of an earlier run are those listed in its `.tidegate-files-…` beside them.
+    A prefix with `{destination}` or `{window}` does not identify an earlier run's files; they are listed in a file
+    `.tidegate-files-…` in the output folder.
 
-    Raises BuildError when applied, if the folder can't be written to, or if another step of the pipeline writes the
-    same files; WriteError when running.
+    Raises BuildError when applied, if the folder isn't writable, or if another step of the pipeline writes the same
+    files; WriteError at run time.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class WriteToText(PTransform[PCollection[Any], None]):
         return input | Write(self.sink, name="Write")
 
     def _check_format(self, format: Callable[[Any], Any], input: PCollection[Any]) -> None:
-        """Raise TypeCheckError where types tell that it can't take the elements, or gives no lines."""
+        """Raise TypeCheckError if the function can't accept elements of this type or doesn't return lines."""
         if not input.pipeline.checks_types:
             return
         signature = signature_of(format)
@@ -182,16 +182,18 @@ class WriteToText(PTransform[PCollection[Any], None]):
         reason = clash(signature.result, str | bytes)
         if reason:
             raise TypeCheckError(
-                f"format={name_of(format)} gives {type_name(signature.result)}, and a line is a str or bytes: {reason}"
+                f"format={name_of(format)} returns {type_name(signature.result)}, "
+                f"but a line is a str or bytes: {reason}"
             )
 
 
 def line_of(element: Any, format: Callable[[Any], Any]) -> Any:
-    """The line of an element. TypeError for what is none: `None`, say, of a function without `return`."""
+    """The line of an element. Raises TypeError if `format` returned something else, such as None for want of a
+    `return`."""
     line = format(element)
     if not isinstance(line, str | bytes):
         raise TypeError(
-            f"{name_of(format)} gave {shorten(line, 60)} as the line of an element, which is a str or bytes"
+            f"{name_of(format)} returned {shorten(line, 60)} as the line of an element, which must be a str or bytes"
         )
     return line
 
