@@ -229,12 +229,12 @@ def test_the_only_pipeline_of_a_script_is_its_target_under_any_name() -> None:
         ("no.such.module", "there is no module no here, and no file of that name"),
         ("job.txt/x", "there is no file job.txt/x"),
         ("..", ".. is a folder: a target is a file.py, a package.module, or a pipeline.json"),
-        ("pipeline.json:ready", "pipeline.json is one pipeline, without names in it: leave out :ready"),
-        ("--count", "TARGET comes first, and its flags behind it: tidegate run TARGET --count …"),
+        ("pipeline.json:ready", "pipeline.json contains one pipeline, without a name: leave out :ready"),
+        ("--count", "TARGET comes before its flags: tidegate run TARGET --count …"),
         ("pipeline.json", "there is no file pipeline.json"),
         ("data", "data is a folder: a target is a file.py, a package.module, or a pipeline.json"),
         ("empty.py", "empty.py has no 'pipeline'. A target is a Pipeline, or a function that returns one"),
-        ("job.ipynb", "there is no file job.ipynb, and job is no package with modules: a target is a file.py, a "),
+        ("job.ipynb", "there is no file job.ipynb, and job is not a package with modules: a target is a file.py, a "),
     ],
 )
 def test_a_target_that_is_none_is_refused_in_words(target: str, message: str) -> None:
@@ -257,8 +257,8 @@ def test_a_target_that_is_none_is_refused_in_words(target: str, message: str) ->
         (["version"], "No such command 'version'. Did you mean `tidegate --version`?"),
         (["explian", "job.py"], "No such command 'explian'. Did you mean 'explain'?"),
         (["graph", "job.py", "-o", "job.png"], "graph can't write .png files: write job.svg"),
-        (["compile", "job.py", "job.json"], "say where to write, with -o job.json"),
-        (["compile", "job.py"], "say where to write, with -o FILE"),
+        (["compile", "job.py", "job.json"], "-o is missing before the file to write to: -o job.json"),
+        (["compile", "job.py"], "-o FILE is missing: the file to write to"),
     ],
 )
 def test_words_in_the_wrong_place_are_answered_with_the_right_ones(words: list[str], message: str) -> None:
@@ -283,7 +283,9 @@ def test_functions_that_are_no_targets_are_refused(folder: Path) -> None:
         "def other(): return 3\n"
         "def empty(): return tg.Pipeline()\n"
     )
-    assert "odd.py:two takes a, b: a target takes its options alone" in tidegate("check", "odd.py:two").stderr
+    assert (
+        "odd.py:two takes a, b: the only parameter of a target is its options" in tidegate("check", "odd.py:two").stderr
+    )
     assert "its options must be a subclass of tg.PipelineOptions" in tidegate("check", "odd.py:wrong").stderr
     assert "odd.py:other returned int, not a Pipeline" in tidegate("check", "odd.py:other").stderr
     empty = tidegate("check", "odd.py:empty")
@@ -305,8 +307,8 @@ UNSAID = (
 def test_a_function_that_does_not_say_which_options_it_takes_is_told_what_to_write(folder: Path) -> None:
     (folder / "unsaid.py").write_text(UNSAID)
     wanted = (
-        "unsaid.py:pipeline does not say which options it takes, so it has those of every pipeline alone: write "
-        "`options: Own`, with your subclass of tg.PipelineOptions"
+        "The parameter 'options' of unsaid.py:pipeline has no annotation, so there are only the options that every "
+        "pipeline has: write `options: Own`, with your subclass of tg.PipelineOptions"
     )
     flag = tidegate("run", "unsaid.py:pipeline", "--count", "5")
     assert flag.exit_code == 2
@@ -358,13 +360,13 @@ def test_a_name_that_an_annotation_lacks_is_told(folder: Path) -> None:
     assert (done.returncode, done.stderr) == (
         2,
         "error: Flags.out: an annotation names 'Path', which is not defined in __main__.typed: "
-        "define or import it at the top of the module, and not for type checkers alone\n",
+        "define or import it at the top of the module, and not only for type checkers\n",
     )
     done = process(folder, "run", "typed.py:other")
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1] == (
         "Error: an annotation of typed.py:other names 'Settings', which is not defined in __main__.typed: "
-        "define or import it at the top of the module, and not for type checkers alone"
+        "define or import it at the top of the module, and not only for type checkers"
     )
 
 
@@ -385,7 +387,7 @@ def test_a_script_that_is_no_python_is_misuse_and_shown_at_its_line(folder: Path
         done = tidegate(command, target)
         assert done.exit_code == 2
         first, *shown = done.stderr.splitlines()
-        assert first == f"error: {folder / 'syntax.py'}:2 is no valid Python: invalid syntax"
+        assert first == f"error: {folder / 'syntax.py'}:2 is not valid Python: invalid syntax"
         assert [line.strip() for line in shown] == ["def f(:", "^"]
 
 
@@ -397,8 +399,8 @@ def test_an_import_of_what_is_not_installed_is_misuse_and_says_where_and_what_to
         done = tidegate(command, target)
         assert done.exit_code == 2
         assert done.stderr.splitlines() == [
-            f"error: {folder / 'importing.py'}:2 imports no_such_package, which is not there",
-            f"Correct the name, or install what provides it for {sys.executable}",
+            f"error: {folder / 'importing.py'}:2 imports no_such_package, which is not installed",
+            f"Correct the name, or install its package for {sys.executable}",
         ]
 
 
@@ -562,7 +564,7 @@ def rewritten(folder: Path, change: Callable[[bytes], bytes]) -> Result:
             "can't be read: Exceeds the limit",
         ),
         (lambda data: data.replace(b'"false"', b'"fal', 1).replace(b'"fal', b'"fal"', 1), "'bad' is not JSON: 'fal'"),
-        (lambda data: data.replace(rb'"\"direct\""', b'"[1]"', 1), "the option 'runner' is a name, not [1]"),
+        (lambda data: data.replace(rb'"\"direct\""', b'"[1]"', 1), "the option 'runner' must be a name, not [1]"),
     ],
 )
 def test_a_compiled_pipeline_of_hostile_bytes_is_misuse_and_no_fault_of_ours(
@@ -633,7 +635,9 @@ def test_a_secret_is_not_written_and_what_looks_like_one_is_warned_of(folder: Pa
     assert done.exit_code == 0, done.output
     warned = [line.partition(" ")[2].partition(" ")[0] for line in done.stderr.splitlines() if "looks like" in line]
     assert warned == ["--password", "--url"]
-    assert done.stderr.startswith("warning: --password looks like a secret, and is written as it is: declare it as ")
+    assert done.stderr.startswith(
+        "warning: --password looks like a secret, and is written in plain text: declare it as "
+    )
     written = (folder / "pipeline.json").read_text()
     assert "hunter2" not in written
     assert "hunter3" not in written
@@ -645,7 +649,7 @@ def test_a_pipeline_that_holds_a_secret_in_its_code_is_not_compiled(folder: Path
     (folder / "secret.py").write_text(SECRETS)
     done = tidegate("compile", "secret.py", "--key", "hunter2", "--captured", "-o", "pipeline.json")
     assert done.exit_code == 2
-    assert done.stderr.startswith("error: the secret of --key would be written, as step 'ask' holds it: ")
+    assert done.stderr.startswith("error: the file would contain the secret of --key, which is part of step 'ask': ")
     assert not (folder / "pipeline.json").exists()
 
 
@@ -724,7 +728,7 @@ def test_every_command_helps_without_a_target(command: str) -> None:
 def test_compile_asks_where_to_write() -> None:
     done = tidegate("compile", "job.py")
     assert done.exit_code == 2
-    assert "Error: say where to write, with -o FILE" in done.stderr
+    assert "Error: -o FILE is missing: the file to write to" in done.stderr
 
 
 def test_whoever_stops_reading_the_output_causes_no_error(folder: Path) -> None:

@@ -324,7 +324,7 @@ def test_what_a_script_raises_as_it_is_left_is_a_warning(folder: Path) -> None:
     done = tidegate(folder, "check", "script.py")
     assert (done.returncode, done.stdout) == (0, "ok: 'pipeline' has 2 steps, and the direct runner can run it\n")
     assert done.stderr == (
-        "warning: script.py was left with BuildError: this pipeline has no result: it has not run. "
+        "warning: script.py ended with BuildError: this pipeline has no result: it has not run. "
         "Call run(), or leave its `with` block\n"
     )
 
@@ -433,7 +433,7 @@ def test_a_pipeline_that_an_imported_module_runs_is_refused(folder: Path) -> Non
     write(folder, "import library\n" + WORDS)
     done = tidegate(folder, "run", "script.py")
     assert done.returncode == 2
-    assert "library.py:8 runs a pipeline when it is imported by script.py: put that into a function" in done.stderr
+    assert "library.py:8 runs a pipeline when it is imported by script.py: move that into a function" in done.stderr
     assert "a direct" not in done.stdout
 
 

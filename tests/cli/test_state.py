@@ -97,8 +97,8 @@ def test_steps_sizes_and_positions_are_shown(folder: Path) -> None:
     out = run(folder).output
     assert "checkpoint 7 of job job-1" in out
     assert "stateful  count: cells (seen: value)" in out
-    assert "read: 1 of 3 splits are read, 1 begun" in out
-    assert "b goes on at 17" in out
+    assert "read: 1 of 3 splits are finished, 1 in progress" in out
+    assert "b continues at 17" in out
     assert "write: 1 pieces of output became final with 7" in out
     assert "map" not in out
 

@@ -13,7 +13,7 @@ import pytest
 
 import tidegate as tg
 from tidegate.cli import progress
-from tidegate.cli.progress import Spent
+from tidegate.cli.progress import StepProfiler
 from tidegate.sdk.time import Timestamp
 
 ROOT = Path(__file__).parents[2]
@@ -163,12 +163,12 @@ def look(number: int) -> int:
 
 
 def test_the_slow_step_is_found_inside_a_fused_chain(monkeypatch: pytest.MonkeyPatch) -> None:
-    spent = Spent()
-    monkeypatch.setattr(progress, "looking", spent.sample, raising=False)  # found by import: functions are pickled
+    profiler = StepProfiler()
+    monkeypatch.setattr(progress, "looking", profiler.sample, raising=False)  # found by import: functions are pickled
     p = tg.Pipeline()
     _ = p | tg.Create(range(20)) | "quick" >> tg.Map(lambda x: x + 1) | "slow" >> tg.Map(look) | "last" >> tg.Map(str)
     p.run().wait_until_finish()
-    assert spent.slowest() == "'slow' (100%)"
+    assert profiler.slowest() == "'slow' (100%)"
 
 
 def test_whoever_waits_for_spark_is_told_that_it_starts(tmp_path: Path) -> None:

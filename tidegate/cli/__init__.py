@@ -1,4 +1,4 @@
-"""The `tidegate` command: run a pipeline, look at it, compile it, and see what this machine can do.
+"""The `tidegate` command: run, draw, check and compile pipelines, manage sessions, and examine this machine.
 
 A TARGET is `file.py[:name]`, `package.module[:name]` or a compiled `pipeline.json`; `name` is a Pipeline, or a function
 `pipeline(options: MyOptions) -> Pipeline`, whose options are the command's flags. Exit codes: 0 done, 1 the pipeline
@@ -33,7 +33,7 @@ _FORMATS: Final = {"mermaid": ".mmd", "dot": ".dot", "svg": ".svg", "html": ".ht
 
 
 class _Commands(click.Group):
-    """Reports what goes wrong in a command in the author's terms, and exits with the code it deserves."""
+    """Reports the errors of commands in the author's terms, and exits with the matching code."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -50,7 +50,7 @@ class _Commands(click.Group):
             from tidegate.sdk.options.script import discard_stdout, reader_is_gone
 
             if isinstance(error.__cause__, BrokenPipeError) and reader_is_gone():
-                discard_stdout()  # `tidegate run … | head` is no failure to tell of
+                discard_stdout()  # as in `tidegate run … | head`, which is no failure to report
                 ctx.exit(1)
             click.echo(report(error, debug=bool(ctx.meta.get(_DEBUG))), err=True)
             ctx.exit(2 if is_misuse(error) else 1)
@@ -62,12 +62,14 @@ class _Commands(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError:
             first = args[0]
-            meant = f"--{first}" if first in ("help", "version") else ""
+            suggestion = f"--{first}" if first in ("help", "version") else ""
             if first.partition(":")[0].endswith((".py", ".json")):
-                meant = f"run {first}"
-            if not meant:
+                suggestion = f"run {first}"
+            if not suggestion:
                 raise
-            raise click.UsageError(f"No such command {first!r}. Did you mean `{ctx.command_path} {meant}`?") from None
+            raise click.UsageError(
+                f"No such command {first!r}. Did you mean `{ctx.command_path} {suggestion}`?"
+            ) from None
 
 
 _DEBUG: Final = "tidegate.debug"
@@ -86,7 +88,7 @@ def _debug(command: F) -> F:
 
 
 def _takes_target(command: F) -> F:
-    """TARGET, and behind it the flags that the target itself declares, which only the target can parse."""
+    """Adds the argument TARGET, and after it the flags that the target declares, which only the target can parse."""
     command = click.argument(
         "flags", nargs=-1, type=click.UNPROCESSED, metavar="[FLAGS OF TARGET]", shell_complete=_file
     )(command)
@@ -94,7 +96,7 @@ def _takes_target(command: F) -> F:
 
 
 def _file(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Has the shell complete a file's name: of a target, or in a flag's value."""
+    """Let the shell complete the name of a file, as a target or as a flag's value."""
     from click.shell_completion import CompletionItem
 
     return [CompletionItem(incomplete, type="file")]
@@ -137,14 +139,14 @@ def _run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None
     from tidegate.sdk.runner import PipelineState
 
     def act(found: Target, options: PipelineOptions) -> None:
-        for warning in found.arrive():
+        for warning in found.prepare():
             click.echo(f"warning: {found.name} was {warning}", err=True)
         pipeline = found.sealed(options)
         try:
             result = run_with_progress(found.runner(options), pipeline, options)
         except KeyboardInterrupt as error:
             raise Interrupted(*interrupt_message(pipeline)) from error
-        found.ran(result)
+        found.record_run(result)
         if result.state is PipelineState.FAILED:
             click.echo("error: the pipeline failed", err=True)
             ctx.exit(1)
@@ -155,7 +157,7 @@ def _run(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None
 @app.command(context_settings=_PASSES_FLAGS)
 @_takes_target
 @click.option(
-    "--format", "form", type=click.Choice(list(_FORMATS)), help="By default what FILE's suffix says, or mermaid."
+    "--format", "form", type=click.Choice(list(_FORMATS)), help="By default that of FILE's suffix, or mermaid."
 )
 @click.option("-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write to FILE, not to stdout.")
 @click.option("--plan", "planned", is_flag=True, help="Draw the plan of the chosen --runner (html always shows both).")
@@ -187,7 +189,7 @@ def _picture(found: Target, options: PipelineOptions, form: str, planned: bool) 
         try:
             views["Plan"] = graph_of_plan(found.runner(options).plan(pipeline, options))
         except BuildError as error:
-            click.echo(f"warning: without its plan, which can't be made: {error}", err=True)
+            click.echo(f"warning: the page shows no plan, because the pipeline can't be planned: {error}", err=True)
         return html(views)
     drawn = graph_of_plan(found.runner(options).plan(pipeline, options)) if planned else graph.graph_of(pipeline)
     match form:
@@ -205,7 +207,7 @@ def _picture(found: Target, options: PipelineOptions, form: str, planned: bool) 
 @_takes_target
 @click.pass_context
 def explain(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
-    """Print the plan of TARGET for a --runner: stages, exchanges, and why each was chosen."""
+    """Print the plan of TARGET for a --runner: stages, exchanges, and the reasons for them."""
     from tidegate.cli.explain import explained
 
     _with_opened(ctx, target, flags, lambda found, options: click.echo(explained(found, options), nl=False))
@@ -221,15 +223,15 @@ def explain(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> N
 )
 @click.pass_context
 def compile(ctx: click.Context, target: str | None, flags: tuple[str, ...], output: Path | None) -> None:
-    """Write TARGET as JSON, to be run, drawn or explained elsewhere."""
+    """Write TARGET as JSON, so that it can be run, drawn or explained elsewhere."""
 
     def act(found: Target, options: PipelineOptions) -> None:
-        if output is None:  # said only now, so that --help is answered without it
-            raise click.UsageError("say where to write, with -o FILE")
+        if output is None:  # not checked earlier, so that --help works without it
+            raise click.UsageError("-o FILE is missing: the file to write to")
         _write(_compiled(found, options), None if str(output) == "-" else output)
 
     if output is None and flags and flags[0].endswith(".json"):
-        raise click.UsageError(f"say where to write, with -o {flags[0]}")
+        raise click.UsageError(f"-o is missing before the file to write to: -o {flags[0]}")
     _with_opened(ctx, target, flags, act)
 
 
@@ -237,7 +239,7 @@ def compile(ctx: click.Context, target: str | None, flags: tuple[str, ...], outp
 @_takes_target
 @click.pass_context
 def check(ctx: click.Context, target: str | None, flags: tuple[str, ...]) -> None:
-    """Build TARGET and see whether the chosen --runner can run it, without running anything."""
+    """Build TARGET, and check whether the chosen --runner can run it, without running it."""
     _with_opened(ctx, target, flags, _check)
 
 
@@ -247,8 +249,8 @@ def _check(found: Target, options: PipelineOptions) -> None:
     pipeline, runner = found.sealed(options), found.runner(options)
     plan = runner.plan(pipeline, options)
     left_out = [f"{d.step!r} is left out: {d.reason}" for d in plan.decisions if d.choice == "dropped"]
-    said = [*runner.check(pipeline, options), *warnings(plan), *left_out]
-    for warning in dict.fromkeys(said):
+    found_warnings = [*runner.check(pipeline, options), *warnings(plan), *left_out]
+    for warning in dict.fromkeys(found_warnings):
         click.echo(f"warning: {warning}", err=True)
     click.echo(f"ok: {pipeline.name!r} has {len(pipeline.nodes)} steps, and the {options.runner} runner can run it")
 
@@ -267,7 +269,7 @@ def _check(found: Target, options: PipelineOptions) -> None:
 def trace(ctx: click.Context, target: str | None, flags: tuple[str, ...], output: Path) -> None:
     """Run TARGET on the direct runner and draw what its windows did: elements, watermark, panes, late data.
 
-    A run that goes on is drawn when --run_for is over, or at Ctrl-C; one that fails, as far as it came.
+    An unbounded run is drawn after --run_for, or at Ctrl-C; a run that fails, up to its failure.
     """
     _with_opened(ctx, target, flags, lambda found, options: _trace(found, options, output))
 
@@ -277,7 +279,7 @@ def _trace(found: Target, options: PipelineOptions, output: Path) -> None:
 
     if options.runner != "direct":
         click.echo(f"warning: traced on the direct runner, not on {options.runner}", err=True)
-    for warning in found.arrive():
+    for warning in found.prepare():
         click.echo(f"warning: {found.name} was {warning}", err=True)
     seen, error = run_traced(found, options)
     _write(seen.html(), None if str(output) == "-" else output)
@@ -308,7 +310,7 @@ def package(requirements: tuple[str, ...], output: Path) -> None:
 @app.command()
 @_debug
 def runners() -> None:
-    """List the runners there are."""
+    """List the installed runners."""
     from tidegate.cli.doctor import runner_lines
 
     click.echo("\n".join(runner_lines()))
@@ -317,7 +319,7 @@ def runners() -> None:
 @app.command()
 @_debug
 def doctor() -> None:
-    """Look at this machine: versions, Java, memory, runners, and what to install for the rest."""
+    """Examine this machine: versions, Java, memory, runners, and what to install to use more of Tidegate."""
     from tidegate.cli.doctor import examine
 
     click.echo("\n".join(examine()))
@@ -329,7 +331,7 @@ def _with_opened(
     flags: tuple[str, ...],
     act: Callable[[Target, PipelineOptions], None],
 ) -> None:
-    """Call `act` with the target and its options; prints help and exits where that is asked for."""
+    """Call `act` with the target and its options. Prints help and exits for `--help`, or without a target."""
     if target in (None, "--help", "-h"):
         click.echo(ctx.get_help())
         ctx.exit(0 if target else 2)
@@ -337,7 +339,7 @@ def _with_opened(
 
     assert target is not None
     if target.startswith("-"):
-        raise click.UsageError(f"TARGET comes first, and its flags behind it: {ctx.command_path} TARGET {target} …")
+        raise click.UsageError(f"TARGET comes before its flags: {ctx.command_path} TARGET {target} …")
 
     def found(found: Target) -> None:
         if "--help" in flags or "-h" in flags:
@@ -355,7 +357,7 @@ def _compiled(found: Target, options: PipelineOptions) -> str:
     from tidegate.cli.secrecy import check_secrets, readable_secrets
     from tidegate.sdk.portable.json import dump
 
-    pipeline: Pipeline = replace(found.sealed(options, values=True), options=found.given(options))
+    pipeline: Pipeline = replace(found.sealed(options, values=True), options=found.stored_flags(options))
     check_secrets(pipeline, options)
     for warning in readable_secrets(pipeline.options):
         click.echo(f"warning: {warning}", err=True)
@@ -366,7 +368,7 @@ def _write(text: str, output: Path | None) -> None:
     if output is None:
         click.echo(text, nl=False)
         return
-    # Under another name first, so that a failure halfway leaves what was there.
+    # To another name first, so that a failure while writing doesn't damage an existing file.
     part = output.with_name(output.name + ".part")
     try:
         part.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The output of a failed command: the error, its step, the author's line; no frames of Tidegate."""
+"""Reports the error of a failed command, with the step and the author's line, and without frames of Tidegate."""
 
 from __future__ import annotations
 
@@ -26,40 +26,40 @@ from tidegate.sdk.errors import (
 from tidegate.sdk.user_code.frames import author_frames, raised_at
 
 MOST_FRAMES: Final = 6
-"""The innermost frames of the author's are enough to find the place; recursion may have thousands."""
+"""How many of the author's frames are shown; a recursion may have thousands."""
 
 _FOREIGN: Final = tuple(
     f"{Path(str(home)).parent}{os.sep}" for home in (tidegate.__file__, click.__file__, importlib.__file__)
 )
-"""Folders whose code is not the author's, wherever they are, and whatever other folders are called."""
+"""The folders of code that is not the author's, as absolute paths."""
 
 
 def report(error: BaseException, *, debug: bool = False) -> str:
-    """The text for an error; with `debug` everything Python knows of it."""
+    """The text that reports an error; with `debug`, Python's full traceback."""
     if debug:
         return "".join(traceback.format_exception(error)).rstrip()
     match error:
         case UserCodeError() | ExpandError():
             lines = [f"error: {error}"]
             if error.__cause__ is not None:
-                lines += _frames(error.__cause__) + _told_by(error.__cause__) + _origin(error.__cause__)
+                lines += _frames(error.__cause__) + _notes(error.__cause__) + _origin(error.__cause__)
         case BuildError():
             lines = [f"error: {error}", *_refused_line(error)]
         case TidegateError():
             lines = [f"error: {error}"]
         case SyntaxError():
             where = f"{error.filename}:{error.lineno}" if error.filename else "the script"
-            shown = _text(traceback.format_exception_only(error))[1:-1]  # between where it is and what it is
-            lines = [f"error: {where} is no valid Python: {error.msg}", *shown]
+            source = _text(traceback.format_exception_only(error))[1:-1]  # between the place and the message
+            lines = [f"error: {where} is not valid Python: {error.msg}", *source]
         case ModuleNotFoundError(name=str(name)) if where := _importing(error):
             lines = [
-                f"error: {where} imports {name}, which is not there",
-                f"Correct the name, or install what provides it for {sys.executable}",
+                f"error: {where} imports {name}, which is not installed",
+                f"Correct the name, or install its package for {sys.executable}",
             ]
         case _:
-            own = _frames(error)
-            lines = [f"error: {_last_line(error)}", *own, *_origin(error)]
-            if not own:
+            frames = _frames(error)
+            lines = [f"error: {_last_line(error)}", *frames, *_origin(error)]
+            if not frames:
                 lines.append("This is a fault of Tidegate, or of a package it uses; --debug shows where")
     return visible_lines("\n".join(lines))
 
@@ -75,7 +75,7 @@ def _frames(error: BaseException) -> list[str]:
 
 
 def _refused_line(error: BuildError) -> list[str]:
-    """The author's line that was refused before it was part of a step, whose own place the message would have."""
+    """The author's line that was refused. Empty if the message already has the place: that of a step, for example."""
     place = raised_at(error.__traceback__)
     if place is None or not _of_author(place.file) or getattr(error, "step", None) is not None:
         return []
@@ -86,17 +86,17 @@ def _refused_line(error: BuildError) -> list[str]:
 
 
 def is_misuse(error: BaseException) -> bool:
-    """Whether the target, or the command line, has to be corrected before anything can run.
+    """Whether the error is in the command line or the target, and nothing has run yet.
 
-    Beside the errors that say so by their class, these are the mistakes of a script that is being executed. What a
-    failing run raises has no frames of the script's: it is a RunError, or a fault of Tidegate's.
+    That is known from the class of the error, or because a script raised it while it was executed. The error of a
+    failing run is a RunError or a fault of Tidegate, and has no frames of the script.
     """
     match error:
         case BuildError() | LoadError() | OptionsError() | SyntaxError() | ImportError():
-            return True  # a target that can't be imported has not run; what fails to import in a run is a UserCodeError
+            return True  # the target can't be imported; a failing import within a run is a UserCodeError
         case TypeError() | AttributeError() | NameError():
             return bool(_authors(error.__traceback__))
-        case ValueError():  # refused by Tidegate; a ValueError of the author's own code may be about its input
+        case ValueError():  # only if Tidegate raised it: one of the author's code may be about its input
             frames = traceback.extract_tb(error.__traceback__)
             return bool(_authors(error.__traceback__)) and frames[-1].filename.startswith(_FOREIGN[0])
         case _:
@@ -104,19 +104,19 @@ def is_misuse(error: BaseException) -> bool:
 
 
 def _importing(error: ImportError) -> str:
-    """The author's line with the import that has failed; "" if it isn't one of the author's."""
+    """The author's line with the failing import; "" if the import is in other code."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
-    own = frames and _of_author(frames[-1].filename)
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if own else ""
+    is_author = frames and _of_author(frames[-1].filename)
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if is_author else ""
 
 
-def _told_by(error: BaseException) -> list[str]:
-    """The notes of an error. One that comes from another process has its frames as a note."""
+def _notes(error: BaseException) -> list[str]:
+    """The notes of an error. An error from another process has its frames as a note."""
     return _text(getattr(error, "__notes__", []))
 
 
 def _origin(error: BaseException) -> list[str]:
-    """The exception that the author's code was handling, or raised this one from."""
+    """The exceptions that led to this one: its causes, or those that were being handled when it was raised."""
     lines: list[str] = []
     earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     while earlier is not None and len(lines) < 3:

@@ -1,4 +1,4 @@
-"""`tidegate cluster`: a session of the streaming runner, which outlives the clients that submit to it."""
+"""`tidegate cluster`: manages the sessions of the streaming runner, which outlive the clients that submit jobs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _name = click.option("--name", default="default", show_default=True, help="Which
 
 @click.group()
 def cluster() -> None:
-    """Start, stop and look at a session that jobs are submitted to with --runner streaming --detach."""
+    """Start, stop and inspect a session, to which --runner streaming --detach submits jobs."""
 
 
 @cluster.command()
@@ -17,24 +17,24 @@ def cluster() -> None:
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
-    help="Listen on this port of the loopback interface too (0: any); who comes by it needs the session's token.",
+    help="Listen also on this port of 127.0.0.1 (0: any free one); clients there need the session's token.",
 )
 def start(name: str, port: int | None) -> None:
     """Start a session in the background."""
     from tidegate.runners.streaming.session.client import SessionFiles, start_session
 
-    place = SessionFiles(name)
-    start_session(place, port)
-    about = place.described()
-    click.echo(f"session {name} runs as process {about['pid']}, and listens at {place.socket}")
+    files = SessionFiles(name)
+    start_session(files, port)
+    about = files.described()
+    click.echo(f"session {name} runs as process {about['pid']}, and listens at {files.socket}")
     if "port" in about:
-        click.echo(f"and on port {about['port']} of 127.0.0.1, with the token in {place.token}")
+        click.echo(f"and on port {about['port']} of 127.0.0.1, with the token in {files.token}")
 
 
 @cluster.command()
 @_name
 def stop(name: str) -> None:
-    """End a session and its jobs. Those with a checkpoint directory go on from there when they are run again."""
+    """End a session and its jobs. Jobs with a checkpoint directory can be resumed from it by running them again."""
     from tidegate.runners.streaming.session.client import open_session
 
     with open_session(name) as session:
@@ -45,16 +45,16 @@ def stop(name: str) -> None:
 @cluster.command()
 @_name
 def status(name: str) -> None:
-    """Say whether a session runs, and how many jobs it has."""
+    """Show whether a session is running, and how many jobs it has."""
     from tidegate.runners.streaming.session.client import SessionFiles, open_session
 
-    place = SessionFiles(name)
+    files = SessionFiles(name)
     with open_session(name) as session:
         jobs = session.jobs()
-    about = place.described()
+    about = files.described()
     running = sum(job.ended is None for job in jobs)
     click.echo(
         f"session {name} runs as process {about.get('pid')}: {running} running jobs, {len(jobs) - running} ended"
     )
-    click.echo(f"it listens at {place.socket}" + (f" and on port {about['port']}" if "port" in about else ""))
-    click.echo(f"what jobs print is in {about.get('logs')}")
+    click.echo(f"it listens at {files.socket}" + (f" and on port {about['port']}" if "port" in about else ""))
+    click.echo(f"the output of its jobs is in {about.get('logs')}")

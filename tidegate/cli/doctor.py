@@ -1,4 +1,4 @@
-"""A report of what this machine has for running pipelines, and what to install for the rest."""
+"""`tidegate doctor`: reports what this machine has for running pipelines, and what to install for the rest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ABOUT: Final = {
 
 
 def runner_lines() -> Iterator[str]:
-    """A line for each runner: its name, what it is for, and what it lacks."""
+    """One line per runner: its name, its purpose, and what it needs that is missing."""
     names = runner_names()
     width = max(map(len, names))
     for name in names:
@@ -41,7 +41,7 @@ def runner_lines() -> Iterator[str]:
             runner = find_runner(name)
             missing = runner.missing()
             about = about or ((type(runner).__doc__ or "").strip().splitlines() or [""])[0]
-        except Exception as error:  # whatever the import of a plugin may raise
+        except Exception as error:  # a plugin may raise anything when it is imported
             missing = [f"it can't be loaded: {error}"]
         state = "ready" if not missing else "not ready: " + "; ".join(missing)
         yield f"{name.ljust(width)}  {state}{f'  ({about})' if about else ''}"
@@ -65,7 +65,7 @@ def examine() -> Iterator[str]:
     yield ""
     yield f"Java          {_java()}"
     budget = default_memory_budget()
-    yield f"Memory        {_size(budget * 4)}; --memory_budget is {_size(budget)} unless given"
+    yield f"Memory        {_size(budget * 4)}; the default of --memory_budget is {_size(budget)}"
     yield f"Processors    {len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}"
     yield f"Temporary     {_temporary()}"
     yield ""
@@ -101,8 +101,10 @@ def _temporary() -> str:
         with tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as error:
-        return f"{folder} can't be written: {error.strerror}; give --temp_dir"
-    return f"{folder}, {_size(shutil.disk_usage(folder).free)} free; what does not fit in memory goes there"
+        return f"{folder} is not writable: {error.strerror}; set --temp_dir"
+    return (
+        f"{folder}, {_size(shutil.disk_usage(folder).free)} free; data that exceeds the memory budget is stored there"
+    )
 
 
 def _size(count: int) -> str:

@@ -1,4 +1,4 @@
-"""Signals that end a run: Ctrl-C, and SIGTERM, by which supervisors, containers and `kill` ask for its end."""
+"""The signals that end a run: SIGINT (Ctrl-C), and SIGTERM, which supervisors, containers and `kill` send."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import click
 
 INTERRUPTED: Final = 128 + signal.SIGINT
 TERMINATED: Final = 128 + signal.SIGTERM
-"""The exit codes by which shells tell them."""
+"""The exit codes that shells use for a process ended by SIGINT or SIGTERM."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, with the lines to say of what it has ended."""
+    """Ctrl-C, with the message to print about the run that it ended."""
 
     def __init__(self, *lines: str) -> None:
         super().__init__(*lines)
@@ -26,31 +26,31 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def ending_at_sigterm() -> Iterator[None]:
-    """Inside, SIGTERM does what Ctrl-C does, and a second one what a second Ctrl-C does.
+    """Within this context, each SIGTERM has the effect of a Ctrl-C.
 
-    The process then exits with TERMINATED; one whose run fails at it, with that failure's code. What a script has
-    arranged for itself stays as it is.
+    The process then exits with TERMINATED, or, if the run fails while it ends, with the code of that failure. A handler
+    that the script has installed for SIGTERM is not replaced.
     """
-    came = False
+    received = False
 
     def end(*_: object) -> NoReturn:
-        nonlocal came
-        came = True
+        nonlocal received
+        received = True
         raise KeyboardInterrupt
 
-    mine = threading.current_thread() is threading.main_thread()
-    if not mine or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
     signal.signal(signal.SIGTERM, end)
     try:
         yield
     except KeyboardInterrupt:
-        if not came:
+        if not received:
             raise
         click.echo("Terminated!", err=True)
     finally:
         if signal.getsignal(signal.SIGTERM) is end:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if came:
+    if received:
         sys.exit(TERMINATED)

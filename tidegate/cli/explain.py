@@ -1,4 +1,4 @@
-"""The text of `tidegate explain`: the plan, and what the chosen runner makes of it."""
+"""The text of `tidegate explain`: the plan, and the runner's account of how it executes it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ if TYPE_CHECKING:
 
 
 def explained(found: Target, options: PipelineOptions) -> str:
-    """Stages, exchanges and reasons; then the runner's own part. The same text for the same pipeline and flags."""
+    """The stages, exchanges and reasons of the plan, then the runner's part. The text is the same for the same
+    pipeline and flags."""
     from tidegate.runners.planner.explain import explain
 
     runner = found.runner(options)
     plan = runner.plan(found.live(options), options)
-    own = runner.explain(plan, options)
-    return explain(plan) + (f"\n{own}" if own else "")
+    of_runner = runner.explain(plan, options)
+    return explain(plan) + (f"\n{of_runner}" if of_runner else "")

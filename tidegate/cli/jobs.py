@@ -1,4 +1,4 @@
-"""`tidegate jobs`: what the jobs of a session do, and telling them to do something else."""
+"""`tidegate jobs`: list, show, cancel and stop the jobs of a session."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def list_jobs(session: str, as_json: bool) -> None:
 @_session
 @_as_json
 def show(id: str, session: str, as_json: bool) -> None:
-    """Show how a job is doing: its tasks, checkpoints, and what it last said."""
+    """Show the state of a job: its tasks, its checkpoints, and its latest messages."""
     from tidegate.runners.streaming.session.client import open_session
 
     with open_session(session) as connection:
@@ -68,9 +68,9 @@ def show(id: str, session: str, as_json: bool) -> None:
     if job.restarts:
         click.echo(f"  its process was restarted {job.restarts} times")
     if job.checkpoint_dir or job.checkpoint:
-        where = f"checkpoints in {job.checkpoint_dir}" if job.checkpoint_dir else "checkpoints of the run's own"
+        where = f"checkpoints in {job.checkpoint_dir}" if job.checkpoint_dir else "temporary checkpoints"
         click.echo(f"  {where}: {', '.join(_of_checkpoint(job)) or 'none yet'}")
-    click.echo(f"  what it prints is in {job.log} (`tidegate jobs logs {job.id}`)")
+    click.echo(f"  its output is in {job.log} (`tidegate jobs logs {job.id}`)")
     for line in _tasks(job):
         click.echo(f"  {visible(line)}")
     for text in job.reports:
@@ -84,9 +84,9 @@ def show(id: str, session: str, as_json: bool) -> None:
 @_session
 @click.option("-n", "--lines", type=click.IntRange(min=0), help="The last LINES lines only.")
 def logs(id: str, session: str, lines: int | None) -> None:
-    """Print what a job has printed, its errors, restarts and savepoints among it.
+    """Print the output of a job, including its errors, restarts and savepoints.
 
-    A log holds the latest 8 to 16 MiB.
+    The log contains the latest 8 to 16 MiB.
     """
     from pathlib import Path
 
@@ -105,7 +105,7 @@ def logs(id: str, session: str, lines: int | None) -> None:
 @_id
 @_session
 def cancel(id: str, session: str) -> None:
-    """End a job now. What has not been committed is dropped."""
+    """End a job now. Output that has not been committed is discarded."""
     from tidegate.runners.streaming.protocol.coordinator_io import CancelJob
 
     _end(id, session, CancelJob())
@@ -114,19 +114,19 @@ def cancel(id: str, session: str) -> None:
 @jobs.command()
 @_id
 @_session
-@click.option("--drain", is_flag=True, help="Read no further, but let all windows fire, as at the end of all input.")
-@click.option("--savepoint", metavar="DIR", help="Write the savepoint there, not into the checkpoint directory.")
+@click.option("--drain", is_flag=True, help="Stop reading, and fire all windows, as at the end of the input.")
+@click.option("--savepoint", metavar="DIR", help="Write the savepoint there, not to the checkpoint directory.")
 def stop(id: str, session: str, drain: bool, savepoint: str | None) -> None:
-    """End a job cleanly, with a savepoint from which another run can go on."""
+    """End a job cleanly, with a savepoint from which another run can resume."""
     from tidegate.runners.streaming.protocol.coordinator_io import StopJob
     from tidegate.runners.streaming.result import absolute
 
     if drain and savepoint:
-        raise click.UsageError("a job that is drained has nothing to go on with: --drain or --savepoint")
-    if not (drain or savepoint) and _keeps_nothing(id, session):
+        raise click.UsageError("a drained job has no state to save: use either --drain or --savepoint")
+    if not (drain or savepoint) and _would_lose_state(id, session):
         raise click.UsageError(
-            f"job {id} has no --checkpoint_dir: --savepoint DIR says where its last state goes, --drain ends it "
-            "for good"
+            f"job {id} has no --checkpoint_dir: add --savepoint DIR to save its state there, or --drain to end it "
+            "without"
         )
     _end(id, session, StopJob(drain, absolute(savepoint) if savepoint else None))
 
@@ -136,7 +136,7 @@ def stop(id: str, session: str, drain: bool, savepoint: str | None) -> None:
 @click.argument("directory")
 @_session
 def savepoint(id: str, directory: str, session: str) -> None:
-    """Have a job write a savepoint to DIRECTORY, and go on."""
+    """Let a job write a savepoint to DIRECTORY, and continue."""
     from tidegate.runners.streaming.result import absolute
     from tidegate.runners.streaming.session.client import open_session
 
@@ -145,8 +145,8 @@ def savepoint(id: str, directory: str, session: str) -> None:
     click.echo(f"savepoint of job {id} in {directory}: {report.size:,} bytes, {report.duration:.2f} s")
 
 
-def _keeps_nothing(id: str, session: str) -> bool:
-    """Whether a job that ends leaves no state from which another run could resume."""
+def _would_lose_state(id: str, session: str) -> bool:
+    """Whether the job is running and has no checkpoint directory, so that its state would be lost if it ended now."""
     from tidegate.runners.streaming.session.client import open_session
 
     with open_session(session) as connection:
@@ -155,7 +155,7 @@ def _keeps_nothing(id: str, session: str) -> bool:
 
 
 def _end(id: str, session: str, event: Any) -> None:
-    """Tell a job to end, and wait until it has."""
+    """Ask a job to end, and wait until it has ended."""
     from tidegate.runners.engine.errors.transport import unpacked
     from tidegate.runners.streaming.protocol.coordinator_io import Finish
     from tidegate.runners.streaming.session.client import open_session
@@ -174,9 +174,9 @@ def _plain(job: JobInfo) -> dict[str, Any]:
         {"step": key.step, "namespace": key.namespace, "name": key.name, "value": value}
         for key, value in sorted(job.metrics.counters.items())
     ]
-    facts = asdict(replace(job, metrics=MetricCells()))
-    del facts["metrics"]
-    return facts | {"counters": counters}
+    fields = asdict(replace(job, metrics=MetricCells()))
+    del fields["metrics"]
+    return fields | {"counters": counters}
 
 
 def _since(job: JobInfo) -> str:
@@ -205,13 +205,13 @@ def _tasks(job: JobInfo) -> list[str]:
         labels.setdefault(stage, []).append(label)
     lines = []
     for task in sorted(job.tasks, key=lambda task: task.task):
-        whole = max(task.busy + task.idle + task.backpressured, 1e-9)
-        known = MIN_MICROS < task.watermark < MAX_MICROS
-        lag = f"{time.time() - task.watermark / SECOND:,.1f} s" if known and not job.ended else "-"
+        total = max(task.busy + task.idle + task.backpressured, 1e-9)
+        is_instant = MIN_MICROS < task.watermark < MAX_MICROS
+        lag = f"{time.time() - task.watermark / SECOND:,.1f} s" if is_instant and not job.ended else "-"
         lines.append(
             f"task {task.task}  {task.state:<8} in {task.records_in:>12,}  out {task.records_out:>12,}  "
-            f"busy {task.busy / whole:4.0%}  idle {task.idle / whole:4.0%}  "
-            f"held back {task.backpressured / whole:4.0%}  behind {lag:>8}  "
+            f"busy {task.busy / total:4.0%}  idle {task.idle / total:4.0%}  "
+            f"held back {task.backpressured / total:4.0%}  behind {lag:>8}  "
             f"{', '.join(labels.get(task.task.stage, []))}"
         )
     return lines

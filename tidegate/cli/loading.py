@@ -1,7 +1,7 @@
-"""Finding the target of a command: a script or module is executed until the pipeline that is meant would run.
+"""Finds the target of a command: executes a script or module until it tries to run the pipeline in question.
 
-The command does its work at that point, inside the script, so that what the author has opened around the pipeline is
-still open: a temporary folder, a server, a connection. Then the script is left; what follows is not executed.
+The command does its work at that point, within the script, while everything that the author has opened around the
+pipeline is open: a temporary folder, a server, a connection. The rest of the script is not executed.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from tidegate.sdk.typehints.hints import annotations_of
 
 
 def with_target(text: str, flags: Sequence[str], act: Callable[[Target], None]) -> None:
-    """Find the target that `text` names and hand it to `act`. Its module sees the flags as its `sys.argv`.
+    """Find the target that `text` names and pass it to `act`. The target's module sees the flags in `sys.argv`.
 
-    Raises click.UsageError for a target that isn't there, LoadError for a broken compiled pipeline, whatever the module
-    raises when it is executed, and whatever `act` raises.
+    Raises click.UsageError for a target that doesn't exist, LoadError for a corrupt compiled pipeline, and the
+    exceptions of the module and of `act`.
     """
     place, name = _split(text)
     if place.endswith(".json"):
         if name is not None:
-            raise click.UsageError(f"{place} is one pipeline, without names in it: leave out :{name}")
+            raise click.UsageError(f"{place} contains one pipeline, without a name: leave out :{name}")
         act(_load(place))
     elif place.endswith(".py"):
         _with_file(_existing(place), place, name, flags, act)
@@ -76,9 +76,9 @@ def _load(place: str) -> Target:
 def _with_file(path: Path, place: str, name: str | None, flags: Sequence[str], act: Callable[[Target], None]) -> None:
     """Execute a script by its path.
 
-    Its module is `__main__.stem`: not `__main__`, so that what stands under `if __name__ == "__main__"` does not run,
-    and below it, so that its code travels by value whatever else is called like the file. A script that makes its
-    pipeline under the guard alone is executed as `__main__`.
+    Its module is named `__main__.stem`: not `__main__`, so that code under `if __name__ == "__main__"` does not run,
+    but a submodule of it, so that functions are pickled by value even if a module of the same name is installed. A
+    script that makes its pipeline only under that guard is executed as `__main__`.
     """
     script = Script(path.read_bytes())
     as_main = script.has_guard and not script.binds(name or FUNCTION)
@@ -89,7 +89,7 @@ def _with_file(path: Path, place: str, name: str | None, flags: Sequence[str], a
     assert spec is not None
     sys.argv = [str(path), *flags]
     sys.path.insert(0, str(path.resolve().parent))
-    _Arrival(place, name, script.sites(guarded=as_main), act).execute(spec)
+    _Execution(place, name, script.sites(guarded=as_main), act).execute(spec)
 
 
 def _with_module(place: str, name: str | None, flags: Sequence[str], act: Callable[[Target], None]) -> None:
@@ -104,7 +104,7 @@ def _with_module(place: str, name: str | None, flags: Sequence[str], act: Callab
         raise click.UsageError(f"there is no module {error.name} here, and no file of that name") from None
     except ValueError:  # an empty name
         raise click.UsageError(
-            f"{place!r} is no target: give a file.py, a package.module, or a pipeline.json"
+            f"{place!r} is not a target: name a file.py, a package.module, or a pipeline.json"
         ) from None
     if spec is None:
         raise click.UsageError(f"there is no module {place} here, and no file of that name")
@@ -112,28 +112,29 @@ def _with_module(place: str, name: str | None, flags: Sequence[str], act: Callab
         raise click.UsageError(f"{place} is a folder: a target is a file.py, a package.module, or a pipeline.json")
     origin = Path(spec.origin) if spec.has_location and spec.origin else None
     script = Script(origin.read_bytes() if origin is not None and origin.suffix == ".py" else b"")
-    arrival = _Arrival(place, name, script.sites(guarded=False), act)
+    execution = _Execution(place, name, script.sites(guarded=False), act)
     if place in sys.modules:  # its package has imported it
-        act(arrival.pick(sys.modules[place]))
+        act(execution.pick(sys.modules[place]))
     else:
-        arrival.execute(spec)
+        execution.execute(spec)
 
 
 def _refuse_no_package(place: str) -> None:
-    """To look for `script.txt` among modules would execute `script`, a target perhaps, only to find nothing in it."""
+    """Raise click.UsageError for `script.txt` if `script` is a module and not a package. Looking for the submodule
+    would execute `script`, which may be a pipeline's script."""
     top, dot, _ = place.partition(".")
     if not dot or not top:
         return
     spec = importlib.util.find_spec(top)
     if spec is not None and spec.submodule_search_locations is None:
         raise click.UsageError(
-            f"there is no file {place}, and {top} is no package with modules: a target is a file.py, a "
+            f"there is no file {place}, and {top} is not a package with modules: a target is a file.py, a "
             "package.module, or a pipeline.json"
         )
 
 
-class _Arrival:
-    """A module being executed until it runs the pipeline that is meant, or has defined it."""
+class _Execution:
+    """Executes a module until it tries to run the target, or to its end if it only defines the target."""
 
     def __init__(self, place: str, name: str | None, sites: list[Site], act: Callable[[Target], None]) -> None:
         self._place = place
@@ -141,53 +142,53 @@ class _Arrival:
         self._sites = sites
         self._act = act
         self._module = ""
-        self._arrived = False
+        self._reached = False
         self._error: BaseException | None = None
 
     def execute(self, spec: ModuleSpec) -> None:
-        """Execute the module, and `act` on its pipeline."""
+        """Execute the module, and call `act` with its pipeline."""
         assert spec.loader is not None
         self._module = spec.name
         module = importlib.util.module_from_spec(spec)
-        with _standing_for(module):
+        with _in_sys_modules(module):
             try:
-                # By the loader itself: an import would hold a lock that other threads need to unpickle its functions.
-                with loading(spec.name, self._take):
+                # Not by an import, which would lock the module: other threads could not unpickle its functions.
+                with loading(spec.name, self._intercept):
                     spec.loader.exec_module(module)
             except Unwound:
                 pass
             except BaseException as error:
-                if not self._arrived:
+                if not self._reached:
                     raise
                 self._warn(error)
             if self._error is not None:
                 raise self._error
-            if not self._arrived:
+            if not self._reached:
                 self._act(self.pick(module))
 
-    def _take(self, pipeline: Pipeline) -> PipelineResult:
-        """A pipeline would run now."""
+    def _intercept(self, pipeline: Pipeline) -> PipelineResult:
+        """Called when the script runs a pipeline. Acts on it and ends the script if it is the target."""
         try:
-            if not self._arrived:  # else someone has caught what was to leave the script
+            if not self._reached:  # it is set if the script has caught `Unwound` and runs another pipeline
                 self._refuse_imported()
-                if not self._is_meant(pipeline):
-                    return Finished(MetricCells())  # it is passed over
-                self._arrived = True
+                if not self._is_target(pipeline):
+                    return Finished(MetricCells())  # let the script go on to the next pipeline
+                self._reached = True
                 with running():
                     self._act(Object(f"{self._place}:{self._name}" if self._name else self._place, pipeline))
-        except BaseException as error:  # not for the author's code: it is raised when that has been left
-            self._arrived, self._error = True, error
+        except BaseException as error:  # raised only after the script has ended, so that the script can't catch it
+            self._reached, self._error = True, error
         raise Unwound
 
-    def _is_meant(self, pipeline: Pipeline) -> bool:
-        """Whether the pipeline is the only one, or has the given name, or is in a variable of that name."""
+    def _is_target(self, pipeline: Pipeline) -> bool:
+        """Whether the pipeline is the only one, or has the target's name, or is in a variable of that name."""
         if self._name is None:
             self._refuse_several(self._sites)
             return True
-        if pipeline.name == self._name != FUNCTION:  # which each has that was given none
+        if pipeline.name == self._name != FUNCTION:  # FUNCTION is the default name, and identifies no pipeline
             return True
-        own = [frame for frame in self._frames() if frame.f_globals.get("__name__") == self._module]
-        if not any(frame.f_locals.get(self._name) is pipeline for frame in own):
+        in_module = [frame for frame in self._frames() if frame.f_globals.get("__name__") == self._module]
+        if not any(frame.f_locals.get(self._name) is pipeline for frame in in_module):
             return False
         self._refuse_several([site for site in self._sites if site.matches(self._name)])
         return True
@@ -196,21 +197,22 @@ class _Arrival:
         if len(sites) < 2 and not any(site.repeated for site in sites):
             return
         names = [site.name for site in sites if site.name and not site.repeated]
-        clear = len(set(names)) == len(sites)
-        advice = f"write {self._place}:{names[0]}" if clear else 'tg.Pipeline(name="…") tells them apart'
+        unique = len(set(names)) == len(sites)
+        advice = f"write {self._place}:{names[0]}" if unique else 'give them names with tg.Pipeline(name="…")'
         raise click.UsageError(f"{self._place} has several pipelines: {', '.join(map(str, sites))}; {advice}")
 
     def _refuse_imported(self) -> None:
-        """While a module is imported, its lock is held, and no other thread could unpickle what is in it."""
+        """Raise BuildError if a module runs a pipeline while it is imported: the import locks the module, so that no
+        other thread could unpickle its functions."""
         for frame in self._frames():
             if frame.f_globals.get("__name__") != self._module and frame.f_code.co_name == "<module>":
                 raise BuildError(
                     f"{frame.f_code.co_filename}:{frame.f_lineno} runs a pipeline when it is imported by "
-                    f"{self._place}: put that into a function"
+                    f"{self._place}: move that into a function"
                 )
 
     def _frames(self) -> Iterator[FrameType]:
-        """From here out to the script's own module."""
+        """The frames from here to that of the script's module."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             yield frame
@@ -219,35 +221,36 @@ class _Arrival:
             frame = frame.f_back
 
     def _warn(self, error: BaseException) -> None:
-        """An exception that the script raised while it was being stopped, such as in a `finally`."""
-        click.echo(visible_lines(f"warning: {self._place} was left with {type(error).__name__}: {error}"), err=True)
+        """Warn of an exception that the script raised when it was ended early, as in a `finally`."""
+        click.echo(visible_lines(f"warning: {self._place} ended with {type(error).__name__}: {error}"), err=True)
 
     def pick(self, module: ModuleType) -> Target:
-        """The pipeline, or the function, that the module has defined."""
-        wanted = self._name or FUNCTION
-        full = f"{self._place}:{wanted}"
-        found = getattr(module, wanted, None)
+        """The pipeline or function of the target's name in an executed module."""
+        name = self._name or FUNCTION
+        full = f"{self._place}:{name}"
+        found = getattr(module, name, None)
         match found:
             case Pipeline():
                 return target_of(full, found)
             case _ if callable(found) and not isinstance(found, type):
                 return target_of(full, found)
             case None:
-                there = dict.fromkeys(key for key, value in vars(module).items() if _could_be(module, value))
-                there |= dict.fromkeys(site.name for site in self._sites if site.name and site.name != wanted)
-                match [getattr(module, name, None) for name in there]:
+                others = dict.fromkeys(key for key, value in vars(module).items() if _could_be_target(module, value))
+                others |= dict.fromkeys(site.name for site in self._sites if site.name and site.name != name)
+                match [getattr(module, other, None) for other in others]:
                     case [Pipeline() as only] if self._name is None:
-                        return target_of(f"{self._place}:{next(iter(there))}", only)
-                hint = f"; it has {', '.join(there)}: write {self._place}:{next(iter(there))}" if there else ""
+                        return target_of(f"{self._place}:{next(iter(others))}", only)
+                hint = f"; it has {', '.join(others)}: write {self._place}:{next(iter(others))}" if others else ""
                 raise click.UsageError(
-                    f"{self._place} has no {wanted!r}{hint}. A target is a Pipeline, or a function that returns one"
+                    f"{self._place} has no {name!r}{hint}. A target is a Pipeline, or a function that returns one"
                 )
         raise click.UsageError(f"{full} is {type(found).__name__}, not a Pipeline or a function that returns one")
 
 
 @contextmanager
-def _standing_for(module: ModuleType) -> Iterator[None]:
-    """Inside, the module is the one of its name. It stays, unless it can't be executed or another has to come back."""
+def _in_sys_modules(module: ModuleType) -> Iterator[None]:
+    """Within this context, `sys.modules` has the module under its name. It stays there afterwards, unless its execution
+    fails or it replaced another module, which is restored."""
     before = sys.modules.get(module.__name__)
     sys.modules[module.__name__] = module
     try:
@@ -261,7 +264,7 @@ def _standing_for(module: ModuleType) -> Iterator[None]:
             sys.modules[module.__name__] = before
 
 
-def _could_be(module: ModuleType, value: Any) -> bool:
+def _could_be_target(module: ModuleType, value: Any) -> bool:
     if isinstance(value, Pipeline):
         return True
     hints = None if isinstance(value, type) else annotations_of(value)

@@ -1,8 +1,8 @@
-"""`tidegate package`: this environment as an archive that workers unpack and run, made by pex.
+"""`tidegate package`: packs this environment, with pex, into an archive for the workers of a cluster.
 
-The archive holds a virtual environment: `bin/python`, which links to the interpreter it was made with, and the
-packages in `lib/pythonX.Y/site-packages`. Native wheels are those of this platform, so it is to be made where the
-workers' is the same: on a machine of theirs, or in a container of their image.
+The archive contains a virtual environment: `bin/python`, a link to the interpreter that created it, and the packages in
+`lib/pythonX.Y/site-packages`. Packages with native code are those of this platform, so the archive must be made on the
+platform of the workers: on such a machine, or in a container of its image.
 """
 
 from __future__ import annotations
@@ -21,34 +21,35 @@ from typing import Final
 from tidegate.sdk.errors import RunError, UnsupportedError
 
 LEFT_OUT: Final = frozenset({"pyspark", "py4j"})
-"""Workers have their own Spark: another copy would clash with it, and is larger than all the rest."""
+"""Workers have Spark already: another copy would conflict with it, and is larger than everything else."""
 TOOLS: Final = frozenset({"pip", "setuptools", "wheel", "pex", "uv"})
 
 
 def package(output: Path, requirements: Sequence[str]) -> Iterator[str]:
-    """Write the archive; yields lines that say what it does.
+    """Write the archive, and yield lines that report its progress.
 
-    Of `requirements` (names with or without versions) and all they need, as installed here; none: of all that is
-    installed here. UnsupportedError without pex, or outside a virtual environment; RunError with what pex says.
+    It contains `requirements` (names with or without versions) and their dependencies as installed here; without
+    requirements, everything that is installed here. Raises UnsupportedError without pex or outside a virtual
+    environment, and RunError if pex fails.
     """
     if sys.prefix == sys.base_prefix:
         raise UnsupportedError(
-            f"{sys.executable} is in no virtual environment: make one (python -m venv), install what the pipeline "
-            "needs, and run `tidegate package` from it"
+            f"{sys.executable} is not in a virtual environment: create one (python -m venv), install what the "
+            "pipeline needs, and run `tidegate package` from it"
         )
     try:
         metadata.version("pex")
     except metadata.PackageNotFoundError:
         raise UnsupportedError("`tidegate package` needs pex: pip install 'tidegate[package]'") from None
     editable = sorted(_editable())
-    wanted = list(requirements) or sorted(_installed() - LEFT_OUT - TOOLS - set(editable))
+    packages = list(requirements) or sorted(_installed() - LEFT_OUT - TOOLS - set(editable))
     for name in editable:
-        yield f"{name} stays out: it is installed in editable mode" + (
-            ", and travels by itself" if name == "tidegate" else "; install it as it is, to have it on the workers"
+        yield f"{name} is left out, because it is installed in editable mode" + (
+            "; jobs ship it to the workers" if name == "tidegate" else ": to include it, install it without --editable"
         )
     with tempfile.TemporaryDirectory(prefix="tidegate-package-") as home:
         folder = Path(home, "environment")
-        _make(folder, wanted, home)
+        _make(folder, packages, home)
         packed = len(list(folder.glob("lib/python*/site-packages/*.dist-info")))
         yield f"{packed} packages, for workers that have {os.path.realpath(folder / 'bin' / 'python')}"
         part = output.with_name(output.name + ".part")
@@ -60,12 +61,12 @@ def package(output: Path, requirements: Sequence[str]) -> Iterator[str]:
     yield f"use it with --spark_archive {output}"
 
 
-def _make(folder: Path, wanted: Sequence[str], home: str) -> None:
-    """A virtual environment of these packages, from the wheels installed here."""
+def _make(folder: Path, packages: Sequence[str], home: str) -> None:
+    """Create a virtual environment with these packages as they are installed here."""
     excluded = [part for name in sorted(LEFT_OUT) for part in ("--exclude", name)]
     command = [
         sys.executable, "-m", "pex.cli", "venv", "create", "--dest-dir", str(folder), "--site-packages-copies",
-        "--venv-repository", sys.prefix, *excluded, *wanted,
+        "--venv-repository", sys.prefix, *excluded, *packages,
     ]  # fmt: skip
     done = subprocess.run(
         command, capture_output=True, text=True, check=False, env={**os.environ, "PEX_ROOT": os.path.join(home, "pex")}
@@ -79,7 +80,7 @@ def _installed() -> set[str]:
 
 
 def _editable() -> Iterator[str]:
-    """The distributions installed as links to their sources (editable), of which there is no wheel to pack."""
+    """The distributions installed in editable mode, as links to their sources, which can't be packed."""
     for found in metadata.distributions():
         origin = found.read_text("direct_url.json")
         if origin and json.loads(origin).get("dir_info", {}).get("editable"):

@@ -1,4 +1,4 @@
-"""Running with something to look at: elements and elements per second of each step, on a terminal's stderr."""
+"""Shows the progress of a run on stderr: elements per second, busy time and lag of each step."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from tidegate.sdk.portable.model import Pipeline
 
 PATIENCE: Final = 1.0
-"""Seconds before anything is shown, unless asked for: what is over by then needs no progress."""
+"""Seconds before progress is shown, except with `--progress on`: shorter runs need none."""
 PERIOD: Final = 0.5
 PLAIN_PERIOD: Final = 10.0
 
 
 def run_with_progress(runner: Runner, pipeline: Pipeline, options: PipelineOptions) -> PipelineResult:
-    """Run to the end and return the result; raises what the run raises. Ctrl-C cancels a run that goes on."""
+    """Run a pipeline to its end and return the result. Raises the exception of a run that fails; Ctrl-C cancels the
+    run."""
     if runner.drops_unread:
         warn_if_idle(pipeline)
     if options.progress == "off" or (options.progress == "auto" and not sys.stderr.isatty()):
@@ -58,7 +59,7 @@ def _finish(result: PipelineResult) -> PipelineResult:
 
 
 class Display:
-    """Shows a run's progress from a thread of its own, once `watch` or `follow` has named the run."""
+    """Shows the progress of a run in a thread, once `watch` or `follow` has connected it to the run's metrics."""
 
     def __init__(self, pipeline: Pipeline, patience: float = PATIENCE) -> None:
         self._name = pipeline.name
@@ -70,21 +71,21 @@ class Display:
         self._started = time.monotonic()
         self._rates = Rates()
         self._checkpoint = ""
-        self._told = ""
+        self._runner_message = ""
         self._stages: Callable[[], list[StageProgress]] = list
-        self._shares = Shares()
-        self._spent = Spent()
+        self._stage_times = StageTimes()
+        self._profiler = StepProfiler()
 
     def watch(self, cells: MetricCells) -> None:
-        """Look at these metrics, which grow as the run goes on."""
+        """Show these metrics, which the run updates."""
         self._results = lambda: MetricResults(cells)
 
     def tell(self, words: str) -> None:
-        """Show the progress of a runner that can't count elements while it runs."""
-        self._told = f", {words}" if words else ""
+        """Show a message of a runner that can't count elements while it runs."""
+        self._runner_message = f", {words}" if words else ""
 
     def follow(self, result: PipelineResult) -> None:
-        """Look at a run that goes on in the background."""
+        """Show the metrics of a run in the background."""
         self._results = result.metrics
         self._stages = result.stages
 
@@ -93,7 +94,7 @@ class Display:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._told = ""
+        self._runner_message = ""
         self._stopped.set()
         self._thread.join()
 
@@ -120,12 +121,12 @@ class Display:
                 live.update(self._table(console.height), refresh=True)
 
     def _pause(self, seconds: float) -> bool:
-        """Look at where the run is, again and again, for so long; whether it is over."""
+        """Profile the run for so many seconds, or until it is over. Returns whether it is over."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            if self._stopped.wait(min(left, Spent.PERIOD)):
+            if self._stopped.wait(min(left, StepProfiler.PERIOD)):
                 return True
-            self._spent.sample()
+            self._profiler.sample()
         return self._stopped.is_set()
 
     def _sample(self) -> None:
@@ -137,17 +138,17 @@ class Display:
                     for result in self._results().query(namespace=ENGINE, step="")
                     if result.key.name.startswith("checkpoint")
                 }
-            except RuntimeError:  # a step was counted for the first time while we looked; the next look will do
+            except RuntimeError:  # the run added a metric during the query; the next sample will succeed
                 return
             self._rates.sample({result.key.step: result.value for result in found}, time.monotonic())
             self._checkpoint = _of_checkpoint(checkpoint)
-        self._shares.sample(self._stages())
+        self._stage_times.sample(self._stages())
 
     def _line(self) -> str:
         busiest = max(self._rates.counts.values(), default=0)
         counted = f", {busiest:,} elements in the busiest step" if busiest else ""
-        slow = f", most time in {visible(slowest)}" if (slowest := self._spent.slowest()) else ""
-        return f"{visible(self._name)}: {_clock(time.monotonic() - self._started)}{counted}{slow}{self._told}"
+        slow = f", most time in {visible(slowest)}" if (slowest := self._profiler.slowest()) else ""
+        return f"{visible(self._name)}: {_clock(time.monotonic() - self._started)}{counted}{slow}{self._runner_message}"
 
     def _table(self, height: int) -> RenderableType:
         from rich.markup import escape
@@ -161,11 +162,11 @@ class Display:
         table.add_column("step", style="cyan", no_wrap=True, overflow="ellipsis")
         table.add_column("elements", justify="right")
         table.add_column("per second", justify="right")
-        shares = self._shares.by_step
-        if shares:
+        stage_times = self._stage_times.by_step
+        if stage_times:
             for name in ("busy", "idle", "held back", "behind"):
                 table.add_column(name, justify="right")
-        slowest = self._spent.slowest()
+        slowest = self._profiler.slowest()
         captions = [part for part in (slowest and f"most time in {visible(slowest)}", self._checkpoint) if part]
         if captions:
             table.caption = escape("\n".join(captions))
@@ -173,43 +174,43 @@ class Display:
         order = {label: number for number, label in enumerate(self._labels)}
         steps = sorted(self._rates.counts, key=lambda step: order.get(step, len(order)))
         room = max(3, height - 5 - len(captions))
-        if len(steps) > room:  # the busiest, still in the pipeline's order
+        if len(steps) > room:  # show the busiest ones, in the order of the pipeline
             busiest = set(sorted(steps, key=lambda step: -self._rates.per_second(step))[:room])
             steps = [step for step in steps if step in busiest]
         for step in steps:
-            told = shares.get(step, ("", "", "", "")) if shares else ()
+            times = stage_times.get(step, ("", "", "", "")) if stage_times else ()
             table.add_row(
-                Text(visible(step)), f"{self._rates.counts[step]:,}", f"{self._rates.per_second(step):,.0f}", *told
+                Text(visible(step)), f"{self._rates.counts[step]:,}", f"{self._rates.per_second(step):,.0f}", *times
             )
         return table
 
 
-class Spent:
-    """In which step this process has been found, of many times that it was looked at: also inside a fused chain, whose
-    current line tells the step."""
+class StepProfiler:
+    """A sampling profiler: finds the step that this process spends most time in. Within a fused chain, the current line
+    of the generated loop shows the step."""
 
     PERIOD: Final = 0.05
-    """Seconds between two looks."""
-    LEAST: Final = 10
-    """Looks before anything can be said."""
+    """Seconds between two samples."""
+    MIN_SAMPLES: Final = 10
+    """The samples needed before `slowest` returns a step."""
 
     def __init__(self) -> None:
-        self._found: dict[str, int] = {}
+        self._samples: dict[str, int] = {}
 
     def sample(self) -> None:
-        """Look at what every other thread is doing."""
-        own = threading.get_ident()
+        """Record the current step of every other thread."""
+        this_thread = threading.get_ident()
         for thread, frame in sys._current_frames().items():
-            if thread != own and (step := current_step(frame)):
-                self._found[step] = self._found.get(step, 0) + 1
+            if thread != this_thread and (step := current_step(frame)):
+                self._samples[step] = self._samples.get(step, 0) + 1
 
     def slowest(self) -> str:
-        """The step that takes longest, and its share of the time in steps; "" until that is known."""
-        whole = sum(self._found.values())
-        if whole < self.LEAST:
+        """The step that takes longest, with its percentage of the time in all steps; "" with too few samples."""
+        total = sum(self._samples.values())
+        if total < self.MIN_SAMPLES:
             return ""
-        step = max(self._found, key=lambda step: self._found[step])
-        return f"{step!r} ({self._found[step] / whole:.0%})"
+        step = max(self._samples, key=lambda step: self._samples[step])
+        return f"{step!r} ({self._samples[step] / total:.0%})"
 
 
 class Rates:
@@ -222,50 +223,50 @@ class Rates:
         self._samples: list[tuple[float, dict[str, int]]] = []
 
     def sample(self, counts: dict[str, int], now: float) -> None:
-        """Take a sample of the counts at `now` (seconds of a monotonic clock)."""
+        """Record the counts at `now` (seconds of a monotonic clock)."""
         self.counts = counts
         self._samples = [*self._samples[1 - self.WINDOW :], (now, counts)]
 
     def per_second(self, step: str) -> float:
-        """0 until two samples are there."""
+        """The rate of a step; 0 before the second sample."""
         if not self._samples:
             return 0.0
         (then, before), (now, after) = self._samples[0], self._samples[-1]
         return (after.get(step, 0) - before.get(step, 0)) / (now - then) if now > then else 0.0
 
 
-class Shares:
-    """How each step's stage has spent its time since the sample before, in words: busy, idle, held back by who takes
-    what it gives, and how far its watermark is behind the clock."""
+class StageTimes:
+    """For each step, the percentages of time that its stage was busy, idle and backpressured since the last sample, and
+    how far its watermark is behind the clock, as text."""
 
     def __init__(self) -> None:
         self.by_step: dict[str, tuple[str, str, str, str]] = {}
         self._before: dict[tuple[str, ...], StageProgress] = {}
 
     def sample(self, stages: list[StageProgress]) -> None:
-        """How they are doing now."""
+        """Compute the texts from the current progress of the stages."""
         for now in stages:
             before = self._before.get(now.steps, StageProgress(now.steps, 0.0, 0.0, 0.0))
-            spent = [now.busy - before.busy, now.idle - before.idle, now.held_back - before.held_back]
-            if not any(spent):  # no new report
+            times = [now.busy - before.busy, now.idle - before.idle, now.held_back - before.held_back]
+            if not any(times):  # the stage has not reported since the last sample
                 continue
             self._before[now.steps] = now
-            if min(spent) < 0:  # it was started anew
+            if min(times) < 0:  # the stage has restarted
                 continue
-            whole = sum(spent)
+            total = sum(times)
             behind = "" if now.behind is None else _length(now.behind)
-            told = f"{spent[0] / whole:.0%}", f"{spent[1] / whole:.0%}", f"{spent[2] / whole:.0%}", behind
-            self.by_step.update(dict.fromkeys(now.steps, told))
+            texts = f"{times[0] / total:.0%}", f"{times[1] / total:.0%}", f"{times[2] / total:.0%}", behind
+            self.by_step.update(dict.fromkeys(now.steps, texts))
 
 
-def _of_checkpoint(told: Mapping[str, float]) -> str:
-    """The last checkpoint, in words; "" before the first."""
-    if "checkpoint" not in told:
+def _of_checkpoint(metrics: Mapping[str, float]) -> str:
+    """A line about the last checkpoint; "" before the first."""
+    if "checkpoint" not in metrics:
         return ""
-    failed = f", {told['checkpoints_failed']} failed" if told.get("checkpoints_failed") else ""
+    failed = f", {metrics['checkpoints_failed']} failed" if metrics.get("checkpoints_failed") else ""
     return (
-        f"checkpoint {told['checkpoint']}: {told['checkpoint_size']:,} bytes in {told['checkpoint_duration']:.2f} s, "
-        f"alignment {told['checkpoint_alignment']:.2f} s{failed}"
+        f"checkpoint {metrics['checkpoint']}: {metrics['checkpoint_size']:,} bytes in "
+        f"{metrics['checkpoint_duration']:.2f} s, alignment {metrics['checkpoint_alignment']:.2f} s{failed}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Facts about a script that are known before it is executed: names of pipelines, and what its guard hides."""
+"""Static analysis of a script before it is executed: where it makes pipelines, and what its `__main__` guard hides."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 FUNCTION = "pipeline"
-"""The name of the function, or of the Pipeline, that is meant where none is given."""
+"""The name of the function or Pipeline that a command uses if its target names none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A place at which a pipeline is made: the `name=` it is given, "" if that is not written out, and the variable."""
+    """A place in a script that makes a pipeline."""
 
     line: int
     own_name: str | None = None
+    """The pipeline's `name=`; "" if it is not a literal."""
     variable: str | None = None
     repeated: bool = False
-    """Whether it is inside a loop."""
+    """Whether the place is inside a loop."""
 
     @property
     def name(self) -> str | None:
-        """By which it can be asked for."""
+        """The name by which a target can refer to the pipeline."""
         return self.own_name or self.variable
 
     def matches(self, name: str) -> bool:
-        """Whether the name may refer to a pipeline made here."""
+        """Whether the name of a target may refer to a pipeline made here."""
         return self.own_name == "" or name in (self.own_name, self.variable)
 
     def __str__(self) -> str:
@@ -34,7 +35,7 @@ class Site:
 
 
 class Script:
-    """The parsed text of a script. What isn't valid Python has nothing in it: executing it says so."""
+    """The parsed text of a script. A script that isn't valid Python counts as empty: executing it reports the error."""
 
     def __init__(self, text: bytes) -> None:
         try:
@@ -44,15 +45,15 @@ class Script:
 
     @property
     def has_guard(self) -> bool:
-        """Whether it has an `if __name__ == "__main__":`."""
+        """Whether the script has an `if __name__ == "__main__":`."""
         return any(_is_guard(statement) for statement in self._body)
 
     def binds(self, name: str) -> bool:
-        """Whether importing it may define that name."""
+        """Whether importing the script may define the name."""
         return not names_bound(self._body).isdisjoint((name, "*"))
 
     def sites(self, *, guarded: bool) -> list[Site]:
-        """The places that may make pipelines on execution; with `guarded`, as `__main__`, those under its guard too."""
+        """The places that may make pipelines when the script is executed; those under its guard only if `guarded`."""
         body = [part for part in self._body if guarded or not _is_guard(part)]
         functions = {part.name: part for part in self._body if isinstance(part, ast.FunctionDef)}
         found = [Site(functions[FUNCTION].lineno, variable=FUNCTION)] if FUNCTION in functions else []
@@ -68,7 +69,7 @@ class Script:
 
 
 def names_bound(body: list[ast.stmt]) -> set[str]:
-    """The names that statements define, other than in a guard; "*" for those of a star import."""
+    """The names that the statements outside a guard define; "*" stands for the names of a star import."""
     found: set[str] = set()
     for statement in body:
         if _is_guard(statement):
@@ -85,7 +86,7 @@ def names_bound(body: list[ast.stmt]) -> set[str]:
 
 
 def _executed(statement: ast.AST) -> Iterator[ast.AST]:
-    """A statement and all that is in it, but not in the functions and classes that it defines."""
+    """The syntax nodes of a statement, except for the bodies of functions and classes that it defines."""
     yield statement
     if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)):
         return
@@ -97,19 +98,19 @@ def _sites(node: ast.AST, *, repeated: bool) -> Iterator[Site]:
     match node:
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda() | ast.ClassDef():
             return
-        case ast.withitem(context_expr=made, optional_vars=variable) if call := _made(made):
+        case ast.withitem(context_expr=value, optional_vars=variable) if call := _pipeline_call(value):
             yield Site(call.lineno, _own_name(call), _variable(variable), repeated)
-        case ast.Assign(targets=[variable], value=made) if call := _made(made):
+        case ast.Assign(targets=[variable], value=value) if call := _pipeline_call(value):
             yield Site(call.lineno, _own_name(call), _variable(variable), repeated)
-        case ast.AnnAssign(target=variable, value=ast.expr() as made) if call := _made(made):
+        case ast.AnnAssign(target=variable, value=ast.expr() as value) if call := _pipeline_call(value):
             yield Site(call.lineno, _own_name(call), _variable(variable), repeated)
     inner = repeated or isinstance(node, (ast.For, ast.While, ast.AsyncFor))
     for part in ast.iter_child_nodes(node):
         yield from _sites(part, repeated=inner)
 
 
-def _made(value: ast.expr) -> ast.Call | None:
-    """The call, if it is one of `Pipeline`."""
+def _pipeline_call(value: ast.expr) -> ast.Call | None:
+    """The expression, if it is a call of `Pipeline`."""
     match value:
         case ast.Call(func=ast.Name(id="Pipeline") | ast.Attribute(attr="Pipeline")) as call:
             return call

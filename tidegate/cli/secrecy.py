@@ -1,7 +1,7 @@
-"""Secrets among the options of a pipeline that is compiled: kept out of the file, or warned of.
+"""Keeps the secrets among a pipeline's options out of its compiled file, and warns of those that it can't keep out.
 
-An option of the type `SecretStr` or `SecretBytes` is a secret. A plain one may be, by its name or by what it holds:
-that is written, as the pipeline may need it, and anyone who can read the file can read it.
+An option of the type `SecretStr` or `SecretBytes` is a secret, and is not written. One of another type may be a secret
+by its name or its value: it is written with a warning, because the pipeline may need it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidegate.sdk.portable.model import Node, Pipeline
 
 SHORTEST: Final = 4
-"""Characters: what is shorter is found anywhere by chance."""
+"""The minimum length of a secret that is searched for; shorter ones would be found by chance."""
 
 _NAMES: Final = re.compile(
     r"pass(word|wd|phrase)|pwd|secret|credential|(api|access|private|auth)[_.-]?(key|token)|token$|connection_string",
@@ -29,12 +29,13 @@ _IN_URL: Final = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 
 
 def secret_fields(options: PipelineOptions) -> set[str]:
-    """The options that hold a secret, also one among other things."""
+    """The options with a secret, also as an item of a container or a field of a model."""
     return {name for name in type(options).model_fields if any(_secrets(getattr(options, name)))}
 
 
 def check_secrets(pipeline: Pipeline, options: PipelineOptions) -> None:
-    """BuildError if a secret option is in what a pipeline is made of, such as a variable that a function captures."""
+    """Raise BuildError if the pipeline contains the value of a secret option, as in a variable that a function
+    captures."""
     from tidegate.sdk.portable.model import code_of
 
     for name in sorted(secret_fields(options)):
@@ -42,28 +43,28 @@ def check_secrets(pipeline: Pipeline, options: PipelineOptions) -> None:
             if len(secret) < SHORTEST:
                 continue
             for node in pipeline.nodes:
-                held = any(secret in data for part in code_of(node) if (data := _bytes_of(part)))
-                if held or secret.decode(errors="replace") in _plain(node):
+                in_code = any(secret in data for part in code_of(node) if (data := _bytes_of(part)))
+                if in_code or secret.decode(errors="replace") in _plain(node):
                     raise BuildError(
-                        f"the secret of {spelling(name)} would be written, as step {node.label!r} holds it: have the "
-                        "step read it where it runs, in setup() from the environment for example\n"
+                        f"the file would contain the secret of {spelling(name)}, which is part of step {node.label!r}: "
+                        "read the secret where the step runs, for example in setup() from the environment\n"
                         f"  applied at {node.where}"
                     )
             for part in code_of((pipeline.classes, pipeline.coders)):
                 if (data := _bytes_of(part)) and secret in data:
                     raise BuildError(
-                        f"the secret of {spelling(name)} would be written, as a class of the script holds it: read it "
-                        "from the environment where it is needed"
+                        f"the file would contain the secret of {spelling(name)}, which is part of a class of the "
+                        "script: read the secret from the environment where it is used"
                     )
 
 
 def readable_secrets(options: tuple[tuple[str, str], ...]) -> Iterator[str]:
-    """A warning for each option, as it is written, that looks as if it were a secret."""
+    """A warning for each option that is written to the file and looks like a secret."""
     for name, text in options:
         if _looks_secret(name, json.loads(text)):
             yield (
-                f"{spelling(name)} looks like a secret, and is written as it is: declare it as pydantic.SecretStr, "
-                "which is left out, and read it where the pipeline runs"
+                f"{spelling(name)} looks like a secret, and is written in plain text: declare it as "
+                "pydantic.SecretStr, which is not written, and read it where the pipeline runs"
             )
 
 
@@ -99,11 +100,11 @@ def _secrets(value: Any) -> Iterator[bytes]:
 
 
 def _bytes_of(part: Any) -> bytes:
-    """A function's code or a `Create`'s values, as far as they travel by value."""
+    """The pickle of a function or of the values of a `Create`; empty if it is referred to by its import path."""
     data = getattr(part, "data", None) or getattr(getattr(part, "code", None), "data", None)
     return data if isinstance(data, bytes) else b""
 
 
 def _plain(node: Node) -> str:
-    """The plain text in a node: labels, names, literals of its fields."""
+    """The text in a node: labels, names, and literals in its fields."""
     return repr(node)

@@ -1,4 +1,4 @@
-"""`tidegate state`: what is in a checkpoint or savepoint."""
+"""`tidegate state`: shows the contents of a checkpoint or savepoint."""
 
 from __future__ import annotations
 
@@ -17,18 +17,22 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("directory", metavar="DIR")
-@click.option("--checkpoint", type=int, help="Which one; by default the newest that is whole.")
-@click.option("--values", is_flag=True, help="Every key and value. They are unpickled: look only into what you trust.")
-@click.option("--format", "form", type=click.Choice(["json", "parquet"]), help="json: one object, or one a value.")
+@click.option("--checkpoint", type=int, help="Which one; by default the newest complete one.")
+@click.option(
+    "--values", is_flag=True, help="Every key and value. Unpickles them, which is safe only for trusted data."
+)
+@click.option(
+    "--format", "form", type=click.Choice(["json", "parquet"]), help="json: one object, or with --values one per value."
+)
 @click.option("-o", "output", type=click.Path(dir_okay=False, path_type=Path), help="Write to FILE, not to stdout.")
 def state(directory: str, checkpoint: int | None, values: bool, form: str | None, output: Path | None) -> None:
-    """Show the checkpoint or savepoint in DIR: steps, cells, sizes; with --values each key's state, too."""
+    """Show the checkpoint or savepoint in DIR: steps, states and sizes; with --values, also the state of each key."""
     from tidegate.runners.streaming.checkpoint.inspect import entries, opened
     from tidegate.runners.streaming.storage.factory import open_storage
     from tidegate.sdk.errors import visible
 
     if form == "parquet" and not (values and output):
-        raise click.UsageError("--format parquet is a table of values: give --values and -o FILE")
+        raise click.UsageError("--format parquet writes a table of values: it needs --values and -o FILE")
     storage = open_storage(directory)
     manifest, damaged = opened(storage, directory, checkpoint)
     for text in damaged:
@@ -43,7 +47,7 @@ def state(directory: str, checkpoint: int | None, values: bool, form: str | None
     elif form == "json":
         lines = iter([json.dumps(_summary(manifest), ensure_ascii=False, indent=1)])
     else:
-        lines = map(visible, _told(manifest))
+        lines = map(visible, _report(manifest))
     if output is None:
         for line in lines:
             click.echo(line)
@@ -53,7 +57,7 @@ def state(directory: str, checkpoint: int | None, values: bool, form: str | None
 
 
 def _summary(manifest: Manifest) -> dict[str, Any]:
-    """The facts of the manifest, as JSON."""
+    """The contents of the manifest, as JSON."""
     return {
         "checkpoint": manifest.checkpoint,
         "kind": manifest.kind,
@@ -85,8 +89,8 @@ def _summary(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _told(manifest: Manifest) -> Iterator[str]:
-    """The same, for people."""
+def _report(manifest: Manifest) -> Iterator[str]:
+    """The contents of the manifest, as lines of text."""
     summary = _summary(manifest)
     yield f"{manifest.kind} {manifest.checkpoint} of job {manifest.job} (run {manifest.run}), {summary['taken']}"
     yield (
@@ -99,10 +103,11 @@ def _told(manifest: Manifest) -> Iterator[str]:
         yield f"  {step['role']:<8}  {step['name']}{state}  ({tasks}, {_bytes(step['size_of_its_tasks'])})"
     for label, reading in summary["sources"].items():
         yield (
-            f"  {label}: {reading['finished']} of {reading['splits']} splits are read, {len(reading['current'])} begun"
+            f"  {label}: {reading['finished']} of {reading['splits']} splits are finished, "
+            f"{len(reading['current'])} in progress"
         )
         for id, position in reading["current"].items():
-            yield f"    {id} goes on at {json.dumps(position, ensure_ascii=False)}"
+            yield f"    {id} continues at {json.dumps(position, ensure_ascii=False)}"
         if (enumerator := reading.get("enumerator")) is not None:
             more = "finds no more splits" if enumerator["ended"] else "looks for more splits"
             yield f"    its enumerator {more}, from {json.dumps(enumerator['state'], ensure_ascii=False)}"
@@ -132,7 +137,7 @@ def _reading(manifest: Manifest, label: str) -> dict[str, Any]:
 
 
 def _unpickled(found: Iterator[Entry]) -> Iterator[Entry]:
-    """The same, with advice where the author's code is not at hand."""
+    """The entries, with advice in the error if the author's classes can't be imported."""
     from tidegate.runners.streaming.checkpoint.manifest import ManifestError
 
     try:
@@ -156,7 +161,7 @@ def _row(entry: Entry) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON: what JSON has as it is, containers by their members, all else as its repr."""
+    """A value as JSON. Values that JSON doesn't have are replaced by their repr, also within containers."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -171,7 +176,7 @@ def _plain(value: Any) -> Any:
 
 
 def _write_parquet(found: Iterable[Entry], output: Path) -> None:
-    """A table of strings: keys and values are JSON, since their types are as many as there are steps."""
+    """Write a table of strings. Keys and values are JSON, because each step has other types."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq

@@ -20,7 +20,7 @@ from tidegate.sdk.runner import PipelineResult, Runner, find_runner
 
 
 class Target:
-    """A pipeline that is there, or can be built once the options are known. `about` is what its author says of it."""
+    """A pipeline, or a way to build one from its options. `about` is the author's description of it."""
 
     def __init__(self, name: str, model: type[PipelineOptions], about: str = "") -> None:
         self.name = name
@@ -28,11 +28,11 @@ class Target:
         self._model = model
 
     def options(self, flags: Sequence[str]) -> PipelineOptions:
-        """The options that the flags give; raises OptionsError, prints help and exits for `--help`."""
+        """Parse the flags. Raises OptionsError; prints help and exits for `--help`."""
         return self._model.from_args(flags, **self.defaults(flags))
 
     def defaults(self, flags: Sequence[str]) -> dict[str, Any]:
-        """The values of flags that are not given."""
+        """The values of options for which there is no flag."""
         return {}
 
     def runner(self, options: PipelineOptions) -> Runner:
@@ -40,37 +40,38 @@ class Target:
         return find_runner(options.runner)
 
     def live(self, options: PipelineOptions) -> portable.Pipeline:
-        """The portable pipeline, its code as it is."""
+        """The portable pipeline with the author's live functions."""
         raise NotImplementedError
 
     def sealed(self, options: PipelineOptions, *, values: bool = False) -> portable.Pipeline:
-        """The portable pipeline as runners take it; raises BuildError."""
+        """The portable pipeline as runners need it, with sealed functions. Raises BuildError."""
         raise NotImplementedError
 
-    def given(self, options: PipelineOptions) -> tuple[tuple[str, str], ...]:
-        """The flags to be kept in a compiled pipeline, each with its value as JSON.
+    def stored_flags(self, options: PipelineOptions) -> tuple[tuple[str, str], ...]:
+        """The flags that a compiled pipeline stores, each with its value as JSON.
 
-        Those that were set, and all of the author's own: what they are by default is fixed too. Secrets are left out.
+        They are the flags that were set, and all options that the author declared, whose defaults are fixed by this.
+        Secrets are left out.
         """
-        own = self._model.model_fields.keys() - options_for(options.runner, PipelineOptions).model_fields.keys()
-        known = options.model_dump(
-            mode="json", include=(options.model_fields_set | own) - secret_fields(options), fallback=str
+        declared = self._model.model_fields.keys() - options_for(options.runner, PipelineOptions).model_fields.keys()
+        values = options.model_dump(
+            mode="json", include=(options.model_fields_set | declared) - secret_fields(options), fallback=str
         )
-        return tuple((name, json.dumps(value)) for name, value in sorted(known.items()))
+        return tuple((name, json.dumps(value)) for name, value in sorted(values.items()))
 
-    def arrive(self) -> list[str]:
-        """Prepare this process to run it; return warnings."""
+    def prepare(self) -> list[str]:
+        """Prepare this process to run the pipeline, and return warnings."""
         return []
 
-    def ran(self, result: PipelineResult) -> None:
-        """Take note of its run."""
+    def record_run(self, result: PipelineResult) -> None:
+        """Make the result of a run available to the author's script."""
         return
 
 
 class Built(Target):
     """A Pipeline object of a script, or a function that returns one.
 
-    `advice` is for a function that takes its options without saying which: what to write, should it want others.
+    `advice`, for a function whose parameter has no annotation, says how to declare options; errors end with it.
     """
 
     def __init__(
@@ -106,18 +107,18 @@ class Built(Target):
         return self._pipeline
 
     def _built(self, options: PipelineOptions) -> Pipeline:
-        """The pipeline that the function returns, or the first one that it would run, where the function is stopped."""
-        taken: list[Pipeline] = []
+        """The pipeline that the function returns, or the first one that it tries to run, which ends the function."""
+        intercepted: list[Pipeline] = []
 
-        def take(pipeline: Pipeline) -> NoReturn:
-            taken.append(pipeline)
+        def intercept(pipeline: Pipeline) -> NoReturn:
+            intercepted.append(pipeline)
             raise Unwound
 
         try:
-            with loading(self._module, take):
+            with loading(self._module, intercept):
                 return self._build(options)
         except Unwound:
-            return taken[0]
+            return intercepted[0]
         except AttributeError as error:
             if self._advice and error.obj is options:
                 error.args = (f"{error}. {self._advice}",)
@@ -131,40 +132,40 @@ class Built(Target):
 
 
 class Object(Built):
-    """A Pipeline object: its own runner and options hold where no flag says otherwise."""
+    """A Pipeline object. Flags override its runner and its options."""
 
     def __init__(self, name: str, pipeline: Pipeline) -> None:
-        self._known = pipeline
-        own = pipeline.options if isinstance(pipeline.options, PipelineOptions) else None
-        super().__init__(name, type(own) if own else PipelineOptions, "", lambda options: pipeline)
+        self._object = pipeline
+        options = pipeline.options if isinstance(pipeline.options, PipelineOptions) else None
+        super().__init__(name, type(options) if options else PipelineOptions, "", lambda _: pipeline)
         self._names_runner = False
 
     def defaults(self, flags: Sequence[str]) -> dict[str, Any]:
-        own = self._known.options if isinstance(self._known.options, PipelineOptions) else None
-        given = {name: getattr(own, name) for name in own.model_fields_set} if own else {}
-        return given | ({"runner": self._known.runner} if isinstance(self._known.runner, str) else {})
+        options = self._object.options if isinstance(self._object.options, PipelineOptions) else None
+        values = {name: getattr(options, name) for name in options.model_fields_set} if options else {}
+        return values | ({"runner": self._object.runner} if isinstance(self._object.runner, str) else {})
 
     def options(self, flags: Sequence[str]) -> PipelineOptions:
-        given = ScriptFlags.read(flags, self._model, self.defaults(flags))
-        given.check()
-        self._names_runner = given.names_runner
-        return given.options
+        parsed = ScriptFlags.read(flags, self._model, self.defaults(flags))
+        parsed.check()
+        self._names_runner = parsed.names_runner
+        return parsed.options
 
-    def ran(self, result: PipelineResult) -> None:
-        self._known.has_been_run(result)
+    def record_run(self, result: PipelineResult) -> None:
+        self._object.has_been_run(result)
 
     def runner(self, options: PipelineOptions) -> Runner:
-        own = self._known.runner
-        return own if isinstance(own, Runner) and not self._names_runner else super().runner(options)
+        runner = self._object.runner
+        return runner if isinstance(runner, Runner) and not self._names_runner else super().runner(options)
 
 
 class Compiled(Target):
-    """A compiled pipeline. The flags it was compiled with are its own; those every run has can be given again."""
+    """A compiled pipeline with its stored flags. Those that every pipeline has can be overridden."""
 
     def __init__(self, name: str, pipeline: portable.Pipeline) -> None:
         super().__init__(name, PipelineOptions)
         self._pipeline = pipeline
-        self._kept = {flag: self._read(flag, text) for flag, text in pipeline.options}
+        self._stored = {flag: self._read(flag, text) for flag, text in pipeline.options}
 
     def _read(self, flag: str, text: str) -> Any:
         try:
@@ -172,19 +173,19 @@ class Compiled(Target):
         except (ValueError, RecursionError) as error:
             raise LoadError(f"{self.name}: the value of the option {flag!r} is not JSON: {shorten(text)}") from error
         if flag == "runner" and not isinstance(value, str):
-            raise LoadError(f"{self.name}: the option 'runner' is a name, not {shorten(value)}")
+            raise LoadError(f"{self.name}: the option 'runner' must be a name, not {shorten(value)}")
         return value
 
     def defaults(self, flags: Sequence[str]) -> dict[str, Any]:
-        fields = options_for(self._kept.get("runner", "direct"), PipelineOptions).model_fields
-        return {name: value for name, value in self._kept.items() if name in fields}
+        fields = options_for(self._stored.get("runner", "direct"), PipelineOptions).model_fields
+        return {name: value for name, value in self._stored.items() if name in fields}
 
     def options(self, flags: Sequence[str]) -> PipelineOptions:
         common = PipelineOptions.model_fields
-        given = {"--" + flag[2:].partition("=")[0].replace("-", "_") for flag in flags if flag.startswith("--")}
+        names = {"--" + flag[2:].partition("=")[0].replace("-", "_") for flag in flags if flag.startswith("--")}
         for name, value in self._pipeline.options:
             spelled = spelling(name)
-            if name not in common and not given.isdisjoint((spelled, f"--no_{spelled[2:]}")):
+            if name not in common and not names.isdisjoint((spelled, f"--no_{spelled[2:]}")):
                 raise OptionsError(
                     f"{spelled} was fixed to {value} when {self.name} was compiled: compile it again for another value"
                 )
@@ -196,17 +197,17 @@ class Compiled(Target):
     def sealed(self, options: PipelineOptions, *, values: bool = False) -> portable.Pipeline:
         return self._pipeline
 
-    def given(self, options: PipelineOptions) -> tuple[tuple[str, str], ...]:
-        return tuple(sorted({**dict(self._pipeline.options), **dict(super().given(options))}.items()))
+    def stored_flags(self, options: PipelineOptions) -> tuple[tuple[str, str], ...]:
+        return tuple(sorted({**dict(self._pipeline.options), **dict(super().stored_flags(options))}.items()))
 
-    def arrive(self) -> list[str]:
+    def prepare(self) -> list[str]:
         from tidegate.sdk.portable.loading import install_code
 
         return install_code(self._pipeline, self.name)
 
 
 def target_of(full: str, found: Pipeline | Callable[..., Any]) -> Target:
-    """The target that a Pipeline is, or a function that returns one; click.UsageError for any other function."""
+    """The target for a Pipeline, or for a function that returns one. Raises click.UsageError for any other function."""
     if isinstance(found, Pipeline):
         return Object(full, found)
     model, about, build, advice = _of_function(full, found)
@@ -214,45 +215,46 @@ def target_of(full: str, found: Pipeline | Callable[..., Any]) -> Target:
 
 
 def _of_function(full: str, build: Any) -> tuple[type[PipelineOptions], str, Callable[[Any], Pipeline], str]:
-    """The options model a function asks for, what its docstring says, how it is called, and what to write if it asks
-    for none."""
+    """The function's options model, its docstring, how to call it, and advice if its parameter has no annotation."""
     import inspect
     from typing import get_type_hints
 
     about = inspect.getdoc(build) or ""
-    taken = inspect.signature(build).parameters.values()
+    parameters = inspect.signature(build).parameters.values()
     try:
         hints = get_type_hints(build)
     except NameError as error:
         raise click.UsageError(
             f"an annotation of {full} names {error.name!r}, which is not defined in {build.__module__}: define or "
-            "import it at the top of the module, and not for type checkers alone"
+            "import it at the top of the module, and not only for type checkers"
         ) from None
-    asked = [p for p in taken if isinstance(hint := hints.get(p.name), type) and issubclass(hint, PipelineOptions)]
-    needed = [p for p in taken if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
-    if not asked and not needed:
+    typed = [p for p in parameters if isinstance(hint := hints.get(p.name), type) and issubclass(hint, PipelineOptions)]
+    required = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    if not typed and not required:
         return PipelineOptions, about, lambda options: build(), ""
-    if len({p.name for p in asked + needed}) > 1:
-        raise click.UsageError(f"{full} takes {', '.join(p.name for p in taken)}: a target takes its options alone")
-    parameter = (asked or needed)[0]
+    if len({p.name for p in typed + required}) > 1:
+        raise click.UsageError(
+            f"{full} takes {', '.join(p.name for p in parameters)}: the only parameter of a target is its options"
+        )
+    parameter = (typed or required)[0]
     model = hints.get(parameter.name, PipelineOptions)
-    if not asked and parameter.name in hints:
+    if not typed and parameter.name in hints:
         raise click.UsageError(f"{full} takes {parameter}: its options must be a subclass of tg.PipelineOptions")
-    advice = "" if asked else _annotation_wanted(full, build, parameter.name)
+    advice = "" if typed else _annotation_advice(full, build, parameter.name)
     if parameter.kind is parameter.KEYWORD_ONLY:
         return model, about, lambda options: build(**{parameter.name: options}), advice
     return model, about, build, advice
 
 
-def _annotation_wanted(full: str, build: Any, parameter: str) -> str:
-    """For a function whose options have no annotation: which one would give it those of its own."""
-    own = [
+def _annotation_advice(full: str, build: Any, parameter: str) -> str:
+    """Which annotation to write, for a function whose parameter has none."""
+    models = [
         name
         for name, value in getattr(build, "__globals__", {}).items()
         if isinstance(value, type) and issubclass(value, PipelineOptions) and value.__module__ == build.__module__
     ]
-    model = own[0] if len(own) == 1 else "MyOptions"
+    model = models[0] if len(models) == 1 else "MyOptions"
     return (
-        f"{full} does not say which options it takes, so it has those of every pipeline alone: write "
-        f"`{parameter}: {model}`, with your subclass of tg.PipelineOptions"
+        f"The parameter {parameter!r} of {full} has no annotation, so there are only the options that every pipeline "
+        f"has: write `{parameter}: {model}`, with your subclass of tg.PipelineOptions"
     )

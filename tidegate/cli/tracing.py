@@ -1,4 +1,4 @@
-"""`tidegate trace`: a run on the direct runner, recorded; it is drawn even if it fails or is stopped."""
+"""`tidegate trace`: records a run on the direct runner, also one that fails or is interrupted."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ if TYPE_CHECKING:
 
 
 def run_traced(found: Target, options: PipelineOptions) -> tuple[Trace, BaseException | None]:
-    """Run a target: what was seen, and what the run failed with or was stopped by."""
+    """Run a target, and return its trace with the exception that ended the run, if any."""
     from tidegate.runners.direct import DirectRunner
     from tidegate.testing.trace.tracer import Tracer
 
-    own = found.runner(options) if options.runner == DirectRunner.name else None
-    tracer = Tracer(clock=own.clock if isinstance(own, DirectRunner) else None)
+    runner = found.runner(options) if options.runner == DirectRunner.name else None
+    tracer = Tracer(clock=runner.clock if isinstance(runner, DirectRunner) else None)
     pipeline = found.sealed(options)
     try:
         run_with_progress(tracer, pipeline, options)
     except (Exception, KeyboardInterrupt) as error:
-        if not tracer.began:  # refused: nothing was seen that could be drawn
+        if not tracer.began:  # the pipeline was refused, and there is nothing to draw
             raise
         return tracer.trace(error), error
     return tracer.trace(), None
 
 
 def summary(trace: Trace) -> list[str]:
-    """A line for each step, for the terminal."""
+    """One line per step, for the terminal."""
     lines = []
     for step in trace.steps:
         counts = step.counts
@@ -40,4 +40,4 @@ def summary(trace: Trace) -> list[str]:
         dropped = counts["dropped_late"] + counts["dropped_closed"]
         parts += [f"{dropped:,} dropped"] if dropped else []
         lines.append(f"{visible(step.label)}: {', '.join(parts)}")
-    return lines or ["this pipeline groups nothing: there are no windows to see"]
+    return lines or ["this pipeline has no grouping, and so no windows to draw"]

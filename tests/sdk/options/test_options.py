@@ -293,7 +293,7 @@ def test_a_flag_whose_type_is_not_defined_is_named() -> None:
 
     message = (
         r"Flags\.out: an annotation names 'Nowhere', which is not defined in [\w.]*test_options: "
-        "define or import it at the top of the module, and not for type checkers alone"
+        "define or import it at the top of the module, and not only for type checkers"
     )
     for use in (Flags, lambda: Flags.from_args([]), lambda: Flags.from_mapping({})):
         with pytest.raises(OptionsError, match=f"^{message}$"):

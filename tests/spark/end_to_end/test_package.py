@@ -155,5 +155,5 @@ def test_an_environment_that_is_not_virtual_is_not_packed(monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     done = CliRunner().invoke(app, ["package", "-o", str(tmp_path / "x.tar.gz")])
     assert done.exit_code == 2
-    assert "is in no virtual environment: make one (python -m venv)" in done.output
+    assert "is not in a virtual environment: create one (python -m venv)" in done.output
     assert not list(tmp_path.iterdir())

@@ -307,7 +307,7 @@ def test_a_job_that_keeps_nothing_is_stopped_with_a_savepoint_or_for_good(place:
     result = detached()
     refused = CliRunner().invoke(app, ["jobs", "stop", result.id, "--session=tests"])
     assert refused.exit_code == 2
-    assert "--savepoint DIR says where its last state goes, --drain ends it for good" in refused.output
+    assert "add --savepoint DIR to save its state there, or --drain to end it without" in refused.output
     assert result.state is PipelineState.RUNNING
     saved = tmp_path / "saved"
     told = command("jobs", "stop", result.id, "--session=tests", "--savepoint", os.path.relpath(saved))

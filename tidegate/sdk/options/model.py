@@ -332,7 +332,7 @@ def _complete(model: type[PipelineOptions]) -> None:
         name = next((f".{name}" for name, hint in hints.items() if word.search(str(hint))), "")
         raise OptionsError(
             f"{model.__name__}{name}: an annotation names {error.name!r}, which is not defined in {model.__module__}: "
-            "define or import it at the top of the module, and not for type checkers alone"
+            "define or import it at the top of the module, and not only for type checkers"
         ) from None
 
 

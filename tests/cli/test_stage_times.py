@@ -1,4 +1,4 @@
-"""The live table of a run whose runner tells how its stages spend their time."""
+"""The live table of a run whose runner reports how its stages spend their time."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from typing import Any
 
 from rich.console import Console
 
-from tidegate.cli.progress import Display, Shares
+from tidegate.cli.progress import Display, StageTimes
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey, MetricResults
 from tidegate.sdk.portable.model import Pipeline
 from tidegate.sdk.portable.seal import this_environment
 from tidegate.sdk.runner import PipelineResult, PipelineState, StageProgress
 
 
-def test_shares_are_of_the_time_since_the_sample_before() -> None:
-    shares = Shares()
-    shares.sample([StageProgress(("read", "map"), 1.0, 3.0, 0.0), StageProgress(("sum",), 1.0, 0.0, 1.0, 90.0)])
-    assert shares.by_step == {
+def test_stage_times_are_percentages_of_the_time_since_the_last_sample() -> None:
+    times = StageTimes()
+    times.sample([StageProgress(("read", "map"), 1.0, 3.0, 0.0), StageProgress(("sum",), 1.0, 0.0, 1.0, 90.0)])
+    assert times.by_step == {
         "read": ("25%", "75%", "0%", ""),
         "map": ("25%", "75%", "0%", ""),
         "sum": ("50%", "0%", "50%", "90.0 s"),
     }
-    shares.sample([StageProgress(("read", "map"), 4.0, 3.0, 1.0, 7200.0)])
-    assert shares.by_step["map"] == ("75%", "0%", "25%", "2 h")
+    times.sample([StageProgress(("read", "map"), 4.0, 3.0, 1.0, 7200.0)])
+    assert times.by_step["map"] == ("75%", "0%", "25%", "2 h")
 
 
-def test_what_tells_nothing_new_keeps_its_shares_and_what_begins_anew_is_measured_from_there() -> None:
-    shares = Shares()
-    shares.sample([StageProgress(("s",), 3.0, 1.0, 0.0)])
-    shares.sample([StageProgress(("s",), 3.0, 1.0, 0.0)])
-    assert shares.by_step["s"][0] == "75%"
-    shares.sample([StageProgress(("s",), 1.0, 1.0, 0.0)])
-    assert shares.by_step["s"][0] == "75%"
-    shares.sample([StageProgress(("s",), 1.0, 3.0, 0.0)])
-    assert shares.by_step["s"][0] == "0%"
+def test_a_stage_without_a_new_report_does_not_change_and_one_that_restarted_is_measured_from_there() -> None:
+    times = StageTimes()
+    times.sample([StageProgress(("s",), 3.0, 1.0, 0.0)])
+    times.sample([StageProgress(("s",), 3.0, 1.0, 0.0)])
+    assert times.by_step["s"][0] == "75%"
+    times.sample([StageProgress(("s",), 1.0, 1.0, 0.0)])
+    assert times.by_step["s"][0] == "75%"
+    times.sample([StageProgress(("s",), 1.0, 3.0, 0.0)])
+    assert times.by_step["s"][0] == "0%"
 
 
 class Busy(PipelineResult):
