@@ -54,7 +54,7 @@ demo: $(VENV)/.with-demo
 	@$(BIN)/tidegate run examples/flights.py --runner direct --output build/demo/flights
 	@echo "==> mean delay (minutes) of each carrier by day, from 336,776 flights:"
 	@sed 5q build/demo/flights/carriers-*
-	@echo "==> the working spells of each aircraft:"
+	@echo "==> the sessions of each aircraft:"
 	@sed 5q build/demo/flights/aircraft-*
 	@echo "==> the worst delays of each airport so far, the last pane:"
 	@grep on_time build/demo/flights/worst-*

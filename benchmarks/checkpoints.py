@@ -1,21 +1,22 @@
-"""`make bench-checkpoints`: what checkpoints of large state cost a stream. Prints a table.
+"""`make bench-checkpoints`: measures the cost of checkpoints of large state. Prints a table.
 
     python benchmarks/checkpoints.py [--keys 1000000] [--backends memory,rocksdb] [--workers 1,2] [--state dofn]
         [--turns 10] [--repeat 1] [--memory_budget 1GB]
 
-A source counts, by key, as fast as it is let: first every key once, then those of a twentieth that moves on by its own
-width each second, so that a tenth of all is counted between two checkpoints. In turns there is a checkpoint each
-second for some seconds, and none for some: what they cost is by how much less gets through meanwhile. It is one run,
-for two may differ by several hundredths, as memory happens to lie; `cost` is that of all turns together, so that a
-checkpoint which has everything counts as often as there is one, with the least and the most of a turn. (`--repeat`: in
-so many runs.) The first second of a turn with checkpoints is not looked at, for that has to take what changed without
-them, nor is the first half of one without, in which the last is still written.
+A pipeline counts keys from a source that is limited only by backpressure. The source emits each key once, and then keys
+from a range of a twentieth of all keys, which moves by its own width every second: about a tenth of all keys change
+between two checkpoints. In each turn, a phase with a checkpoint every second is followed by a phase without; the cost
+of checkpoints is the decrease in throughput. All turns are in one run, because two runs may differ by several
+hundredths with their memory layout (`--repeat` sets the number of runs). `cost` is that of all turns together, in which
+full checkpoints have the weight of their frequency, with the minimum and maximum of a turn. Two times are not measured:
+the first second of a phase with checkpoints, which includes the changes of the phase without, and the first half second
+of a phase without, in which the last checkpoint is still being written.
 
-`pause` is the longest that a task stood still for its part of a checkpoint, as it tells; `gap` the longest between two
-reads of a source in a second, which is what the stream feels (the median of all), and `without` the same in turns
-without checkpoints. `lasts` is how long a checkpoint takes until it is complete, `taken` how many there were.
-The counts are in a `DoFn`'s state; with `--state combine` in a combine's, whose parts for all the keys of a second
-leave in front of each barrier, while without barriers those of several seconds are one: then that is in the cost.
+`pause` is the longest pause of a task for a checkpoint, as it reports. `gap` is the longest time between two reads of a
+source (the median of all turns), and `without` the same in phases without checkpoints. `duration` is the time until a
+checkpoint is complete, and `number` the number of checkpoints. The counts are in a `DoFn`'s state. With `--state
+combine`, they are in a combine, which sends partial counts downstream before each barrier; without barriers, it sends
+them only every few seconds. This difference is then part of the cost.
 """
 
 from __future__ import annotations
@@ -45,20 +46,20 @@ from tidegate.sdk.time import SECOND
 TENTHS = 10
 COUNT = tg.ValueStateSpec("count")
 STRIDE = 7919
-"""Neighbours in time are no neighbours in memory."""
+"""The distance between consecutive keys, so that they are not adjacent in memory."""
 ON, OFF = 7.0, 4.0
-"""Seconds with a checkpoint each, and without, in turns: what has everything comes at another place in each."""
+"""The seconds of a phase with a checkpoint every second, and of one without."""
 SETTLE = 1.0
-"""Seconds after the last key has come for the first time that are not looked at."""
-NOTED = 0.05
-"""Seconds after which a source notes again how far it has come."""
+"""Seconds that are not measured after every key has occurred."""
+NOTE_PERIOD = 0.05
+"""Seconds between two notes of a source about its progress."""
 LEAD, TAIL = 1.0, 0.5
-"""Seconds at the beginning of either that are not looked at."""
+"""Seconds that are not measured at the beginning of a phase with checkpoints, and of one without."""
 
 
 @dataclass(frozen=True)
 class Keys(Source[Any]):
-    """`(key, 1)` without end, in as many parts. Each part notes in its file of `folder` how far it has come."""
+    """Endless pairs `(key, 1)`, in `parts` splits. Each split writes notes about its progress to a file in `folder`."""
 
     keys: int
     parts: int
@@ -75,8 +76,8 @@ class Keys(Source[Any]):
 
 class _KeysReader(Reader[Any]):
     def __init__(self, source: Keys, part: int) -> None:
-        self._share = source.keys // source.parts
-        self._first = part * self._share
+        self._width = source.keys // source.parts
+        self._first = part * self._width
         self._at = 0
         self._notes = Path(source.folder, str(part)).open("w")  # noqa: SIM115  open as long as the process
         self._noted = self._last = time.time()
@@ -85,16 +86,16 @@ class _KeysReader(Reader[Any]):
     def read(self, limit: int) -> Batch:
         now = time.time()
         self._gap, self._last = max(self._gap, now - self._last), now
-        if now - self._noted > NOTED:
-            self._notes.write(f"{now} {self._at} {self._gap} {int(self._at >= self._share)}\n")
+        if now - self._noted > NOTE_PERIOD:
+            self._notes.write(f"{now} {self._at} {self._gap} {int(self._at >= self._width)}\n")
             self._notes.flush()
             self._noted, self._gap = now, 0.0
         start, self._at = self._at, self._at + limit
-        if start < self._share:
-            low, width = self._first, self._share
+        if start < self._width:  # not every key has occurred yet
+            low, width = self._first, self._width
         else:
-            width = self._share // TENTHS // 2
-            low = self._first + int(now * width) % (self._share - width)
+            width = self._width // TENTHS // 2
+            low = self._first + int(now * width) % (self._width - width)
         pairs = [(low + n * STRIDE % width, 1) for n in range(start, start + limit)]
         return Batch(Block(pairs, 0))
 
@@ -103,14 +104,14 @@ class _KeysReader(Reader[Any]):
 
 
 class Count(tg.DoFn):
-    """The same count in a cell of its own for each key."""
+    """Counts in a state cell per key."""
 
     def process(self, element: tuple[int, int], count: tg.ValueState[int] = tg.DoFn.StateParam(COUNT)) -> None:
         count.write((count.read() or 0) + element[1])
 
 
 class Alternating(CheckpointTracker):
-    """Checkpoints in turns, by the wall clock."""
+    """Triggers checkpoints only during the phases with checkpoints, by the wall clock."""
 
     def next_wake(self) -> int | None:
         wake = super().next_wake()
@@ -125,7 +126,8 @@ class Alternating(CheckpointTracker):
 
 @dataclass(frozen=True)
 class Turn:
-    """Elements a second with checkpoints and right afterwards without, and the longest gap in each (ms)."""
+    """Elements per second in a phase with checkpoints and in the following one without, and the longest gap in each
+    (ms)."""
 
     with_: float
     without: float
@@ -139,7 +141,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Measured:
-    """Of one run; memory (MB) is that of the largest worker at its peak."""
+    """The results of a run; memory (MB) is the peak of the largest worker."""
 
     turns: list[Turn]
     memory: float
@@ -147,7 +149,7 @@ class Measured:
 
 
 def measure(args: argparse.Namespace, backend: str, workers: int) -> Measured:
-    """One run."""
+    """Run the pipeline once."""
     with tempfile.TemporaryDirectory() as folder:
         flags = ["--runner=streaming", f"--workers={workers}", "--checkpoint_interval=1"]
         flags += [f"--state_backend={backend}", f"--memory_budget={args.memory_budget}", f"--temp_dir={folder}"]
@@ -160,22 +162,22 @@ def measure(args: argparse.Namespace, backend: str, workers: int) -> Measured:
         _ = counts | "nothing" >> tg.Map(lambda pair: None)
         reports: list[CheckpointReport] = []
 
-        def heard(message: Any) -> None:
+        def on_report(message: Any) -> None:
             if isinstance(message, CheckpointReport):
                 reports.append(message)
 
         submitted = StreamingRunner().submission(p.sealed(), PipelineOptions.from_args(flags))
-        job = JobClient(submitted, on_report=heard, serialize=lambda same: same)
+        job = JobClient(submitted, on_report=on_report, serialize=lambda same: same)
 
         def follow(until: float) -> None:
             while (left := until - time.time()) > 0:
                 if job.ended:
-                    raise SystemExit(f"the job has {job.state}: {job.error}")
+                    raise SystemExit(f"the job has ended in the state {job.state}: {job.error}")
                 job.wait(min(left, 0.2))
                 job.receive()
 
         while not all(Path(folder, str(part)).exists() for part in range(workers)) or not all(
-            _all_there(folder, workers)
+            _has_all_keys(folder, workers)
         ):
             follow(time.time() + 0.2)
         begins = [((time.time() + SETTLE) // (ON + OFF) + 1 + turn) * (ON + OFF) for turn in range(args.turns + 1)]
@@ -201,7 +203,7 @@ def measure(args: argparse.Namespace, backend: str, workers: int) -> Measured:
 
 
 Note: TypeAlias = tuple[float, float, float, float]
-"""When, how many elements until then, the longest gap since the note before, whether all keys have come."""
+"""The time, the number of elements so far, the longest gap since the last note, and whether every key has occurred."""
 
 
 def _notes(folder: str, part: int) -> list[Note]:
@@ -210,24 +212,24 @@ def _notes(folder: str, part: int) -> list[Note]:
 
 
 def _rate(notes: list[Note], start: float, end: float) -> float:
-    """Elements a second."""
+    """Elements per second in an interval."""
     within = [note for note in notes if start <= note[0] <= end]
     return (within[-1][1] - within[0][1]) / (within[-1][0] - within[0][0])
 
 
 def _gap(notes: list[Note], start: float, end: float) -> float:
-    """The longest gap (ms)."""
-    return max(note[2] for note in notes if start + NOTED <= note[0] <= end) * 1000
+    """The longest gap in an interval (ms)."""
+    return max(note[2] for note in notes if start + NOTE_PERIOD <= note[0] <= end) * 1000
 
 
-def _all_there(folder: str, parts: int) -> Iterator[bool]:
+def _has_all_keys(folder: str, parts: int) -> Iterator[bool]:
     for part in range(parts):
         notes = _notes(folder, part)
         yield bool(notes) and bool(notes[-1][3])
 
 
 def _peaks(job: JobClient) -> Iterator[float]:
-    """The most memory (MB) that each worker has had."""
+    """The peak memory (MB) of each worker."""
     pid = job._process.pid
     for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
         for line in Path(f"/proc/{child}/status").read_text().splitlines():
@@ -236,7 +238,7 @@ def _peaks(job: JobClient) -> Iterator[float]:
 
 
 def _spread(turns: list[Turn]) -> str:
-    """What checkpoints cost in all turns together, and the least and the most of a turn."""
+    """The cost of checkpoints in all turns together, and the minimum and maximum of a turn."""
     cost = 1 - sum(turn.with_ for turn in turns) / sum(turn.without for turn in turns)
     return f"{cost:.1%} ({min(turn.cost for turn in turns):.0%}…{max(turn.cost for turn in turns):.0%})"
 
@@ -251,12 +253,12 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--memory_budget", default="1GB")
     args = parser.parse_args()
-    # A job's process is forked from this one, and so uses it.
+    # The process of the job is forked from this one, and inherits the replacement.
     checkpoint_coordinator.CheckpointTracker = Alternating  # type: ignore[misc, attr-defined]
     print(f"{args.keys:,} keys, {args.state}, {args.repeat} runs of {args.turns} turns; "
           f"Python {sys.version.split()[0]}, {os.cpu_count()} cores")  # fmt: skip
     print(f"{'backend':8}{'workers':>8}{'without/s':>12}{'with/s':>12}{'cost':>22}{'pause ms':>10}{'gap ms':>8}"
-          f"{'without':>9}{'lasts s':>9}{'taken':>7}{'peak MB':>9}")  # fmt: skip
+          f"{'without':>9}{'duration s':>11}{'number':>7}{'peak MB':>9}")  # fmt: skip
     for backend in args.backends.split(","):
         for workers in map(int, args.workers.split(",")):
             runs = [measure(args, backend, workers) for _ in range(args.repeat)]
@@ -269,7 +271,7 @@ def main() -> None:
                 f"{max((r.pause for r in done), default=0) * 1000:>10.1f}"
                 f"{statistics.median(turn.gap for turn in turns):>8.1f}"
                 f"{statistics.median(turn.gap_without for turn in turns):>9.1f}"
-                f"{statistics.median([r.duration for r in done] or [0]):>9.2f}{len(done):>7}"
+                f"{statistics.median([r.duration for r in done] or [0]):>11.2f}{len(done):>7}"
                 f"{max(run.memory for run in runs):>9.0f}",
                 flush=True,
             )

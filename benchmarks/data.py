@@ -1,7 +1,7 @@
-"""The workloads' data, from fixed seeds: made once, kept under `.benchmarks/` beside the repository's files.
+"""The data of the workloads, generated once from fixed seeds and cached in `.benchmarks/` in the repository.
 
-Every system under test gets the very same objects, and every result is a count and a checksum, so that a table of
-times is a table of equal work.
+All systems under test get the same data, and each result is a count and a checksum, which must be equal for times to be
+comparable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MASK = (1 << 64) - 1
 
 
 @cache
-def _kept(make: Callable[[], Any]) -> Any:
+def _cached(make: Callable[[], Any]) -> Any:
     path = HOME / f"{make.__name__}.pickle"
     if not path.exists():
         HOME.mkdir(exist_ok=True)
@@ -36,7 +36,7 @@ def numbers() -> range:
 
 
 def text() -> Path:
-    """W2: 50 MB of words, Zipf over a vocabulary of 50,000, twelve to a line."""
+    """W2: 50 MB of words, twelve per line, from a vocabulary of 50,000 with a Zipf distribution."""
     path = HOME / "words.txt"
     if not path.exists():
         HOME.mkdir(exist_ok=True)
@@ -66,7 +66,7 @@ def _events() -> list[tuple[int, int, int]]:
 
 
 def _visits() -> list[tuple[int, int]]:
-    """No two neighbours of a key are exactly one gap apart, so that no system's rule for touching sessions shows."""
+    """No two consecutive visits of a key are exactly one gap apart: systems differ in whether those are one session."""
     rnd = random.Random(4)
     visits = [[rnd.randrange(5_000), START_MS + i * 3 + rnd.randrange(1000)] for i in range(500_000)]
     of_key: dict[int, list[int]] = {}
@@ -105,48 +105,48 @@ def _right() -> list[tuple[int, int]]:
 
 
 def events() -> list[tuple[int, int, int]]:
-    """W3: a million (key, event time in ms, value) of 10,000 keys, up to 2 s out of order."""
-    return _kept(_events)  # type: ignore[no-any-return]
+    """W3: a million elements (key, event time in ms, value) with 10,000 keys, up to 2 s out of order."""
+    return _cached(_events)  # type: ignore[no-any-return]
 
 
 def visits() -> list[tuple[int, int]]:
-    """W4: half a million (key, event time in ms) of 5,000 keys."""
-    return _kept(_visits)  # type: ignore[no-any-return]
+    """W4: half a million elements (key, event time in ms) with 5,000 keys."""
+    return _cached(_visits)  # type: ignore[no-any-return]
 
 
 @cache
 def stamped_visits() -> list[tg.TimestampedValue[int]]:
-    """The same as a pipeline gets them: keys that carry their event time."""
+    """The input of W4's pipeline: keys with their event times as timestamps."""
     return [tg.TimestampedValue(key, at / 1000) for key, at in visits()]
 
 
 def grouped() -> list[tuple[int, int]]:
-    """W5: a million pairs of 100,000 keys."""
-    return _kept(_grouped)  # type: ignore[no-any-return]
+    """W5: a million pairs with 100,000 keys."""
+    return _cached(_grouped)  # type: ignore[no-any-return]
 
 
 def readings() -> list[tuple[int, int]]:
-    """W6: a million (key, value) of 10,000 keys."""
-    return _kept(_readings)  # type: ignore[no-any-return]
+    """W6: a million pairs with 10,000 keys."""
+    return _cached(_readings)  # type: ignore[no-any-return]
 
 
 def left() -> list[tuple[int, int]]:
-    """W7: half a million records keyed by 500,000."""
-    return _kept(_left)  # type: ignore[no-any-return]
+    """W7: one side of the join, half a million records with 500,000 keys."""
+    return _cached(_left)  # type: ignore[no-any-return]
 
 
 def right() -> list[tuple[int, int]]:
-    """W7: the other half million."""
-    return _kept(_right)  # type: ignore[no-any-return]
+    """W7: the other side of the join."""
+    return _cached(_right)  # type: ignore[no-any-return]
 
 
 def mixed(key: int, a: int, b: int) -> int:
-    """One term of a checksum that does not depend on order."""
+    """One term of a checksum that does not depend on the order of elements."""
     return (key * 1000003) ^ (a * 7919) ^ (b * 31)
 
 
 def weighted(values: list[int]) -> int:
-    """A sum that depends on the order of sorted values."""
+    """A sum that depends on the order of the values."""
     total = 0
     at = 1
     for value in values:

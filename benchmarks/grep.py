@@ -1,13 +1,14 @@
-"""`make bench-grep`: throughput against latency of a streaming grep, over buffer timeouts. Prints a table.
+"""`make bench-grep`: measures the throughput and latency of a streaming grep for several buffer timeouts.
 
     python benchmarks/grep.py [--seconds 8] [--rates 200000,667000] [--workers 2] [--timeouts 0,5,10,50,100]
         [--svg FILE]
 
-After figure 4 of "Apache Flink: Stream and Batch Processing in a Single Engine": a source, a rebalance, a filter by
-substring, a count. Each timeout (ms) has several runs, with a checkpoint every second: one in which the source gives
-all that is taken, for the throughput, and one for each rate (records a second and worker), for the latency. Records
-carry the time at which they were made; latency ends behind the filter. Under full load it is the queues' and not the
-timeout's, and is told apart. A source that keeps to a rate looks once a millisecond, and gives what has come since.
+Modelled on figure 4 of "Apache Flink: Stream and Batch Processing in a Single Engine": a source, a rebalance, a filter
+by substring, a count. Prints a table with a row per timeout (ms). Each timeout has several runs, with a checkpoint
+every second: one at full load, limited by backpressure only, for the throughput, and one for each rate (records per
+second and worker), for the latency. A record contains its creation time, and its latency is measured after the filter.
+At full load, latency depends on the queues rather than the timeout, and is shown in columns of its own. A source with a
+rate is polled every millisecond, and emits the records created since the last poll.
 """
 
 from __future__ import annotations
@@ -30,15 +31,16 @@ from tidegate.sdk.data.block import Block
 
 WORD = "tide"
 ONE_IN = 10
-"""So many lines have the word in one of them."""
+"""One of so many lines contains the word."""
 LINES = [f"line {n} of the log" + f" has {WORD} in it" * (n % ONE_IN == 0) for n in range(1000)]
 WARM = 2.0
-"""Seconds at the beginning that are not looked at."""
+"""Seconds at the beginning of a run that are not measured."""
 
 
 @dataclass(frozen=True)
 class Log(Source[Any]):
-    """`(made, line)` without end: `rate` a second of all parts together, or as many as are taken if it is 0."""
+    """Endless pairs `(creation time, line)`, `rate` per second in all splits together; as many as possible if it is
+    0."""
 
     parts: int
     rate: float
@@ -76,7 +78,7 @@ class _LogReader(Reader[Any]):
 
 @dataclass(frozen=True)
 class Arrivals(Sink[Any]):
-    """Notes when each record arrives, and how long after it was made (µs): two numbers each in files of a folder."""
+    """Writes two numbers (µs) per record to files in a folder: the time of its arrival, and its latency."""
 
     folder: str
 
@@ -87,24 +89,24 @@ class Arrivals(Sink[Any]):
 class _ArrivalsAttempt(Attempt[Any]):
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._noted = array("q")
+        self._arrivals = array("q")
 
     def write(self, values: Sequence[Any]) -> None:
         now = time.time_ns() // 1000
         for made, _ in values:
-            self._noted.append(now)
-            self._noted.append(now - made)
+            self._arrivals.append(now)
+            self._arrivals.append(now - made)
 
     def prepare(self) -> list[Any]:
         with self._path.open("ab") as file:
-            self._noted.tofile(file)
-        del self._noted[:]
+            self._arrivals.tofile(file)
+        del self._arrivals[:]
         return []
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run came to: records a second, and latencies in milliseconds."""
+    """The results of a run: records per second, and latencies in milliseconds."""
 
     throughput: float
     p50: float
@@ -112,7 +114,7 @@ class Measured:
 
 
 def measure(timeout: float, rate: float, workers: int, seconds: float) -> Measured:
-    """One run; `timeout` in ms."""
+    """Run the pipeline once, with a buffer timeout in ms."""
     with tempfile.TemporaryDirectory() as folder:
         flags = ["--workers", str(workers), "--buffer_timeout", str(timeout / 1000), "--checkpoint_interval", "1"]
         p = tg.Pipeline(options=["--runner", "streaming", *flags, "--run_for", str(seconds + WARM)])
@@ -124,14 +126,14 @@ def measure(timeout: float, rate: float, workers: int, seconds: float) -> Measur
             | "arrivals" >> tg.Write(Arrivals(folder))
         )
         p.run().wait_until_finish()
-        noted = array("q")
+        arrivals = array("q")
         for path in Path(folder).iterdir():
-            noted.frombytes(path.read_bytes())
-    first = min(noted[::2]) + int(WARM * 1_000_000)
+            arrivals.frombytes(path.read_bytes())
+    first = min(arrivals[::2]) + int(WARM * 1_000_000)
     last = first + int((seconds - 0.5) * 1_000_000)
-    latencies = sorted(late for at, late in zip(noted[::2], noted[1::2]) if first <= at < last)
+    latencies = sorted(late for at, late in zip(arrivals[::2], arrivals[1::2]) if first <= at < last)
     if not latencies:
-        raise SystemExit("nothing arrived: give it more --seconds")
+        raise SystemExit("no records arrived: set more --seconds")
     return Measured(
         len(latencies) * ONE_IN / (last - first) * 1_000_000,
         latencies[len(latencies) // 2] / 1000,
@@ -140,7 +142,7 @@ def measure(timeout: float, rate: float, workers: int, seconds: float) -> Measur
 
 
 def svg(rows: Sequence[tuple[float, Measured, Sequence[Measured]]], rate: float) -> str:
-    """The table as a plot: throughput as bars, p50 and p99 at the least rate as lines, over the timeouts."""
+    """The table as a plot over the timeouts: throughput as bars, p50 and p99 at the lowest rate as lines."""
     width, height, left, low = 640, 360, 70, 300
     step = (width - 2 * left) / len(rows)
     most = max(full.throughput for _, full, _ in rows)
@@ -165,8 +167,8 @@ def svg(rows: Sequence[tuple[float, Measured, Sequence[Measured]]], rate: float)
         ]
     parts += line("#1a7f37", [calm[0].p50 for _, _, calm in rows])
     parts += line("#b3261e", [calm[0].p99 for _, _, calm in rows])
-    lines = f"p50 and p99 latency at {rate:,.0f} a second and worker"
-    legend = f"buffer timeout; bars: records a second at full load; lines: {lines}"
+    lines = f"p50 and p99 latency at {rate:,.0f} per second and worker"
+    legend = f"buffer timeout; bars: records per second at full load; lines: {lines}"
     parts += [f'<text x="{width / 2}" y="{height - 12}" text-anchor="middle">{legend}</text>', "</svg>"]
     return "\n".join(parts) + "\n"
 
@@ -174,13 +176,13 @@ def svg(rows: Sequence[tuple[float, Measured, Sequence[Measured]]], rate: float)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=8.0)
-    parser.add_argument("--rates", default="200000,667000", help="records a second and worker")
+    parser.add_argument("--rates", default="200000,667000", help="records per second and worker")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--timeouts", default="0,5,10,50,100")
     parser.add_argument("--svg", type=Path)
     args = parser.parse_args()
     rates = [float(part) for part in args.rates.split(",")]
-    loads = ["full load", *(f"{rate:,.0f} a second, each" for rate in rates)]
+    loads = ["full load", *(f"{rate:,.0f} per second, each" for rate in rates)]
     print(f"{args.workers} workers, Python {sys.version.split()[0]}, {os.cpu_count()} cores, {args.seconds:g} s a run")
     print(f"{'':>10}" + "".join(f"{load:>30}" for load in loads))
     print(f"{'timeout':>10}" + f"{'records/s':>14}{'p50 ms':>8}{'p99 ms':>8}" * len(loads))

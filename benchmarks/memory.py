@@ -1,11 +1,10 @@
-"""Memory under a budget: groupings larger than it, each in its own process, with the peak of resident memory.
+"""Measures the peak memory of groupings that exceed the memory budget, each in a process of its own.
 
-    python benchmarks/memory.py                 # both cases, a table
+    python benchmarks/memory.py                 # all cases, as a table
     python benchmarks/memory.py --case pairs    # one case
 
-A case prints how long it took, the peak the operating system recorded for the process, and whether the result is
-right, which is computed beside the pipeline from what the source must have given. The exit code is 1 if a peak is
-above the limit or a result is wrong.
+For each case it prints the time, the peak resident memory of the process, and whether the result is correct. The exit
+code is 1 if a peak exceeds the limit or a result is wrong.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from tidegate.sdk.connectors.sources import Position, SimpleSource, Split
 BUDGET = "256MB"
 LIMIT_MB = 600
 STEP = 2_654_435_761
-"""Odd, so that multiplying by it permutes the numbers below a power of two: keys come in no order."""
+"""An odd factor permutes the numbers below a power of two, so keys are in no recognizable order."""
 
 
 @dataclass(frozen=True)
 class Pairs(SimpleSource[tuple[int, Any]]):
-    """`count` pairs over `keys` keys (a power of two), each key `count / keys` times, in no order of keys.
+    """`count` pairs with `keys` different keys (a power of two), each of which occurs `count / keys` times.
 
-    Values are numbers from 0 on; with `texts`, as texts of 100 characters.
+    The values are the numbers from 0; with `texts`, formatted as strings of 100 characters.
     """
 
     count: int
@@ -47,31 +46,31 @@ class Pairs(SimpleSource[tuple[int, Any]]):
 
 
 def summary(pair: tuple[int, Any]) -> tuple[int, int, int]:
-    """Of a key and its values: 1, how many they are, and their sum; the values are gone through twice."""
+    """The number of keys (1), of values, and the sum of the values of one group. Iterates over the values twice."""
     _, values = pair
     return 1, sum(1 for _ in values), sum(map(int, values))
 
 
 def total(parts: list[tuple[int, int, int]]) -> tuple[int, int, int]:
-    """The sums, column by column; of its own results, too."""
+    """The sum of each column; a part may be a total itself."""
     keys, values, sums = zip(*parts, strict=True)
     return sum(keys), sum(values), sum(sums)
 
 
 def run(count: int, keys: int, texts: bool) -> dict[str, Any]:
-    """Group `count` pairs over `keys` keys, and compare with what must come out."""
+    """Group `count` pairs with `keys` keys, and compare the result with the expected one."""
     import tempfile
     from pathlib import Path
 
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "result.json"
 
-        def keep(result: tuple[int, int, int]) -> None:
+        def write(result: tuple[int, int, int]) -> None:
             out.write_text(json.dumps(result))
 
         pipeline = tg.Pipeline("direct", ["--memory_budget", BUDGET])
         groups = pipeline | tg.Read(Pairs(count, keys, texts)) | tg.GroupByKey()
-        _ = groups | tg.Map(summary) | tg.CombineGlobally(tg.associative(total)) | tg.Map(keep)
+        _ = groups | tg.Map(summary) | tg.CombineGlobally(tg.associative(total)) | tg.Map(write)
         begun = time.perf_counter()
         result = pipeline.run()
         result.wait_until_finish()
@@ -94,17 +93,17 @@ CASES = {
 
 
 def main() -> int:
-    """Each case in a process of its own; the table on standard output."""
+    """Run each case in a process of its own, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--case", choices=CASES)
     parser.add_argument("--inside", choices=CASES, help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.inside:
-        print(json.dumps(run(*CASES[chosen.inside][1:])))
+    args = parser.parse_args()
+    if args.inside:
+        print(json.dumps(run(*CASES[args.inside][1:])))
         return 0
     good = True
     print(f"budget {BUDGET}, limit {LIMIT_MB} MB")
-    for case in [chosen.case] if chosen.case else CASES:
+    for case in [args.case] if args.case else CASES:
         done = subprocess.run([sys.executable, __file__, "--inside", case], capture_output=True, text=True, check=False)
         if done.returncode:
             print(f"{CASES[case][0]:<42} failed:\n{done.stderr}")

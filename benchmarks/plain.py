@@ -1,4 +1,4 @@
-"""The yardstick: for each workload the loop a good programmer would write by hand, in plain Python on one core."""
+"""The reference for each workload: the loop that a good programmer would write by hand, in plain Python on one core."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def w6() -> Result:
 
 
 def rises() -> Result:
-    """What W6's elements have in common in whatever order they come: how far each lifts the maximum of its key."""
+    """The result of W6 for elements in no fixed order: the sum of how much each raises the maximum of its key."""
     greatest: dict[int, int] = {}
     for key, value in data.readings():
         greatest[key] = max(greatest.get(key, -1), value)

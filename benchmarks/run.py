@@ -1,12 +1,12 @@
-"""`make bench`: the workloads on a runner, each beside the hand-written loop in the same run. Prints a table.
+"""`make bench`: compares the workloads on a runner with hand-written loops. Prints a table.
 
     python benchmarks/run.py [W1 W2 …] [--runner direct] [--repeat 3] [-- flags for the runner]
 
-Ratios within one run are what counts: absolute times drift. Each figure is the median of the repeats, pipelines and
-loops taking turns. Each workload has a process of its own, so that none pays for another's input, which a fork has to
-share. W8 is a whole process: start, import, a pipeline of ten elements, end. The streaming runner is measured as a
-stream, on two workers with a checkpoint each second (`-- --mode streaming --workers 2 --checkpoint_interval 1s`); what
-two of its tasks read comes in no order, so that W6 adds up there what each element changes.
+The ratios within one run matter; absolute times drift. Each figure is the median of the repeats, in which pipelines and
+loops take turns. Each workload has a process of its own, because forked workers share the memory of its input. W8 is a
+whole process: start, import, a pipeline of ten elements, end. The streaming runner is measured in streaming mode, on
+two workers with a checkpoint every second (`-- --mode streaming --workers 2 --checkpoint_interval 1s`). Its tasks read
+elements in no fixed order, so W6 sums there by how much each element raises the maximum of its key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TARGETS = {
     "direct": {"W1": 2.0, "W2": 1.3, "W3": 2.0, "W4": 2.5, "W5": 1.5, "W6": 4.0, "W7": 1.5},
     "streaming": {"W1": 2.0, "W2": 1.0, "W3": 1.6, "W4": 2.5, "W5": 1.5, "W6": 3.0, "W7": 1.2},
 }
-WHOLE = {"direct": 0.25, "streaming": 1.0}
+PROCESS_TARGETS = {"direct": 0.25, "streaming": 1.0}
 TINY = """
 import tidegate as tg
 with tg.Pipeline(options=["--runner", {runner!r}]) as p:
@@ -48,7 +48,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 
 
 def compare(name: str, flags: list[str], repeat: int) -> tuple[float, float]:
-    """Median seconds of the loop and of the pipeline; raises if they disagree."""
+    """Median seconds of the loop and of the pipeline. Exits if their results differ."""
     import data
     import plain
     import workloads
@@ -62,7 +62,7 @@ def compare(name: str, flags: list[str], repeat: int) -> tuple[float, float]:
         seconds, result = timed(lambda: workloads.run("W6 unordered" if unordered else name, flags))
         pipelines.append(seconds)
         if result != (plain.rises() if unordered else expected):
-            raise SystemExit(f"{name}: the pipeline gives {result}, the loop {expected}")
+            raise SystemExit(f"{name}: the result of the pipeline is {result}, that of the loop {expected}")
     return statistics.median(loops), statistics.median(pipelines)
 
 
@@ -78,8 +78,8 @@ def _load(data: Any, name: str) -> None:
         getattr(data, part)()
 
 
-def whole(code: str, repeat: int) -> tuple[float, float]:
-    """Median seconds and greatest peak memory (MB) of a whole process that runs `code`."""
+def time_process(code: str, repeat: int) -> tuple[float, float]:
+    """Median seconds and maximum peak memory (MB) of a process that runs `code`."""
     times, peak = [], 0.0
     for _ in range(repeat):
         start = time.perf_counter()
@@ -92,10 +92,10 @@ def whole(code: str, repeat: int) -> tuple[float, float]:
     return statistics.median(times), peak
 
 
-def alone(name: str, argv: list[str], flags: list[str]) -> None:
-    """The row of one workload, measured by a process of its own."""
-    own = [arg for arg in argv if not re.fullmatch(r"W\d", arg)]
-    done = subprocess.run([sys.executable, __file__, name, *own, "--", *flags], stdout=subprocess.PIPE, text=True)
+def run_in_process(name: str, argv: list[str], flags: list[str]) -> None:
+    """Measure one workload in a new process, and print its row."""
+    options = [arg for arg in argv if not re.fullmatch(r"W\d", arg)]
+    done = subprocess.run([sys.executable, __file__, name, *options, "--", *flags], stdout=subprocess.PIPE, text=True)
     if done.returncode:
         raise SystemExit(done.returncode)
     print(done.stdout.splitlines()[-1], flush=True)
@@ -112,21 +112,21 @@ def main() -> None:
     names = args.workloads or [f"W{i}" for i in range(1, 9)]
     targets = TARGETS.get(args.runner, {})
     print(f"runner {args.runner}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, median of {args.repeat}")
-    print(f"{'':4}{'loop s':>9}{'pipeline s':>12}{'ratio':>8}{'must':>7}")
+    print(f"{'':4}{'loop s':>9}{'pipeline s':>12}{'ratio':>8}{'target':>7}")
     for name in names:
         if name == "W8":
-            seconds, peak = whole(TINY.format(runner=args.runner), 7)
-            must = WHOLE.get(args.runner, "-")
-            print(f"W8: {seconds:.3f} s for a whole process (must {must}), {peak:.0f} MB at its peak (direct: must 50)")
-            bare, (loaded, memory) = whole("", 7)[0], whole("import tidegate", 7)
-            print(f"import tidegate: {(loaded - bare) * 1000:.0f} ms (must 150), {memory:.0f} MB at its peak (must 40)")
+            seconds, peak = time_process(TINY.format(runner=args.runner), 7)
+            target = PROCESS_TARGETS.get(args.runner, "-")
+            print(f"W8: {seconds:.3f} s for a whole process (target {target}), peak {peak:.0f} MB (target, direct: 50)")
+            bare, (loaded, memory) = time_process("", 7)[0], time_process("import tidegate", 7)
+            print(f"import tidegate: {(loaded - bare) * 1000:.0f} ms (target 150), peak {memory:.0f} MB (target 40)")
             continue
         if len(names) > 1:
-            alone(name, argv[:cut], flags)
+            run_in_process(name, argv[:cut], flags)
             continue
         loop, pipeline = compare(name, ["--runner", args.runner, *flags], args.repeat)
-        must = f"{targets[name]:.1f}" if name in targets else ""
-        print(f"{name:4}{loop:9.3f}{pipeline:12.3f}{pipeline / loop:8.2f}{must:>7}", flush=True)
+        target = f"{targets[name]:.1f}" if name in targets else ""
+        print(f"{name:4}{loop:9.3f}{pipeline:12.3f}{pipeline / loop:8.2f}{target:>7}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""`make soak`: whether memory stays flat in a long run. Prints a line a minute, and fails if it grows.
+"""`make soak`: checks that the memory of a long run does not grow. Prints a line per minute.
 
     python benchmarks/soak.py [--seconds 3600] [--rate 2000] [--keys 1000] [--backends memory,rocksdb] [--workers 2]
         [--checkpoint_interval 2] [--most 8MB]
 
-A source gives so many elements a second, of the same few keys for ever. Each changes state of its key: a cell is
-written, another is taken out and put back, a timer is moved, and another is set and fires. Each is in a window as well,
-which is combined and expires. Each backend takes `--seconds`.
+A source produces `--rate` elements per second with a fixed set of keys. Each element changes the state of its key: it
+writes a cell, clears and refills another, moves a timer, and sets another one, which fires. Elements are also combined
+in windows, which expire. Each backend runs for `--seconds`.
 
-What is looked at is the resident memory of the client, of the job's process and of the largest worker. The first
-quarter is left out, in which allocators and caches fill up. Of the rest, the medians of the first third and of the last
-third may differ by `--most`.
+The benchmark samples the resident memory of the client, of the job's process and of the largest worker. The first
+quarter of the samples is ignored, because allocators and caches fill up then. Of the rest, the medians of the first and
+the last third may differ by `--most`; otherwise the exit code is 1.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tidegate.sdk.data.block import Block
 from tidegate.sdk.options.quantities import parse_size
 from tidegate.sdk.time import SECOND
 
-WHO = ("client", "job", "worker")
-LOOK = 5.0
-"""Seconds between two looks."""
+PROCESSES = ("client", "job", "worker")
+SAMPLE_PERIOD = 5.0
+"""Seconds between two samples of memory."""
 
 
 @dataclass(frozen=True)
 class Steady(Source[Any]):
-    """`(key, number)`, `rate` of them in each second of the clock."""
+    """Pairs `(key, number)`, `rate` per second."""
 
     rate: int
     keys: int
@@ -61,15 +61,15 @@ class _SteadyReader(Reader[Any]):
         self._keys = source.keys
         self._at = at
         self._began: int | None = None
-        self._given = 0
+        self._emitted = 0
 
     def read(self, limit: int) -> Batch:
         now = self.now()
         if self._began is None:
             self._began = now
-        due = int((now - self._began) / SECOND * self._rate)
-        first, self._at = self._at, self._at + min(limit, due - self._given)
-        self._given += self._at - first
+        target = int((now - self._began) / SECOND * self._rate)
+        first, self._at = self._at, self._at + min(limit, target - self._emitted)
+        self._emitted += self._at - first
         pairs = [(n % self._keys, n) for n in range(first, self._at)]
         return Batch(Block(pairs, now), watermark=now, wait=0.02)
 
@@ -84,7 +84,7 @@ SOON = tg.ProcessingTimer("soon")
 
 
 class Changing(tg.DoFn):
-    """Changes all it keeps with each element."""
+    """Changes all cells and timers of the key with each element."""
 
     def process(
         self,
@@ -116,7 +116,7 @@ class Changing(tg.DoFn):
 
 
 def resident(pid: int) -> int:
-    """The memory of a process in bytes; 0 if there is none."""
+    """The resident memory of a process in bytes; 0 if the process has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
@@ -124,14 +124,14 @@ def resident(pid: int) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
+    """The child processes of a process."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except OSError:
         return []
 
 
-def look() -> tuple[int, ...]:
+def sample() -> tuple[int, ...]:
     """The memory of the client, of the job's process and of the largest worker."""
     jobs = children(os.getpid())
     workers = [worker for job in jobs for worker in children(job)]
@@ -139,43 +139,43 @@ def look() -> tuple[int, ...]:
 
 
 def soak(backend: str, args: argparse.Namespace, folder: str) -> list[tuple[int, ...]]:
-    """Run it for so long, and look at its memory all the while."""
+    """Run the pipeline for `--seconds`, and return the samples of its memory."""
     flags = ["--runner", "streaming", "--workers", str(args.workers), "--state_backend", backend]
     flags += ["--checkpoint_interval", str(args.checkpoint_interval), "--checkpoint_dir", f"{folder}/checkpoints"]
     p = tg.Pipeline(options=flags)
     changed = p | tg.Read(Steady(args.rate, args.keys, args.workers)) | tg.ParDo(Changing())
     _ = changed | tg.WindowInto(tg.FixedWindows(5)) | tg.CombinePerKey(sum) | tg.Map(lambda pair: None)
     result: Any = p.run()
-    began = told = time.monotonic()
-    seen: list[tuple[int, ...]] = []
+    began = printed = time.monotonic()
+    samples: list[tuple[int, ...]] = []
     while (now := time.monotonic()) - began < args.seconds:
-        time.sleep(min(LOOK, args.seconds / 40))
+        time.sleep(min(SAMPLE_PERIOD, args.seconds / 40))
         if result.state.ended:
             result.wait_until_finish()
-            raise SystemExit(f"{backend}: the job has ended by itself, as {result.state}")
-        seen.append(look())
-        if now - told >= 60:
-            told = now
+            raise SystemExit(f"{backend}: the job has ended by itself, in the state {result.state}")
+        samples.append(sample())
+        if now - printed >= 60:
+            printed = now
             counted = result.metrics().counter("checkpoints", step="")
-            print(f"{backend:<8} {now - began:7,.0f} s  {in_words(seen[-1])}  {counted} checkpoints", flush=True)
+            print(f"{backend:<8} {now - began:7,.0f} s  {as_text(samples[-1])}  {counted} checkpoints", flush=True)
     result.cancel()
-    return seen
+    return samples
 
 
-def in_words(sizes: tuple[int, ...]) -> str:
-    return "  ".join(f"{who} {size / (1 << 20):7.1f} MB" for who, size in zip(WHO, sizes, strict=True))
+def as_text(sizes: tuple[int, ...]) -> str:
+    return "  ".join(f"{name} {size / (1 << 20):7.1f} MB" for name, size in zip(PROCESSES, sizes, strict=True))
 
 
-def growth(seen: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """By how much each has grown after the first quarter."""
-    rest = seen[len(seen) // 4 :]
+def growth(samples: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """By how many bytes each process has grown after the first quarter."""
+    rest = samples[len(samples) // 4 :]
     third = max(1, len(rest) // 3)
     early, late = zip(*rest[:third], strict=True), zip(*rest[-third:], strict=True)
     return tuple(round(statistics.median(b) - statistics.median(a)) for a, b in zip(early, late, strict=True))
 
 
 def main() -> None:
-    """As the command line says; exit code 1 if memory grows."""
+    """Parse the command line, run each backend, and exit with code 1 if memory has grown."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--rate", type=int, default=2000)
@@ -190,7 +190,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory(prefix="tidegate-soak-") as folder:
             grown = growth(soak(backend, args, folder))
         grows = grows or max(grown) > parse_size(args.most)
-        print(f"{backend:<8} has grown by  {in_words(grown)}", flush=True)
+        print(f"{backend:<8} has grown by  {as_text(grown)}", flush=True)
     sys.exit(1 if grows else 0)
 
 

@@ -1,17 +1,18 @@
-"""The workloads on Spark: Tidegate's runner beside hand-written RDD code, in one warm session, on the same input.
+"""Compares the workloads on Tidegate's Spark runner with hand-written RDD code, in one warm session.
 
     python benchmarks/spark.py [W1 … W7 W3f] [--input rdds|frames|files] [--scale 1.0] [--repeat 5] [--cores 2]
 
-All read the same input, in as many tasks: with `rdds` RDDs of tuples that Spark has persisted, which is what RDD code
-has at hand; with `frames` persisted DataFrames, which RDD code reads by `.rdd`, as `Row`s; pipelines read either by
-`ReadFromSpark`. With `files` RDD code and pipelines alike unpickle lists by themselves, a file at a time: what is left
-to compare then is what comes after reading. W1 counts, and W2 reads text lines. The figure is the median time of the
-runs, taken in turn after one of each that warms up, and before that as many of little input as the JVM takes to compile
-what it runs. A result that differs ends it. `--scale 1` is W1 at 10 M, W3 and W4 at 5 M, the others
-as `make bench` has them; W3f is W3 with six times as many windows. W2, W3 and W5
-are also done by DataFrame operations alone, Python serving only to read the pickles and to add up the checksum. `MB`
-is the most that Spark's Python workers held together (resident, looked at 20 times a second), by hand and as a
-pipeline, in the run that warms up: to look takes time.
+Both sides read the same input with the same number of tasks. With `rdds` it is persisted RDDs of tuples, and with
+`frames` persisted DataFrames, which RDD code reads with `.rdd` as `Row`s; pipelines read both with `ReadFromSpark`.
+With `files` it is files of pickled lists, which both sides unpickle in the same way, so that the comparison is about
+the steps after reading. W1 reads a range of numbers, and W2 lines of text.
+
+Each figure is the median time of several runs, in which both sides take turns. Before that, small runs are repeated
+until the JVM has compiled the code, followed by one warm-up run of each side. A difference between results ends the
+benchmark. With `--scale 1`, W1 has 10 M elements, W3 and W4 have 5 M, and the others as many as in `make bench`; W3f is
+W3 with six times as many windows. W2, W3 and W5 are also computed by DataFrame operations, which use Python only to
+read the pickles and to sum the checksum. `MB` is the maximum resident memory of all Python workers of Spark, by hand
+and as a pipeline, sampled 20 times a second in the warm-up run, because sampling takes time.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ import tidegate as tg
 import tidegate.io
 from tidegate.sdk.connectors.sources import Position, Reader, Source, Split
 
-MUST = {"W1": 0.9, "W2": 0.8, "W3": 0.5, "W3f": 0.5, "W4": 0.9, "W5": 0.9, "W6": 0.9, "W7": 0.5}
+TARGETS = {"W1": 0.9, "W2": 0.8, "W3": 0.5, "W3f": 0.5, "W4": 0.9, "W5": 0.9, "W6": 0.9, "W7": 0.5}
 FILES = 8
 WARM_UPS = 60
 WARM_MS = 150
@@ -51,12 +52,12 @@ Rdd = Any
 DataFrame = Any
 
 
-# -- input that both read
+# -- the input of both sides
 
 
 @dataclass(frozen=True)
 class Pickles(Source[Any]):
-    """The files of a folder, each a pickled list; a split is a file."""
+    """The elements of the pickled lists in the files of a folder; each file is a split."""
 
     folder: str
 
@@ -85,13 +86,13 @@ class _PickleReader(Reader[Any]):
 
 
 RDDS: dict[str, Rdd] = {}
-"""The persisted RDDs, by the folder that each was made of."""
+"""The persisted RDDs, by the folders of their files."""
 FRAMES: dict[str, DataFrame] = {}
-"""The persisted DataFrames, likewise."""
+"""The persisted DataFrames, by the folders of their files."""
 
 
 def read(folder: str, time: int | None = None) -> Any:
-    """The input of a pipeline; `time`: the field with the event time in ms."""
+    """The input of a pipeline; `time` is the index of the field with the event time in ms."""
     stamp = None if time is None else lambda element: element[time] / 1000
     if folder in RDDS:
         return tg.io.ReadFromSpark(RDDS[folder], timestamp=stamp)
@@ -101,7 +102,7 @@ def read(folder: str, time: int | None = None) -> Any:
 
 
 class Tuples(tg.PTransform[Any, Any]):
-    """The rows of a DataFrame as plain tuples, as the files have them."""
+    """Converts the rows of a DataFrame to tuples, as in the files."""
 
     def __init__(self, rows: tg.PTransform[Any, Any]) -> None:
         self.rows = rows
@@ -116,7 +117,7 @@ def load(path: str) -> list[Any]:
 
 
 def stored(name: str, count: int, make: Callable[[random.Random, int], Any]) -> str:
-    """The folder of a data set, made at first use."""
+    """The folder of a data set, which is generated at first use."""
     folder = HOME / "spark" / f"{name}-{count}"
     if not folder.exists():
         rnd = random.Random(name)
@@ -152,7 +153,7 @@ def make_record(rnd: random.Random, i: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything."""
+    """The inputs of all workloads at a scale."""
 
     scale: float
 
@@ -272,7 +273,7 @@ def unpickled(batches: Iterable[Any], fields: tuple[str, ...]) -> Iterator[Any]:
 
 
 def summed(rows: DataFrame, term: Callable[..., int]) -> Result:
-    """Count and sum of a term of each row."""
+    """The number of rows, and the sum of a term of each."""
     parts = rows.mapInArrow(partial(terms_summed, term=term), "n long, total string").collect()
     return sum(part.n for part in parts), sum(int(part.total) for part in parts) & MASK
 
@@ -372,7 +373,7 @@ DATAFRAMES: dict[str, Callable[..., Result]] = {
 
 
 def piped(name: str, sizes: Sizes, parts: int) -> Result:
-    """Build and run one workload as a pipeline; its count and checksum."""
+    """Build and run one workload as a pipeline, and return its count and checksum."""
     with tempfile.TemporaryDirectory() as folder:
         with tg.Pipeline(options=["--runner", "spark", "--spark_partitions", str(parts)]) as p:
             PIPELINES[name](p, sizes, folder)
@@ -388,27 +389,27 @@ def read_counts(paths: Iterable[Path]) -> Result:
 
 
 def with_memory(call: Callable[[], T]) -> tuple[T, int]:
-    """What a call gives, and the most that Spark's Python workers held together meanwhile (bytes)."""
-    most = 0
+    """The result of a call, and the maximum resident memory (bytes) of all Python workers of Spark during it."""
+    peak = 0
     done = threading.Event()
 
-    def watch() -> None:
-        nonlocal most
+    def sample() -> None:
+        nonlocal peak
         while not done.wait(0.05):
-            most = max(most, resident_in_workers())
+            peak = max(peak, resident_in_workers())
 
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
+    sampler = threading.Thread(target=sample, daemon=True)
+    sampler.start()
     try:
         result = call()
     finally:
         done.set()
-        watcher.join()
-    return result, most
+        sampler.join()
+    return result, peak
 
 
 def resident_in_workers() -> int:
-    """Resident bytes of all `pyspark.daemon` processes under this one; 0 where there is no /proc."""
+    """The resident bytes of all `pyspark.daemon` descendants of this process; 0 without /proc."""
     parents: dict[int, int] = {}
     resident: dict[int, int] = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -417,7 +418,7 @@ def resident_in_workers() -> int:
             if b"pyspark.daemon" in (folder / "cmdline").read_bytes():
                 pages = int((folder / "statm").read_text().split()[1])
                 resident[int(folder.name)] = pages * os.sysconf("SC_PAGE_SIZE")
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
 
     def is_ours(pid: int) -> bool:
@@ -431,7 +432,7 @@ def resident_in_workers() -> int:
 
 
 def persist(spark: Any, name: str, sizes: Sizes, parts: int, form: str) -> None:
-    """The input of a workload as RDDs or DataFrames that Spark keeps."""
+    """Persist the input of a workload as RDDs or DataFrames."""
     inputs: dict[str, list[tuple[str, tuple[str, ...]]]] = {
         "W4": [(sizes.visits(), ("key", "ms"))],
         "W5": [(sizes.pairs(), ("key", "value"))],
@@ -449,7 +450,7 @@ def persist(spark: Any, name: str, sizes: Sizes, parts: int, form: str) -> None:
 
 
 def warm_up(spark: Any, name: str, small: Sizes, parts: int, form: str) -> None:
-    """Do a workload each way until the JVM has compiled what it runs."""
+    """Run a workload on both sides until the JVM has compiled the code."""
     persist(spark, name, small, parts, form)
     jit = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getCompilationMXBean()
     for _ in range(WARM_UPS):
@@ -458,19 +459,19 @@ def warm_up(spark: Any, name: str, small: Sizes, parts: int, form: str) -> None:
         piped(name, small, parts)
         if jit.getTotalCompilationTime() - before < WARM_MS:
             break
-    forget()
+    unpersist()
 
 
-def forget() -> None:
-    """Let go of what is persisted."""
-    for kept in (*RDDS.values(), *FRAMES.values()):
-        kept.unpersist()
+def unpersist() -> None:
+    """Unpersist all RDDs and DataFrames."""
+    for persisted in (*RDDS.values(), *FRAMES.values()):
+        persisted.unpersist()
     RDDS.clear()
     FRAMES.clear()
 
 
 def medians(name: str, ways: dict[str, Callable[[], Result]], repeat: int, expected: Result) -> list[float]:
-    """The median time of each way to do a workload, taken in turn."""
+    """The median time of each way to compute a workload; the ways take turns."""
     times: dict[str, list[float]] = {way: [] for way in ways}
     for _ in range(repeat):
         for way, run in ways.items():
@@ -482,10 +483,10 @@ def medians(name: str, ways: dict[str, Callable[[], Result]], repeat: int, expec
 
 
 def check(name: str, results: dict[str, Result], expected: Result) -> None:
-    """End it all where a result differs."""
+    """Exit if a result differs from the expected one."""
     for way, result in results.items():
         if result != expected:
-            raise SystemExit(f"{name}: {way} give {result}, not {expected}")
+            raise SystemExit(f"{name}: the result of {way} is {result}, not {expected}")
 
 
 def main() -> None:
@@ -506,20 +507,20 @@ def main() -> None:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.driver.memory": "4g",
-        "spark.python.unix.domain.socket.enabled": "true",  # as sessions that Tidegate makes have it
+        "spark.python.unix.domain.socket.enabled": "true",  # as in sessions that Tidegate creates
     }
     for setting, value in quiet.items():
         builder = builder.config(setting, value)
     spark = builder.master(f"local[{args.cores}]").getOrCreate()
     sc = spark.sparkContext
-    cloudpickle.register_pickle_by_value(data)  # the workers find neither
+    cloudpickle.register_pickle_by_value(data)  # the workers can't import these modules
     cloudpickle.register_pickle_by_value(workloads)
     sizes, parts = Sizes(args.scale), args.cores
     spark.conf.set("spark.sql.shuffle.partitions", str(parts))
     print(f"Spark {spark.version}, local[{args.cores}], {args.input}, scale {args.scale:g}, median of {args.repeat}")
-    print(f"{'':4}{'by hand s':>10}{'pipeline s':>12}{'ratio':>8}{'must':>7}{'DataFrame s':>13}{'MB':>14}")
+    print(f"{'':4}{'by hand s':>10}{'pipeline s':>12}{'ratio':>8}{'target':>7}{'DataFrame s':>13}{'MB':>14}")
     for name in args.workloads or BY_HAND:
-        if name != "W2":  # which has one size
+        if name != "W2":  # whose input has a fixed size
             warm_up(spark, name, Sizes(min(args.scale, 0.001)), parts, args.input)
         persist(spark, name, sizes, parts, args.input)
         ways: dict[str, Callable[[], Result]] = {
@@ -530,15 +531,16 @@ def main() -> None:
         expected = warm["RDDs"][0]
         check(name, {way: result for way, (result, _) in warm.items()}, expected)
         hand, pipe = medians(name, ways, args.repeat, expected)
-        shown = " " * 13
+        frame_time = " " * 13
         if name in DATAFRAMES:
             frames: dict[str, Callable[[], Result]] = {"DataFrames": partial(DATAFRAMES[name], spark, sizes, parts)}
             medians(name, frames, 1, expected)
             (frame,) = medians(name, frames, args.repeat, expected)
-            shown = f"{frame:13.2f}"
-        held_by = " / ".join(str(held >> 20) for _, held in warm.values())
-        print(f"{name:4}{hand:10.2f}{pipe:12.2f}{pipe / hand:8.2f}{MUST[name]:>7.1f}{shown}{held_by:>14}", flush=True)
-        forget()
+            frame_time = f"{frame:13.2f}"
+        peaks = " / ".join(str(peak >> 20) for _, peak in warm.values())
+        ratio = f"{pipe / hand:8.2f}{TARGETS[name]:>7.1f}"
+        print(f"{name:4}{hand:10.2f}{pipe:12.2f}{ratio}{frame_time}{peaks:>14}", flush=True)
+        unpersist()
     spark.stop()
 
 

@@ -1,8 +1,8 @@
-"""Wide pipelines: what many branches beside each other cost the runners, which should be so much for each.
+"""Wide pipelines: measures the cost of many parallel branches, which should be proportional to their number.
 
-Every branch maps numbers to pairs, sums by key and maps the sums. With `--source shared` all read one source, else
-each reads its own, so that on the streaming runner each is a region of its own. Time on the clock counts; processor
-time, of all processes of a run together, tells more where others are at work.
+Each branch maps numbers to pairs, sums them by key and maps the sums. The branches either share a source, or each has
+its own and is a region of its own on the streaming runner. Elapsed time is what counts; the processor time of all
+processes of a run is more reliable on a machine with other load.
 
     python benchmarks/wide.py --branches 100 200 500 --runners direct streaming
 """
@@ -23,7 +23,7 @@ KEYS = 10
 
 
 def build(pipeline: tg.Pipeline, branches: int, *, shared: bool) -> None:
-    """So many branches, from one source or each from its own."""
+    """Build the branches, with one shared source or one for each."""
     source = pipeline | "numbers" >> tg.Create(range(ELEMENTS)) if shared else None
     for n in range(branches):
         numbers = source if source is not None else pipeline | f"numbers {n}" >> tg.Create(range(ELEMENTS))
@@ -32,17 +32,17 @@ def build(pipeline: tg.Pipeline, branches: int, *, shared: bool) -> None:
 
 
 def run(runner: str, branches: int, source: str) -> None:
-    """Run one here, and print its seconds: on the clock, and of processors."""
+    """Run one pipeline in this process, and print its elapsed and processor seconds."""
     pipeline = tg.Pipeline(runner, [])
     build(pipeline, branches, shared=source == "shared")
     start, busy = time.perf_counter(), time.process_time()
     pipeline.run().wait_until_finish()
-    own, others = time.process_time() - busy, resource.getrusage(resource.RUSAGE_CHILDREN)
-    print(time.perf_counter() - start, own + others.ru_utime + others.ru_stime)
+    this, children = time.process_time() - busy, resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(time.perf_counter() - start, this + children.ru_utime + children.ru_stime)
 
 
 def measured(runner: str, branches: int, source: str, repeats: int) -> tuple[float, float]:
-    """The least of each over some processes of their own: nothing is warm but the disk's cache."""
+    """The minimum elapsed and processor seconds of several new processes."""
     command = [sys.executable, str(Path(__file__)), "--one", runner, str(branches), source]
     printed = [subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(repeats)]
     seconds = [tuple(map(float, line.split())) for line in printed]
@@ -55,18 +55,18 @@ def main() -> None:
     parser.add_argument("--runners", nargs="+", default=["direct", "streaming"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--one", nargs=3, metavar=("RUNNER", "BRANCHES", "SOURCE"), help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.one:
-        runner, branches, source = asked.one
+    args = parser.parse_args()
+    if args.one:
+        runner, branches, source = args.one
         run(runner, int(branches), source)
         return
-    print("| source | branches | runner | on the clock | processors | of the first runner |")
+    print("| source | branches | runner | elapsed | processor time | ratio to the first runner |")
     print("|---|---|---|---|---|---|")
     for source in ("shared", "own"):
-        for branches in asked.branches:
+        for branches in args.branches:
             first = 0.0
-            for runner in asked.runners:
-                wall, busy = measured(runner, branches, source, asked.repeats)
+            for runner in args.runners:
+                wall, busy = measured(runner, branches, source, args.repeats)
                 first = first or wall
                 print(f"| {source} | {branches} | {runner} | {wall:.2f} s | {busy:.2f} s | {wall / first:.1f} |")
 

@@ -1,4 +1,4 @@
-"""The workloads as pipelines. Each ends in a count and a checksum, which `result` reads after the run."""
+"""The workloads as pipelines. Each writes a count and a checksum, which `result` reads after the run."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Result = tuple[int, int]
 
 
 def report(value: Any, path: str) -> None:
-    """The last step: one number into a file, where the caller finds it."""
+    """The last step: writes a number to a file."""
     Path(path).write_text(json.dumps(value))
 
 
 def total(terms: Any, folder: str) -> None:
-    """Count and sum of the checksum's terms."""
+    """Write the count and the sum of the checksum's terms."""
     terms | "count" >> tg.CombineGlobally(len) | "write count" >> tg.Map(report, f"{folder}/count")
     terms | "sum" >> tg.CombineGlobally(sum) | "write sum" >> tg.Map(report, f"{folder}/sum")
 
@@ -99,7 +99,7 @@ def w6(p: tg.Pipeline, folder: str) -> None:
 
 
 class Rises(tg.DoFn):
-    """As Greatest; its results add up to the same where the input comes in another order."""
+    """How much each element raises the maximum of its key; the sum does not depend on the order of the elements."""
 
     MOST = tg.ValueStateSpec("most")
 
@@ -144,7 +144,7 @@ PIPELINES: dict[str, Callable[[tg.Pipeline, str], None]] = {
 
 
 def run(name: str, flags: list[str]) -> Result:
-    """Build and run one workload with these flags; its count and checksum."""
+    """Build and run one workload with these flags, and return its count and checksum."""
     with tempfile.TemporaryDirectory() as folder:
         with tg.Pipeline(options=flags) as p:
             PIPELINES[name](p, folder)
@@ -152,7 +152,7 @@ def run(name: str, flags: list[str]) -> Result:
 
 
 def result(name: str, folder: Path) -> Result:
-    """What a run left in its folder."""
+    """The count and checksum that a run wrote to its folder."""
     if name == "W2":
         lines = [line.split("\t") for path in folder.glob("counts*") for line in path.read_text().splitlines()]
         return len(lines), sum(int(n) for _, n in lines)

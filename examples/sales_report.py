@@ -1,4 +1,4 @@
-"""Report a shop's sales: parse, set broken lines aside, join with the products, total per category.
+"""Report a shop's sales: parse orders, write invalid lines to a file, join with the products, total per category.
 
     tidegate run examples/sales_report.py --output build/sales
 
@@ -6,11 +6,11 @@ reads `examples/data/orders.csv` and `products.csv` (or `--orders` and `--produc
 
 - `build/sales/categories.csv`: orders, items and revenue per category,
 - `build/sales/refunds.csv`: orders with a negative quantity,
-- `build/sales/unknown.csv`: orders of products that nobody knows,
-- `build/sales/rejected.txt`: lines that are no orders, each with the reason.
+- `build/sales/unknown.csv`: orders of unknown products,
+- `build/sales/rejected.txt`: lines that are not valid orders, each with the reason.
 
 It shows dead letters (`with_exception_handling`), several outputs of one step (`TaggedOutput`), a join
-(`CoGroupByKey`), a combiner of one's own (`CombineFn`), elements that are dataclasses, and a metric.
+(`CoGroupByKey`), a custom combiner (`CombineFn`), dataclasses as elements, and a metric.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DATA = Path(__file__).resolve().parent / "data"
 
 
 class SalesOptions(tg.PipelineOptions):
-    """What to read, and where to write."""
+    """The input, and the folder to write to."""
 
     orders: str = Field(str(DATA / "orders.csv"), description="order,date,product,quantity,unit_price with a header")
     products: str = Field(str(DATA / "products.csv"), description="product,name,category with a header")
@@ -39,7 +39,7 @@ class SalesOptions(tg.PipelineOptions):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """A line of the orders; a refund has a negative quantity."""
+    """An order; that of a refund has a negative quantity."""
 
     id: int
     day: date
@@ -49,7 +49,7 @@ class Order:
 
     @property
     def amount(self) -> Decimal:
-        """What was paid."""
+        """The price of all items."""
         return self.quantity * self.price
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Total:
-    """What a category has sold."""
+    """The sales of a category."""
 
     orders: int = 0
     items: int = 0
@@ -66,27 +66,27 @@ class Total:
 
 
 def parse_order(line: str) -> Order:
-    """An order; ValueError or ArithmeticError for a line that is none."""
+    """Parse an order. Raises ValueError or ArithmeticError for an invalid line."""
     id, day, product, quantity, price = line.split(",")
     if int(quantity) == 0:
-        raise ValueError("an order of nothing")
+        raise ValueError("the quantity is 0")
     return Order(int(id), date.fromisoformat(day), product, int(quantity), Decimal(price))
 
 
-def explained(bad: tuple[str, tuple[str, str, list[str]]]) -> str:
-    """A rejected line with what was wrong with it, from `(element, (exception type, repr, traceback lines))`."""
-    line, (_, problem, _) = bad
-    return f"{line}  # {problem}"
+def with_reason(dead_letter: tuple[str, tuple[str, str, list[str]]]) -> str:
+    """A rejected line with its error, from `(element, (exception type, repr, traceback lines))`."""
+    line, (_, error, _) = dead_letter
+    return f"{line}  # {error}"
 
 
 def category_of(line: str) -> tuple[str, str]:
-    """`(product, category)` of a line of the products."""
+    """The `(product, category)` of a line of the products."""
     product, _, category = line.split(",")
     return product, category
 
 
-class SetRefundsAside(tg.DoFn):
-    """Sales on the main output, refunds on their own."""
+class SplitRefunds(tg.DoFn):
+    """Emits sales to the main output, and refunds to another."""
 
     def __init__(self) -> None:
         self.refunded = tg.Metrics.distribution("sales", "refunded")
@@ -107,7 +107,7 @@ def with_category(joined: tuple[str, dict[str, list[Any]]]) -> Iterator[Any]:
 
 
 class Totals(tg.CombineFn[Order, Total, Total]):
-    """Adds orders up. It may be applied in parts: each worker totals what it has, and the totals are added."""
+    """Totals orders. It can be applied in parts: each worker totals its own orders, and the totals are merged."""
 
     def create_accumulator(self) -> Total:
         return Total()
@@ -126,11 +126,11 @@ class Totals(tg.CombineFn[Order, Total, Total]):
 
 
 def pipeline(options: SalesOptions) -> tg.Pipeline:
-    """Report a shop's sales per category; set refunds, unknown products and broken lines aside."""
+    """Report a shop's sales per category, and list refunds, orders of unknown products, and invalid lines."""
     p = tg.Pipeline(options=options, name="sales_report")
     lines = p | tg.io.ReadFromText(options.orders, skip_header_lines=1, name="orders")
     orders, rejected = lines | tg.Map(parse_order).with_exception_handling(exc_class=(ValueError, ArithmeticError))
-    split = orders | tg.ParDo(SetRefundsAside()).with_outputs("refunds", main="sales")
+    split = orders | tg.ParDo(SplitRefunds()).with_outputs("refunds", main="sales")
 
     by_product = split.sales | tg.Map(lambda order: (order.product, order), name="by product")
     categories = p | tg.io.ReadFromText(options.products, skip_header_lines=1, name="products") | tg.Map(category_of)
@@ -143,7 +143,7 @@ def pipeline(options: SalesOptions) -> tg.Pipeline:
         ("categories.csv", rows, "category,orders,items,revenue"),
         ("refunds.csv", split.refunds, "order,date,product,quantity,unit_price"),
         ("unknown.csv", sold.unknown, "order,date,product,quantity,unit_price"),
-        ("rejected.txt", rejected | tg.Map(explained), None),
+        ("rejected.txt", rejected | tg.Map(with_reason), None),
     ):
         path = str(Path(options.output) / name)
         rows_of | tg.io.WriteToText(path, shard_name_template="", header=header, name=f"write {name}")

@@ -18,15 +18,15 @@ WORD = re.compile(r"\w+(?:['’]\w+)*")
 
 
 class WordCountOptions(tg.PipelineOptions):
-    """What to read, and where to write."""
+    """The input, and the files to write."""
 
-    input: str = Field(description="text files to read: a path or a pattern; .gz, .bz2, .xz and .zst are unpacked")
-    output: str = Field(description="how the names of the files to write begin")
+    input: str = Field(description="text files to read: a path or a pattern; .gz, .bz2, .xz and .zst are decompressed")
+    output: str = Field(description="the prefix of the files to write")
     ignore_case: bool = Field(False, description="count The and the as one word")
 
 
 def words(line: str, ignore_case: bool = False) -> list[str]:
-    """The words of a line: letters and digits, with apostrophes inside, such as `know't`."""
+    """The words of a line, which consist of letters, digits and inner apostrophes, as in `know't`."""
     return WORD.findall(line.lower() if ignore_case else line)
 
 
