@@ -82,5 +82,5 @@ def test_what_is_no_path_is_refused() -> None:
     with pytest.raises(BuildError) as caught:
         WriteToText(None)  # type: ignore[arg-type]
     assert str(caught.value) == "WriteToText takes a path, not None"
-    with pytest.raises(BuildError, match="there is no path to read from"):
+    with pytest.raises(BuildError, match="ReadFromText: the path is empty"):
         Pipeline() | ReadFromText([])
