@@ -35,10 +35,10 @@ class FileInfo:
     tag: str | None = None
 
     def changed_since(self, before: FileInfo) -> bool:
-        """Whether this file is another one than `before`, which had its name."""
+        """Whether the file has been written again since `before`."""
         if before.size is not None and self.size != before.size:
             return True
-        # Some stores tell an ETag in one call, and only a time in another: those can't be compared.
+        # Some stores return an ETag from one call and only a time from another: those can't be compared.
         kinds = [tag.partition("=")[0] for tag in (self.tag, before.tag) if tag is not None]
         return len(kinds) == 2 and kinds[0] == kinds[1] and self.tag != before.tag
 
