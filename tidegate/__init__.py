@@ -107,6 +107,10 @@ from tidegate.sdk.windowing.triggers import (
     Repeatedly,
 )
 from tidegate.sdk.windowing.window import BoundedWindow, GlobalWindow, IntervalWindow
+from tidegate.transforms.calls.async_function import AsyncFunction
+from tidegate.transforms.calls.async_map import AsyncMap
+from tidegate.transforms.calls.lookup_join import LookupJoin
+from tidegate.transforms.calls.settings import Cache, Retry
 from tidegate.transforms.combining import combiners
 from tidegate.transforms.debugging import LogElements
 from tidegate.transforms.elementwise import (
@@ -178,6 +182,11 @@ __all__ = [
     "Coder",
     "PickleCoder",
     "register_coder",
+    "AsyncFunction",
+    "AsyncMap",
+    "Cache",
+    "LookupJoin",
+    "Retry",
     "CombineFn",
     "SingleInputTupleCombineFn",
     "TupleCombineFn",

@@ -7,9 +7,9 @@ derived from the line which that function is executing. This costs nothing unles
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, Final
@@ -94,32 +94,30 @@ def merge_distributions(a: DistributionResult, b: DistributionResult) -> Distrib
     )
 
 
-class _Current(threading.local):
-    cells: MetricCells | None = None
-    step: str = ""
-
-
-_current: Final = _Current()
+_cells: Final[ContextVar[MetricCells | None]] = ContextVar("tidegate_metric_cells", default=None)
+_step: Final[ContextVar[str]] = ContextVar("tidegate_step", default="")
 
 
 @contextmanager
 def collecting(cells: MetricCells) -> Iterator[MetricCells]:
-    """A context in which the metrics updated by this thread are stored in `cells`."""
-    before, _current.cells = _current.cells, cells
+    """A context in which the metrics updated by this thread, or by this asyncio task, are stored in `cells`."""
+    before = _cells.get()
+    _cells.set(cells)
     try:
         yield cells
     finally:
-        _current.cells = before
+        _cells.set(before)
 
 
 @contextmanager
 def in_step(label: str) -> Iterator[None]:
     """A context that attributes metrics to this step, for code outside generated functions, such as combiners."""
-    before, _current.step = _current.step, label
+    before = _step.get()
+    _step.set(label)
     try:
         yield
     finally:
-        _current.step = before
+        _step.set(before)
 
 
 def current_step(frame: FrameType | None) -> str:
@@ -131,7 +129,7 @@ def current_step(frame: FrameType | None) -> str:
             if found is not None:
                 return found
         frame = frame.f_back
-    return _current.step
+    return _step.get()
 
 
 class _Metric:
@@ -142,7 +140,7 @@ class _Metric:
         self.name = name
 
     def _key(self) -> MetricKey:
-        return MetricKey(_current.step or current_step(sys._getframe(2)), self.namespace, self.name)
+        return MetricKey(_step.get() or current_step(sys._getframe(2)), self.namespace, self.name)
 
 
 class Counter(_Metric):
@@ -152,7 +150,7 @@ class Counter(_Metric):
 
     def inc(self, n: int = 1) -> None:
         """Add `n`."""
-        if (cells := _current.cells) is not None:
+        if (cells := _cells.get()) is not None:
             cells.count(self._key(), n)
 
     def dec(self, n: int = 1) -> None:
@@ -167,7 +165,7 @@ class Distribution(_Metric):
 
     def update(self, value: int | float) -> None:
         """Add a number."""
-        if (cells := _current.cells) is not None:
+        if (cells := _cells.get()) is not None:
             key = self._key()
             cells.distributions[key] = merge_distributions(
                 cells.distributions.get(key, DistributionResult()), DistributionResult(1, value, value, value)
@@ -181,7 +179,7 @@ class Gauge(_Metric):
 
     def set(self, value: int | float) -> None:
         """Set the value."""
-        if (cells := _current.cells) is not None:
+        if (cells := _cells.get()) is not None:
             cells.gauges[self._key()] = value
 
 
@@ -192,7 +190,7 @@ class StringSet(_Metric):
 
     def add(self, value: str) -> None:
         """Add a string."""
-        if (cells := _current.cells) is not None:
+        if (cells := _cells.get()) is not None:
             cells.string_sets.setdefault(self._key(), set()).add(value)
 
 

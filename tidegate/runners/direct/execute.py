@@ -24,6 +24,18 @@ from tidegate.sdk.runner import Enough
 from tidegate.sdk.time import SECOND
 
 
+class StopEvent(threading.Event):
+    """Tells a run to stop. `woken` is set too, and by everything else for which a waiting run has to wake."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.woken = threading.Event()
+
+    def set(self) -> None:
+        super().set()
+        self.woken.set()
+
+
 class Execution:
     """Executes a plan. `run` returns when all input has ended, `stop` is set, `run_for` seconds have passed, or
     `enough` reports that no more elements are wanted.
@@ -46,7 +58,7 @@ class Execution:
         self.context = context
         self.clock = clock
         self.streaming = streaming
-        self.stop = threading.Event()
+        self.stop = StopEvent()
         self._enough = None if enough is None else enough.asked
         self._block_size = block_size
         self._next_size = block_size if enough is None else min(enough.elements, block_size)
@@ -59,6 +71,7 @@ class Execution:
         inner = [step for step in plan.steps if not (step.is_source or step.is_sink)]
         ids = {step.id for step in inner}
         self._inner = inner
+        context.wake = self.stop.woken.set
         self._graph = Graph(plan, inner, (edge for edge in plan.edges if edge.target in ids), context, outlets)
 
     def run(self, run_for: float | None = None) -> None:
@@ -99,6 +112,28 @@ class Execution:
                     if live == (self.streaming or not bounded):
                         yield step
 
+    # -- calls outside the pipeline
+
+    def _await_calls(self) -> None:
+        """Wait until a call has returned. While a step is blocked, it must be one of that step's."""
+        while (self._graph.stuck or not self._graph.has_results) and not self._has_enough():
+            self.stop.woken.wait()
+            self.stop.woken.clear()
+
+    def _emit_results(self, *, settle: bool = False) -> None:
+        """Emit the results of calls that have returned. Wait for others while there is no room for further calls;
+        to `settle`, wait for all."""
+        while not self._has_enough():
+            if self._graph.has_results:
+                self._drive(self._graph.emitting_results())
+            elif self._graph.blocked or (settle and self._graph.pending):
+                self._await_calls()
+            else:
+                return
+
+    def _has_enough(self) -> bool:
+        return self._enough is not None and self._should_stop()
+
     def _read_to_end(self, step: Step, feeds: list[Feed]) -> None:
         source = feed(step, self.clock)
         feeds.append(source)
@@ -110,10 +145,14 @@ class Execution:
             self._drive(self._graph.ticking(self.clock.now(), bounded=False))
             if event.block is not None:
                 self._push_block(step, event.collection, event.block)
-            elif event.wait > 0 and not source.ended:
-                self.clock.wait(self._seconds_to_next_event(event.wait, None), self.stop)
+            self._emit_results()
+            if event.block is None and event.wait > 0 and not source.ended:
+                self.clock.wait(self._seconds_to_next_event(event.wait, None), self.stop.woken)
+                self._emit_results()
+                self.stop.woken.clear()
         for collection in step.outputs:
             self._drive(self._graph.updating(collection, CollectionStatus(ended=True)))
+        self._emit_results(settle=True)
 
     def _read_live(self, run_for: float | None, feeds: list[Feed]) -> None:
         """Poll the unbounded sources in turn until all have ended or the run stops."""
@@ -126,13 +165,17 @@ class Execution:
             for step, source in live:
                 event = source.poll(self._next_read_size())
                 self._handle_event(step, event)
+                self._emit_results()
                 if source.is_watermarked and step.label not in watermarked:
                     watermarked.add(step.label)
                     self.context.count(step.label, WATERMARKED)
                 waits.append(event.wait)
             live = [(step, source) for step, source in live if not source.ended]
             if live and min(waits) > 0:
-                self.clock.wait(self._seconds_to_next_event(min(waits), deadline), self.stop)
+                self.clock.wait(self._seconds_to_next_event(min(waits), deadline), self.stop.woken)
+                self._emit_results()
+                self.stop.woken.clear()
+        self._emit_results(settle=True)
 
     def _seconds_to_next_event(self, wait: float, deadline: int | None) -> float:
         """Seconds until a timer fires or the deadline passes, at most `wait`."""
@@ -151,6 +194,7 @@ class Execution:
             self._drive(self._graph.updating(event.collection, event.status))
         if isinstance(step.head, TestStream):
             self._drive(self._graph.ending_bundles())
+            self._emit_results(settle=True)
 
     def _push_block(self, step: Step, collection: str, block: Block) -> None:
         self.context.count(step.label, "elements_out", len(block))
@@ -160,11 +204,14 @@ class Execution:
         """Run an event of the graph to its end; once `enough` is satisfied, stop, and skip all later events."""
         if self._enough is None:
             for _ in event:
-                pass
+                if self._graph.stuck:
+                    self._await_calls()
         elif not self._should_stop():
             for _ in event:
                 if self._should_stop():
                     return
+                if self._graph.stuck:
+                    self._await_calls()
 
     def _next_read_size(self) -> int:
         """How many elements the next poll asks a source for."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from tidegate.runners.engine.asynchronous.operator import AsyncOperator, ClockedAsyncOperator
 from tidegate.runners.engine.checks.exchange import ExchangeCheck
 from tidegate.runners.engine.elementwise.chain import Chain, ClockedChain
 from tidegate.runners.engine.elementwise.fused_node import Link, load_link
@@ -25,6 +26,7 @@ from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.data.block import Block
 from tidegate.sdk.portable.model import (
     AssignWindows,
+    AsyncCalls,
     CombinePerKey,
     GroupByKey,
     KeyOf,
@@ -67,6 +69,10 @@ def build(step: Step, plan: Plan, context: Context, sides: dict[str, Callable[[A
             if bounded:
                 return TimeOrderedOperator(stateful, "first", context, link.label, link.where)
             return _wrapped(stateful, link.label, context)
+        case ParDo(calls=AsyncCalls(cache=cache)):
+            (link,) = links
+            awaiting = ClockedAsyncOperator if cache is not None and cache.ttl is not None else AsyncOperator
+            return awaiting(link, context, main, exits=_exits(step, plan))
         case ParDo() | AssignWindows():
             reads_clock = any(param.kind == "clock" for link in links for param in link.params)
             chain = ClockedChain if reads_clock else Chain

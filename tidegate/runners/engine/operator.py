@@ -54,6 +54,9 @@ class Context:
     max_end_timers: how many event-time timers set after the end of input fire per key in the global window.
     should_pause: asked between timers at the end of input, which may be very many: whether to pause the operator, so
     that a snapshot can be taken (`Operator.paused`).
+    wake: called by another thread when an operator may have results (`AwaitingOperator.has_results`), to wake the
+    runner's loop. None: the runner has no loop that could wait for them, so the operator waits itself.
+    must_buffer: asked by a blocked operator: whether to buffer a block at once, because a snapshot is to be taken.
     """
 
     memory_budget: int
@@ -67,6 +70,8 @@ class Context:
     now: Callable[[], int] = SystemClock().now
     max_end_timers: int = DEFAULTS.max_end_timers
     should_pause: Callable[[], bool] = _never
+    wake: Callable[[], None] | None = None
+    must_buffer: Callable[[], bool] = _never
 
     def count(self, step: str, name: str, n: int = 1) -> None:
         """Add `n` to one of the engine's counters."""
@@ -152,6 +157,35 @@ class Operator:
 
     def close(self) -> None:
         """Called after the last event, even after an error; runs the author's `teardown`."""
+
+
+class AwaitingOperator(Operator):
+    """An operator with results that arrive beside the stream, from calls of the author's function in other threads.
+
+    A runner with a loop passes `Context.wake`. When it has been woken and `has_results` is true, it calls `on_results`
+    and then propagates watermarks, until `has_results` is false. It feeds no blocks to a `blocked` operator: in the
+    middle of an event, the operator yields empty blocks while it is blocked, and the runner suspends the iterator until
+    there are results. As long as calls are `pending`, the step's outputs neither end nor become idle.
+    """
+
+    @property
+    def pending(self) -> bool:
+        """Whether any element that was received has not been emitted yet."""
+        raise NotImplementedError
+
+    @property
+    def blocked(self) -> bool:
+        """Whether elements wait until there is room for another call."""
+        raise NotImplementedError
+
+    @property
+    def has_results(self) -> bool:
+        """Whether `on_results` has something to do now."""
+        raise NotImplementedError
+
+    def on_results(self) -> Iterator[Emitted]:
+        """Emit the results that have arrived, up to the next watermark."""
+        raise NotImplementedError
 
 
 class Wakeups(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from tidegate.runners.engine.errors.attribution import close_all, quietly
 from tidegate.runners.engine.factory import build
 from tidegate.runners.engine.keyed_batch import KeyedBatch
-from tidegate.runners.engine.operator import Context, Emitted, Operator
+from tidegate.runners.engine.operator import AwaitingOperator, Context, Emitted, Operator
 from tidegate.runners.engine.side_inputs.view import side_id
 from tidegate.runners.engine.time.watermarks import CollectionStatus, MinWatermark
 from tidegate.runners.plan import Edge, Plan, Step
@@ -52,6 +52,11 @@ class _Node:
         self.ended = False
         self.min_watermark = MinWatermark()
 
+    @property
+    def pending(self) -> bool:
+        """Whether the operator waits for calls, so that its outputs neither end nor become idle."""
+        return isinstance(self.operator, AwaitingOperator) and self.operator.pending
+
     def input_status(self, statuses: Mapping[str, CollectionStatus]) -> CollectionStatus:
         """The status of the step's inputs together."""
         return self.min_watermark.of({name: statuses[name] for name in self.inputs})
@@ -86,6 +91,9 @@ class Graph:
                 self._readers.setdefault(collection, []).append(node)
         self._ordered = list(self._nodes.values())
         self._clocked = [node for node in self._ordered if node.handles_clock]
+        self._awaiting = [
+            (node, node.operator) for node in self._ordered if isinstance(node.operator, AwaitingOperator)
+        ]
         self._dirty = list(range(len(self._ordered)))
         """A heap of the places of the nodes that are not clean, each place once."""
         self._paused: list[_Node] = []
@@ -215,6 +223,40 @@ class Graph:
         """Let paused steps continue; yields after each block that leaves the graph."""
         return self._propagate()
 
+    @property
+    def calls_out(self) -> bool:
+        """Whether any step has calls outside the pipeline."""
+        return bool(self._awaiting)
+
+    @property
+    def pending(self) -> bool:
+        """Whether a step waits for calls outside the pipeline (`AwaitingOperator.pending`)."""
+        return any(operator.pending for _, operator in self._awaiting)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether a step should receive no more blocks before some of its calls have returned."""
+        return any(operator.blocked for _, operator in self._awaiting)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a blocked step has no results, whose emission would make room for further calls."""
+        return any(operator.blocked and not operator.has_results for _, operator in self._awaiting)
+
+    @property
+    def has_results(self) -> bool:
+        """Whether calls have returned whose results can be emitted."""
+        return any(operator.has_results for _, operator in self._awaiting)
+
+    def emitting_results(self) -> Iterator[None]:
+        """Emit the results of calls, and the watermarks that have waited for them; yields after each block that leaves
+        the graph."""
+        for node, operator in self._awaiting:
+            while operator.has_results:
+                self._mark_dirty(node)
+                yield from self._emitting(operator.on_results())
+                yield from self._propagate()
+
     # -- state
 
     def operators(self) -> dict[str, Operator]:
@@ -280,9 +322,10 @@ class Graph:
             if advances:
                 node.watermark = watermark
                 yield from self._emitting(operator.on_watermark(watermark))
-            if ended and not operator.paused:
+            ends = ended and not operator.paused and not node.pending
+            if ends:
                 yield from self._emitting(operator.finish())
-            node.ended = ended and not operator.paused
+            node.ended = ends
             if operator.paused:
                 self._paused.append(node)
             self._update_outputs(node, status.idle)
@@ -300,7 +343,8 @@ class Graph:
         hold = MAX_MICROS if node.ended else node.operator.hold()
         for collection in node.outputs:
             before = self._statuses[collection]
-            now = CollectionStatus(max(before.watermark, min(node.watermark, hold)), idle, node.ended)
+            idles = idle and not node.pending
+            now = CollectionStatus(max(before.watermark, min(node.watermark, hold)), idles, node.ended)
             if now != before:
                 self._set_status(collection, now)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+from tidegate.runners.engine.asynchronous.snapshot import AsyncSnapshot
 from tidegate.runners.engine.side_inputs.operator import Columns, SidesSnapshot, Waits
 from tidegate.runners.engine.state.keyed_state import KeyedState, Tables, without
 from tidegate.sdk.data.block import take_panes, take_timestamps
@@ -60,6 +61,8 @@ def select_keys(snapshot: Any, keeps: KeyFilter) -> Any:
                 snapshot.inner_watermark,
                 select_keys(snapshot.inner, keeps),
             )
+        case AsyncSnapshot():
+            return snapshot.select(keeps)
         case other:
             raise AssertionError(f"{type(other).__name__} is not a snapshot of an operator")
 
@@ -95,6 +98,8 @@ def merged(snapshots: Sequence[Any]) -> Any:
                 min(state.inner_watermark for state in states),
                 merged([state.inner for state in states]),
             )
+        case AsyncSnapshot():
+            return AsyncSnapshot.merged(states)
         case other:
             raise AssertionError(f"{type(other).__name__} is not a snapshot of an operator")
 
@@ -124,6 +129,8 @@ def overlaid(before: Any, later: Any) -> Any:
                 later.inner_watermark,
                 overlaid(before.inner, later.inner),
             )
+        case AsyncSnapshot(), AsyncSnapshot():
+            return later
         case _:
             raise AssertionError(f"a {type(later).__name__} can't be laid over a {type(before).__name__}")
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from tidegate.runners.plan import Decision, Edge, Exchange, Mode, Path, Phase, Plan, Step
 from tidegate.runners.planner import rules
 from tidegate.sdk.portable.model import (
+    AsyncCalls,
     CombinePerKey,
     Create,
     Flatten,
@@ -151,6 +152,9 @@ def _place(state: _Cut, chain: tuple[Node, ...]) -> None:
         case ParDo() if tail.stateful:
             source = state.pipeline.collection(tail.inputs[0])
             ordered = source.bounded and not state.traits.streaming
+        case ParDo(calls=AsyncCalls() as calls):
+            beside = "an event loop awaits them" if calls.awaits else "threads make them"
+            state.decide(tail, "calls beside the stream", f"{beside}, {rules.describe_calls(calls)}")
         case _:
             pass
     if isinstance(tail, CombinePerKey) and _lift(state, tail):

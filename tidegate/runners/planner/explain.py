@@ -9,6 +9,7 @@ from tidegate.sdk.drawing.graph import Box, Graph, Group, Link, box_of, collecti
 from tidegate.sdk.errors import visible
 from tidegate.sdk.portable.model import (
     AssignWindows,
+    AsyncCalls,
     CombinePerKey,
     Create,
     GroupByKey,
@@ -165,6 +166,8 @@ def _heading(step: Step) -> str:
             }.get(step.phase or "", f"combine, {step.path} path")
         case ParDo() as node if node.stateful:
             return "stateful step"
+        case ParDo(calls=AsyncCalls()):
+            return "calls out"
     return f"{len(step.nodes)} steps in one loop" if len(step.nodes) > 1 else "step"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tidegate.runners.plan import Path
 from tidegate.sdk.portable.model import (
     AssignWindows,
+    AsyncCalls,
     CombinePerKey,
     Flatten,
     GroupByKey,
@@ -18,12 +19,12 @@ from tidegate.sdk.windowing.triggers import AfterWatermark, DefaultTrigger, is_d
 
 
 def element_wise(node: Node) -> bool:
-    """Whether a node can be fused into a chain: it processes single elements and is stateless."""
+    """Whether a node can be fused into a chain: it processes single elements, at once, and is stateless."""
     match node:
         case AssignWindows():
             return True
         case ParDo():
-            return not node.stateful
+            return not node.stateful and node.calls is None
         case _:
             return False
 
@@ -38,6 +39,21 @@ def at_most_one(node: Node) -> bool:
             return node.form in ("map", "map_tuple", "filter") and not node.sees_window
         case _:
             return isinstance(node, AssignWindows)
+
+
+def describe_calls(calls: AsyncCalls) -> str:
+    """How a step calls out: `up to 100 at a time, in the order of the elements`."""
+    how = "in the order of the elements" if calls.ordered else "as they return, but never across a watermark"
+    parts = [f"up to {calls.capacity:,} at a time", f"results {how}"]
+    if calls.timeout is not None:
+        parts.append(f"timeout {calls.timeout}")
+    if calls.retry is not None and calls.retry.attempts > 1:
+        parts.append(f"up to {calls.retry.attempts} attempts")
+    if calls.cache is not None:
+        parts.append(f"{calls.cache.size:,} results cached" + (f" for {calls.cache.ttl}" if calls.cache.ttl else ""))
+    if calls.batch is not None:
+        parts.append(f"up to {calls.batch.size:,} keys in a call")
+    return ", ".join(parts)
 
 
 def needs_key(node: Node) -> bool:

@@ -174,6 +174,9 @@ def _facts(pipeline: Pipeline, node: Node) -> Iterator[tuple[str, str]]:
                 yield "state", ", ".join(f"{spec.name} ({spec.cell})" for spec in node.states)
             if node.timers:
                 yield "timers", ", ".join(f"{spec.name} ({spec.domain} time)" for spec in node.timers)
+            if node.calls:
+                order = "in order" if node.calls.ordered else "unordered"
+                yield "calls out", f"up to {node.calls.capacity:,} at a time, {order}"
             if node.dead_letters:
                 yield "dead letters", f"to output {node.dead_letters.tag!r}"
         case CombinePerKey(in_parts=in_parts, key=key):

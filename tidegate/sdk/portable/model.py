@@ -82,6 +82,59 @@ class DeadLetters:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How failed calls are repeated: `attempts` in all, if the exception is one of the classes `on` (None: Exception).
+
+    The wait before the second attempt is `backoff`; each later one is `multiplier` times as long, up to `max_backoff`.
+    """
+
+    attempts: int
+    backoff: Duration
+    multiplier: float = 2.0
+    max_backoff: Duration = Duration(60)
+    on: UserFn | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSettings:
+    """A cache of at most `size` results, each of which is used for `ttl` of processing time (None: for ever)."""
+
+    size: int
+    ttl: Duration | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """Calls are made with a list of up to `size` arguments, of which the first has waited for `wait` at most."""
+
+    size: int
+    wait: Duration
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCalls:
+    """How the function of an `AsyncMap` is called: beside the stream, for up to `capacity` elements at a time.
+
+    `awaits`: it is a coroutine function, which an event loop runs; otherwise a pool of threads does. `ordered`: results
+    are emitted in the order of the elements. `timeout` is for each attempt.
+
+    `key` returns an element's key in the cache, or the key that is looked up: with `by_key`, the function is called
+    with the key instead of the element. `join` makes the result from the element and what the function has returned.
+    """
+
+    capacity: int
+    awaits: bool
+    ordered: bool = True
+    timeout: Duration | None = None
+    retry: RetryPolicy | None = None
+    cache: CacheSettings | None = None
+    batch: BatchSettings | None = None
+    key: UserFn | None = None
+    by_key: bool = False
+    join: UserFn | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Callback:
     """A DoFn method called by a timer, or when a window expires; `timer` is None for the latter."""
 
@@ -221,7 +274,8 @@ class ParDo(NodeBase):
     """Calls the author's function for each element.
 
     `emits` is "plain" if the function provably never emits a TimestampedValue, TaggedOutput or WindowedValue, so that
-    the engine need not check. `keeps_key`: input and output are pairs with the same key.
+    the engine need not check. `keeps_key`: input and output are pairs with the same key. `calls`: the function is not
+    called by the loop over a block, but beside the stream.
     """
 
     fn: UserFn
@@ -236,6 +290,7 @@ class ParDo(NodeBase):
     bundle_hooks: bool = False
     keeps_key: bool = False
     emits: Literal["plain", "any"] = "any"
+    calls: AsyncCalls | None = None
     kind: Literal["par_do"] = "par_do"
 
     @property

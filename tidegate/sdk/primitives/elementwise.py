@@ -69,14 +69,18 @@ class ElementStep(Transform, Generic[E, R]):
     form: portable.Form
     title: str = ""
     """The automatic label, for steps that class and function name don't describe."""
+    awaits = False
+    """Whether the step awaits coroutine functions."""
 
     def __init__(self, fn: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str | None) -> None:
         if not isinstance(fn, DoFn) and not callable(fn):
             raise BuildError(f"{type(self).__name__} takes a function, not {fn!r}")
         code = getattr(fn.process if isinstance(fn, DoFn) else fn, "__code__", None)
-        if code is not None and code.co_flags & (CO_COROUTINE | CO_ASYNC_GENERATOR):
+        flags = CO_ASYNC_GENERATOR if self.awaits else CO_COROUTINE | CO_ASYNC_GENERATOR
+        if code is not None and code.co_flags & flags:
+            advice = "" if code.co_flags & CO_ASYNC_GENERATOR else ". tg.AsyncMap does"
             what = f"{type(self).__name__} takes an ordinary function"
-            raise BuildError(f"{what}: {name_of(fn)} is async, and nothing awaits it")
+            raise BuildError(f"{what}: {name_of(fn)} is async, and nothing awaits it{advice}")
         if self.form in ("map", "map_tuple", "filter"):
             refuse_generator(type(self).__name__, fn)
         owner = getattr(fn, "__self__", None)

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias
 
 from tidegate.runners.engine.operator_graph import state_name
 from tidegate.runners.plan import Plan, Step
-from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, Node, ParDo, TestStream, side_inputs
+from tidegate.sdk.portable.model import AsyncCalls, CombinePerKey, GroupByKey, Node, ParDo, TestStream, side_inputs
 
 Role: TypeAlias = Literal["source", "stateful", "sink", "plain"]
 _LIVE: Final = ("source", "stateful", "sink")
@@ -71,6 +71,8 @@ def _state(step: Step) -> str:
             cells = ", ".join(f"{spec.name}: {spec.cell}" for spec in sorted(node.states, key=lambda s: s.name))
             timers = ", ".join(f"{spec.name}: {spec.domain}" for spec in sorted(node.timers, key=lambda t: t.name))
             parts.append(f"cells ({cells})" + (f", timers ({timers})" if timers else ""))
+        case ParDo(calls=AsyncCalls()):
+            parts.append("elements with calls in flight")
         case GroupByKey():
             parts.append(f"groups by {step.path}")
         case CombinePerKey(name=name):

@@ -99,6 +99,10 @@ class SubpartitionReader:
         """Whether there is an item to take."""
         return not self._ended
 
+    def next_is(self, kind: type) -> bool:
+        """Whether the next item is of this class. Unless it has been read, it counts as a block."""
+        return kind is Block
+
     def take(self) -> Block | CollectionStatus:
         """The next block, or the status that ends the collection."""
         block = next(self._frames, None)

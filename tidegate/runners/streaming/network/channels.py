@@ -167,6 +167,10 @@ class InputChannel:
         """Whether there is an item to take now."""
         return bool(self._items) and not self.blocked
 
+    def next_is(self, kind: type) -> bool:
+        """Whether the next item is of this class; there must be one."""
+        return isinstance(self._items[0], kind)
+
     def put(self, items: Iterable[Item]) -> None:
         """Append items from the sender, in order."""
         if self._recording is None:

@@ -91,7 +91,7 @@ class Task:
             if edge.exchange is None and edge.target in operators
         ]
         paged = None if self._backend is None else self._backend.wrap_keyed
-        context = replace(env.context, wrap_keyed=paged, should_pause=self._pausing)
+        context = replace(env.context, wrap_keyed=paged, should_pause=self._pausing, must_buffer=self._must_go_on)
         with collecting(context.metrics):
             return Graph(env.plan, env.steps, edges, context, self.outputs.outlets())
 
@@ -170,19 +170,19 @@ class Task:
         env, outputs = self._env, self.outputs
         seconds = env.services.seconds
         urgent = self._barriers.overtakes()
-        if outputs.full and not urgent:
+        if (outputs.full and not urgent) or (self._current is not None and self._awaits_calls()):
             env.times.switch("backpressured", seconds())
             return False
         with collecting(env.context.metrics):
             if self._current is None:
                 self._current = self._next_action()
             if self._current is None:
-                env.times.switch("idle", seconds())
+                env.times.switch("backpressured" if self.graph.blocked else "idle", seconds())
                 return False
             began = seconds()
             env.times.switch("busy", began)
             for _ in self._current:
-                if outputs.full and not urgent:
+                if (outputs.full and not urgent) or self._awaits_calls():
                     env.times.switch("backpressured", seconds())
                     return True
                 if seconds() - began > _MAX_STEP:
@@ -205,7 +205,7 @@ class Task:
 
     def next_wake(self) -> int | None:
         """When (µs of the monotonic clock) to step again if nothing arrives before. While an output channel
-        lacks credit, sources and timers don't count."""
+        lacks credit, or an action waits for calls, sources and timers don't count."""
         if (poll := self._checkpointer.next_poll()) is not None:
             return poll
         if self.ended:
@@ -215,8 +215,8 @@ class Task:
         instants = self.outputs.flush_times()
         if (wait := self._barriers.timeout_left) is not None:
             instants.append(now + math.ceil(wait * SECOND))
-        if not self.outputs.full:
-            instants += self.sources.poll_times()
+        if not self.outputs.full and not (self._current is not None and self._awaits_calls()):
+            instants += [] if self.graph.blocked else self.sources.poll_times()
             timer = self.graph.next_clock() if env.ticks else None
             if timer is not None:
                 instants.append(now + max(0, timer - env.services.clock.now()))
@@ -256,17 +256,36 @@ class Task:
         """Whether an operator that emits very much at the end of its input should pause, and resume later."""
         return self.sources.paused or self._barriers.aligned or self._barriers.overtakes()
 
+    def _must_go_on(self) -> bool:
+        """Whether the current action has to end, whatever it waits for, because a barrier is to be handled."""
+        return self._pausing() or self.inputs.barrier_is_next
+
+    def _awaits_calls(self) -> bool:
+        """Whether the current action is suspended until calls outside the pipeline return.
+
+        A quiescence barrier waits for all calls; nothing else that a barrier needs does.
+        """
+        if not self.graph.calls_out:
+            return False
+        barrier = self._barriers.current
+        if barrier is not None and barrier.kind == "quiescence" and self._barriers.aligned:
+            return self.graph.pending and not self.graph.has_results
+        return self.graph.stuck and not self._must_go_on()
+
     def _next_action(self) -> Iterator[None] | None:
-        """The next action; None if there is none."""
+        """The next action; None if there is none. While calls take up all room, no block is read."""
         if self._barriers.aligned or self._barriers.overtakes():
             return self._checkpointer.handle_barrier(ended=self.ended)
         if self.ended:
             return None
+        if self.graph.has_results:
+            return self.graph.emitting_results()
         if self.graph.paused and not self.sources.paused:
             return self.graph.resuming()
-        if (channel := self.inputs.next()) is not None:
+        blocked = self.graph.blocked
+        if (channel := self.inputs.next(blocks=not blocked)) is not None:
             return self._handle(channel)
-        if (polling := self.sources.next(self.graph)) is not None:
+        if not blocked and (polling := self.sources.next(self.graph)) is not None:
             return polling
         if self._env.ticks:
             timer, now = self.graph.next_clock(), self._env.services.clock.now()
@@ -300,7 +319,7 @@ class Task:
     def _finish_if_ended(self) -> None:
         if self.ended or self._barriers.aligned:
             return
-        if not self.inputs.ended or not self.sources.ended or self.graph.paused:
+        if not self.inputs.ended or not self.sources.ended or self.graph.paused or self.graph.pending:
             return
         self.ended = True
         self.outputs.finish()

@@ -84,6 +84,11 @@ class TaskCheckpointer:
         if self._barriers.current is not barrier:
             return  # aborted while blocks of the bundle waited for credit
         if barrier.kind == "quiescence":
+            while self._graph.pending:
+                yield from self._graph.emitting_results()
+                if self._graph.pending:
+                    yield  # the task is suspended until calls have returned
+            self._outputs.forward_statuses(self._graph)
             self._outputs.forward(barrier, self._barriers.overtakable)
             self._barriers.done()
             self._env.services.report(QuiescencePassed(barrier.checkpoint, self._env.task))

@@ -12,6 +12,7 @@ from tidegate.runners.engine.time.watermarks import CollectionStatus, MinWaterma
 from tidegate.runners.streaming.model.topology import ChannelId
 from tidegate.runners.streaming.network.blocking_exchange import SubpartitionReader
 from tidegate.runners.streaming.network.channels import InputChannel
+from tidegate.runners.streaming.protocol.stream_items import Barrier
 from tidegate.runners.streaming.worker.task_environment import TaskEnvironment
 from tidegate.sdk.data.block import Block
 
@@ -59,15 +60,21 @@ class TaskInputs:
             for minimum, channels in zip(self._minima.values(), self._statuses.values(), strict=True)
         ]
 
-    def next(self) -> Input | None:
-        """The next channel to read, in turn; side inputs from blocking exchanges come before all others."""
+    @property
+    def barrier_is_next(self) -> bool:
+        """Whether the next item of some channel is a barrier."""
+        return any(channel.ready and channel.next_is(Barrier) for channel in self._order)
+
+    def next(self, *, blocks: bool = True) -> Input | None:
+        """The next channel to read, in turn; side inputs from blocking exchanges come before all others. `blocks`:
+        whether its next item may be a block."""
         for side in self._stored_sides:
-            if side.ready:
+            if side.ready and (blocks or not side.next_is(Block)):
                 return side
         order = self._order
         for offset in range(len(order)):
             at = (self._turn + offset) % len(order)
-            if order[at].ready:
+            if order[at].ready and (blocks or not order[at].next_is(Block)):
                 self._turn = at + 1
                 return order[at]
         return None

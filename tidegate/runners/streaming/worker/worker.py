@@ -195,6 +195,7 @@ class Worker:
             runtime_types=settings.runtime_types,
             max_end_timers=settings.max_end_timers,
             now=self.services.clock.now,
+            wake=self.services.wake,
         )
         task = self._tasks[id] = Task(
             self.job,
