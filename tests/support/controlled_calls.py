@@ -20,7 +20,7 @@ from tidegate.runners.engine.time.watermarks import CollectionStatus
 from tidegate.runners.plan import Step
 from tidegate.runners.planner import Traits, plan
 from tidegate.sdk.data.block import Block
-from tidegate.sdk.portable.model import AsyncCalls
+from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.time import MIN_MICROS
 from tidegate.testing import TestStream
 

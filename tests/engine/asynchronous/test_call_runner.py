@@ -14,7 +14,7 @@ from tidegate.runners.engine.asynchronous.call_runner import CallRunner
 from tidegate.runners.engine.asynchronous.outcomes import Completed, Item, Outcome, SetupFailed
 from tidegate.sdk.errors import RunError
 from tidegate.sdk.metrics import ENGINE, MetricCells, MetricKey
-from tidegate.sdk.portable.model import AsyncCalls, BatchSettings
+from tidegate.sdk.portable.async_calls import AsyncCalls, BatchSettings
 from tidegate.sdk.time import Duration
 
 

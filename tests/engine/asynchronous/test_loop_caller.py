@@ -14,7 +14,7 @@ import tidegate as tg
 from tidegate.runners.engine.asynchronous.caller import LoopCaller
 from tidegate.runners.engine.asynchronous.outcomes import Completed
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.portable.model import AsyncCalls
+from tidegate.sdk.portable.async_calls import AsyncCalls
 
 PATIENCE = 30.0
 

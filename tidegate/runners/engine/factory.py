@@ -24,9 +24,9 @@ from tidegate.runners.engine.stateful.operator import StatefulOperator
 from tidegate.runners.engine.windowing.operator import WindowOperator
 from tidegate.runners.plan import Plan, Step
 from tidegate.sdk.data.block import Block
+from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
     AssignWindows,
-    AsyncCalls,
     CombinePerKey,
     GroupByKey,
     KeyOf,

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field, replace
 
 from tidegate.runners.plan import Decision, Edge, Exchange, Mode, Path, Phase, Plan, Step
 from tidegate.runners.planner import rules
+from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
-    AsyncCalls,
     CombinePerKey,
     Create,
     Flatten,

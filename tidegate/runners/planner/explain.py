@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from tidegate.runners.plan import Edge, Plan, Step
 from tidegate.sdk.drawing.graph import Box, Graph, Group, Link, box_of, collection_facts, describe_windowing
 from tidegate.sdk.errors import visible
+from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
     AssignWindows,
-    AsyncCalls,
     CombinePerKey,
     Create,
     GroupByKey,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from tidegate.runners.plan import Path
+from tidegate.sdk.portable.async_calls import AsyncCalls
 from tidegate.sdk.portable.model import (
     AssignWindows,
-    AsyncCalls,
     CombinePerKey,
     Flatten,
     GroupByKey,

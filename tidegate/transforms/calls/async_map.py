@@ -7,7 +7,8 @@ from typing import Any, overload
 
 from tidegate.sdk.authoring.dofn import Call, DoFn, bind
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.portable import model as portable
+from tidegate.sdk.portable.async_calls import AsyncCalls
+from tidegate.sdk.portable.model import Form
 from tidegate.sdk.primitives.elementwise import E, ElementWise, R, unwrapped
 from tidegate.sdk.time import DurationLike
 from tidegate.sdk.typehints import signatures
@@ -25,7 +26,7 @@ MAX_THREADS = 512
 class CallingStep(ElementWise[E, R]):
     """A step whose function is called beside the stream: the base of `AsyncMap` and `LookupJoin`."""
 
-    form: portable.Form = "map"
+    form: Form = "map"
     awaits = True
 
     def __init__(
@@ -62,7 +63,7 @@ class CallingStep(ElementWise[E, R]):
         if key is not None and not callable(key):
             raise BuildError(f"{what}: key is a function of the element, and not {key!r}")
         self.key = key
-        self.calls = portable.AsyncCalls(
+        self.calls = AsyncCalls(
             capacity,
             awaited,
             bool(ordered),

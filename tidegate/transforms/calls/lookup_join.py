@@ -8,7 +8,7 @@ from typing import Any
 
 from tidegate.sdk.errors import BuildError
 from tidegate.sdk.pipeline import PCollection
-from tidegate.sdk.portable import model as portable
+from tidegate.sdk.portable.async_calls import BatchSettings
 from tidegate.sdk.primitives import pair_type
 from tidegate.sdk.primitives.elementwise import E, unwrapped
 from tidegate.sdk.time import DurationLike
@@ -72,7 +72,7 @@ class LookupJoin(CallingStep[E, Any]):
         return hints.substitute(unwrapped(signatures.signature_of(self.join).result), bound)
 
 
-def _batch(batch: Any, capacity: int) -> portable.BatchSettings:
+def _batch(batch: Any, capacity: int) -> BatchSettings:
     match batch:
         case (int() as size, wait) if not isinstance(size, bool) and size >= 1:
             pass
@@ -83,4 +83,4 @@ def _batch(batch: Any, capacity: int) -> portable.BatchSettings:
             f"LookupJoin: a batch of {size} keys is never full, since capacity={capacity} elements are on their way at "
             "a time: raise the capacity"
         )
-    return portable.BatchSettings(size, length("LookupJoin", "the wait of batch", wait))
+    return BatchSettings(size, length("LookupJoin", "the wait of batch", wait))

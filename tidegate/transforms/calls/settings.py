@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidegate.sdk.errors import BuildError
-from tidegate.sdk.portable import model as portable
+from tidegate.sdk.portable.async_calls import CacheSettings, RetryPolicy
 from tidegate.sdk.time import Duration, DurationLike
 from tidegate.sdk.user_code.user_fn import UserFn
 
@@ -39,12 +39,12 @@ class Retry:
         if not classes or not all(isinstance(each, type) and issubclass(each, BaseException) for each in classes):
             raise BuildError(f"tg.Retry: on is an exception class, or a tuple of them, and not {self.on!r}")
 
-    def portable(self) -> portable.RetryPolicy:
+    def portable(self) -> RetryPolicy:
         """The policy as data."""
         backoff, longest = Duration.of(self.backoff), Duration.of(self.max_backoff)
         default = self.on in (Exception, (Exception,))
         on = None if default else UserFn.of(self.on, "the exceptions of tg.Retry")
-        return portable.RetryPolicy(self.attempts, backoff, float(self.multiplier), longest, on)
+        return RetryPolicy(self.attempts, backoff, float(self.multiplier), longest, on)
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Cache:
         if not _is_count(self.size):
             raise BuildError(f"tg.Cache: size is a number of results, at least 1, and not {self.size!r}")
 
-    def portable(self) -> portable.CacheSettings:
+    def portable(self) -> CacheSettings:
         """The settings as data."""
-        return portable.CacheSettings(self.size, None if self.ttl is None else Duration.of(self.ttl))
+        return CacheSettings(self.size, None if self.ttl is None else Duration.of(self.ttl))
 
 
 def length(what: str, name: str, value: DurationLike, *, least: int = 1) -> Duration:

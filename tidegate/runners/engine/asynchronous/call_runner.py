@@ -23,7 +23,7 @@ from tidegate.sdk.metrics import (
     in_step,
     merge_distributions,
 )
-from tidegate.sdk.portable.model import AsyncCalls
+from tidegate.sdk.portable.async_calls import AsyncCalls
 
 CALLS: Final = "calls"
 """The engine's counter of attempts to call the function of an AsyncMap."""

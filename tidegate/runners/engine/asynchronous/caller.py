@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tidegate.runners.engine.asynchronous.outcomes import Item
-from tidegate.sdk.portable.model import AsyncCalls
+from tidegate.sdk.portable.async_calls import AsyncCalls
 
 if TYPE_CHECKING:
     import asyncio

@@ -26,7 +26,8 @@ from tidegate.runners.engine.operator import AwaitingOperator, Context, Emitted
 from tidegate.sdk.authoring.dofn import Param
 from tidegate.sdk.data.block import Block, Each, PanesColumn, Same, WindowsColumn
 from tidegate.sdk.metrics import MetricCells
-from tidegate.sdk.portable.model import AsyncCalls, ParDo
+from tidegate.sdk.portable.async_calls import AsyncCalls
+from tidegate.sdk.portable.model import ParDo
 from tidegate.sdk.time import MIN_MICROS
 from tidegate.sdk.user_code.user_fn import UserFn
 

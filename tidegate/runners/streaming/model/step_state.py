@@ -7,7 +7,8 @@ from typing import Final, Literal, TypeAlias
 
 from tidegate.runners.engine.operator_graph import state_name
 from tidegate.runners.plan import Plan, Step
-from tidegate.sdk.portable.model import AsyncCalls, CombinePerKey, GroupByKey, Node, ParDo, TestStream, side_inputs
+from tidegate.sdk.portable.async_calls import AsyncCalls
+from tidegate.sdk.portable.model import CombinePerKey, GroupByKey, Node, ParDo, TestStream, side_inputs
 
 Role: TypeAlias = Literal["source", "stateful", "sink", "plain"]
 _LIVE: Final = ("source", "stateful", "sink")
