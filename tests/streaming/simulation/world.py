@@ -106,9 +106,6 @@ class WorkerProcess(Process):
         event = coordinator_io.FromWorker(self.index, crew.attempt, message)
         self.post(("up", crew.attempt, self.index), lambda: crew.coordinator.hear(event))
 
-    def wake(self) -> None:
-        """No operator of the simulated jobs has threads."""
-
     def post(self, link: Any, arrive: Callable[[], None]) -> None:
         """Send, unless the link is cut before it arrives."""
         self.simulation.post(link, lambda: None if self.cut else arrive())

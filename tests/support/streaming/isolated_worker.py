@@ -29,8 +29,6 @@ class IsolatedWorker:
 
     def grant(self, *_: Any) -> None: ...
 
-    def wake(self) -> None: ...
-
     def backend(self, task: TaskId, attempt: int, operators: Any, budget: int) -> Any:
         return MemoryBackend(operators, self.files, forks=False, full_every=10)
 
