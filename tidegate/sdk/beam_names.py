@@ -11,9 +11,9 @@ from typing import Final
 TG: Final = {
     "WindowFn": "`tg.WindowAssigner` is the base of window assigners of your own",
     "NonMergingWindowFn": "`tg.WindowAssigner` is the base of window assigners of your own",
-    "window": "windows stand in `tg` itself: `tg.FixedWindows`, `tg.Sessions`, `tg.TimestampedValue`",
-    "trigger": "triggers stand in `tg` itself: `tg.AfterWatermark`, `tg.AfterCount`, `tg.Repeatedly`",
-    "pvalue": "views and tags stand in `tg` itself: `tg.AsList`, `tg.AsDict`, `tg.AsSingleton`, `tg.TaggedOutput`",
+    "window": "windows are in `tg` itself: `tg.FixedWindows`, `tg.Sessions`, `tg.TimestampedValue`",
+    "trigger": "triggers are in `tg` itself: `tg.AfterWatermark`, `tg.AfterCount`, `tg.Repeatedly`",
+    "pvalue": "views and tags are in `tg` itself: `tg.AsList`, `tg.AsDict`, `tg.AsSingleton`, `tg.TaggedOutput`",
     "Always": "`tg.Repeatedly(tg.AfterCount(1))` fires at every element",
     "AccumulationMode": "write `tg.ACCUMULATING` or `tg.DISCARDING`",
     "OUTPUT_AT_EOW": "write `tg.TimestampCombiner.END_OF_WINDOW`",
@@ -21,7 +21,7 @@ TG: Final = {
     "CombiningValueStateSpec": "`tg.CombiningStateSpec` is a cell that combines what is added",
     "TimerSpec": "a timer's domain is its class: `tg.EventTimer(name)` or `tg.ProcessingTimer(name)`",
     "TimeDomain": "a timer's domain is its class: `tg.EventTimer(name)` or `tg.ProcessingTimer(name)`",
-    "RemoveDuplicates": "`tg.Distinct` drops elements that are there already",
+    "RemoveDuplicates": "`tg.Distinct` drops elements that have occurred before",
     "FlattenWith": "give all collections to one `tg.Flatten()`: `(a, b) | tg.Flatten()`",
     "PartitionFn": "`tg.Partition` takes a function",
     "ApproximateUnique": "it is among the combiners: `tg.combiners.ApproximateUnique`",
@@ -31,11 +31,11 @@ TG: Final = {
     "options": "subclass `tg.PipelineOptions`, and read a command line by `tg.PipelineOptions.from_args()`",
     "DirectRunner": 'a runner is chosen by its name: `tg.Pipeline(runner="direct")`, or `--runner direct`',
     "typehints": "annotate your functions with Python's own types; steps infer theirs from them",
-    "utils": "times stand in `tg` itself: `tg.Timestamp`, `tg.Duration`",
+    "utils": "times are in `tg` itself: `tg.Timestamp`, `tg.Duration`",
     "RestrictionProvider": "there are no splittable DoFns: write a source, and read it by `tg.Read`",
     "RunInference": "load the model in `setup()` of a `tg.DoFn`, and let `tg.BatchElements` make its batches",
     "ExternalTransform": "there are no transforms of other languages: `tg.PTransform` is the base of your own",
-    "Managed": "there are no managed connectors: `tg.io` lists those there are, `tg.Read` takes a source of your own",
+    "Managed": "there are no managed connectors: `tg.io` has the connectors, `tg.Read` takes a source of your own",
 }
 """Of `beam` itself, and of its modules, whose names stand in `tg`."""
 
@@ -62,8 +62,8 @@ IO: Final = {
     "ReadAllFromText": "`tg.io.ReadFromText` takes a pattern, or a list of them",
     "ReadFromTFRecord": "any other file is a source of your own for `tg.Read`",
     "WriteToTFRecord": "any other file is a sink of your own for `tg.Write`",
-    "Read": "it stands in `tg` itself: `tg.Read`",
-    "Write": "it stands in `tg` itself: `tg.Write`",
+    "Read": "it is in `tg` itself: `tg.Read`",
+    "Write": "it is in `tg` itself: `tg.Write`",
     "fileio": "`tg.io.ReadFromText` takes patterns, `tg.io.WriteToText` names files by destination and window",
     "iobase": "`tg.io.Source` is the base of sources for `tg.Read`, `tg.io.Sink` that of sinks for `tg.Write`",
 }
