@@ -373,7 +373,7 @@ class SparkSink(FrameSink):
         return None if self.mode == "append" or self.target is None else (self.table, self.target)
 
     @property
-    def kept(self) -> bool:
+    def returned(self) -> bool:
         """False: the DataFrame is written, not returned to the author."""
         return False
 

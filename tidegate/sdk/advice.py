@@ -1,4 +1,4 @@
-"""Advice for code that looks right but is not: methods that collections have in other libraries, and functions and
+"""Advice for common mistakes: calling methods that collections have in other libraries, and writing functions or
 objects after `|` that are not steps."""
 
 from __future__ import annotations
@@ -118,13 +118,14 @@ def _is_standard(function: Any) -> bool:
 
 
 def per_element(function: Any) -> str:
-    """What to write if a function that was called with the collection should be called with its elements."""
+    """Advice for a function after `|` that was meant to be called with each element."""
     name = name_of(function).replace("<lambda>", "lambda x: …")
     return f"A function after | is called once, with the collection; to call it with each element, write tg.Map({name})"
 
 
 def wrong_result(function: Any, result: Any) -> str | None:
-    """What is wrong with a function after `|` that applied no step and returned `result`; None if that can be right."""
+    """The error message for a function after `|` that returned a value without applying a step; None if `result` may be
+    intended."""
     if not _is_value(result):
         return None
     name = name_of(function).replace("<lambda>", "lambda x: …")

@@ -25,8 +25,8 @@ from tidegate.sdk.options.script import (
     being_loaded,
     called_by_script,
     discard_stdout,
-    end_in_words,
     reader_is_gone,
+    replace_traceback,
 )
 from tidegate.sdk.portable import model as nodes
 from tidegate.sdk.portable.seal import interrupt_message, located, seal, this_environment, warn_if_idle
@@ -158,7 +158,7 @@ class Pipeline(Applier):
         __tracebackhide__ = True  # for pytest
         PipelineUsage.used = True
         if (script := being_loaded()) is not None:
-            return cast(PipelineResult, script.take(self))
+            return cast(PipelineResult, script.intercept(self))
         self._builder.remove_steps_of_earlier_runs(current_execution())
         options = self.options
         runner = self._settings.chosen_runner()
@@ -179,11 +179,11 @@ class Pipeline(Applier):
             # The message names the author's line; Tidegate's frames would only obscure it.
             if called_by_script() and isinstance(error.__cause__, BrokenPipeError) and reader_is_gone():
                 discard_stdout()
-                end_in_words(error)  # `python script.py | head` needs no traceback
+                replace_traceback(error)  # `python script.py | head` needs no traceback
             raise error.with_traceback(None) from error.__cause__
         except KeyboardInterrupt as error:
             if called_by_script():
-                end_in_words(error, *interrupt_message(self.portable()))
+                replace_traceback(error, *interrupt_message(self.portable()))
             raise
         return self._result
 

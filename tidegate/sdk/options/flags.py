@@ -1,7 +1,7 @@
-"""Flags: how the fields of a model are written on a command line, read from it, listed and explained.
+"""Command-line flags for the fields of a model: parsing, error messages and help.
 
-What the flags mean is not known here: a FlagSet says which there are in a run, `parse` reads a command line against
-it, `explain` and `unexpected` put into words what doesn't fit, `help_lines` lists them.
+This module does not know what the flags mean. A FlagSet contains the flags of a run; `parse` parses a command line,
+`explain` and `unexpected` describe its errors, and `help_lines` lists the flags.
 """
 
 from __future__ import annotations
@@ -52,16 +52,17 @@ class FlagSet:
     model: type[BaseModel]
     runner: str
     flags: Mapping[str, Flag]
-    """All the model's, by field."""
+    """All flags of the model, by field."""
     withheld: Set[str]
-    """Those of them that only another runner obeys: such a flag is refused, never ignored."""
+    """The flags that only another runner supports, which are refused and not ignored."""
     foreign: Callable[[], Mapping[str, Sequence[str]]]
-    """Field -> the other runners that obey it. Asked only to refuse something, for answering loads those runners."""
+    """Returns the other runners that have a flag, by field. Called only for error messages, because it loads those
+    runners."""
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A parsed command line: values by field, errors by field, and in order whatever is no flag of this run."""
+    """A parsed command line: values by field, errors by field, and the arguments that are not flags of the run."""
 
     values: dict[str, object]
     problems: dict[str, str]

@@ -46,7 +46,7 @@ from tidegate.sdk.options.flags import (
 )
 from tidegate.sdk.options.option_types import DurationOption, SizeOption
 from tidegate.sdk.options.registry import make_runner, runner_names
-from tidegate.sdk.options.script import misused, note_read, print_to_reader
+from tidegate.sdk.options.script import note_read, on_misuse, print_to_reader
 from tidegate.sdk.time import Duration
 from tidegate.sdk.typehints.hints import annotations_of
 
@@ -255,7 +255,7 @@ def flags(model: type[PipelineOptions]) -> list[Flag]:
     author = [flag_of(model, name, "author") for name in model.model_fields if name not in common and name not in own]
     runner = [flag_of(model, name, "runner") for name in model.model_fields if name in own]
     shared = (flag_of(model, name, "common") for name in common)
-    # A runner's model, and an author's, may give a common flag another default, and say no more of it.
+    # If a runner's or an author's model redeclares a common flag only to change the default, it has no description.
     return [
         *author,
         *(flag if flag.help else replace(flag, help=common[flag.name].description or "") for flag in shared),
@@ -264,29 +264,29 @@ def flags(model: type[PipelineOptions]) -> list[Flag]:
 
 
 def help_text(model: type[PipelineOptions], width: int = 100) -> str:
-    """What `--help` prints: the flags of a run on the model's runner, by group, each with what it takes and means, and
-    its default; then how those of other runners are listed."""
+    """The text of `--help`: the flags of a run on the model's runner in groups, each with its type, meaning and
+    default, and how to list the flags of other runners."""
     author, runner = _author(model), _runner_default(model)
-    own = author is not PipelineOptions and not issubclass(author, RunnerOptions)
-    about = textwrap.dedent(author.__doc__).strip() if own and author.__doc__ else ""
+    is_author = author is not PipelineOptions and not issubclass(author, RunnerOptions)
+    about = textwrap.dedent(author.__doc__).strip() if is_author and author.__doc__ else ""
     titles: dict[Group, str] = {
         "author": f"Flags of {author.__name__}",
         "common": "Common flags",
         "runner": f"Flags of the {runner} runner",
     }
-    obeyed = [flag for flag in flags(model) if flag.name not in _withheld(runner)]
+    supported = [flag for flag in flags(model) if flag.name not in _withheld(runner)]
     others = [f"--runner {name} --help" for name in runner_names() if name != runner]
     return "\n".join(
         [
             *([about, ""] if about else []),
-            *help_lines(obeyed, titles, width),
+            *help_lines(supported, titles, width),
             *textwrap.wrap(f"Other runners have other flags: {', '.join(others)}.", width),
         ]
     )
 
 
 def _withheld(runner: str) -> set[str]:
-    """The common flags that only another runner obeys."""
+    """The common flags that only another runner supports."""
     return {name for name, only in _ONLY_ON.items() if only != runner}
 
 
@@ -405,7 +405,7 @@ def read_flags(
         model = options_for(runner, cls)
     except OptionsError as error:
         if runner != _default_runner(cls, defaults) and runner not in runner_names():  # a flag names it
-            misused(error, tokens)
+            on_misuse(error, tokens)
         raise
     known = _flag_set(model, runner)
     return tokens, model, known, parse(tokens, known)
@@ -456,6 +456,6 @@ def build_options(
         refused = OptionsError("\n".join([*strange, *problems.values()]))
         # A default that doesn't fit is a mistake in the script, whose author needs the traceback.
         if strange or problems.keys() - (defaults.keys() - given.values.keys()):
-            misused(refused, tokens)
+            on_misuse(refused, tokens)
         raise refused
     return options

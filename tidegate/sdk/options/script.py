@@ -1,8 +1,8 @@
-"""The script of a process, whose command line is that of the pipelines made in it.
+"""The script of a process, and its command line, which supplies the options of pipelines made in the script.
 
-A pipeline that is made in the script itself, and is given no options, obeys the flags that the script was started with.
-The script is the `__main__` module of a file, or what a command is loading. Code in any other module, a test, a
-notebook and the interactive interpreter have no command line of their own, so a pipeline made there reads none.
+A pipeline made in the script itself without options reads the flags that the script was started with. The script is the
+`__main__` module of a file, or the module that a command is loading. A pipeline made elsewhere reads no command line:
+in another module, a test, a notebook or the interactive interpreter.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from types import FrameType, TracebackType
 from typing import Any, Final
 
 MISUSE: Final = 2
-"""The exit code of a process whose command line can't be obeyed."""
+"""The exit code of a process whose command line is invalid."""
 
 _HOME: Final = __file__.rsplit("sdk", 1)[0]
 
 
 class Unwound(BaseException):
-    """Leaves a script that is being loaded, after its pipeline was taken. No `except Exception` of the author's stops
-    it, and each `finally` is executed."""
+    """Ends a script that is being loaded, once its pipeline has been intercepted. The author's `except Exception`
+    doesn't catch it, and each `finally` is executed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """A script that is executed for one of its pipelines. `take` is called with each pipeline that would run, in place
-    of the run."""
+    """A script that is being executed for one of its pipelines. When the script runs a pipeline, `intercept` is called
+    with it instead."""
 
     module: str
-    take: Callable[[Any], Any]
+    intercept: Callable[[Any], Any]
     thread: int
 
 
@@ -41,10 +41,11 @@ _loading: Loading | None = None
 
 
 @contextmanager
-def loading(module: str, take: Callable[[Any], Any]) -> Iterator[None]:
-    """Inside, this thread executes the module of that name, and the pipelines that it would run are taken."""
+def loading(module: str, intercept: Callable[[Any], Any]) -> Iterator[None]:
+    """A context in which this thread executes the module of that name, and the pipelines that it runs are
+    intercepted."""
     global _loading
-    before, _loading = _loading, Loading(module, take, threading.get_ident())
+    before, _loading = _loading, Loading(module, intercept, threading.get_ident())
     try:
         yield
     finally:
@@ -53,7 +54,7 @@ def loading(module: str, take: Callable[[Any], Any]) -> Iterator[None]:
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Inside, pipelines run although a script is being loaded: a command does its work."""
+    """A context in which pipelines run although a script is being loaded, for the work of the command."""
     global _loading
     before, _loading = _loading, None
     try:
@@ -68,7 +69,7 @@ def being_loaded() -> Loading | None:
 
 
 def script_flags() -> list[str]:
-    """The flags of the script if the innermost caller outside Tidegate is the script; else none."""
+    """The flags of the script if the innermost caller outside Tidegate is the script, and otherwise none."""
     return sys.argv[1:] if len(sys.argv) > 1 and called_by_script() else []
 
 
@@ -90,7 +91,7 @@ def _is_script(space: dict[str, Any]) -> bool:
 
 @dataclass(slots=True)
 class _Read:
-    """The part of its command line that the script itself has read."""
+    """The part of the command line that the script has read with `from_args` or `from_known_args`."""
 
     argv: list[str]
     names: set[str]
@@ -101,7 +102,7 @@ _read = _Read([], set())
 
 
 def note_read(tokens: Sequence[str], names: Set[str] | None) -> None:
-    """Options were read from these tokens: flags of these names, or None if the rest was handed back to the script."""
+    """Record that flags of these names were read from the tokens. `names` is None if the script parses the rest."""
     global _read
     if list(tokens) != sys.argv[1:]:
         return
@@ -112,14 +113,14 @@ def note_read(tokens: Sequence[str], names: Set[str] | None) -> None:
 
 
 def was_read(name: str) -> bool:
-    """Whether the script has read the flag of that name (with `_`, and without dashes in front)."""
+    """Whether the script has read the flag of that name (with `_`, and without leading dashes)."""
     return _read.argv == sys.argv and (_read.all or name in _read.names)
 
 
-def end_in_words(error: BaseException, *lines: str, code: int | None = None) -> None:
-    """Have the interpreter print these lines, instead of a traceback through Tidegate, if nobody handles `error`.
+def replace_traceback(error: BaseException, *lines: str, code: int | None = None) -> None:
+    """Let the interpreter print these lines instead of a traceback if `error` ends the process.
 
-    `code` is what the process then exits with; None: what Python exits with after such an error.
+    `code` is the exit code of the process; by default that of Python for the error.
     """
     before = sys.excepthook
 
@@ -135,12 +136,13 @@ def end_in_words(error: BaseException, *lines: str, code: int | None = None) -> 
     sys.excepthook = hook
 
 
-def misused(error: Exception, tokens: Sequence[str], *, advised: bool = False) -> None:
-    """Note that a command line can't be obeyed. If it is the script's, whoever typed it gets the error in words, what
-    to do (`advised`: the error says it), and the exit code of misuse, unless the author handles the error."""
+def on_misuse(error: Exception, tokens: Sequence[str], *, advised: bool = False) -> None:
+    """Prepare for the end of a script whose command line is invalid. Unless the author handles the error, the process
+    prints it without a traceback, with advice (unless the error is `advised` already), and exits with MISUSE. Does
+    nothing if `tokens` are not the command line of the script."""
     if list(tokens) == sys.argv[1:] and _has_script() and being_loaded() is None:
         advice = [] if advised else [f"`python {sys.argv[0]} --help` lists the flags, with what each takes"]
-        end_in_words(error, f"error: {error}", *advice, code=MISUSE)
+        replace_traceback(error, f"error: {error}", *advice, code=MISUSE)
 
 
 def _has_script() -> bool:
@@ -149,7 +151,7 @@ def _has_script() -> bool:
 
 
 def print_to_reader(text: str) -> None:
-    """Print, also to a reader that has read enough and gone: `head`, say."""
+    """Print, without an error if the reader has closed standard output, as `head` does."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -169,7 +171,8 @@ def reader_is_gone() -> bool:
 
 
 def discard_stdout() -> None:
-    """Throw away what is still to be printed, so that the end of the process finds nothing to complain of."""
+    """Discard buffered and later output, so that the interpreter can flush standard output without an error when it
+    exits."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
     os.close(null)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from tidegate.sdk.errors import OptionsError
 from tidegate.sdk.options.flags import FlagSet, Given, asks_help, is_flag, unexpected
 from tidegate.sdk.options.model import PipelineOptions, build_options, help_text, read_flags
-from tidegate.sdk.options.script import misused, print_to_reader, was_read
+from tidegate.sdk.options.script import on_misuse, print_to_reader, was_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,5 +55,5 @@ class ScriptFlags:
         ]
         if strange:
             error = OptionsError("\n".join([*strange, *([advice] if advice else [])]))
-            misused(error, sys.argv[1:], advised=bool(advice))
+            on_misuse(error, sys.argv[1:], advised=bool(advice))
             raise error

@@ -38,7 +38,7 @@ class GlobalWindows(Keywords):
 
 @dataclass(frozen=True, slots=True)
 class GlobalWindowsSince:
-    """The global window for elements from `since` on; no window for those before. `LandmarkWindows` is made of it."""
+    """Assigns the global window to elements from `since` on, and none to earlier ones. Used by `LandmarkWindows`."""
 
     since: Timestamp
     kind: Literal["global_since"] = field(default="global_since", kw_only=True, repr=False)
@@ -227,12 +227,12 @@ def is_merging(assigner: Assigner) -> bool:
 
 
 def is_global_assigner(assigner: Assigner) -> bool:
-    """Whether its only window is the global one."""
+    """Whether the assigner's only window is the global one."""
     return isinstance(assigner, (GlobalWindows, GlobalWindowsSince))
 
 
 def element_dependent(assigner: Assigner) -> bool:
-    """Whether windows may depend on more than the timestamp; after a merge they depend on the other elements."""
+    """Whether windows may depend on more than the timestamp, as merged ones do on the other elements."""
     match assigner:
         case Sessions(gap=gap):
             return isinstance(gap, UserFn)

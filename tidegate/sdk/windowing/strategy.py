@@ -96,10 +96,9 @@ def build_strategy(
     inherited: WindowingStrategy | None = None,
     allow_unsafe_triggers: bool = False,
 ) -> WindowingStrategy:
-    """The strategy of a `WindowInto`, or BuildError for one that can't mean what its author wants.
+    """The strategy of a `WindowInto`. Raises BuildError for settings that contradict each other or are unsafe.
 
-    Nothing is taken from `inherited`, the input's strategy, but that `allowed_lateness`, if not given, is at least
-    the input's.
+    Of `inherited`, the strategy of the input, only `allowed_lateness` has an effect: it is the minimum of the default.
     """
     match assigner:
         case CountWindows() | SlidingCountWindows() | PunctuationWindows() | DeltaWindows() | LandmarkWindows():
@@ -223,9 +222,9 @@ def compatible(a: WindowingStrategy, b: WindowingStrategy) -> str | None:
 
 
 def together(parts: Sequence[WindowingStrategy]) -> WindowingStrategy:
-    """The strategy of collections that are compatible, flattened: late data is waited for as long as any of them asks.
+    """The strategy of the Flatten of compatible collections, with the largest allowed lateness of any of them.
 
-    Beam takes the first one's whole strategy, so that what it means goes by the order in which they are named.
+    Beam uses the strategy of the first collection, so that the result depends on their order.
     """
     return replace(parts[0], allowed_lateness=max(part.allowed_lateness for part in parts))
 
@@ -274,7 +273,7 @@ def why_not_side_input(strategy: WindowingStrategy) -> str | None:
 
 
 def why_not_stateful(strategy: WindowingStrategy) -> str | None:
-    """Why a stateful DoFn can't run on it: state is per window, and windows that still merge have none of their own."""
+    """Why a stateful DoFn can't run with this strategy: state is per window, and windows that may merge have none."""
     if not is_merging(strategy.assigner):
         return None
     return (

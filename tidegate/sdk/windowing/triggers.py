@@ -31,14 +31,14 @@ class _Composable(Keywords):
     __slots__ = ()
 
     def or_finally(self, until: Trigger) -> OrFinally:
-        """As this trigger, until `until` is due: it fires once more, and that is the end."""
+        """Fires like this trigger, until `until` is due: then it fires once more and is finished."""
         return OrFinally(self, until)  # type: ignore[arg-type]  # only triggers inherit this
 
 
 @dataclass(frozen=True, slots=True)
 class AfterWatermark(_Composable):
-    """Fires when the watermark passes the window's end; before that whenever `early` does, after it whenever
-    `late` does, both repeatedly. Finished with the on-time pane unless there is a `late`.
+    """Fires when the watermark passes the end of the window; before that repeatedly as `early` does, and after it
+    repeatedly as `late` does. Without `late`, it is finished after the on-time pane.
     """
 
     early: Trigger | None = None
@@ -159,7 +159,7 @@ class AfterDelta(_Composable):
 
 @dataclass(frozen=True, slots=True)
 class Repeatedly(_Composable):
-    """Fires whenever `trigger` does, which then starts anew; goes on."""
+    """Fires whenever `trigger` does, which is then reset. Never finishes."""
 
     trigger: Trigger
     kind: Literal["repeatedly"] = field(default="repeatedly", kw_only=True, repr=False)
@@ -168,8 +168,8 @@ class Repeatedly(_Composable):
         _require_trigger("Repeatedly", self.trigger)
 
 
-# The next three are written `AfterAny(a, b)`; `parts=` is the same as a tuple, which is how `dataclasses.replace`
-# and readers of portable pipelines make them.
+# Authors write the next three as `AfterAny(a, b)`; `dataclasses.replace` and readers of portable pipelines pass the
+# same triggers as the tuple `parts=`.
 
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
@@ -194,7 +194,7 @@ class AfterAny(_Composable):
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class AfterAll(_Composable):
-    """Fires when all its parts have been due, each latched; then is finished."""
+    """Fires once each of its parts has been due, not necessarily at the same time; then is finished."""
 
     parts: tuple[Trigger, ...]
     kind: Literal["after_all"] = field(default="after_all", kw_only=True)
@@ -214,7 +214,8 @@ class AfterAll(_Composable):
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class AfterEach(_Composable):
-    """One part after another; finished after the last, the only one that may be a trigger that never finishes."""
+    """Fires as each of its parts does in turn, and is finished with the last. Only the last part may be a trigger that
+    never finishes."""
 
     parts: tuple[Trigger, ...]
     kind: Literal["after_each"] = field(default="after_each", kw_only=True)
@@ -230,7 +231,7 @@ class AfterEach(_Composable):
         for part in self.parts[:-1]:
             if never_finishes(part):
                 raise BuildError(
-                    f"AfterEach: {part!r} never finishes, so what follows it would never have its turn: "
+                    f"AfterEach: {part!r} never finishes, so the parts after it would never fire: "
                     "only the last part may be such a trigger"
                 )
 
@@ -240,7 +241,8 @@ class AfterEach(_Composable):
 
 @dataclass(frozen=True, slots=True)
 class OrFinally(_Composable):
-    """As `trigger`, until `until` is due, which fires once; then is finished. Written `t.or_finally(u)`."""
+    """Fires like `trigger`, until `until` is due: then it fires once more and is finished. Written
+    `t.or_finally(u)`."""
 
     trigger: Trigger
     until: Trigger
@@ -413,14 +415,15 @@ def fires_more_than_once(trigger: Trigger) -> bool:
 
 
 def can_fire_before_end_of_time(trigger: Trigger) -> bool:
-    """Whether it can fire in the global window before the end of input, which an unbounded grouping there requires."""
+    """Whether the trigger can fire in the global window before the end of the input. A grouping of unbounded input in
+    the global window requires this."""
     return _first_firing(trigger) is _Moment.BEFORE_END
 
 
 def is_data_driven(trigger: Trigger, *, late: bool = True) -> bool:
-    """Whether the elements that arrive, and their order, decide when it fires.
+    """Whether the firings depend on the elements and their order of arrival.
 
-    With `late=False` what `AfterWatermark` does after the window's end is left out, which bounded input never reaches.
+    With `late=False`, the `late` part of an `AfterWatermark` is ignored: bounded input never reaches it.
     """
     match trigger:
         case AfterCount() | AfterElement() | AfterDelta():
@@ -431,12 +434,12 @@ def is_data_driven(trigger: Trigger, *, late: bool = True) -> bool:
 
 
 def contains_delta(trigger: Trigger) -> bool:
-    """Whether it contains an `AfterDelta`, whose reference element has no meaning after a merge."""
+    """Whether the trigger contains an `AfterDelta`, whose reference element has no meaning after a merge."""
     return isinstance(trigger, AfterDelta) or any(map(contains_delta, parts_of(trigger)))
 
 
 def parts_of(trigger: Trigger) -> tuple[Trigger, ...]:
-    """The triggers it is directly made of, in the order written."""
+    """The direct parts of a composite trigger, in order."""
     match trigger:
         case AfterWatermark(early=early, late=late):
             return tuple(part for part in (early, late) if part is not None)

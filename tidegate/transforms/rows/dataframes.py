@@ -89,7 +89,7 @@ class FrameSink(Sink[Any]):
         return pa.RecordBatch.from_arrays(arrays, names=list(columns))
 
     @property
-    def kept(self) -> bool:
+    def returned(self) -> bool:
         """True if the author gets the DataFrame; false if `save_dataframe` writes it somewhere."""
         return True
 

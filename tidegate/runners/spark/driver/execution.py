@@ -148,7 +148,7 @@ class Execution:
             for id, sink in self._frame_sinks.items():
                 with _located_in(self._plan.steps[id]):
                     frames[id] = self._with_columns(self._plan.steps[id], sink)
-                    if sink.kept:
+                    if sink.returned:
                         persisted[id] = frames[id].persist()
             self._materialize(persisted)
             for id in [id for id in frames if id not in persisted]:

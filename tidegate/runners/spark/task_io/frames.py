@@ -45,21 +45,21 @@ class DataFrameSource(Protocol):
 
 
 class DataFrameSink(Protocol):
-    """A sink that is a DataFrame. `columns` is its schema as Spark DDL; None: inferred from the values. `kept`: the run
-    returns the DataFrame to its author instead of writing it."""
+    """A sink that is a DataFrame. `columns` is its schema as Spark DDL; None: inferred from the values. If `returned`,
+    the run returns the DataFrame to its author instead of writing it."""
 
     @property
     def columns(self) -> str | None: ...
 
     @property
-    def kept(self) -> bool: ...
+    def returned(self) -> bool: ...
 
     def record_batch(self, values: Sequence[Any], schema: Any, preferred: Any = None) -> Any:
         """Elements as an Arrow record batch, in a worker. `schema` is the schema of `columns`, if given; else a column
         gets its type in the schema `preferred` if all values can be converted to that without loss."""
 
     def save_dataframe(self, frame: Any) -> None:
-        """Write the DataFrame, on the driver, in one action. Not called if it is `kept`."""
+        """Write the DataFrame, on the driver, in one action. Not called if it is `returned`."""
 
 
 def dataframe_sources(plan: Plan) -> dict[int, DataFrameSource]:
