@@ -37,6 +37,7 @@ GROUPS = {
     ),
     "Triggers, panes and evictors": ("sdk.windowing.triggers", "sdk.data.panes", "sdk.windowing.evictors"),
     "State and timers": ("sdk.authoring.state",),
+    "Files": ("io",),
     "Errors": ("sdk.errors",),
 }  # fmt: skip
 """The names of `tg` by the modules that define them, the most particular module first."""

@@ -139,6 +139,7 @@ from tidegate.transforms.waiting import WaitOn
 
 if TYPE_CHECKING:
     from tidegate import io
+    from tidegate.io import WriteToArrow, WriteToAvro, WriteToCsv, WriteToJson, WriteToParquet
     from tidegate.sdk.interactive.show import show
     from tidegate.sdk.options.model import PipelineOptions
     from tidegate.sdk.options.option_types import DurationOption, SizeOption
@@ -149,6 +150,11 @@ _LAZY = {
     "DurationOption": "tidegate.sdk.options.model",
     "PipelineOptions": "tidegate.sdk.options.model",
     "SizeOption": "tidegate.sdk.options.model",
+    "WriteToArrow": "tidegate.io",
+    "WriteToAvro": "tidegate.io",
+    "WriteToCsv": "tidegate.io",
+    "WriteToJson": "tidegate.io",
+    "WriteToParquet": "tidegate.io",
     "show": "tidegate.sdk.interactive.show",
 }
 """Names whose modules are heavy (pydantic), or seldom needed, imported when they are first asked for."""
@@ -177,6 +183,11 @@ __all__ = [
     "DurationOption",
     "PipelineOptions",
     "SizeOption",
+    "WriteToArrow",
+    "WriteToAvro",
+    "WriteToCsv",
+    "WriteToJson",
+    "WriteToParquet",
     "show",
     "__version__",
     "Coder",

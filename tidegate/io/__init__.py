@@ -6,6 +6,13 @@ imports third-party packages only when it is used.
 
 from typing import Any
 
+from tidegate.io.formats.writing.transforms import (
+    WriteToArrow,
+    WriteToAvro,
+    WriteToCsv,
+    WriteToJson,
+    WriteToParquet,
+)
 from tidegate.io.generators.iterables import FromIterable
 from tidegate.io.generators.sequence import GenerateSequence
 from tidegate.io.generators.socket_lines import ReadFromSocket
@@ -36,6 +43,11 @@ __all__ = [
     "ReadFromText",
     "ReadFromTextWithFilename",
     "TailFile",
+    "WriteToArrow",
+    "WriteToAvro",
+    "WriteToCsv",
+    "WriteToJson",
+    "WriteToParquet",
     "WriteToSpark",
     "WriteToText",
     "Source",

@@ -48,7 +48,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Placeholder:
     """One `{…}` of a prefix. `{window}`, without an `edge` or a format, stands for both edges of the window."""
 
-    kind: Literal["destination", "window"]
+    kind: Literal["destination", "window", "partition"]
     edge: Literal["start", "end"] | None = None
     format: str | None = None
 
@@ -96,10 +96,19 @@ class NameTemplate:
 
 
 def with_address(
-    of: str, template: NameTemplate, destination: Callable[[Any], str | int] | None, zone: tzinfo | None = None
+    of: str,
+    template: NameTemplate,
+    destination: Callable[[Any], str | int] | None,
+    zone: tzinfo | None = None,
+    partition: Callable[[Any], str] | None = None,
 ) -> PTransform[PCollection[Any], PCollection[tuple[Address, Any]]]:
     """The step that adds its address to each element. `zone` is the time zone in which windows are formatted; None is
-    UTC. Raises BuildError, naming the transform `of`, if only one of `destination` and `{destination}` is there."""
+    UTC. `partition` returns the folders of an element's partition. Raises BuildError, naming the transform `of`, if
+    only one of `destination` and `{destination}`, or of `partition` and `{partition}`, is there."""
+    if partition is None and template.has("partition"):
+        raise BuildError(
+            f"{of}: {template.prefix!r} has {{partition}}: name the columns, as in partition_by=['country']"
+        )
     if destination is not None and not callable(destination):
         raise BuildError(f"{of}: destination is a function of an element, not {shorten(destination)}")
     if destination is not None and not template.has("destination"):
@@ -113,7 +122,9 @@ def with_address(
             "destination=lambda row: row.country"
         )
     step = addressed_in_window if template.has("window") else addressed
-    return Map(step, Addressing(template, destination, zone), name="Address")
+    if partition is None:
+        return Map(step, Addressing(template, destination, zone), name="Address")
+    return Map(step, PartitionAddressing(template, destination, zone, partition), name="Address")
 
 
 class Addressing:
@@ -155,6 +166,38 @@ class Addressing:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Addressing, (self.template, self._destination, self._zone)
+
+
+class PartitionAddressing(Addressing):
+    """Computes addresses that include the folders of each element's partition."""
+
+    def __init__(
+        self,
+        template: NameTemplate,
+        destination: Callable[[Any], str | int] | None,
+        zone: tzinfo | None,
+        partition: Callable[[Any], str],
+    ) -> None:
+        super().__init__(template, destination, zone)
+        self._partition = partition
+        self._complete: dict[tuple[str, Address], Address] = {}
+
+    def address(self, element: Any, window: Any) -> Address:
+        """The address of an element. Raises TypeError or ValueError for a value that can't be part of a path."""
+        folders = self._partition(element)
+        others = super().address(element, window)
+        found = self._complete.get((folders, others))
+        if found is None:
+            if len(self._complete) >= _CACHED_ADDRESSES:
+                self._complete.clear()
+            kinds = [placeholder.kind for placeholder in self.template.placeholders]
+            found = self._complete[folders, others] = tuple(
+                folders if kind == "partition" else text for kind, text in zip(kinds, others)
+            )
+        return found
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return PartitionAddressing, (self.template, self._destination, self._zone, self._partition)
 
 
 _CACHED_ADDRESSES: Final = 100_000
@@ -211,8 +254,8 @@ def _placeholder(found: re.Match[str]) -> Placeholder:
     name = found["name"]
     rest = _REST.fullmatch(found["rest"])
     match name, rest and rest["edge"], rest and rest["format"]:
-        case "destination", None, None if rest:
-            return Placeholder("destination")
+        case ("destination" | "partition") as kind, None, None if rest:
+            return Placeholder(kind)
         case "window", (None | "start" | "end") as edge, format if rest:
             _check_format(found.group(), format or "")
             return Placeholder("window", edge, format or None)

@@ -44,9 +44,7 @@ _WRITE: Final = "`tg.io.WriteToSpark` writes what Spark can; anything else is a 
 
 IO: Final = {
     "ReadFromParquet": _READ,
-    "WriteToParquet": _WRITE,
     "ReadFromAvro": _READ,
-    "WriteToAvro": _WRITE,
     "ReadFromBigQuery": _READ,
     "WriteToBigQuery": _WRITE,
     "ReadFromJdbc": _READ,
@@ -56,9 +54,7 @@ IO: Final = {
     "ReadFromKafka": "a live stream of messages is a source of your own for `tg.Read`",
     "WriteToKafka": "a topic is a sink of your own for `tg.Write`",
     "ReadFromJson": "read lines by `tg.io.ReadFromText`, and parse them by `tg.Map(json.loads)`",
-    "WriteToJson": "make lines by `tg.Map(json.dumps)`, and write them by `tg.io.WriteToText`",
     "ReadFromCsv": "read lines by `tg.io.ReadFromText`, and parse them by `tg.Map`, with the module csv",
-    "WriteToCsv": "make lines by `tg.Map`, with the module csv, and write them by `tg.io.WriteToText`",
     "ReadAllFromText": "`tg.io.ReadFromText` takes a pattern, or a list of them",
     "ReadFromTFRecord": "any other file is a source of your own for `tg.Read`",
     "WriteToTFRecord": "any other file is a sink of your own for `tg.Write`",

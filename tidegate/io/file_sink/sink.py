@@ -19,7 +19,8 @@ from tidegate.io.file_sink.commit import FileCommit
 from tidegate.io.file_sink.format import FileFormat
 from tidegate.io.file_sink.output_files import OutputFiles
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Sink
-from tidegate.sdk.errors import BuildError, WriteError
+from tidegate.sdk.errors import BuildError, WriteError, shorten
+from tidegate.sdk.time import DurationLike, duration_micros
 
 DEFAULT_TEMPLATE: Final = "-SSSSS-of-NNNNN"
 
@@ -114,3 +115,15 @@ class FileSink(Sink[Any]):
                 f"{transform}: num_shards={self.num_shards} fixes the number of files, and max_file_bytes= and "
                 "roll_interval= begin new ones: leave one of them out"
             )
+
+
+def rolling_seconds(interval: DurationLike | None, transform: str) -> float | None:
+    """The seconds of an author's `roll_interval`. BuildError for what is no length of time."""
+    if interval is None:
+        return None
+    try:
+        return duration_micros(interval) / 1_000_000
+    except (TypeError, ValueError) as error:
+        raise BuildError(
+            f"{transform}: roll_interval is a length of time in seconds, not {shorten(interval)}"
+        ) from error

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from tidegate.io.byte_streams import DecodeErrors
 from tidegate.io.compression import Compression
-from tidegate.io.file_sink.sink import DEFAULT_TEMPLATE
+from tidegate.io.file_sink.sink import DEFAULT_TEMPLATE, FileSink, rolling_seconds
 from tidegate.io.output_names import NameTemplate, with_address, zone_of
 from tidegate.io.text.sink import TextSink
 from tidegate.io.text.source import TextSource
@@ -17,6 +17,7 @@ from tidegate.sdk.errors import BuildError, TypeCheckError, shorten
 from tidegate.sdk.pipeline import PCollection, Pipeline
 from tidegate.sdk.primitives import Map, Read, Write
 from tidegate.sdk.steps.transform import PTransform
+from tidegate.sdk.time import DurationLike
 from tidegate.sdk.typehints.compatibility import clash
 from tidegate.sdk.typehints.hints import type_name
 from tidegate.sdk.typehints.signatures import signature_of
@@ -116,6 +117,9 @@ class WriteToText(PTransform[PCollection[Any], None]):
       `global`. An element in several windows is written to the files of each. Times are in the zone `timezone`, and
       formats have the codes that Python documents for `strftime`. A literal brace is written `{{` or `}}`.
 
+    - `max_file_bytes`, `roll_interval` (seconds): begins a new file when the current one has reached about this size,
+      or is this old when an element arrives. By default, a file ends with the run or the checkpoint.
+
     A prefix with `{destination}` or `{window}` does not identify an earlier run's files; they are listed in a file
     `.tidegate-files-…` in the output folder.
 
@@ -138,6 +142,8 @@ class WriteToText(PTransform[PCollection[Any], None]):
         format: Callable[[Any], str | bytes] | None = None,
         destination: Callable[[Any], str | int] | None = None,
         timezone: str = "UTC",
+        max_file_bytes: int | None = None,
+        roll_interval: DurationLike | None = None,
         name: str | None = None,
     ) -> None:
         self.label = name
@@ -150,7 +156,7 @@ class WriteToText(PTransform[PCollection[Any], None]):
             raise BuildError(f"WriteToText: format is a function of an element, not {shorten(format)}")
         self.format = format
         self.address = with_address("WriteToText", template, destination, zone_of(timezone, "WriteToText"))
-        self.sink = TextSink(
+        sink = TextSink(
             template.prefix if template.placeholders else template.filled(()),
             file_name_suffix,
             num_shards=num_shards,
@@ -162,6 +168,10 @@ class WriteToText(PTransform[PCollection[Any], None]):
             encoding=encoding,
             addressed=bool(template.placeholders),
         )
+        self.sink: TextSink | FileSink = sink
+        if max_file_bytes is not None or roll_interval is not None:
+            seconds = rolling_seconds(roll_interval, "WriteToText")
+            self.sink = dataclasses.replace(sink.files(), max_file_bytes=max_file_bytes, roll_interval=seconds)
 
     def expand(self, input: PCollection[Any]) -> None:
         if self.format is not None:

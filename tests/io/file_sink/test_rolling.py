@@ -1,0 +1,93 @@
+"""Files of a limited size and age: when they are finished, and which pieces become one file."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.io.formats.writing.test_formats import sink_of
+from tests.support.written_files import FORMATS, all_rows, files_of, rows_in, write_and_commit
+from tidegate.io.file_sink import attempt as file_attempt
+from tidegate.io.file_sink.attempt import FileAttempt, Layout
+from tidegate.io.file_sink.sink import FileSink
+from tidegate.io.files import Local
+from tidegate.sdk.connectors.sinks import Committable
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_file_is_finished_when_it_has_about_the_size_given(tmp_path: Path, format: str) -> None:
+    schema = {"n": int, "text": str}
+    sink = sink_of(format, f"{tmp_path}/part", schema, max_file_bytes=60_000)
+    rows = [{"n": n, "text": os.urandom(50).hex()} for n in range(5_000)]
+    write_and_commit(sink, rows, block=50)
+    found = files_of(tmp_path)
+    sizes = [len(data) for data in found.values()]
+    assert len(sizes) > 3
+    assert all(30_000 < size < 120_000 for size in sizes[:-1]), sizes
+    assert [str(row["n"]) for row in all_rows(tmp_path, format)] == [str(row["n"]) for row in rows]
+    assert list(found) == [f"part-{n:05d}-of-{len(found):05d}" for n in range(len(found))]
+
+
+def test_a_file_is_finished_when_it_is_as_old_as_given(tmp_path: Path) -> None:
+    now = [0.0]
+    sink = sink_of("json", f"{tmp_path}/part", roll_interval=60)
+    attempt = attempt_of(sink, "run", clock=lambda: now[0])
+    for n in range(10):
+        now[0] = n * 25.0
+        attempt.write([{"n": n}])
+    sink.commit("run", attempt.prepare())
+    assert [[row["n"] for row in rows] for rows in rows_in(tmp_path, "json").values()] == [
+        [0, 1, 2, 3],
+        [4, 5, 6, 7],
+        [8, 9],
+    ]
+
+
+@pytest.mark.parametrize("format", ["json", "parquet"])
+def test_pieces_of_a_file_that_was_closed_early_are_joined_and_rolled_ones_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    monkeypatch.setattr(file_attempt, "OPEN_AT_ONCE", 1)
+    monkeypatch.setattr(Local, "appends", False)
+    now = [0.0]
+    sink = sink_of(format, f"{tmp_path}/x", {"k": str, "n": int}, partition_by="k", roll_interval=10)
+    attempt = attempt_of(sink, "run", clock=lambda: now[0])
+    monkeypatch.setattr(file_attempt, "BUFFER_BUDGET", 1)
+    for n in range(12):
+        now[0] = float(n)
+        attempt.write([((f"k={n % 2}",), {"k": str(n % 2), "n": n})])
+    sink.commit("run", attempt.prepare())
+    found: dict[str, list[list[int]]] = {}
+    for name, rows in rows_in(tmp_path, format).items():
+        found.setdefault(name.partition("/")[0], []).append([row["n"] for row in rows])
+    if format == "json":
+        assert found == {"k=0": [[0, 2, 4, 6, 8, 10]], "k=1": [[1, 3, 5, 7, 9, 11]]}
+    else:
+        flat = {k: [n for rows in each for n in rows] for k, each in found.items()}
+        assert flat == {"k=0": [*range(0, 12, 2)], "k=1": [*range(1, 12, 2)]}
+
+
+def test_pieces_of_a_checkpoint_of_an_earlier_version_are_committed(tmp_path: Path) -> None:
+    """Earlier versions did not number files: all pieces of a task's address are one file."""
+    sink = sink_of("json", f"{tmp_path}/{{destination}}", destination=str)
+    attempt = attempt_of(sink, "run")
+    attempt.write([(("a",), {"n": 1}), (("b",), {"n": 2})])
+    first = attempt.prepare()
+    attempt.write([(("a",), {"n": 3})])
+    prepared = first + attempt.prepare()
+    old = [Committable(each.order, json.loads(json.dumps(each.payload))[:6]) for each in prepared]
+    sink.commit("run", old, 7)
+    assert rows_in(tmp_path, "json") == {
+        "a-run-00007-00000-of-00001": [{"n": 1}, {"n": 3}],
+        "b-run-00007-00000-of-00001": [{"n": 2}],
+    }
+
+
+def attempt_of(sink: FileSink, run: str, clock: Any = lambda: 0.0) -> FileAttempt:
+    output = sink._output()
+    layout = Layout(sink.prefix, sink.format, 1, sink.addressed, sink.max_file_bytes, sink.roll_interval)
+    return FileAttempt(layout, output.store, output.work(run), 0, clock)

@@ -1,0 +1,1 @@
+"""Writing files of records, a module for each format."""

@@ -1,0 +1,238 @@
+"""Writing Avro object container files by fastavro: blocks of records, after the schema that they have.
+
+The schema is Avro's own, as Beam's `WriteToAvro` takes it, or is made from the columns.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, BinaryIO, ClassVar, Final, cast
+from zoneinfo import ZoneInfo
+
+from tidegate.io.file_sink.format import FileWriter
+from tidegate.io.formats.packages import need_fastavro, need_pyarrow
+from tidegate.io.formats.writing.avro_schema import NoAvroType, avro_schema
+from tidegate.io.formats.writing.record_format import RecordFormat, check_codec, estimated_size
+from tidegate.io.records.row_access import ColumnReader, NoRecord
+from tidegate.io.records.row_converter import RowConverter, UnfitValue, instant_of, value_converter
+from tidegate.io.records.types import kind_of
+from tidegate.sdk.errors import BuildError, WriteError, shorten
+
+_CODECS: Final = ("null", "deflate", "bzip2", "xz", "zstandard", "snappy", "lz4")
+_NONE: Final = type(None)
+_EXACT: Final[dict[str, frozenset[type]]] = {
+    "boolean": frozenset({bool, _NONE}),
+    "integer": frozenset({int, _NONE}),
+    "float": frozenset({float, int, _NONE}),
+    "string": frozenset({str, _NONE}),
+    "binary": frozenset({bytes, _NONE}),
+    "decimal": frozenset({Decimal, _NONE}),
+}
+"""The classes of values that fastavro writes as the type of a column, without asking whether they fit it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AvroFormat(RecordFormat):
+    """Records in blocks; see `WriteToAvro`. `schema` may also be an Avro schema, as a dict."""
+
+    codec: str = "deflate"
+
+    name: ClassVar[str] = "avro"
+    transform: ClassVar[str] = "WriteToAvro"
+
+    @property
+    def buffer_bytes(self) -> int:
+        return 1 << 20
+
+    def check(self, path: str) -> None:
+        need_fastavro(self.transform)
+        need_pyarrow(self.transform)
+        check_codec(self.codec, _CODECS, self.transform)
+        try:
+            _open_avro(io.BytesIO(), _NO_COLUMNS, self.codec).dump()
+        except ValueError as error:  # fastavro names the package that a codec needs
+            raise BuildError(f"{self.transform}: codec={self.codec!r}: {error}") from None
+        from fastavro.schema import SchemaParseException, UnknownType, parse_schema
+
+        try:
+            if self.schema is not None:
+                parse_schema(self.avro(self.schema))
+        except NoAvroType as error:
+            raise BuildError(f"{self.transform}: {error}") from None
+        except (SchemaParseException, UnknownType, KeyError, ValueError) as error:
+            raise BuildError(f"{self.transform}: this is no Avro schema: {type(error).__name__}: {error}") from None
+
+    def avro(self, schema: Any) -> dict[str, Any]:
+        """The Avro schema of the files' records. NoAvroType for columns that Avro can't represent."""
+        if isinstance(schema, Mapping):
+            fields = [field for field in schema["fields"] if field["name"] not in self.without]
+            return {**schema, "fields": fields}
+        return avro_schema(schema)
+
+    def writers(self, sink: str) -> Callable[[], FileWriter]:
+        records = _Records(self, sink)
+        return lambda: _AvroWriter(self.codec, records)
+
+    def empty(self) -> bytes:
+        target = io.BytesIO()
+        _open_avro(target, self.avro(self.schema) if self.schema is not None else _NO_COLUMNS, self.codec).flush()
+        return target.getvalue()
+
+    def join(self, parts: Sequence[Callable[[], BinaryIO]], target: BinaryIO, sink: str) -> None:
+        """Copy block after block, as they are."""
+        from fastavro import block_reader
+
+        schemas = []
+        for part in parts:
+            with part() as file:
+                schemas.append(cast(dict[str, Any], block_reader(file).writer_schema))
+        if any(schema != schemas[0] for schema in schemas):
+            raise WriteError(
+                f"{sink}: tasks inferred different types from their first elements, so their output can't be one "
+                "file: give the types with schema="
+            )
+        writer = _open_avro(target, schemas[0], self.codec)
+        for part in parts:
+            with part() as file:
+                for block in block_reader(file):
+                    writer.write_block(block)
+        writer.flush()
+
+
+_NO_COLUMNS: Final = {"type": "record", "name": "Record", "fields": []}
+
+
+class _Records:
+    """Makes the dicts that fastavro writes, and refuses values that it would change."""
+
+    def __init__(self, format: AvroFormat, sink: str) -> None:
+        self._format = format
+        self._sink = sink
+        self._zone = None if format.timezone is None else ZoneInfo(format.timezone)
+        self._reader: ColumnReader | None = None
+        self._converters: dict[str, Callable[[Any], Any]] = {}
+        self._exact: dict[str, frozenset[type]] = {}
+        self.schema: dict[str, Any] | None = None
+        if isinstance(format.schema, Mapping):
+            self._use_avro(format.schema)
+        elif format.schema is not None:
+            self._use(format.schema)
+
+    def dicts(self, records: Sequence[Any]) -> list[dict[str, Any]]:
+        """The dicts of some records. WriteError for one that has other fields than the columns, or a naive time."""
+        if self._reader is None:
+            converter = RowConverter(self._sink, None, self._format.without, self._format.timezone)
+            self._use(converter.batch(records).schema)
+        assert self._reader is not None
+        try:
+            rows = self._reader.rows(records)
+        except NoRecord as error:
+            raise WriteError(f"{self._sink}: {shorten(error.element)} can't be written: {error.reason}") from None
+        changed: dict[str, list[Any]] = {}
+        for name in self._reader.names:
+            values = [row.get(name) for row in rows]
+            classes = set(map(type, values))
+            if classes <= self._exact.get(name, frozenset()):
+                continue
+            if (convert := self._converters.get(name)) is not None:
+                changed[name] = [self._converted(name, convert, *pair) for pair in zip(values, records)]
+        if not changed:
+            return rows
+        return [{**row, **dict(zip(changed, values))} for row, values in zip(rows, zip(*changed.values()))]
+
+    def unfit(self, row: dict[str, Any], error: Exception) -> WriteError:
+        """The error for a record that fastavro refuses, naming the column if it is one that can be found."""
+        from fastavro import parse_schema, schemaless_writer
+
+        assert self.schema is not None
+        for field in self.schema["fields"]:
+            only = parse_schema({**self.schema, "fields": [field]})
+            try:
+                schemaless_writer(io.BytesIO(), only, {field["name"]: row.get(field["name"])})
+            except Exception as found:
+                value = shorten(row.get(field["name"]), 60)
+                return WriteError(
+                    f"{self._sink}: column {field['name']!r} of {shorten(row)}: {value} doesn't fit {field['type']}: "
+                    f"{found or type(found).__name__}"
+                )
+        return WriteError(f"{self._sink}: {shorten(row)} can't be written: {error or type(error).__name__}")
+
+    def _converted(self, name: str, convert: Callable[[Any], Any], value: Any, record: Any) -> Any:
+        if value is None:
+            return None
+        try:
+            return convert(value)
+        except (UnfitValue, NoRecord, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise WriteError(f"{self._sink}: column {name!r} of {shorten(record)}: {error}") from None
+
+    def _use(self, schema: Any) -> None:
+        try:
+            self.schema = self._format.avro(schema)
+        except NoAvroType as error:
+            raise WriteError(f"{self._sink}: {error}") from None
+        self._reader = ColumnReader(schema.names, self._format.without)
+        for field in schema:
+            self._exact[field.name] = _EXACT.get(kind_of(field.type), frozenset())
+            self._converters[field.name] = value_converter(field.type, self._zone, dict)
+
+    def _use_avro(self, schema: Mapping[str, Any]) -> None:
+        """Use a schema of Avro's: fastavro checks values against it, but for times without a zone."""
+        self.schema = self._format.avro(schema)
+        self._reader = ColumnReader([field["name"] for field in self.schema["fields"]], self._format.without)
+        for field in self.schema["fields"]:
+            types = field["type"] if isinstance(field["type"], list) else [field["type"]]
+            logical = {each.get("logicalType") for each in types if isinstance(each, Mapping)}
+            if logical & {"timestamp-millis", "timestamp-micros"}:
+                self._converters[field["name"]] = lambda value: (
+                    value if isinstance(value, int) else instant_of(value, self._zone)
+                )
+
+
+class _AvroWriter(FileWriter):
+    def __init__(self, codec: str, records: _Records) -> None:
+        self._codec = codec
+        self._records = records
+        self._rows: list[Any] = []
+        self._file: BinaryIO | None = None
+        self._writer: Any = None
+
+    def add(self, values: Sequence[Any]) -> None:
+        self._rows += values
+        self.buffered += estimated_size(values)
+
+    def begin(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def flush(self) -> None:
+        rows, self._rows, self.buffered = self._rows, [], 0
+        if rows:
+            dicts = self._records.dicts(rows)
+            write = self._open().write
+            for row in dicts:
+                try:
+                    write(row)
+                except Exception as error:  # fastavro raises what the value's own methods do
+                    raise self._records.unfit(row, error) from None
+
+    def finish(self) -> None:
+        self.flush()
+        self._open().flush()
+        self._writer = self._file = None
+
+    def discard(self) -> None:
+        self._writer = self._file = None
+
+    def _open(self) -> Any:
+        if self._writer is None:
+            self._writer = _open_avro(self._file, self._records.schema or _NO_COLUMNS, self._codec)
+        return self._writer
+
+
+def _open_avro(target: Any, schema: dict[str, Any], codec: str) -> Any:
+    from fastavro import parse_schema
+    from fastavro.write import Writer
+
+    return Writer(target, parse_schema(schema), codec=codec)

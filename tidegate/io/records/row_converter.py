@@ -1,0 +1,335 @@
+"""Rows to columns: records become Arrow record batches, of a given schema or one inferred from the first records.
+
+Nothing is changed on the way in silence: a value that its column can't represent exactly is a WriteError that names the
+column and the element. Instants need a time zone; a naive datetime is one only if the author names the zone.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from tidegate.io.records.row_access import ColumnReader, NoRecord, as_mapping, union_of_names
+from tidegate.io.records.schema import arrow_type, class_fields
+from tidegate.io.records.types import kind_of
+from tidegate.sdk.errors import BuildError, WriteError, shorten
+from tidegate.sdk.time import Duration, Timestamp
+
+_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class UnfitValue(Exception):
+    """A value that a column can't have; the message says why."""
+
+
+class NaiveTime(UnfitValue):
+    """A time without a time zone, where nobody says which zone it is in."""
+
+
+class RowConverter:
+    """Makes record batches of records. `schema`: a `pyarrow.Schema`, or None to infer it from the first records.
+
+    `without` names fields that are left out of the batches. `timezone` is the zone of naive datetimes. `sink` is what
+    errors call the output.
+    """
+
+    def __init__(self, sink: str, schema: Any = None, without: Sequence[str] = (), timezone: str | None = None) -> None:
+        self.schema = schema
+        self._sink = sink
+        self._without = tuple(without)
+        self._zone = None if timezone is None else ZoneInfo(timezone)
+        self._inferred = schema is None
+        self._reader: ColumnReader | None = None
+        self._converters: list[Callable[[Sequence[Any]], Sequence[Any]] | None] = []
+        if schema is not None:
+            self._use(schema)
+
+    def batch(self, records: Sequence[Any]) -> Any:
+        """The record batch of some records. Raises WriteError, naming column and element, for one that doesn't fit."""
+        import pyarrow as pa
+
+        try:
+            if self._reader is None:
+                self._use(self._infer(records))
+            assert self._reader is not None
+            columns = self._reader.columns(records)
+        except NoRecord as error:
+            raise WriteError(f"{self._sink}: {shorten(error.element)} can't be written: {error.reason}") from None
+        arrays = [
+            self._array(at, field, values, records) for at, (field, values) in enumerate(zip(self.schema, columns))
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _use(self, schema: Any) -> None:
+        self.schema = schema
+        self._reader = ColumnReader(schema.names, self._without)
+        self._converters = [column_converter(field.type, self._zone) for field in schema]
+
+    def _array(self, at: int, field: Any, values: Sequence[Any], records: Sequence[Any]) -> Any:
+        try:
+            return _array_of(values, field, self._converters[at])
+        except _errors():
+            pass  # find out which
+        for value, record in zip(values, records):
+            try:
+                _array_of([value], field, self._converters[at])
+            except _errors() as error:
+                raise self._unfit(field, value, record, error) from None
+        raise WriteError(f"{self._sink}: column {field.name!r} can't be written as {field.type}")
+
+    def _unfit(self, field: Any, value: Any, record: Any, error: Exception) -> WriteError:
+        cure = ""
+        if isinstance(error, UnfitValue):
+            reason = str(error)
+        elif value is None:
+            reason = "None, and the column is not nullable"
+        else:
+            reason = f"{shorten(value, 60)} doesn't fit {field.type}"
+        if self._inferred and not isinstance(error, NaiveTime):
+            cure = ". The types of the columns were inferred from the first elements: give them with schema="
+        return WriteError(f"{self._sink}: column {field.name!r} of {shorten(record)}: {reason}{cure}")
+
+    def _infer(self, records: Sequence[Any]) -> Any:
+        import pyarrow as pa
+
+        names = [name for name in union_of_names(records) if name not in self._without]
+        if not names:
+            raise NoRecord("it has no field that is a column", records[0])
+        columns = ColumnReader(names, self._without).columns(records)
+        fields = []
+        for name, values in zip(names, columns):
+            try:
+                fields.append(pa.field(name, inferred_type(values, name, self._zone)))
+            except _errors() as error:
+                record = records[_odd_one(values)]
+                raise WriteError(
+                    f"{self._sink}: column {name!r} of {shorten(record)} has no type that can be inferred from the "
+                    f"first elements: {error}. Give the types with schema="
+                ) from None
+        return pa.schema(fields)
+
+
+def _odd_one(values: Sequence[Any]) -> int:
+    """The index of the first value of another class than the values before it; of the first value, if there is none."""
+    classes: set[type] = set()
+    for at, value in enumerate(values):
+        if value is not None:
+            if classes and type(value) not in classes:
+                return at
+            classes.add(type(value))
+    return next((at for at, value in enumerate(values) if value is not None), 0)
+
+
+def inferred_type(values: Sequence[Any], column: str, zone: ZoneInfo | None) -> Any:
+    """The Arrow type of these values. UnfitValue for naive datetimes without a zone."""
+    import pyarrow as pa
+
+    first = next((value for value in values if value is not None), None)
+    match first:
+        case Timestamp() | datetime.datetime():
+            return pa.timestamp("us", "UTC")
+        case UUID():
+            return pa.string()
+        case Duration():
+            return pa.duration("us")
+    if first is not None and (isinstance(first, tuple) or class_fields(type(first)) is not None):
+        if getattr(type(first), "_fields", None) is None and isinstance(first, tuple):
+            return pa.array([list(value) for value in values if value is not None]).type
+        if class_fields(type(first)) is not None:
+            return arrow_type(type(first), column, "schema")
+        values = [None if value is None else as_mapping(value) for value in values]
+    found = pa.array(values).type
+    if _has_naive_times(found) and zone is None:
+        raise NaiveTime(NAIVE)
+    return _in_utc(found)
+
+
+def column_converter(type: Any, zone: ZoneInfo | None) -> Callable[[Sequence[Any]], Sequence[Any]] | None:
+    """A function that prepares a column's values for Arrow; None if Arrow converts them itself, and exactly."""
+    kind = kind_of(type)
+    match kind:
+        case "timestamp":
+            return lambda values: _instants(values, type, zone)
+        case "time":
+            return _local_times
+        case "duration":
+            return lambda values: _checked([_timedelta(value) for value in values], _FITTING[kind], type)
+        case "string":
+            return lambda values: _checked(_texts(values), _FITTING[kind], type)
+        case "list" | "struct" | "map":
+            one = value_converter(type, zone)
+            return lambda values: [None if value is None else one(value) for value in values]
+        case _ if kind in _FITTING:
+            return lambda values: _checked(values, _FITTING[kind], type)
+    return None
+
+
+def _fitting(*classes: type, but: tuple[type, ...] = ()) -> Callable[[type], bool]:
+    return lambda cls: issubclass(cls, classes) and not issubclass(cls, but)
+
+
+_FITTING: Final[dict[str, Callable[[type], bool]]] = {
+    "integer": lambda cls: hasattr(cls, "__index__") and not issubclass(cls, bool),
+    "float": lambda cls: not issubclass(cls, bool),
+    "decimal": lambda cls: not issubclass(cls, bool),
+    "string": _fitting(str),
+    "binary": _fitting(bytes, bytearray, memoryview),
+    "date": _fitting(datetime.date, but=(datetime.datetime,)),
+    "time": _fitting(datetime.time),
+    "duration": _fitting(datetime.timedelta),
+}
+"""By the kind of a column, the classes whose values Arrow does not change: it would cut 1.5 to 1, and a time to its
+date."""
+
+NAIVE: Final = (
+    "a time without a time zone is no instant: make it aware, or say which zone such times are in, as in timezone='UTC'"
+)
+_class: Final = type
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    import pyarrow as pa
+
+    return (UnfitValue, BuildError, pa.ArrowException, TypeError, ValueError, OverflowError, AttributeError, NoRecord)
+
+
+def _array_of(values: Sequence[Any], field: Any, convert: Callable[[Sequence[Any]], Sequence[Any]] | None) -> Any:
+    import pyarrow as pa
+
+    prepared = values if convert is None else convert(values)
+    array = prepared if isinstance(prepared, pa.Array) else pa.array(prepared, field.type)
+    if array.null_count and not field.nullable:
+        raise TypeError
+    return array
+
+
+def _checked(values: Sequence[Any], fits: Callable[[type], bool], type: Any) -> Sequence[Any]:
+    for cls in set(map(_class, values)):
+        if cls is not _NONE and not fits(cls):
+            odd = next(value for value in values if _class(value) is cls)
+            raise UnfitValue(f"{shorten(odd, 60)}, a {cls.__name__}, doesn't fit {type}")
+    return values
+
+
+def _texts(values: Sequence[Any]) -> Sequence[Any]:
+    """UUIDs as text; others as they are."""
+    if UUID in set(map(_class, values)):
+        return [str(value) if isinstance(value, UUID) else value for value in values]
+    return values
+
+
+def _local_times(values: Sequence[Any]) -> Sequence[Any]:
+    _checked(values, _FITTING["time"], "a time of day")
+    if any([value is not None and value.tzinfo is not None for value in values]):  # noqa: C419
+        raise UnfitValue("a time of day with a time zone can't be written: no column has a place for the zone")
+    return values
+
+
+def _timedelta(value: Any) -> Any:
+    return datetime.timedelta(microseconds=value.micros) if isinstance(value, Duration) else value
+
+
+def _instants(values: Sequence[Any], type: Any, zone: ZoneInfo | None) -> Any:
+    """An Arrow array of instants; of local times, if the type has no zone."""
+    import pyarrow as pa
+
+    if type.tz is None:
+        if zone is None:
+            raise NaiveTime(NAIVE)
+        local = [None if v is None else instant_of(v, zone).astimezone(zone).replace(tzinfo=None) for v in values]
+        return pa.array(local, pa.timestamp("us")).cast(type)
+    classes = set(map(_class, values)) - {_NONE}
+    if classes == {Timestamp}:
+        micros = [None if value is None else value.micros for value in values]
+        return pa.array(micros, pa.int64()).cast(pa.timestamp("us", "UTC")).cast(type)
+    if classes - {datetime.datetime} or any([v.tzinfo is None for v in values if v is not None]):  # noqa: C419
+        values = [None if value is None else instant_of(value, zone) for value in values]
+    return pa.array(values, pa.timestamp("us", "UTC")).cast(type)
+
+
+_NONE: Final = type(None)
+
+
+def instant_of(value: Any, zone: ZoneInfo | None) -> datetime.datetime:
+    """The aware datetime of an instant. UnfitValue for a naive one without a zone, and for what is no instant."""
+    if isinstance(value, Timestamp):
+        return _EPOCH + datetime.timedelta(microseconds=value.micros)
+    if not isinstance(value, datetime.datetime):
+        raise UnfitValue(f"{shorten(value, 60)} is no instant: a datetime or a tg.Timestamp is")
+    if getattr(value, "nanosecond", 0):
+        raise UnfitValue(f"{value} has nanoseconds, and instants are whole microseconds")
+    if value.tzinfo is not None:
+        return value
+    if zone is None:
+        raise NaiveTime(f"{shorten(value, 60)}: {NAIVE}")
+    return value.replace(tzinfo=zone)
+
+
+def value_converter(type: Any, zone: ZoneInfo | None, pairs: Callable[[Any], Any] = list) -> Callable[[Any], Any]:
+    """A function that prepares one value, which is not None, of a type. It raises UnfitValue, or what the value does.
+    `pairs` makes the value of a map from its items."""
+    match kind_of(type):
+        case "list":
+            inner = _optional(value_converter(type.value_type, zone, pairs))
+            return lambda value: [inner(each) for each in _items(value)]
+        case "map":
+            key, item = value_converter(type.key_type, zone), _optional(value_converter(type.item_type, zone, pairs))
+            return lambda value: pairs((key(k), item(v)) for k, v in as_mapping(value).items())
+        case "struct":
+            parts = {field.name: _optional(value_converter(field.type, zone, pairs)) for field in type}
+            return lambda value: _struct(value, parts)
+        case "timestamp" if type.tz is not None:
+            return lambda value: instant_of(value, zone)
+        case "timestamp":
+            return lambda value: _instants([value], type, zone)[0].as_py()
+        case _ if (convert := column_converter(type, zone)) is not None:
+            check = convert
+            return lambda value: check([value])[0]
+    return lambda value: value
+
+
+def _optional(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None else convert(value)
+
+
+def _items(value: Any) -> Any:
+    if isinstance(value, (str, bytes, dict)):
+        raise UnfitValue(f"{shorten(value, 60)} is no list")
+    return value
+
+
+def _struct(value: Any, parts: dict[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    found = as_mapping(value)
+    if extra := found.keys() - parts.keys():
+        raise UnfitValue(f"{shorten(value, 60)} has a field {min(extra)!r}, and the column has {', '.join(parts)}")
+    return {name: convert(found.get(name)) for name, convert in parts.items()}
+
+
+def _has_naive_times(type: Any) -> bool:
+    match kind_of(type):
+        case "timestamp":
+            return type.tz is None
+        case "list":
+            return _has_naive_times(type.value_type)
+        case "map":
+            return _has_naive_times(type.key_type) or _has_naive_times(type.item_type)
+        case "struct":
+            return any(_has_naive_times(field.type) for field in type)
+    return False
+
+
+def _in_utc(type: Any) -> Any:
+    """The type with UTC as the zone of its instants."""
+    import pyarrow as pa
+
+    match kind_of(type):
+        case "timestamp":
+            return pa.timestamp("us", "UTC")
+        case "list":
+            return pa.list_(_in_utc(type.value_type))
+        case "struct":
+            return pa.struct([pa.field(field.name, _in_utc(field.type)) for field in type])
+    return type
