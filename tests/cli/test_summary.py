@@ -1,4 +1,4 @@
-"""What a run says at its end, on a terminal alone; and which step takes the time."""
+"""The summary at the end of a run, which is printed only to a terminal, and the profile of the steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ with tg.Pipeline(name="numbers") as p:
 
 
 def on_a_terminal(folder: Path, *args: str) -> str:
-    """What the command says on a stderr that is a terminal."""
+    """Run the command with a terminal as stderr, and return its text."""
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal:
         process = subprocess.Popen(
@@ -43,7 +43,7 @@ def on_a_terminal(folder: Path, *args: str) -> str:
     while True:
         try:
             part = os.read(ours, 1024)
-        except OSError:  # its other end is closed
+        except OSError:  # the other end is closed
             break
         if not part:
             break
@@ -81,7 +81,7 @@ def test_nothing_is_said_where_progress_is_off_or_stderr_is_no_terminal(tmp_path
 
 
 def told_at_the_end(folder: Path, *flags: str) -> list[str]:
-    """What the command says on a stderr that is no terminal, but is to have it."""
+    """Run the command with a pipe as stderr and `--progress on`, and return its text."""
     done = subprocess.run(
         [sys.executable, "-m", "tidegate", "run", "script.py", "--progress", "on", *flags],
         cwd=folder,
@@ -151,7 +151,7 @@ def test_the_summary_of_a_stream_names_a_file_of_all_that_its_checkpoints_have_c
 
 
 def look(number: int) -> int:
-    """What a display's thread does while a step is at work."""
+    """Sample as the thread of a display does, while a step is working."""
     import threading
 
     from tidegate.cli import progress

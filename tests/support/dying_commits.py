@@ -1,4 +1,4 @@
-"""Commits of a sink whose process dies: before and after each operation that changes the store, in turn."""
+"""Commits of a sink in a process that dies before or after each operation that changes the store, in turn."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ class Crash(BaseException):
 def dying_commits(
     store: type, monkeypatch: pytest.MonkeyPatch, round_of: Callable[[str], tuple[Callable[[], Any], Callable[[], Any]]]
 ) -> Iterator[str]:
-    """For each run, a commit that dies one step later than the one before, and then the commit that finishes it.
+    """Yield the names of runs, each of whose commits died one step later than the one before, and was then repeated.
 
-    `round_of(run)` prepares a run; it returns its commit, and what to do once that is done. Each run's name is yielded
-    with everything done. The first commit does not die, and the last is the one that gets through all steps alive.
+    `round_of(run)` prepares a run and returns two functions: the commit, and what follows a successful commit. Both
+    have been called when the name of the run is yielded. The first commit doesn't die, and neither does the last, which
+    has fewer steps than were allowed to it.
     """
     steps = [0]
 

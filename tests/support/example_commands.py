@@ -9,7 +9,7 @@ from typing import Final
 
 EXAMPLES: Final = Path(__file__).resolve().parents[2] / "examples"
 ENDLESS: Final = ("alerts.py",)
-"""Those that run until they are stopped."""
+"""Examples that run until they are stopped."""
 BOUNDED: Final = tuple(sorted(path.name for path in EXAMPLES.glob("*.py") if path.name not in ENDLESS))
 
 

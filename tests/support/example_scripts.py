@@ -26,20 +26,20 @@ def load_example(name: str) -> ModuleType:
 
 
 def run_command(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run a command, with this working copy as the Tidegate that it finds."""
+    """Run a command that imports Tidegate from this working copy."""
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))}
     return subprocess.run([str(part) for part in command], capture_output=True, text=True, timeout=120, env=env)
 
 
 def run_successfully(*command: str | Path) -> str:
-    """Run a command that has to succeed; what it printed."""
+    """Run a command that has to succeed, and return its output."""
     done = run_command(*command)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def tidegate_command(*arguments: str | Path) -> str:
-    """Run the `tidegate_command` command of this environment."""
+    """Run the `tidegate` command of this environment, and return its output."""
     return run_successfully(
         sys.executable, "-c", "import sys; from tidegate.cli import main; sys.exit(main())", *arguments
     )

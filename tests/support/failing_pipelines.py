@@ -27,7 +27,7 @@ def run_to_failure(
 
 
 def error_message(build: Callable[[tg.Pipeline], Any], runner: tg.Runner | None = None, **options: Any) -> str:
-    """The kind and the whole message of the error. The line a step was applied at is checked, and left out."""
+    """The type and the full message of the error, without the line at which a step was applied, which is checked."""
     error = run_to_failure(build, runner, **options)
     return f"{type(error).__name__}: {_without_line(str(error))}"
 

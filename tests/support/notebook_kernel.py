@@ -11,7 +11,7 @@ from nbclient import NotebookClient
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell gave: its text on stdout and stderr, its HTML, the value of its last line, and its error."""
+    """The output of a cell: its text on stdout and stderr, its HTML, the value of its last line, and its error."""
 
     printed: str
     warned: str
@@ -21,10 +21,10 @@ class Cell:
 
 
 def run_cells(*cells: str | tuple[str, str]) -> list[Cell]:
-    """Run the cells in a new kernel; those after one that fails are run too.
+    """Run the cells in a new kernel; cells after one that fails are run too.
 
-    A cell is its source, or its identity and its source: the kernel is told the identity, as notebook editors do, so
-    that the same identity again is the same cell run again.
+    A cell is given by its source, or by its identity and its source. The identity is passed to the kernel, as notebook
+    editors do, which takes a repeated identity for the same cell that is run again.
     """
     named = [cell if isinstance(cell, tuple) else ("", cell) for cell in cells]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for _, source in named])

@@ -1,4 +1,4 @@
-"""Runs pytest on a test file of the user's, in a process of its own."""
+"""Runs pytest on a user's test file, in a separate process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLUGIN = [] if INSTALLED else ["-p", "tidegate.testing.plugin"]
 
 
 def run_pytest(directory: Path, test_file: str, *flags: str, plugin: bool = True) -> tuple[int, str]:
-    """Write a test file, run pytest on it; the exit code and what it printed."""
+    """Write a test file and run pytest on it; return the exit code and the output."""
     (directory / "test_mine.py").write_text(test_file, encoding="utf-8")
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")},

@@ -3,8 +3,8 @@
     found = collect(lambda p: {"doubled": p | tg.Create([1, 2]) | tg.Map(lambda x: 2 * x)})
     assert found.values("doubled") == [2, 4]
 
-Works on any runner whose workers share a file system: each instance of the recording DoFn appends pickles to a file
-of its own.
+It works on any runner whose workers share a file system: each instance of the recording DoFn appends pickles to its own
+file.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ class Seen:
 
 @dataclass(frozen=True)
 class Collected:
-    """What each named collection held, in the order in which it was seen, and the run's result."""
+    """The elements of each named collection, in the order in which they were recorded, and the run's result."""
 
     seen: dict[str, list[Seen]]
     result: tg.PipelineResult
 
     def values(self, name: str) -> list[Any]:
-        """The values alone."""
+        """The values of a collection's elements."""
         return [seen.value for seen in self.seen[name]]
 
 
@@ -77,7 +77,7 @@ def collect(
     runner: str | tg.Runner | None = None,
     options: Any = None,
 ) -> Collected:
-    """Build a pipeline, record the collections that `build` names, run it to its end, and return what they held."""
+    """Build a pipeline, run it to its end, and return the elements of the collections that `build` names."""
     pipeline = tg.Pipeline(runner, options)
     with tempfile.TemporaryDirectory(prefix="collected-") as root:
         named = build(pipeline)

@@ -17,17 +17,17 @@ SMALL_JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
 
 
 def spark_home() -> Path:
-    """Where the Spark that comes with PySpark is."""
+    """The directory of the Spark that comes with PySpark."""
     import pyspark
 
     return Path(pyspark.__file__).parent
 
 
 class Daemon:
-    """A command that runs in `home` until it is stopped. It leads a process group: its children stop with it."""
+    """A command that runs in `home` until it is stopped, with all its child processes: it leads a process group."""
 
     def __init__(self, home: Path, *command: str | Path, environment: Mapping[str, str] | None = None) -> None:
-        self._said: list[str] = []
+        self._output: list[str] = []
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
             command, cwd=home, start_new_session=True, text=True, errors="replace",
@@ -38,20 +38,20 @@ class Daemon:
         self._reader.start()
 
     def wait_for(self, pattern: str, timeout: float = 120) -> re.Match[str]:
-        """The next line that says this. AssertionError, with all that was said, if none does within `timeout` s."""
+        """The next line that matches. Raises AssertionError, with all output, if none does within `timeout` s."""
         deadline = time.monotonic() + timeout
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 line = None
-            assert line is not None, f"nothing said {pattern!r}:\n" + "".join(self._said)
+            assert line is not None, f"no line matched {pattern!r}:\n" + "".join(self._output)
             found = re.search(pattern, line)
             if found:
                 return found
 
     def stop(self) -> None:
-        """End it and all it has started."""
+        """Kill the command and its child processes."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._reader.join()
@@ -60,6 +60,6 @@ class Daemon:
         assert self._process.stdout is not None
         with self._process.stdout as lines:
             for line in lines:
-                self._said.append(line)
+                self._output.append(line)
                 self._lines.put(line)
         self._lines.put(None)

@@ -38,7 +38,7 @@ class Idle:
 
 @dataclass(frozen=True)
 class SecondInput:
-    """The event is one of a second input, with which the first is flattened."""
+    """An event of the second input, which is flattened with the first."""
 
     event: Any
 
@@ -47,12 +47,12 @@ INFINITY = Watermark(tg.MAX_TIMESTAMP)
 
 
 def has_two_inputs(script: Iterable[Any]) -> bool:
-    """Whether a script has events of a second input; its stream then has two outputs, main and other."""
+    """True if a script has events of a second input; its stream then has two outputs, main and other."""
     return any(isinstance(event, SecondInput) for event in script)
 
 
 def to_test_stream(script: Sequence[Any], *, together: bool = False) -> TestStream:
-    """The script as a TestStream; `together` sends neighbouring elements as one block."""
+    """Convert a script to a TestStream; with `together`, consecutive elements are sent as one block."""
     made = TestStream().with_outputs("other") if has_two_inputs(script) else TestStream()
     block: list[Any] = []
     before: str | None = None
@@ -92,11 +92,11 @@ class ScriptResult:
 
     @property
     def of_key(self) -> list[Recorded]:
-        """The panes of the key that scripts use when they name none."""
+        """The panes of the key of elements for which the script names none."""
         return self.panes.get(KEY, [])
 
     def counted(self, name: str) -> int:
-        """The sum over all steps of one of the engine's own counters."""
+        """The value of one of the engine's counters, summed over all steps."""
         return self.result.metrics().counter(name)
 
 
@@ -110,7 +110,7 @@ def run_script(
     options: Mapping[str, Any] | None = None,
     then: Callable[[Any], Any] | None = None,
 ) -> ScriptResult:
-    """Run a script through windows and a grouping (GroupByKey if none is given); the panes, by key."""
+    """Run a script through windows and a grouping (by default GroupByKey), and return the panes by key."""
     pipeline = TestPipeline(runner, options)
     windowed: Any = pipeline | to_test_stream(script, together=together)
     if has_two_inputs(script):
@@ -129,5 +129,5 @@ def run_script(
 def panes_of_script(
     runner: str, script: Sequence[Any], into: tg.WindowInto[Any], grouping: Any = None, **more: Any
 ) -> list[Recorded]:
-    """The panes of the one key of a script, in order."""
+    """Run a script with a single key, and return its panes in order."""
     return run_script(runner, script, into, grouping, **more).of_key

@@ -1,5 +1,6 @@
-"""A reference model of grouping, slow and obvious: it takes one event at a time, keeps everything in lists, and checks
-every window of every key after each event. It follows SEMANTICS alone, and tests compare the engine with it.
+"""A slow and obvious reference model of grouping, with which tests compare the engine. It follows SEMANTICS alone.
+
+It processes one event at a time, stores everything in lists, and checks every window of every key after each event.
 
 An event is ("element", key, x, t, windows), ("watermark", t) or ("clock", t). Times are µs.
 """
@@ -21,7 +22,7 @@ NO, DUE, ON_TIME = 0, 1, 2
 
 @dataclass
 class Arrival:
-    """An element, the clock when it came, and whether it was behind the watermark or late for its window."""
+    """An element, its time of arrival, and whether it was behind the watermark or late for its window."""
 
     number: int
     x: Any
@@ -33,7 +34,7 @@ class Arrival:
 
 @dataclass
 class View:
-    """What a trigger may look at: both clocks before and after the event, the element if it is one."""
+    """The input of a trigger: watermark and clock before and after the event, and the element if the event is one."""
 
     watermark: int
     watermark_before: int
@@ -48,7 +49,7 @@ class View:
         return self.watermark >= self.end
 
 
-# ---- triggers: what each has seen since it started
+# ---- triggers, each with the elements since it started
 
 
 class Node:
@@ -63,7 +64,7 @@ class Node:
         return NO
 
     def fired(self, view):
-        """True: finished."""
+        """Handle a firing; return whether the trigger has finished."""
         return True
 
     def join(self, others, view):
@@ -71,7 +72,7 @@ class Node:
             self.seen += other.seen
 
     def keep_from(self, old):
-        """Starting anew: what is kept."""
+        """Keep state of `old`, whose place this newly started trigger takes."""
 
 
 class Count(Node):
@@ -415,8 +416,9 @@ class Cell:
 
 @dataclass
 class WindowReferenceModel:
-    """`result(values) -> value`, for a list of values in arrival order; `identity`: also for none. Without a `clock`
-    processing time has no meaning, as on bounded input.
+    """`result` maps a list of values in order of arrival to a pane's value, for an empty list only if `identity`.
+
+    Without a `clock` there is no processing time, as on bounded input.
     """
 
     strategy: WindowingStrategy
@@ -510,7 +512,7 @@ class WindowReferenceModel:
         return False
 
     def merges(self, key, windows):
-        """Pairs of a merged window and the windows it stands for."""
+        """Pairs of a merged window and the windows that it replaces."""
         if not self.merging:
             return []
         groups = [[window] for window in dict.fromkeys([*(c.window for c in self.cells if c.key == key), *windows])]
@@ -614,7 +616,7 @@ class WindowReferenceModel:
         return cell.end - 1
 
     def output_watermark(self):
-        """Held by what waits and came in time."""
+        """The watermark, held at the timestamps of pending panes with elements that were not late."""
         pending = [
             self.stamp(cell, cell.fresh)
             for cell in self.cells

@@ -1,6 +1,6 @@
-"""What was written before modules moved is read after that: `fixtures/make_flat_modules.py` says what there is of it.
+"""Files that were written before modules were moved can still be read; `fixtures/make_flat_modules.py` wrote them.
 
-All of it names Tidegate's classes by the modules they were in then; `tidegate/sdk/moved.py` knows where they are.
+They name Tidegate's classes by their former modules; `tidegate/sdk/moved.py` maps those to the present ones.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from tidegate.sdk.moved import MOVES
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAMED = FIXTURES / "flat-modules.txt"
-"""Every name of Tidegate's in a pickle of the archive: `module name`."""
+"""A file with a line `module name` for each name of Tidegate's in the archive's pickles."""
 LIBRARY = (1062, "5b04468c2c38184970f0be3cc2f8797c2eb2660724f9d5be0f993302701da922")
-"""How many lines the version that has compiled it has made of `library.json`, and the SHA-256 of all, sorted."""
+"""The number of lines that the original version wrote when it ran `library.json`, and their SHA-256, sorted."""
 
 compiled_for = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="compiled code is of one version of Python")
 
@@ -51,12 +51,12 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def kept(archive: Path, tmp_path: Path) -> Path:
-    """A copy to change."""
+    """A copy of the archive that the test may change."""
     return shutil.copytree(archive, tmp_path / "kept")
 
 
 def run(folder: Path, target: Path, *flags: str) -> str:
-    """Run a compiled pipeline to its end in a folder; what was said."""
+    """Run a compiled pipeline to its end in a folder, and return what it printed."""
     root = Path(__file__).parents[3]
     paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH", "")]))
     call = "import sys; from tidegate.cli import main; sys.exit(main())"
@@ -74,13 +74,15 @@ def run(folder: Path, target: Path, *flags: str) -> str:
 
 
 def lines(folder: Path, pattern: str = "out/part*") -> list[str]:
-    """What has been written, in order."""
+    """The lines that have been written, sorted."""
     return sorted(plain(line) for path in folder.glob(pattern) for line in path.read_text().splitlines())
 
 
 def plain(line: str) -> str:
-    """A line as any version writes it: instants and lengths of time have not always been the same as text, nor then
-    were lists that are sorted as text."""
+    """A line without differences between versions.
+
+    The text of timestamps and durations has changed, and with it the order of lists that are sorted as text.
+    """
     line = re.sub(r"(?:Timestamp|Duration)\(([^()]*)\)", r"\1", line)
     return " ".join(sorted(re.sub(r"[\[\]',]", "", line).split())) if line.startswith("kinds ") else line
 
@@ -89,13 +91,13 @@ STREAMING = ["--runner=streaming", "--workers=2", "--temp_dir=."]
 
 
 def certain(found: list[str]) -> list[str]:
-    """Without those of what accumulates each time the watermark is seen to pass, which may be more or less often."""
+    """Lines that don't depend on how often the watermark advances, on which accumulating landmark windows do."""
     return [line for line in found if not line.startswith("landmark: ")]
 
 
 @pytest.fixture(scope="module")
 def whole(archive: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What the job with every kind of state gives when nothing interrupts it."""
+    """The output of the uninterrupted job with every kind of state."""
     folder = tmp_path_factory.mktemp("whole")
     shutil.copytree(archive / "finished" / "in", folder / "in")
     run(folder, archive / "jobs" / "state.json", *STREAMING)
@@ -171,7 +173,7 @@ def test_a_session_goes_on_with_a_job_that_an_earlier_one_has_noted(
         place = SessionFiles("flat")
         start_session(place)
         with open_session(place.name) as session:
-            # The client was on another machine.
+            # The client ran on another machine.
             submitted = replace(request.submitted, directory=f"{private}/tidegate-job")
             id = session.submit(submitted, tuple(sys.path), str(folder)).id
             with suppress(RunError):  # it may be over
@@ -182,8 +184,8 @@ def test_a_session_goes_on_with_a_job_that_an_earlier_one_has_noted(
             assert (info.state, info.error) == ("finished", "")
             assert any("resuming from checkpoint" in text for text in info.reports)
             session.end()
-    # In that version the child that wrote a checkpoint also read what its parent had spilled since: the archive's
-    # checkpoint holds elements waiting for side inputs that the sources give again. No later version can tell them.
+    # In that version, a child that wrote a checkpoint also read what its parent had spilled later: the archive's
+    # checkpoint has waiting elements that the sources emit again. No later version can recognize them.
     found = [line for line in certain(lines(folder)) if not line.startswith("beside ")]
     assert found == [line for line in whole if not line.startswith("beside ")]
     assert set(certain(lines(folder))) == set(whole)
@@ -214,7 +216,7 @@ def test_the_archive_names_every_class_that_is_listed_beside_it(archive: Path) -
 
 
 def named(folder: Path) -> set[tuple[str, str]]:
-    """All of Tidegate's that pickles in a folder name."""
+    """All names of Tidegate's in the pickles of a folder."""
     found = {pair for path in folder.rglob("*") if path.is_file() for data in pickles(path) for pair in names(data)}
     return {(module, name) for module, name in found if module.partition(".")[0] == "tidegate"}
 

@@ -1,8 +1,8 @@
 """The simulated world: a coordinator's process, its workers, the links between them, a clock and a disk, from one seed.
 
-Everything is an entry in one queue of what happens when; who comes first where nothing says so, how long a message
-takes, and who is killed at which moment, the seed decides. Links keep their order, as sockets do, and what a process
-sent before it died still arrives.
+All events are in one queue, ordered by time. The seed decides the order of simultaneous events, the delay of each
+message, and which process is killed when. Links deliver in order, as sockets do, and messages that a process sent
+before it died still arrive.
 """
 
 from __future__ import annotations
@@ -48,19 +48,18 @@ NAME = "simulation"
 MILLISECOND = SECOND // 1000
 DAY = 86_400 * SECOND
 NEW_YEAR = 54 * 365 * DAY
-"""What the clock showed at the time 0 of the simulation."""
+"""The time of the clock at the start of the simulation."""
 
 
 @dataclass(frozen=True)
 class Faults:
-    """How hard a simulation is: how many of each there are at most.
+    """The greatest number of each kind of fault in a simulation.
 
-    `kills`: of workers, half of them with all that they had sent and that is still under way; `crashes`: of the
-    coordinator; `strikes`: one in so many dangerous places is where it happens. `hangs`: the coordinator does nothing
-    for a while; `usurpers`: meanwhile it is taken for dead, and another takes its place. `damages`: something in the
-    newest checkpoint is not what was written, when the next coordinator reads it. `savepoints`: the job is asked for
-    one, and goes on; `stops`: it is asked to end. `refusals`: of uploads by the store, where there are any. `steps`:
-    somebody sets the clock, forward or back.
+    `kills` of workers, half of them together with their messages in transit; `crashes` of the coordinator, at one in
+    `strikes` of the places where that is dangerous. `hangs` of the coordinator for a while, during which one of the
+    `usurpers` may replace it. `damages` to files of the newest checkpoint, before the next coordinator reads it.
+    `savepoints`, after which the job continues, and `stops`, after which it ends. `refusals` of uploads by a store.
+    `steps` of the clock, forward or back.
     """
 
     kills: int = 3
@@ -77,14 +76,14 @@ class Faults:
 
 @dataclass
 class Process:
-    """A process that may be killed. Its links are empty when it is forgotten."""
+    """A process that may be killed."""
 
     name: str
     alive: bool = True
 
 
 class WorkerProcess(Process):
-    """A worker, and its view of the world."""
+    """A worker and the services that the simulation provides for it."""
 
     def __init__(self, simulation: Simulation, crew: Crew, index: int) -> None:
         super().__init__(f"worker {index} of attempt {crew.attempt}")
@@ -99,7 +98,7 @@ class WorkerProcess(Process):
         self.in_flight: dict[ChannelId, int] = {}
         self.marks: dict[ChannelId, CollectionStatus] = {}
         self.cut = False
-        """Whether all that it had sent is lost."""
+        """True if everything that it sent is lost."""
 
     def report(self, message: ToCoordinator) -> None:
         crew = self.crew
@@ -123,7 +122,7 @@ class WorkerProcess(Process):
         self.post(("data", self.crew.attempt, channel), lambda: target.do(lambda: target.take_in(channel, copied)))
 
     def take_in(self, channel: ChannelId, items: Sequence[Item]) -> None:
-        """Items arrive: what waits here is no more than credit was given for, and what a snapshot gave back."""
+        """Receive items. No more may be queued than there was credit for, plus the items restored from a snapshot."""
         self.worker.on_items(channel, items)
         end = self.worker._input(channel)
         waiting = sum(isinstance(item, Block) for item in end._items) - end._without_credit
@@ -131,7 +130,7 @@ class WorkerProcess(Process):
             self.simulation.breaks(f"{waiting} blocks wait in {channel}, which is more than its credit")
 
     def check_mark(self, channel: ChannelId, item: Item) -> None:
-        """A watermark never goes back, and after the end of a channel there is nothing."""
+        """Check that the watermark doesn't go back, and that nothing follows the end of a channel."""
         before = self.marks.get(channel, CollectionStatus())
         if before.ended:
             self.simulation.breaks(f"{item} comes in {channel} after its end")
@@ -157,7 +156,7 @@ class WorkerProcess(Process):
         return self.files.put(name, state)
 
     def background(self) -> InlineWork:
-        """Work whose result arrives some time later."""
+        """Do work whose result arrives some time later."""
 
         def arrival() -> Callable[[], bool]:
             at = self.simulation.now + self.simulation.random.randrange(100) * MILLISECOND
@@ -175,7 +174,7 @@ class WorkerProcess(Process):
         raise AssertionError("nothing is kept between regions in a stream")
 
     def do(self, call: Callable[[], Any]) -> Any:
-        """Run something in this process, which may be killed by it."""
+        """Run something in this process, which may kill the process."""
         if not self.alive:
             return None
         self.simulation.running = self
@@ -192,7 +191,7 @@ class WorkerProcess(Process):
         return done
 
     def die(self, how: str = "") -> None:
-        """The process ends here; the coordinator hears of it when all that it said has arrived."""
+        """End the process; the coordinator learns of it after all messages from the process have arrived."""
         if self.alive:
             self.alive = False
             self.simulation.log(f"{self.name} ends{how}")
@@ -202,8 +201,11 @@ class WorkerProcess(Process):
 
 
 class UploadedLater:
-    """The files of a worker whose checkpoints are in a store: uploads arrive there one after another, each perhaps
-    much later, or not at all if its process is killed before; the store may refuse some."""
+    """The files of a worker whose checkpoints are in an object store.
+
+    Uploads arrive one after another, each perhaps much later, or never if the process is killed first; the store may
+    refuse some.
+    """
 
     def __init__(self, process: WorkerProcess) -> None:
         self._process = process
@@ -260,7 +262,7 @@ class Crew:
 
 
 class CoordinatorProcess(Process):
-    """The job's process: what it starts with is on the disk."""
+    """The job's process, whose initial state is on disk."""
 
     def __init__(self, simulation: Simulation, serial: int) -> None:
         super().__init__(f"coordinator {serial}")
@@ -271,12 +273,12 @@ class CoordinatorProcess(Process):
         self.machine: Coordinator | None = None
         self.woken_at: int | None = None
         self.starting: int | None = None
-        """The attempt whose workers are to be started."""
+        """The attempt whose workers are about to be started."""
         self.hangs = False
         self._backlog: list[Callable[[], Any]] = []
 
     def begin(self) -> None:
-        """Claim the directory, and go on from what is there; then hear what the client had said before."""
+        """Claim the directory, resume from its contents, and then receive the earlier messages of the client."""
 
         def start() -> None:
             simulation = self.simulation
@@ -320,20 +322,20 @@ class CoordinatorProcess(Process):
             self.simulation.running = None
 
     def hang(self, delay: int) -> None:
-        """Do nothing for a while (µs), then go on as if nothing had been."""
+        """Do nothing for a while (µs), then continue."""
         self.hangs = True
         self.simulation.log(f"{self.name} hangs for {delay / SECOND:.3f} s")
         self.simulation.after(delay, self.go_on)
 
     def go_on(self) -> None:
-        """After a hang: everything that has arrived meanwhile, in its order."""
+        """Continue after a hang with the messages that have arrived in the meantime, in order."""
         self.hangs = False
         backlog, self._backlog = self._backlog, []
         for call in backlog:
             self.do(call)
 
     def die(self) -> None:
-        """The process ends; its workers see that some time later, and a new one is started."""
+        """End the process; its workers notice some time later, and a new process is started."""
         self.alive = False
         simulation = self.simulation
         simulation.log(f"{self.name} is killed")
@@ -341,17 +343,17 @@ class CoordinatorProcess(Process):
             self.kill_all()
             return
         if simulation.damages():
-            self.kill_all()  # what they would yet commit would be of the checkpoint that is damaged
+            self.kill_all()  # they could otherwise still commit output of the damaged checkpoint
         for worker in self.crew.workers if self.crew else ():
             simulation.after(simulation.random.randrange(400) * MILLISECOND, worker.die)
         simulation.after(simulation.random.randrange(1, 400) * MILLISECOND, simulation.start_coordinator)
 
     def hear(self, event: coordinator_io.CoordinatorEvent) -> None:
-        """Something arrives."""
+        """Receive an event."""
         self.do(lambda: self.take(event))
 
     def take(self, event: coordinator_io.CoordinatorEvent) -> None:
-        """Something has happened; perform what the machine wants done."""
+        """Pass an event to the coordinator, and perform the actions that it returns."""
         assert self.machine is not None
         for action in self.machine.handle(event, self.simulation.now):
             self.perform(action)
@@ -366,7 +368,7 @@ class CoordinatorProcess(Process):
             self.do(self.pass_time)
 
     def pass_time(self) -> None:
-        """Time passes: whatever was due is done with that, so nothing that is still due can be there to wake for."""
+        """Let time pass. The coordinator handles everything that is due, so its next wake-up must be in the future."""
         assert self.machine is not None
         self.take(coordinator_io.Tick())
         wake = self.machine.next_wake()
@@ -410,12 +412,12 @@ class CoordinatorProcess(Process):
 
     @property
     def ownership(self) -> Ownership:
-        """The checkpoint directory as this process changes it."""
+        """The checkpoint directory through which this process writes."""
         assert self.owned is not None
         return self.owned
 
     def store(self, action: coordinator_io.Store) -> None:
-        """Write a manifest; then see whether the job is still this process's."""
+        """Write a manifest; then check whether this process still owns the job."""
         simulation = self.simulation
         if action.directory is None and action.checkpoint != RECORDED:
             there = simulation.disk.unsettled - set(action.new_files)
@@ -428,22 +430,21 @@ class CoordinatorProcess(Process):
         self.take(answer)
 
     def aside(self, call: Callable[[], None]) -> None:
-        """Do what waits for the storage: at once, or, where that is over the network, after all else of its kind, while
-        the process goes on."""
+        """Do storage work: at once, or over a network, after earlier work of its kind, while the process continues."""
         if self.simulation.uploads:
             self.simulation.post(("storage", self.name), lambda: self.do(call))
         else:
             call()
 
     def start(self, attempt: int) -> None:
-        """Start the workers of an attempt, unless they are not wanted any more."""
+        """Start the workers of an attempt, unless the attempt has been cancelled."""
         if self.starting == attempt and not self.is_fenced():
             self.starting = None
             self.crew = self.simulation.start_crew(attempt, self)
             self.simulation.after(0, lambda: self.hear(coordinator_io.WorkersStarted(attempt)))
 
     def forgo_start(self, attempt: int) -> None:
-        """The workers of an attempt are not wanted any more before they have been started."""
+        """Cancel an attempt whose workers have not been started."""
         assert self.opened is not None
         self.starting = self.crew = None
         for index in range(self.opened.job.settings.workers):
@@ -451,13 +452,13 @@ class CoordinatorProcess(Process):
             self.simulation.after(0, partial(self.hear, gone))
 
     def send(self, crew: Crew, worker: int, message: ToWorker) -> None:
-        """A message to a worker that is on its way."""
+        """Send a message to a worker."""
         target = crew.workers[worker]
         down = ("down", crew.attempt, worker)
         self.simulation.post(down, lambda: target.do(lambda: target.worker.on_message(message)))
 
     def is_fenced(self) -> bool:
-        """Whether the job is another process's now; the machine is told."""
+        """Return whether another process owns the job now, after telling the coordinator if so."""
         lost = self.ownership.lost()
         if lost is not None:
             self.take(lost)
@@ -469,9 +470,9 @@ class CoordinatorProcess(Process):
 
 
 class Simulation:
-    """One run from one seed. `run` returns when the job has finished and all is as it must be; else it raises.
+    """A run that a seed determines. `run` returns if the job has finished and all invariants hold; else it raises.
 
-    `uploads`: checkpoints are in a store over the network, so that all that is asked of it takes a while.
+    `uploads`: checkpoints are in a store over the network, so that each request to it takes a while.
     """
 
     def __init__(
@@ -501,9 +502,9 @@ class Simulation:
         self.uploads = uploads
         self._refusals = self.random.randrange(faults.refusals + 1) if uploads else 0
         self._again = False
-        """Whether the job is run again though it has finished."""
+        """True if the job is run again although it has finished."""
         self._damaged: int | None = None
-        """The coordinator that will find something damaged."""
+        """The number of the coordinator that will find a damaged file."""
         clock = random.Random(seed ^ 0xC10C)  # of its own, so that a seed's other events are the same without steps
         self._steps = [
             (self.now + clock.randrange(4 * SECOND), clock.choice([-1, 1]) * clock.choice([SECOND, 3600 * SECOND, DAY]))
@@ -521,7 +522,7 @@ class Simulation:
         self.checker = Checker(outside, keys)
 
     def run(self, most: int = 400_000) -> None:
-        """To the end of the job. Broken, or whatever the engine raises, with what had happened."""
+        """Run to the end of the job. Raises Broken, or the engine's error, with a log of what happened."""
         self.start_coordinator()
         if self._hangs:
             self.after(self.random.randrange(2000) * MILLISECOND, self.hang)
@@ -545,11 +546,11 @@ class Simulation:
         self.checker.finish(drained=self.asked is not None and self.asked.drain)
 
     def breaks(self, what: str) -> None:
-        """An invariant does not hold. Where it is found, the engine would take an error for the author's."""
+        """Record that an invariant is broken. An exception raised here would be attributed to the author's code."""
         self._broken.append(Broken(what))
 
     def committed(self) -> None:
-        """A commit has been made."""
+        """Check the output after a commit."""
         try:
             self.checker.check()
         except Broken as broken:
@@ -558,16 +559,16 @@ class Simulation:
     # -- time
 
     def wall(self) -> int:
-        """What the clocks of all machines show."""
+        """The time of the machines' clocks."""
         return NEW_YEAR + self.now + sum(step for at, step in self._steps if at <= self.now)
 
     def after(self, delay: int, happen: Callable[[], None]) -> None:
-        """Let something happen `delay` µs from now."""
+        """Schedule something `delay` µs from now."""
         self._serial += 1
         heapq.heappush(self._queue, (self.now + delay, self.random.getrandbits(30), self._serial, happen))
 
     def post(self, link: Any, arrive: Callable[[], None]) -> None:
-        """Let something arrive by a link: after all that was sent there before."""
+        """Schedule an arrival over a link, after everything that was sent over it before."""
         slow = self.random.random() < 0.05
         delay = int(self.random.random() * (200 if slow else 5) * MILLISECOND)
         at = max(self.now + delay, self._links.get(link, 0) + 1)
@@ -575,7 +576,7 @@ class Simulation:
         self.after(at - self.now, arrive)
 
     def log(self, text: str) -> None:
-        """For whoever looks at a failing seed."""
+        """Log an event for debugging a failing seed."""
         self.happened.append(f"{self.now / SECOND:.3f} {text}")
 
     # -- disks
@@ -588,13 +589,13 @@ class Simulation:
 
     @property
     def disk(self) -> Disk:
-        """Where the job's checkpoints are."""
+        """The disk with the job's checkpoints."""
         directory = self.job.settings.checkpoints.directory
         assert directory is not None
         return self.disk_of(directory)
 
     def damages(self) -> bool:
-        """Perhaps damage a file of the newest checkpoint, if there is one before it to go back to."""
+        """Perhaps damage a file of the newest checkpoint, if there is an earlier one to fall back to."""
         if not self._damages or self.job.settings.checkpoints.retained == 1:
             return False
         names = checkpoint_numbers(set(self.disk.files))
@@ -623,7 +624,7 @@ class Simulation:
         return True
 
     def opened(self, opened: Opened) -> None:
-        """A coordinator knows what it goes on from; what a damaged checkpoint had committed comes again."""
+        """Check a coordinator's choice of checkpoint; output that a damaged checkpoint committed is repeated."""
         finder, self._damaged = self._damaged, None
         if finder is None:
             return
@@ -636,14 +637,14 @@ class Simulation:
     # -- processes
 
     def start_coordinator(self) -> None:
-        """A new process for the job."""
+        """Start a new process for the job."""
         self._coordinators += 1
         self.coordinator = CoordinatorProcess(self, self._coordinators)
         self.log(f"{self.coordinator.name} starts")
         self.coordinator.begin()
 
     def start_crew(self, attempt: int, coordinator: CoordinatorProcess) -> Crew:
-        """All workers of an attempt."""
+        """Start all workers of an attempt."""
         assert coordinator.opened is not None
         crew = Crew(attempt, coordinator)
         for index in range(coordinator.opened.job.settings.workers):
@@ -654,7 +655,7 @@ class Simulation:
         return crew
 
     def let_work(self, process: WorkerProcess) -> None:
-        """A worker's loop: a round now, and another one soon, or later if there was nothing to do."""
+        """Run one round of a worker's loop, and schedule the next: soon, or later if there was nothing to do."""
         if not process.alive or process.worker.closed:
             return
         did = process.do(process.worker.work)
@@ -665,14 +666,14 @@ class Simulation:
         self.after(pause * MILLISECOND, lambda: self.let_work(process))
 
     def see_it_wait(self, process: WorkerProcess) -> None:
-        """Who has found nothing to do does not look again at once, and sleeps no longer than to the next heartbeat."""
+        """The time that an idle worker sleeps: longer each time, but not beyond its next heartbeat."""
         wake = process.worker.next_wake()
         longest = self.now + round(self.job.settings.heartbeat * SECOND)
         if wake is None or not self.now < wake <= longest:
             self.breaks(f"{process.name} had nothing to do at {self.now}, and wants to be woken at {wake}")
 
     def strike(self, place: str) -> None:
-        """A dangerous place: it may be here that the process is killed; more often while the job is being stopped."""
+        """A place at which the process may be killed, with a higher probability while the job is being stopped."""
         process = self.running
         if process is None or self.random.random() * self._faults.strikes > (1 if self.asked is None else 5):
             return
@@ -687,7 +688,7 @@ class Simulation:
         raise Killed(place)
 
     def refuses(self) -> bool:
-        """Whether the store refuses this upload."""
+        """Return whether the store refuses this upload."""
         if self._refusals and self.random.random() < 0.05:
             self._refusals -= 1
             self.log("an upload is refused")
@@ -695,7 +696,7 @@ class Simulation:
         return False
 
     def hang(self) -> None:
-        """The coordinator hangs; perhaps another takes its place, and it finds that out only when it goes on."""
+        """Let the coordinator hang; perhaps another one replaces it, which it notices only when it continues."""
         process = self.coordinator
         if self.finished is not None or process is None or not process.alive:
             return
@@ -705,15 +706,15 @@ class Simulation:
             self.after(self.random.randrange(1, 300) * MILLISECOND, lambda: self.usurp(process))
 
     def usurp(self, process: CoordinatorProcess) -> None:
-        """Another coordinator takes the place of one that is taken for dead."""
+        """Start another coordinator in place of one that seems to be dead."""
         over = b'"finished"' in self.disk.files.get(RECORD, b"")
         if process is self.coordinator and process.alive and not over:
-            self._damages = 0  # of what two write at a time, only the engine knows what is committed
+            self._damages = 0  # with two writers, the simulation doesn't know which output is committed
             self.log(f"{process.name} is taken for dead")
             self.start_coordinator()
 
     def savepoint(self, number: int) -> None:
-        """Somebody asks for a savepoint, to be kept elsewhere."""
+        """Request a savepoint in another directory."""
         if self.coordinator is not None and self.coordinator.machine is not None:
             self.log(f"a savepoint is asked for, as saved-{number}")
             self.coordinator.hear(coordinator_io.TakeSavepoint(f"saved-{number}"))
@@ -721,7 +722,7 @@ class Simulation:
     # -- the job's end
 
     def stop(self) -> None:
-        """Somebody asks the job to end: for good, or to go on from there with another number of workers."""
+        """Request a stop: for good, or to resume with another number of workers."""
         if self.finished is not None or self.coordinator is None:
             return
         how = self.random.choice(["drain", "savepoint", "stop"])
@@ -733,14 +734,14 @@ class Simulation:
             coordinator.hear(self.asked)
 
     def finish(self, process: CoordinatorProcess, outcome: coordinator_io.Finish) -> None:
-        """A coordinator is through: that of a job that has been stopped is followed by another job."""
+        """Handle the end of a coordinator; another job follows one that was stopped to be resumed."""
         self.log(f"{process.name} ends: {outcome.state}")
         process.kill_all()
         process.alive = False
         if process is not self.coordinator:
             return
         if outcome.state == "finished" and self.random.random() < 0.5 and not self._again:
-            # Whoever looks after the client did not hear that it was over.
+            # The client's supervisor has not noticed that the job is finished.
             self.log("and is run again")
             self._again = True
             self._crashes = self._damages = 0

@@ -37,8 +37,11 @@ Record = list[Any]
 
 @dataclass(frozen=True)
 class Run:
-    """What is run. `rate`: records a second of each partition (0: as many as are taken). `slow`: seconds that a step
-    spends on each record. `faulty`: where something goes wrong, once: process, snapshot, restore or commit."""
+    """The parameters of a run.
+
+    `rate` is the number of records per second and partition (0: no limit), `slow` the seconds that a step spends on
+    each record, and `faulty` the place of a single failure: process, snapshot, restore or commit.
+    """
 
     folder: str
     rate: int = 1500
@@ -52,11 +55,11 @@ class Run:
 
     @property
     def held(self) -> Path:
-        """While this file is there, no output is prepared."""
+        """While this file exists, no output is prepared."""
         return Path(self.folder, "held")
 
     def tell(self, what: str) -> None:
-        """Tell what happens; nobody waits for whoever listens."""
+        """Report an event over the pipe, without waiting for a reader."""
         with contextlib.suppress(OSError):
             pipe = os.open(self.told, os.O_WRONLY | os.O_NONBLOCK)
             try:
@@ -65,7 +68,7 @@ class Run:
                 os.close(pipe)
 
     def fails_at(self, place: str) -> bool:
-        """Whether this is the one time that something goes wrong there."""
+        """True if this is the one failure at this place."""
         if self.faulty != place:
             return False
         try:
@@ -213,12 +216,12 @@ class VerifyingSink(Sink[Any]):
 
     @property
     def pending(self) -> Path:
-        """Where attempts write."""
+        """The folder to which attempts write."""
         return Path(self.run.folder, "pending")
 
     @property
     def committed(self) -> Path:
-        """What is visible."""
+        """The folder of visible output."""
         return Path(self.run.folder, "committed")
 
     def attempt(self, run: str, task: int) -> Attempt[Any]:
