@@ -23,10 +23,7 @@ from tidegate.sdk.user_code.user_fn import ImportRef, Payload, UserFn
 
 _BATCH: Final = 4096
 _NOT_IN_DIGEST: Final = frozenset(
-    {
-        *("label", "composite", "numbered"),
-        *("commit_by", "forks_safely", "replayable", "rate_limit", "discovers", "divides"),
-    }
+    {"label", "composite", "numbered", "commit_by", "forks_safely", "replayable", "rate_limit", "discovers", "divides"}
 )
 """The fields of nodes that are names, or say only how a step is run."""
 
@@ -53,7 +50,21 @@ def digest(value: Any) -> str:
 def _step(pipeline: Pipeline, node: Node) -> str:
     outputs = [pipeline.collection(out.collection) for out in node.outputs]
     made = [(out.id, out.bounded, out.windowing) for out in outputs]
-    return digest((*((f.name, getattr(node, f.name)) for f in fields(node) if f.name not in _NOT_IN_DIGEST), made))
+    return digest((*_fields(node), made))
+
+
+def _fields(node: Node) -> Iterator[tuple[str, Any]]:
+    """The names and values of the fields that determine what a step computes.
+
+    Fields after `kind` have been added since the first fingerprints were stored. They count unless they have their
+    default values, so that a job of before keeps its fingerprint.
+    """
+    added = False
+    for field in fields(node):
+        value = getattr(node, field.name)
+        if field.name not in _NOT_IN_DIGEST and not (added and value == field.default):
+            yield field.name, value
+        added = added or field.name == "kind"
 
 
 def _encoded(value: Any) -> Iterator[bytes]:

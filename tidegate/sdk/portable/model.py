@@ -238,8 +238,11 @@ class ParDo(NodeBase):
     bundle_hooks: bool = False
     keeps_key: bool = False
     emits: Literal["plain", "any"] = "any"
-    calls: AsyncCalls | None = None
     kind: Literal["par_do"] = "par_do"
+    calls: AsyncCalls | None = None
+
+    def __setstate__(self, state: Sequence[Any]) -> None:
+        moved.set_fields(self, state)
 
     @property
     def stateful(self) -> bool:
