@@ -140,6 +140,13 @@ from tidegate.transforms.waiting import WaitOn
 if TYPE_CHECKING:
     from tidegate import io
     from tidegate.io import WriteToArrow, WriteToAvro, WriteToCsv, WriteToJson, WriteToParquet
+    from tidegate.io.formats.reading import (
+        ReadFromArrow,
+        ReadFromAvro,
+        ReadFromCsv,
+        ReadFromJson,
+        ReadFromParquet,
+    )
     from tidegate.sdk.interactive.show import show
     from tidegate.sdk.options.model import PipelineOptions
     from tidegate.sdk.options.option_types import DurationOption, SizeOption
@@ -156,6 +163,11 @@ _LAZY = {
     "WriteToJson": "tidegate.io",
     "WriteToParquet": "tidegate.io",
     "show": "tidegate.sdk.interactive.show",
+    "ReadFromArrow": "tidegate.io.formats.reading",
+    "ReadFromAvro": "tidegate.io.formats.reading",
+    "ReadFromCsv": "tidegate.io.formats.reading",
+    "ReadFromJson": "tidegate.io.formats.reading",
+    "ReadFromParquet": "tidegate.io.formats.reading",
 }
 """Names whose modules are heavy (pydantic), or seldom needed, imported when they are first asked for."""
 
@@ -189,6 +201,11 @@ __all__ = [
     "WriteToJson",
     "WriteToParquet",
     "show",
+    "ReadFromArrow",
+    "ReadFromAvro",
+    "ReadFromCsv",
+    "ReadFromJson",
+    "ReadFromParquet",
     "__version__",
     "Coder",
     "PickleCoder",

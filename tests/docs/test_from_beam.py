@@ -46,7 +46,7 @@ def test_what_the_answer_names_is_there(owner: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("owner", "name", "answer"),
     [
-        (tg, "ReadFromParquet", "tidegate has no ReadFromParquet; tg.io.ReadFromSpark reads what Spark can; "),
+        (tg, "ReadFromJdbc", "tidegate has no ReadFromJdbc; tg.io.ReadFromSpark reads what Spark can; "),
         (tg, "ReadFromText", "tidegate has no ReadFromText; did you mean tg.io.ReadFromText?"),
         (tg, "Top", "tidegate has no Top; did you mean tg.combiners.Top?"),
         (tg, "FixedWindow", "tidegate has no FixedWindow; did you mean tg.FixedWindows?"),

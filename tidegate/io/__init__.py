@@ -6,6 +6,13 @@ imports third-party packages only when it is used.
 
 from typing import Any
 
+from tidegate.io.formats.reading import (
+    ReadFromArrow,
+    ReadFromAvro,
+    ReadFromCsv,
+    ReadFromJson,
+    ReadFromParquet,
+)
 from tidegate.io.formats.writing.transforms import (
     WriteToArrow,
     WriteToAvro,
@@ -17,6 +24,7 @@ from tidegate.io.generators.iterables import FromIterable
 from tidegate.io.generators.sequence import GenerateSequence
 from tidegate.io.generators.socket_lines import ReadFromSocket
 from tidegate.io.generators.tail_file import TailFile
+from tidegate.io.records.problems import BadRecord
 from tidegate.io.spark import ReadFromSpark, WriteToSpark
 from tidegate.io.text.transforms import ReadFromText, ReadFromTextWithFilename, WriteToText
 from tidegate.sdk.connectors.sinks import Attempt, Committable, Delivery, Sink, StagedFile, in_order
@@ -38,6 +46,11 @@ from tidegate.sdk.errors import PositionLost
 __all__ = [
     "FromIterable",
     "GenerateSequence",
+    "ReadFromArrow",
+    "ReadFromAvro",
+    "ReadFromCsv",
+    "ReadFromJson",
+    "ReadFromParquet",
     "ReadFromSocket",
     "ReadFromSpark",
     "ReadFromText",
@@ -58,6 +71,7 @@ __all__ = [
     "Discovery",
     "PositionLost",
     "Split",
+    "BadRecord",
     "Batch",
     "Columns",
     "Block",

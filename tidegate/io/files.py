@@ -8,6 +8,8 @@ store can, and otherwise copies one object, so that the target never appears in 
 
 from __future__ import annotations
 
+import datetime
+import io
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -288,7 +290,10 @@ class Remote(Store):
         return [_remote_info(path, info) for path, info in found.items() if info["type"] != "directory"]
 
     def open(self, path: str) -> BinaryIO:
-        return cast(BinaryIO, self.fs.open(path, "rb"))
+        file = self.fs.open(path, "rb")
+        if isinstance(file, io.BytesIO):
+            file = io.BytesIO(file.getvalue())  # memory:// opens one object for all, with one place to read from
+        return cast(BinaryIO, file)
 
     def info_of(self, file: BinaryIO, path: str) -> FileInfo | None:
         details = getattr(file, "details", None)  # of the request that opened it
@@ -379,8 +384,14 @@ _TAGS: Final = ("ETag", "etag", "md5Hash", "generation", "LastModified", "last_m
 
 def _remote_info(path: str, info: dict[str, Any]) -> FileInfo:
     """What fsspec says of a file; each file system has its own name for what changes when a file is written again."""
-    tag = next((f"{key}={info[key]}" for key in _TAGS if info.get(key)), None)
+    tag = next((f"{key}={_plain(info[key])}" for key in _TAGS if info.get(key)), None)
     return FileInfo(path, info.get("size"), tag)
+
+
+def _plain(tag: Any) -> str:
+    """A tag as text; listings give times as seconds where other calls give datetimes."""
+    seconds = tag.timestamp() if isinstance(tag, datetime.datetime) else tag
+    return f"{seconds:.6f}" if isinstance(seconds, float) else str(seconds)
 
 
 def _make_folders(folder: str) -> None:

@@ -43,8 +43,6 @@ _READ: Final = "`tg.io.ReadFromSpark` reads what Spark can; anything else is a s
 _WRITE: Final = "`tg.io.WriteToSpark` writes what Spark can; anything else is a sink of your own for `tg.Write`"
 
 IO: Final = {
-    "ReadFromParquet": _READ,
-    "ReadFromAvro": _READ,
     "ReadFromBigQuery": _READ,
     "WriteToBigQuery": _WRITE,
     "ReadFromJdbc": _READ,
@@ -53,8 +51,6 @@ IO: Final = {
     "WriteToPubSub": "a topic is a sink of your own for `tg.Write`",
     "ReadFromKafka": "a live stream of messages is a source of your own for `tg.Read`",
     "WriteToKafka": "a topic is a sink of your own for `tg.Write`",
-    "ReadFromJson": "read lines by `tg.io.ReadFromText`, and parse them by `tg.Map(json.loads)`",
-    "ReadFromCsv": "read lines by `tg.io.ReadFromText`, and parse them by `tg.Map`, with the module csv",
     "ReadAllFromText": "`tg.io.ReadFromText` takes a pattern, or a list of them",
     "ReadFromTFRecord": "any other file is a source of your own for `tg.Read`",
     "WriteToTFRecord": "any other file is a sink of your own for `tg.Write`",
@@ -103,7 +99,7 @@ TABLES: Final[Mapping[str, Mapping[str, str]]] = {
 def no_such(
     owner: str, prefix: str, name: str, table: Mapping[str, str], known: Iterable[str], elsewhere: Iterable[str] = ()
 ) -> AttributeError:
-    """`tidegate has no ReadFromParquet; …`: what Beam's name is here, or the nearest of the `known` ones.
+    """`tidegate has no ReadFromKafka; …`: what Beam's name is here, or the nearest of the `known` ones.
 
     `prefix` is how authors write the owner (`tg.io`); names `elsewhere` are written out in full.
     """

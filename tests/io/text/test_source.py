@@ -22,6 +22,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.io import byte_streams
 from tidegate.io.text import source as text_source
 from tidegate.io.text.source import FilePart, TextSource
 from tidegate.sdk.connectors.sources import Split
@@ -61,6 +62,7 @@ def model(data: bytes, skip: int = 0) -> list[str]:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_source, "PIECE", 7)
+    monkeypatch.setattr(byte_streams, "PIECE", 7)
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +83,7 @@ def test_any_splits_give_the_same_lines_in_order(
     source = TextSource((str(scratch),), min_split_size=size, skip_header_lines=skip)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_source, "PIECE", piece)
+        patch.setattr(byte_streams, "PIECE", piece)
         assert lines_of(source, desired=1000, limit=limit) == model(data, skip)
 
 
@@ -92,6 +95,7 @@ def test_resuming_at_any_position_gives_exactly_the_rest(
     source = TextSource((str(scratch),), min_split_size=1, compression="gzip" if packed else "none")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_source, "PIECE", piece)
+        patch.setattr(byte_streams, "PIECE", piece)
         for split in source.splits(count):
             whole = drain(source, split)
             reader = source.reader(split)

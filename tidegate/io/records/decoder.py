@@ -13,7 +13,7 @@ from typing import Any
 from tidegate.io.records.columns import fit, values_of
 from tidegate.io.records.predicate import mask_of, matches
 from tidegate.io.records.problems import Problem, excerpt
-from tidegate.io.records.projection import Projection, Selection
+from tidegate.io.records.projection import Projected, Projection, Selection
 from tidegate.io.records.shapes import BadValue
 from tidegate.sdk.errors import shorten
 
@@ -64,20 +64,20 @@ class BatchDecoder:
             columns = self._filtered(columns)
         if not columns or not len(columns[0]):
             return []
-        values = [self._values(column.name, array) for column, array in zip(self._all[: self._width], columns)]
+        values = [self._values(column, array) for column, array in zip(self._all[: self._width], columns)]
         try:
             return self._make(values)
         except BadValue as error:
             first = error.problems[0]
             raise _Refused(first.column, first.reason, first.text) from error
 
-    def _fitted(self, batch: Any, column: Any) -> Any:
+    def _fitted(self, batch: Any, column: Projected) -> Any:
         import pyarrow as pa
 
         if not column.in_file:
             return pa.nulls(batch.num_rows, column.type)
         array = batch.column(column.name)
-        if not column.nullable and array.null_count:
+        if not column.nullable and array.null_count and column.default is None:
             raise _Refused(column.name, "it is null, and the schema doesn't allow that")
         try:
             return fit(array, column.type, self._selection.timezone)
@@ -94,11 +94,15 @@ class BatchDecoder:
             return columns
         return [column.filter(mask) for column in columns[: self._width]]
 
-    def _values(self, name: str, array: Any) -> list[Any]:
+    def _values(self, column: Projected, array: Any) -> list[Any]:
         try:
-            return values_of(array)
+            values = values_of(array)
         except (ValueError, OverflowError) as error:
-            raise _Refused(name, _own_words(error)) from error
+            raise _Refused(column.name, _own_words(error)) from error
+        default = column.default
+        if default is not None and array.null_count:
+            return [default() if value is None else value for value in values]
+        return values
 
     def _text(self, batch: Any, column: str | None) -> str:
         names = [column] if column is not None and column in batch.schema.names else list(batch.schema.names)

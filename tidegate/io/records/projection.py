@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -108,12 +108,14 @@ def check_zone(timezone: str, of: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """A column to read: its name, the type that it gets, whether it may be null, and whether the file has it."""
+    """A column to read: its name, the type that it gets, whether it may be null, and whether the file has it.
+    `default` makes the value of records that lack it, if the author's class has one."""
 
     name: str
     type: Any
     nullable: bool
     in_file: bool
+    default: Callable[[], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +165,8 @@ def project(
     for target in targets:
         column = found.field(target.name)
         if column is not None:
-            columns.append(Projected(target.name, _type(column, target, selection), target.nullable, True))
+            default = selection.shape.default(target.name) if may_lack and not target.nullable else None
+            columns.append(Projected(target.name, _type(column, target, selection), target.nullable, True, default))
         elif not target.required and selection.shape.schema is not None:
             continue
         elif target.nullable and (may_lack or selection.evolution == "union"):

@@ -63,6 +63,18 @@ class Shape:
                     "columns, as in columns=[…]"
                 )
 
+    def default(self, name: str) -> Callable[[], Any] | None:
+        """What makes the value that a field of the author's class has unless it is given; None if it has none."""
+        if self.kind == "named_tuple":
+            values = self.cls._field_defaults
+            return partial(values.__getitem__, name) if name in values else None
+        if self.kind != "dataclass":
+            return None
+        field = next(field for field in dataclasses.fields(self.cls) if field.name == name)
+        if field.default_factory is not dataclasses.MISSING:
+            return field.default_factory
+        return None if field.default is dataclasses.MISSING else partial(getattr, field, "default")
+
     def maker(self, names: tuple[str, ...]) -> Maker:
         """A function that makes the elements of columns of these names. It raises BadValue for records that the
         author's class refuses."""

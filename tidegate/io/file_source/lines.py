@@ -1,0 +1,128 @@
+"""What formats of lines have in common: their text in UTF-8, line numbers, and the search for bad records."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate
+from typing import Any, BinaryIO
+
+from tidegate.io.byte_streams import needs_recoding, skip_to, without_bom
+from tidegate.io.file_source.opened import OpenedFile
+from tidegate.io.file_source.pieces import Piece
+from tidegate.io.records.problems import Problem, excerpt
+from tidegate.sdk.errors import ReadError
+
+Parse = Callable[[bytes], Any]
+"""From the bytes of some records to a record batch, or any sequence; it raises what `explain` understands."""
+
+
+class TextFile:
+    """A file of text: its bytes as lines that end with 0x0a, and the numbers of its lines."""
+
+    def __init__(self, file: OpenedFile, encoding: str) -> None:
+        self.file = file
+        self._encoding = encoding
+        self._recoded = needs_recoding(encoding)
+        self._bytes_encoding = without_bom(encoding)
+        self._known = 0, 0
+
+    def stream(self) -> BinaryIO:
+        """The text, from its start."""
+        return self.file.utf8(self._encoding)
+
+    def jump(self, stream: BinaryIO, offset: int) -> None:
+        """Move to a byte of the text, by reading up to it if it can't be reached otherwise."""
+        skip_to(stream, offset)
+
+    def in_utf8(self, data: bytes, offset: int = -1) -> bytes:
+        """Records as UTF-8, without a byte order mark. UnicodeDecodeError for bytes that mean nothing."""
+        if offset == 0 and data.startswith(codecs.BOM_UTF8):
+            data = data[len(codecs.BOM_UTF8) :]
+        if self._recoded or data.isascii():
+            return data
+        text = data.decode(self._bytes_encoding)
+        return data if self._bytes_encoding == "utf-8" else text.encode()
+
+    def line_at(self, offset: int) -> int:
+        """The number, from 1, of the line with the byte at `offset`. Reads the file again, for an error's sake."""
+        known = self._known if self._known[0] <= offset else (0, 0)
+        lines = self.file.lines_before(offset, self._encoding, known)
+        self._known = offset, lines
+        return lines + 1
+
+    def refuse(self, offset: int, reason: str) -> ReadError:
+        """The error for what is wrong at a byte."""
+        return ReadError(f"{self.file.url}, line {self.line_at(offset)}: {reason}")
+
+    def numbers(self, piece: Piece, quote: bytes | None) -> Callable[[int], int]:
+        """From the index of a record of a piece to the number of its line."""
+        lines: list[int] = []
+
+        def number(at: int) -> int:
+            if not lines:
+                before = self.line_at(piece.offset)
+                records = split_records(piece.data, quote)
+                starts = accumulate((record.count(b"\n") for record in records), initial=before)
+                lines.extend(line for line, record in zip(starts, records) if record.strip())
+            return lines[min(at, len(lines) - 1)] if lines else 1
+
+        return number
+
+
+def too_long(piece: Piece, longest: int) -> Problem:
+    """The problem of a record that is longer than it may be."""
+    return Problem(0, None, f"it has more than {longest:,} bytes (max_record_bytes)", excerpt(piece.data))
+
+
+def split_records(data: bytes, quote: bytes | None) -> list[bytes]:
+    """The records of a piece, with their line ends."""
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    last = lines.pop()[:-1]
+    if last:
+        lines.append(last)
+    if quote is None or quote not in data:
+        return lines
+    records: list[bytes] = []
+    open_record: list[bytes] = []
+    inside = False
+    for line in lines:
+        open_record.append(line)
+        inside = inside != (line.count(quote) % 2 == 1)
+        if not inside:
+            records.append(b"".join(open_record))
+            open_record = []
+    return [*records, b"".join(open_record)] if open_record else records
+
+
+def good_and_bad(
+    records: Sequence[bytes],
+    parse: Parse,
+    explain: Callable[[bytes, Exception], Problem],
+    errors: tuple[type[Exception], ...],
+) -> Iterator[tuple[int, Any]]:
+    """What the records are, by runs of good ones as `parse` returns them and a Problem for each bad one, each with the
+    index of its first record."""
+    pending = [(0, len(records))]
+    while pending:
+        start, stop = pending.pop()
+        if start == stop:
+            continue
+        data = b"".join(records[start:stop])
+        try:
+            yield start, parse(data)
+        except errors as error:
+            if stop - start == 1:
+                problem = explain(records[start], error)
+                yield start, Problem(start, problem.column, problem.reason, problem.text)
+                continue
+            middle = (start + stop) // 2
+            pending += [(middle, stop), (start, middle)]
+
+
+def moved(elements: Sequence[Any], by: int) -> list[Any]:
+    """Elements of a run of records, whose problems count from the start of their piece."""
+    return [
+        Problem(each.at + by, each.column, each.reason, each.text) if type(each) is Problem else each
+        for each in elements
+    ]

@@ -1,0 +1,129 @@
+"""Files of lines in pieces of whole records, which a line break ends unless it is between quotes.
+
+A record belongs to the part of a file that its first byte is in, so any division of a file gives the same records.
+Whether a byte is between quotes is known only from the quotes before it. A part of a file is read as if it began
+outside of quotes; the part before it checks that it does, and fails if not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import BinaryIO, Final, NamedTuple
+
+from tidegate.sdk.errors import ReadError
+
+PIECE: Final = 1 << 19
+"""Bytes read at a time."""
+_SHOWN: Final = 200
+
+
+class Piece(NamedTuple):
+    """Whole records, and the offset of their first byte. `too_long`: a single one, of which `data` is the beginning."""
+
+    offset: int
+    data: bytes
+    too_long: bool = False
+
+
+def first_record(stream: BinaryIO, body: int, start: int) -> int:
+    """Where the first record begins that belongs to a part from `start` on; records begin at `body`, where the stream
+    stands. The stream stands at the record afterwards."""
+    if start <= body:
+        return body
+    # Line breaks belong to the line before them: from one byte ahead, the next line begins at `start` or later.
+    stream.seek(start - 1)
+    at = start - 1
+    while line := stream.readline(PIECE):
+        at += len(line)
+        if line.endswith(b"\n"):
+            break
+    return at
+
+
+def whole_records(
+    stream: BinaryIO,
+    at: int,
+    end: int | None,
+    longest: int,
+    quote: bytes | None,
+    refuse: Callable[[int, str], ReadError],
+) -> Iterator[Piece]:
+    """The records that begin in `[at, end)`, in pieces. The stream stands at `at`, where a record begins.
+
+    A record of more than `longest` bytes is passed over. `refuse` makes the error of a place in the file.
+    """
+    if end is not None and at >= end:
+        return
+    read = at
+    carried = b""
+    inside = False
+    """Whether the end of `carried` is between quotes."""
+    while True:
+        finishing = end is not None and read >= end
+        data = stream.read(PIECE if end is None or finishing else min(PIECE, end - read))
+        if not data:
+            if inside and quote is not None:
+                raise refuse(at, _OPEN)
+            if carried:
+                yield Piece(at, carried)
+            return
+        read += len(data)
+        if finishing:
+            cut = data.find(b"\n") + 1
+            if quote is not None:
+                inside = inside != (data.count(quote, 0, cut or len(data)) % 2 == 1)
+                if carried.endswith(b"\n") or (cut and inside):
+                    raise refuse(at, _DIVIDED)
+        else:
+            cut, inside = _last_end(data, inside, quote)
+        if cut:
+            yield Piece(at, carried + data[:cut])
+            at += len(carried) + cut
+            if finishing or (end is not None and at >= end):
+                return
+            carried = data[cut:]
+        else:
+            carried += data
+        if len(carried) > longest:
+            shown, size = carried[:_SHOWN], _passed_over(stream)
+            yield Piece(at, shown, True)
+            at += len(carried) + size
+            read = at
+            carried, inside = b"", False
+            if end is not None and at >= end:
+                return
+
+
+def _last_end(data: bytes, inside: bool, quote: bytes | None) -> tuple[int, bool]:
+    """Where the last record that ends in `data` does, 0 if none does, and whether the end of `data` is between quotes;
+    `inside`: its beginning is."""
+    if quote is None:
+        return data.rfind(b"\n") + 1, False
+    at_end = inside != (data.count(quote) % 2 == 1)
+    state, stop = at_end, len(data)
+    while (found := data.rfind(b"\n", 0, stop)) >= 0:
+        if data.count(quote, found, stop) % 2:
+            state = not state
+        if not state:
+            return found + 1, at_end
+        stop = found
+    return 0, at_end
+
+
+def _passed_over(stream: BinaryIO) -> int:
+    """Reads to the end of the line; how many bytes that is."""
+    size = 0
+    while line := stream.readline(PIECE):
+        size += len(line)
+        if line.endswith(b"\n"):
+            break
+    return size
+
+
+_OPEN: Final = (
+    "a quote that opens here or later is never closed. If quotes are ordinary characters in this file, say "
+    "quote_char=None"
+)
+_DIVIDED: Final = (
+    "a quoted value contains a line break where the file is divided to be read in parallel: say splittable=False"
+)

@@ -1,0 +1,108 @@
+"""Reading Arrow IPC files (also known as Feather 2) and streams: record batches are what files are divided into."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start
+from tidegate.io.file_source.opened import OpenedFile
+from tidegate.io.formats.packages import need_pyarrow
+from tidegate.io.records.decoder import BatchDecoder
+from tidegate.io.records.problems import BadRecord
+from tidegate.io.records.projection import Selection
+from tidegate.io.records.schema import RecordSchema, of_arrow
+from tidegate.sdk.errors import ReadError
+
+_MAGIC: Final = b"ARROW1"
+_ROWS: Final = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowFormat(FileFormat):
+    """Arrow IPC. A chunk starts at `[record batch, row]`."""
+
+    name: ClassVar[str] = "arrow"
+    divided_by: ClassVar = "parts"
+
+    def check(self, of: str) -> None:
+        need_pyarrow(of)
+
+    def inspect(self, file: OpenedFile, selection: Selection) -> RecordSchema | None:
+        return of_arrow(_Batches(file).schema)
+
+    def parts(self, file: OpenedFile, selection: Selection) -> Sequence[int]:
+        batches = _Batches(file)
+        size = file.part.size or 0
+        return [size // batches.count] * batches.count if batches.count else []
+
+    def read(self, file: OpenedFile, start: Start, reading: Reading) -> Iterator[Chunk]:
+        first, row = start or (file.part.start, 0)
+        at = first
+        try:
+            batches = _Batches(file)
+            decoder = BatchDecoder(reading.selection, reading.project(file, of_arrow(batches.schema)))
+            while (batch := batches.get(at)) is not None:
+                begin = row if at == first else 0
+                for offset in range(begin, batch.num_rows, _ROWS):
+                    piece = batch.slice(offset, _ROWS)
+                    number = _number(batches, at, offset)
+                    yield [at, offset], reading.report(file, "row", decoder.decode(piece), number)
+                at += 1
+        except (ReadError, EOFError, OSError, ValueError) as error:
+            file.check_unchanged()
+            words = (
+                str(error) if isinstance(error, ReadError) else f"{file.url}, record batch {at} can't be read: {error}"
+            )
+            if reading.selection.bad_records == "fail":
+                raise ReadError(words) from error
+            yield [at, 0], [BadRecord(file.url, None, None, words, None)]
+
+
+class _Batches:
+    """The record batches of a file or a stream, by number; those of a stream in ascending order alone."""
+
+    def __init__(self, file: OpenedFile) -> None:
+        import pyarrow as pa
+
+        self._end = file.part.end
+        self._rows: list[int] = []
+        plain = file.plain()
+        try:
+            if file.compression == "none" and plain.seekable():
+                is_file = plain.read(len(_MAGIC)) == _MAGIC
+                plain.seek(0)
+            else:
+                is_file = False
+            opened = pa.OSFile(file.local_path) if is_file and file.local_path is not None else plain
+            self._reader = pa.ipc.open_file(opened) if is_file else pa.ipc.open_stream(opened)
+        except pa.ArrowInvalid as error:
+            raise ReadError(f"{file.url}: not a whole Arrow file: {str(error).splitlines()[0]}") from error
+        self.schema = self._reader.schema
+        self.count: int = self._reader.num_record_batches if is_file else 0
+        self._is_file = is_file
+
+    def get(self, at: int) -> Any:
+        """The batch of this number; None behind the last one of the part."""
+        if self._is_file:
+            stop = self.count if self._end is None else self._end
+            return self._reader.get_batch(at) if at < stop else None
+        while True:
+            try:
+                batch = self._reader.read_next_batch()
+            except StopIteration:
+                return None
+            self._rows.append(batch.num_rows)
+            if len(self._rows) > at:
+                return batch
+
+    def rows_before(self, at: int) -> int:
+        """How many rows the batches before this number have."""
+        while self._is_file and len(self._rows) < at:
+            self._rows.append(self._reader.get_batch(len(self._rows)).num_rows)
+        return sum(self._rows[:at])
+
+
+def _number(batches: _Batches, at: int, offset: int) -> Callable[[int], int]:
+    return lambda row: batches.rows_before(at) + offset + row + 1

@@ -1,0 +1,293 @@
+"""Reading JSON lines: an object a line. pyarrow parses records with columns; dicts as they are come from `json`."""
+
+from __future__ import annotations
+
+import json
+import re
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from tidegate.io.byte_streams import check_encoding, needs_recoding
+from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start
+from tidegate.io.file_source.lines import TextFile, good_and_bad, moved, split_records, too_long
+from tidegate.io.file_source.opened import OpenedFile
+from tidegate.io.file_source.pieces import PIECE, first_record, whole_records
+from tidegate.io.formats.packages import need_pyarrow
+from tidegate.io.records.decoder import BatchDecoder
+from tidegate.io.records.object_decoder import ObjectDecoder
+from tidegate.io.records.problems import BadRecord, Problem, excerpt
+from tidegate.io.records.projection import Selection
+from tidegate.io.records.schema import Field, RecordSchema
+from tidegate.io.records.types import kind_of
+from tidegate.sdk.errors import BuildError, ReadError
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFormat(FileFormat):
+    """JSON lines. A chunk starts at the offset of a line, in bytes of the decompressed text."""
+
+    name: ClassVar[str] = "json"
+    unit: ClassVar = "line"
+    may_lack: ClassVar[bool] = True
+
+    encoding: str = "utf-8"
+    max_record_bytes: int = 32 << 20
+
+    @property
+    def divisible(self) -> bool:
+        return not needs_recoding(self.encoding)
+
+    def check(self, of: str) -> None:
+        need_pyarrow(of)
+        check_encoding(self.encoding, of)
+        if type(self.max_record_bytes) is not int or self.max_record_bytes < PIECE:
+            raise BuildError(f"{of}: max_record_bytes is a whole number from {PIECE} on, not {self.max_record_bytes!r}")
+
+    def inspect(self, file: OpenedFile, selection: Selection) -> RecordSchema | None:
+        if _as_objects(selection):
+            return None
+        if selection.schema is not None and all(
+            selection.schema.field(condition.column) for condition in selection.where
+        ):
+            return _readable(selection.schema)
+        text = TextFile(file, self.encoding)
+        pieces = whole_records(text.stream(), 0, None, self.max_record_bytes, None, text.refuse)
+        piece = next((piece for piece in pieces if not piece.too_long), None)
+        if piece is None:
+            return None
+        parser = _Parser(None, "infer")
+        records = _objects_in(split_records(piece.data, None))
+        runs = good_and_bad(records, lambda data: parser(text.in_utf8(data)), _explain, _errors())
+        found = next((found for _, found in runs if type(found) is not Problem), None)
+        if found is None:
+            return None
+        inferred = [Field(field.name, _of_json(field.type)) for field in found.schema]
+        if selection.schema is not None:
+            given = _readable(selection.schema).fields
+            inferred = [*given, *(field for field in inferred if selection.schema.field(field.name) is None)]
+        return RecordSchema(tuple(inferred))
+
+    def read(self, file: OpenedFile, start: Start, reading: Reading) -> Iterator[Chunk]:
+        text = TextFile(file, self.encoding)
+        stream = text.stream()
+        selection = reading.selection
+        try:
+            decode = self._decoder(file, text, reading)
+        except ReadError as error:
+            if selection.bad_records == "fail":
+                raise
+            yield 0, [BadRecord(file.url, None, None, str(error), None)]
+            return
+        if start is None:
+            start = first_record(stream, 0, file.part.start)
+        else:
+            text.jump(stream, start)
+        for piece in whole_records(stream, start, file.part.end, self.max_record_bytes, None, text.refuse):
+            if piece.too_long:
+                elements: list[Any] = [too_long(piece, self.max_record_bytes)]
+            else:
+                elements = decode(piece.offset, piece.data)
+            yield piece.offset, reading.report(file, "line", elements, text.numbers(piece, None))
+
+    def _decoder(self, file: OpenedFile, text: TextFile, reading: Reading) -> Any:
+        selection = reading.selection
+        if _as_objects(selection):
+            objects = ObjectDecoder(selection)
+            return lambda offset, data: _objects_decoded(text, objects, offset, data)
+        found = reading.reference or self.inspect(file, selection)
+        if found is None:
+            found = selection.schema or RecordSchema(())
+        projection = reading.project(file, found, may_lack=True)
+        types = {column.name: column for column in (*projection.columns, *projection.for_conditions) if column.in_file}
+        fields = [(name, _as_written(found.field(name), column.type)) for name, column in types.items()]
+        parser = _Parser(fields, "error" if selection.names is None else "ignore")
+        decoder = BatchDecoder(selection, projection)
+        return lambda offset, data: _decoded(text, parser, decoder, offset, data)
+
+
+def _as_objects(selection: Selection) -> bool:
+    """Whether elements are made of the objects of `json`, with whatever is in them."""
+    return (selection.schema is None and selection.shape.kind == "dict") or selection.shape.kind == "pydantic"
+
+
+class _Parser:
+    """From lines to a record batch."""
+
+    def __init__(self, fields: list[tuple[str, Any]] | None, unexpected: str) -> None:
+        import pyarrow as pa
+        import pyarrow.json as pj
+
+        self._schema = None if fields is None else pa.schema(fields)
+        self._options = pj.ParseOptions(self._schema, newlines_in_values=False, unexpected_field_behavior=unexpected)
+
+    def __call__(self, data: bytes) -> Any:
+        import pyarrow as pa
+        import pyarrow.json as pj
+
+        if not data.strip():
+            return pa.RecordBatch.from_pylist([], self._schema or pa.schema([]))
+        options = pj.ReadOptions(use_threads=False, block_size=max(len(data) + 1, 1 << 12))
+        table = pj.read_json(pa.BufferReader(data), options, self._options)
+        batches = table.combine_chunks().to_batches()
+        return batches[0]
+
+
+def _decoded(text: TextFile, parser: _Parser, decoder: BatchDecoder, offset: int, data: bytes) -> list[Any]:
+    try:
+        lines = text.in_utf8(data, offset)
+        lines = lines.replace(b"\r\n", b"\n") if b"\r" in lines else lines
+        batch = parser(lines)
+        if _one_a_line(lines, batch.num_rows):
+            return decoder.decode(batch)
+    except _errors():
+        pass
+    # Blank lines, several objects in a line, or an error: line by line.
+    elements: list[Any] = []
+    records = _objects_in(split_records(data, None))
+
+    def parse(data: bytes) -> Any:
+        batch = parser(text.in_utf8(data))
+        if not _one_a_line(data, batch.num_rows):
+            raise UnicodeError("it is not one JSON object")
+        return batch
+
+    for at, found in good_and_bad(records, parse, _explain, _errors()):
+        elements += [found] if type(found) is Problem else moved(decoder.decode(found), at)
+    return elements
+
+
+def _one_a_line(data: bytes, objects: int) -> bool:
+    """Whether each line holds one of the objects, and nothing else: then it begins and ends as one, and two lines can't
+    hold one together."""
+    lines = data.count(b"\n") + (not data.endswith(b"\n"))
+    begins = data.count(b"\n{") + data.startswith(b"{")
+    ends = data.count(b"}\n") + data.endswith(b"}")
+    return objects == lines == begins == ends
+
+
+def _objects_decoded(text: TextFile, decoder: ObjectDecoder, offset: int, data: bytes) -> list[Any]:
+    try:
+        lines = text.in_utf8(data, offset).decode()
+        return decoder.decode(_parsed(lines.replace("\r\n", "\n") if "\r" in lines else lines))
+    except (ValueError, RecursionError):
+        pass
+    elements: list[Any] = []
+    records = _objects_in(split_records(data, None))
+    for at, found in good_and_bad(
+        records, lambda data: _parsed(text.in_utf8(data).decode()), _explain, (ValueError, RecursionError)
+    ):
+        elements += [found] if type(found) is Problem else moved(decoder.decode(found), at)
+    return elements
+
+
+_scan: Callable[[str, int], tuple[Any, int]] = getattr(json.JSONDecoder(), "scan_once")  # noqa: B009
+
+
+def _parsed(text: str) -> list[dict[str, Any]]:
+    """The objects of lines. ValueError unless each line holds one, and nothing else."""
+    found = []
+    at, end = 0, len(text)
+    try:
+        while at < end:
+            value, at = _scan(text, at)
+            if at < end and text[at] != "\n":
+                raise json.JSONDecodeError("Extra data", text, at)
+            found.append(value)
+            at += 1
+    except StopIteration as stopped:
+        raise json.JSONDecodeError("Expecting value", text, stopped.value) from None
+    if len(found) != text.count("\n") + (not text.endswith("\n")):
+        raise ValueError("an object goes over several lines")
+    return _objects(found)
+
+
+def _objects(found: list[Any]) -> list[dict[str, Any]]:
+    if found and set(map(type, found)) != {dict}:
+        wrong = next(value for value in found if type(value) is not dict)
+        raise ValueError(f"a line holds one JSON object, not {json.dumps(wrong)[:80]}")
+    return found
+
+
+def _objects_in(records: list[bytes]) -> list[bytes]:
+    return [stripped + b"\n" for record in records if (stripped := record.removeprefix(BOM_UTF8).strip())]
+
+
+def _explain(record: bytes, error: Exception) -> Problem:
+    text = excerpt(record.rstrip())
+    if isinstance(error, UnicodeDecodeError):
+        bad = " ".join(f"0x{byte:02x}" for byte in error.object[error.start : error.end][:4])
+        return Problem(0, None, f"{bad} is not {error.encoding}", text)
+    if isinstance(error, json.JSONDecodeError):
+        return Problem(0, None, f"it is not JSON: {error.msg} at character {error.pos + 1}", text)
+    try:
+        value = json.loads(record)
+    except (ValueError, RecursionError) as broken:
+        where = f" at character {broken.pos + 1}" if isinstance(broken, json.JSONDecodeError) else ""
+        reason = broken.msg if isinstance(broken, json.JSONDecodeError) else str(broken)
+        return Problem(0, None, f"it is not JSON: {reason}{where}", text)
+    if not isinstance(value, dict):
+        return Problem(0, None, f"a line holds one JSON object, not {text[:80]}", text)
+    return _explain_object(str(error), text)
+
+
+def _explain_object(words: str, text: str) -> Problem:
+    changed = re.search(r"Column\(/([^)]*)\) changed from (\w+) to (\w+)", words)
+    if changed is not None:
+        return Problem(0, changed[1].replace("/", "."), f"it is a {changed[3]}, where a {changed[2]} is expected", text)
+    twice = re.search(r"Column\(/([^)]*)\) was specified twice", words)
+    if twice is not None:
+        return Problem(0, twice[1].replace("/", "."), "it is there twice", text)
+    return Problem(0, None, re.sub(r"^JSON parse error: | in row \d+$", "", words.splitlines()[0]), text)
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    import pyarrow as pa
+
+    return (pa.ArrowInvalid, UnicodeError)
+
+
+def _readable(schema: RecordSchema) -> RecordSchema:
+    """A schema that an author gave. ReadError for a type that JSON can't be read as."""
+    for field in schema.fields:
+        if field.type is None:
+            raise ReadError(
+                f"column {field.name!r}: JSON of any type can't be a column; read as_=dict without a schema, or a "
+                "pydantic model"
+            )
+        if kind_of(field.type) in ("map", "duration"):
+            raise ReadError(
+                f"column {field.name!r}: JSON can't be read as {field.type}; read as_=dict without a schema, or a "
+                "pydantic model"
+            )
+    return schema
+
+
+def _of_json(type: Any) -> Any:
+    """The type of a column as it was inferred, without what JSON doesn't have: times are text."""
+    import pyarrow as pa
+
+    match kind_of(type):
+        case "timestamp" | "null":
+            return pa.string()
+        case "list":
+            return pa.list_(_of_json(type.value_type))
+        case "struct":
+            return pa.struct([pa.field(field.name, _of_json(field.type)) for field in type])
+    return type
+
+
+def _as_written(field: Field | None, type: Any) -> Any:
+    """The type by which a column is parsed that becomes `type`: times are text in JSON."""
+    import pyarrow as pa
+
+    type = type if field is None or field.type is None else field.type
+    match kind_of(type):
+        case "timestamp" | "date" | "time":
+            return pa.string()
+        case "list":
+            return pa.list_(_as_written(None, type.value_type))
+        case "struct":
+            return pa.struct([pa.field(field.name, _as_written(None, field.type)) for field in type])
+    return type

@@ -1,0 +1,155 @@
+"""Reading Parquet: row groups are what files are divided into, and statistics tell which of them to skip."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from tidegate.io.file_source.format import Chunk, FileFormat, Reading, Start
+from tidegate.io.file_source.opened import OpenedFile
+from tidegate.io.formats.packages import need_pyarrow
+from tidegate.io.records.decoder import BatchDecoder
+from tidegate.io.records.predicate import Condition, may_match
+from tidegate.io.records.problems import BadRecord
+from tidegate.io.records.projection import Projection, Selection
+from tidegate.io.records.schema import RecordSchema, of_arrow
+from tidegate.io.records.types import kind_of
+from tidegate.sdk.errors import ReadError
+
+_BATCH_BYTES: Final = 8 << 20
+_BATCH_ROWS: Final = (64, 8192)
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetFormat(FileFormat):
+    """Parquet files. A chunk starts at `[row group, row]`."""
+
+    name: ClassVar[str] = "parquet"
+    divided_by: ClassVar = "parts"
+
+    def check(self, of: str) -> None:
+        need_pyarrow(of)
+
+    def inspect(self, file: OpenedFile, selection: Selection) -> RecordSchema | None:
+        return of_arrow(_opened(file).schema_arrow)
+
+    def parts(self, file: OpenedFile, selection: Selection) -> Sequence[int]:
+        metadata = _opened(file).metadata
+        return [metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)]
+
+    def read(self, file: OpenedFile, start: Start, reading: Reading) -> Iterator[Chunk]:
+        try:
+            parquet = _opened(file)
+            projection = reading.project(file, of_arrow(parquet.schema_arrow))
+        except ReadError as error:
+            if reading.selection.bad_records == "fail":
+                raise
+            yield [0, 0], [BadRecord(file.url, None, None, str(error), None)]
+            return
+        metadata = parquet.metadata
+        decoder = BatchDecoder(reading.selection, projection)
+        skips = _Skips(parquet, reading.selection.where, projection)
+        first_group, first_row = start or (file.part.start, 0)
+        end = metadata.num_row_groups if file.part.end is None else file.part.end
+        before = sum(metadata.row_group(at).num_rows for at in range(first_group))
+        for group in range(first_group, end):
+            rows = metadata.row_group(group).num_rows
+            if not skips.skips(group):
+                at = first_row if group == first_group else 0
+                yield from _group(file, parquet, group, at, before, decoder, projection, reading)
+            before += rows
+
+
+def _group(
+    file: OpenedFile,
+    parquet: Any,
+    group: int,
+    row: int,
+    before: int,
+    decoder: BatchDecoder,
+    projection: Projection,
+    reading: Reading,
+) -> Iterator[Chunk]:
+    """The elements of a row group from its row `row` on; `before` it, the file has that many rows."""
+    at = 0
+    try:
+        for batch in _batches(parquet, group, projection):
+            passed = max(0, min(row - at, batch.num_rows))
+            at += passed
+            batch = batch.slice(passed)
+            if batch.num_rows:
+                first = before + at + 1
+                elements = reading.report(file, "row", decoder.decode(batch), first.__add__)
+                yield [group, at], elements
+                at += batch.num_rows
+    except (OSError, ValueError) as error:
+        file.check_unchanged()
+        words = f"row group {group} can't be read: {error}"
+        if reading.selection.bad_records == "fail":
+            raise ReadError(f"{file.url}, {words}") from error
+        yield [group, at], [BadRecord(file.url, before + at + 1, None, words, None)]
+
+
+def _batches(parquet: Any, group: int, projection: Projection) -> Iterator[Any]:
+    """The batches of a row group, of a size that memory holds easily whatever the rows are."""
+    import pyarrow as pa
+
+    metadata = parquet.metadata.row_group(group)
+    if not projection.to_read:
+        yield pa.record_batch([pa.nulls(metadata.num_rows)], [""])
+        return
+    least, most = _BATCH_ROWS
+    rows = max(least, min(most, _BATCH_BYTES * metadata.num_rows // max(1, metadata.total_byte_size)))
+    columns = list(projection.to_read)
+    yield from parquet.iter_batches(rows, [group], columns, use_threads=False)
+
+
+def _opened(file: OpenedFile) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    raw = file.raw()
+    try:
+        if file.local_path is not None:
+            # Arrow's own file reads without the interpreter's lock.
+            return pq.ParquetFile(pa.OSFile(file.local_path), pre_buffer=False)
+        return pq.ParquetFile(raw, pre_buffer=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise ReadError(f"{file.url}: not a whole Parquet file: {str(error).splitlines()[0]}") from error
+
+
+class _Skips:
+    """Which row groups can't have a row that meets the conditions."""
+
+    def __init__(self, parquet: Any, where: Sequence[Condition], projection: Projection) -> None:
+        self._metadata = parquet.metadata
+        schema = parquet.schema
+        leaves = {schema.column(at).path: at for at in range(len(schema))}
+        types = {column.name: column.type for column in (*projection.columns, *projection.for_conditions)}
+        self._conditions = [
+            (condition, leaves[condition.column], types[condition.column])
+            for condition in where
+            if condition.column in leaves
+        ]
+
+    def skips(self, group: int) -> bool:
+        """Whether the statistics of a row group rule out all its rows."""
+        return any(self._rules_out(group, *each) for each in self._conditions)
+
+    def _rules_out(self, group: int, condition: Condition, leaf: int, type: Any) -> bool:
+        row_group = self._metadata.row_group(group)
+        statistics = row_group.column(leaf).statistics
+        if statistics is None:
+            return False
+        nulls = statistics.null_count if statistics.has_null_count else None
+        least = greatest = None
+        # Instants are compared as the reader makes them; a naive time in a zone of the author's would need more care.
+        if statistics.has_min_max and kind_of(type) in _COMPARABLE:
+            least, greatest = statistics.min, statistics.max
+        return not may_match(condition, least, greatest, nulls, row_group.num_rows)
+
+
+_COMPARABLE: Final = frozenset({"integer", "float", "string", "boolean", "date", "decimal"})
